@@ -78,6 +78,7 @@ class MeteredCall:
         number: Position among the requests of its logical call, from 1.
         reported_cost: What the provider says it charged in dollars, if it does.
         service_tier: The service tier that answered, in the provider's words, if it says.
+        gateway: Id of the journal of the gateway that it went through; empty without one.
     """
 
     model: str
@@ -95,6 +96,7 @@ class MeteredCall:
     number: int = 1
     reported_cost: Decimal | None = None
     service_tier: str | None = None
+    gateway: str = ""
 
 
 _CONNECTION_EVENTS = frozenset(
@@ -425,6 +427,7 @@ class CallMeter(BaseCallbackHandler):
             number=inflight.request.number,
             reported_cost=reply.cost,
             service_tier=reply.service_tier,
+            gateway=inflight.request.gateway,
             **facts,
         )
         try:

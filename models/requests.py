@@ -10,6 +10,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.base import RunnableBindingBase
 from pydantic import BaseModel
 
+from costada.models.gateway.protocol import JOURNAL
 from costada.models.langchain_openai import RequestFacts, messages_of, request_facts
 from costada.models.runnable_tree import (
     model_identity,
@@ -56,6 +57,7 @@ class OutgoingRequest(NamedTuple):
         is_all_text: Whether the model reads nothing but the text of the request. Of an image, a
             file or a search on the web the bytes sent do not bound the tokens.
         number: Position among the requests of its logical call, from 1; 0 before it leaves.
+        gateway: Id of the journal of the gateway that it goes through; empty without one.
     """
 
     model: str
@@ -65,6 +67,7 @@ class OutgoingRequest(NamedTuple):
     input_bound: int
     is_all_text: bool = True
     number: int = 0
+    gateway: str = ""
 
 
 def outgoing_request(facts: RequestFacts, prompts: Sequence[BaseMessage | str]) -> OutgoingRequest:
@@ -82,6 +85,7 @@ def outgoing_request(facts: RequestFacts, prompts: Sequence[BaseMessage | str]) 
         is_all_text=all(map(_is_text, prompts))
         and all(map(_is_run_by_caller, sent.get("tools") or ()))
         and not any(sent.get(name) for name in _READ_ELSEWHERE),
+        gateway=str(facts.metadata.get(JOURNAL, "")),
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from decimal import Decimal
@@ -99,6 +99,14 @@ class Landing(NamedTuple):
     awaits_money: bool
 
 
+class SentRequest(NamedTuple):
+    """A request of a logical call: its number, the gateway it went through, and the model."""
+
+    number: int
+    gateway: str
+    model: str
+
+
 class CallFilter(NamedTuple):
     """Which calls of a run are meant.
 
@@ -129,15 +137,28 @@ class CallLog:
         self.in_flight = in_flight_calls(database.place)
 
     def put_call(
-        self, run_id: str, call: CallRow, reserve: Callable[[Decimal], None] | None = None
+        self,
+        run_id: str,
+        call: CallRow,
+        reserve: Callable[[Decimal], None] | None = None,
+        *,
+        repeats: int | None = None,
     ) -> int:
         """Append a request and return its number; those of one logical call count from 1.
 
         The row is on disk before the request is sent, so not even a power loss can lose it.
-        `reserve` is called with its bound in the same transaction, and may raise.
+
+        Args:
+            run_id: The run.
+            call: The request.
+            reserve: Called with its bound in the same transaction; may raise.
+            repeats: Number of an earlier request that this one repeats through a gateway. Its row
+                is replaced: the gateway does not send it again.
         """
         key = CallKey(run_id, call.iteration, call.role, call.attempt)
         with self._db.transaction(is_durable=True):
+            if repeats is not None:
+                self._db.write(f"DELETE FROM costada_call WHERE {KEY} AND n = ?", (*key, repeats))  # noqa: S608
             if reserve:
                 reserve(call.bound)
             ((number,),) = self._db.rows(
@@ -161,35 +182,59 @@ class CallLog:
             )
             self._write(key, number, call)
 
-    def mark_lost(self, key: CallKey) -> Decimal:
+    def mark_lost(self, key: CallKey) -> Mapping[str, Decimal]:
         """Mark the unfinished requests of a logical call as lost: no thread waits for them.
 
-        Returns the most dollars that those not marked before can have cost.
+        Returns the most dollars that those not marked before can have cost, by the gateway that
+        they went through; the name is empty for those without one.
         """
         open_calls = f"{KEY} AND status = ?"
         with self._db.transaction():
-            bounds = self._db.rows(
-                f"SELECT bound FROM costada_call WHERE {open_calls}",  # noqa: S608
+            found = self._db.rows(
+                "SELECT bound, COALESCE(json_extract(facts, '$.gateway'), '')"  # noqa: S608
+                f" FROM costada_call WHERE {open_calls}",
                 (*key, CallStatus.STARTED),
             )
-            self._db.write(
-                f"UPDATE costada_call SET status = ? WHERE {open_calls}",  # noqa: S608
-                (CallStatus.LOST, *key, CallStatus.STARTED),
-            )
-        return sum((amount(bound) for (bound,) in bounds), Decimal(0))
+            if found:
+                self._db.write(
+                    f"UPDATE costada_call SET status = ? WHERE {open_calls}",  # noqa: S608
+                    (CallStatus.LOST, *key, CallStatus.STARTED),
+                )
+        bounds: dict[str, Decimal] = {}
+        for bound, gateway in found:
+            bounds[gateway] = bounds.get(gateway, Decimal(0)) + amount(bound)
+        return bounds
 
-    def forget(self, key: CallKey, entry: str | None = None) -> None:
-        """Drop the requests of a logical call that were or may have been billed.
+    def repeatable(
+        self, key: CallKey, gateways: Collection[str], entry: str | None = None
+    ) -> list[SentRequest]:
+        """The requests of a logical call that gateways report again when it is repeated.
 
-        For a call that is repeated through a gateway, which reports each of them again; with
-        `entry`, those to one model of a menu, as only that one is asked again.
+        Those are all that went through one of them and were billed or may have been, in the order
+        of sending; with `entry`, those to one model of a menu, as only that one is asked again.
         """
-        self._db.write(
-            f"DELETE FROM costada_call WHERE {KEY} AND {OF_ENTRY}"  # noqa: S608
+        if not gateways:
+            return []
+        found = self._db.rows(
+            f"SELECT n, json_extract(facts, '$.gateway'), json_extract(facts, '$.model')"  # noqa: S608
+            f" FROM costada_call WHERE {KEY} AND {OF_ENTRY}"
+            f" AND json_extract(facts, '$.gateway') IN ({', '.join('?' * len(gateways))})"
             " AND (status != ? OR CAST(cost AS DOUBLE PRECISION) > 0"
-            " OR CAST(bound AS DOUBLE PRECISION) > 0)",
-            (*key, entry, CallStatus.ERROR),
+            " OR CAST(bound AS DOUBLE PRECISION) > 0) ORDER BY n",
+            (*key, entry, *gateways, CallStatus.ERROR),
         )
+        return [SentRequest(*row) for row in found]
+
+    def lost_through(self, key: CallKey, gateways: Collection[str]) -> Decimal:
+        """The most dollars of the lost requests of a logical call that went through gateways."""
+        if not gateways:
+            return Decimal(0)
+        found = self._db.rows(
+            f"SELECT bound FROM costada_call WHERE {KEY} AND status = ?"  # noqa: S608
+            f" AND json_extract(facts, '$.gateway') IN ({', '.join('?' * len(gateways))})",
+            (*key, CallStatus.LOST, *gateways),
+        )
+        return sum((amount(bound) for (bound,) in found), Decimal(0))
 
     def put_outcome(self, key: CallKey, outcome: Outcome) -> None:
         """Store what a logical call came to."""
@@ -445,8 +490,9 @@ class CallLog:
 
     def _write(self, key: CallKey, number: int, call: CallRow) -> None:
         facts = {name: getattr(call, name) for name in FACTS} | asdict(call.usage)
-        if not call.entry:
-            facts.pop("entry")
+        for name in ("entry", "gateway"):
+            if not facts[name]:
+                del facts[name]
         texts = self._db.put_text(call.prompt), self._db.put_text(call.answer)
         money = f"{call.cost:f}", f"{call.bound:f}"
         self._db.put_row(

@@ -150,6 +150,7 @@ class CallRow:
         entry: What the menu calls the model that was asked; empty in a run with one model, and for
             a guide model that is not in the menu.
         bound: The most that it can have cost beyond `cost`; 0 where the bill is known.
+        gateway: Id of the journal of the gateway that it went through; empty without one.
     """
 
     iteration: int
@@ -176,6 +177,7 @@ class CallRow:
     request_hash: str = ""
     entry: str = ""
     bound: Decimal = Decimal(0)
+    gateway: str = ""
 
     @property
     def is_in_doubt(self) -> bool:

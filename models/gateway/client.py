@@ -14,6 +14,7 @@ from costada.models.gateway.protocol import (
     CALL_HEADER,
     EXECUTION_HEADER,
     HOLD,
+    JOURNAL,
     STOP,
     TOKEN_HEADER,
     UPSTREAM,
@@ -36,6 +37,12 @@ BYPASSED = "requests would bypass the gateway"
 def has_gateway(model: Runnable[Any, Any]) -> bool:
     """Whether a chat model inside a runnable calls through a gateway."""
     return any(map(_is_marked, underlying_models(model)))
+
+
+def journals_of(model: Runnable[Any, Any]) -> set[str]:
+    """Ids of the journals of the gateways that the chat models inside a runnable call through."""
+    parts = underlying_models(model)
+    return {(part.metadata or {}).get(JOURNAL, "") for part in parts} - {""}
 
 
 def with_call_key(model: Model, key: str) -> Model:
@@ -81,7 +88,7 @@ def through_gateway(model: ChatModel, address: GatewayAddress) -> ChatModel:
     def redirected(part: BaseChatModel) -> Runnable[Any, Any]:
         if not is_openai(part) or _address(part) != address.upstream:
             return part
-        metadata = {UPSTREAM: model_identity(part).base_url}
+        metadata = {UPSTREAM: model_identity(part).base_url, JOURNAL: address.journal}
         return with_address(part, address.base_url, {TOKEN_HEADER: address.token}, metadata)
 
     return with_every_model_changed(model, redirected, BYPASSED)

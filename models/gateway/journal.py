@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from time import time
 from typing import NamedTuple
+from uuid import uuid4
 
 from costada.models.gateway.protocol import Headers, open_for_owner, refuse_link
 
@@ -29,6 +30,7 @@ CREATE TABLE costada_request (
 );
 CREATE INDEX costada_request_of_call ON costada_request (call);
 """  # noqa: S608
+_IDENTITY = "CREATE TABLE IF NOT EXISTS costada_identity (id TEXT NOT NULL, inode TEXT NOT NULL)"
 
 
 class RequestState(StrEnum):
@@ -80,6 +82,7 @@ class Journal:
     """The journal, open for one process. It holds answers, never requests, keys or their headers.
 
     Attributes:
+        id: Identifies this file. A copy gets another id, as it lacks what is recorded here later.
         num_lost: Requests without a complete response when the gateway before this one died.
     """
 
@@ -107,9 +110,21 @@ class Journal:
             lost = "UPDATE costada_request SET state = ?, ended_at = ? WHERE state = ?"
             values = (RequestState.LOST, time(), RequestState.SENT)
             self.num_lost = self._db.execute(lost, values).rowcount
+            self.id = self._identity(str(path.stat().st_ino))
         except BaseException:  # raised again: the file is closed on the way
             self._db.close()
             raise
+
+    def _identity(self, inode: str) -> str:
+        self._db.execute(_IDENTITY)
+        known = "SELECT id FROM costada_identity WHERE inode = ?"
+        if not (found := self._db.execute(known, (inode,)).fetchall()):
+            found = [(uuid4().hex,)]
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("DELETE FROM costada_identity")
+            self._db.execute("INSERT INTO costada_identity VALUES (?, ?)", (*found[0], inode))
+            self._db.execute("COMMIT")
+        return str(found[0][0])
 
     def begin(self, key: RequestKey) -> int:
         """Record a request that is about to leave, and return its number."""

@@ -31,6 +31,9 @@ TOKEN_HEADER = "X-CostAda-Token"  # noqa: S105
 UPSTREAM = "costada_upstream"
 """In the metadata of a model that calls through a gateway: the address of its provider."""
 
+JOURNAL = "costada_journal"
+"""In the metadata of such a model: the id of its gateway's journal."""
+
 Headers = tuple[tuple[str, str], ...]
 
 _OWN_HEADERS = "x-costada-"
@@ -120,12 +123,16 @@ def refuse_link(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GatewayAddress:
-    """A running gateway: its port on 127.0.0.1, process, token and provider's address."""
+    """A running gateway: its port on 127.0.0.1, process, token, provider's address and journal.
+
+    `journal` is the id of the journal; empty if the gateway is of a version that has none.
+    """
 
     port: int
     pid: int
     token: str
     upstream: str
+    journal: str = ""
 
     @property
     def base_url(self) -> str:

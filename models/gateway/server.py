@@ -124,7 +124,8 @@ async def _serve(
         await runner.setup()
         site = web.TCPSite(runner, HOST, settings.port)
         await site.start()
-        address = GatewayAddress(runner.addresses[0][1], os.getpid(), server.token, upstream_url)
+        port = runner.addresses[0][1]
+        address = GatewayAddress(port, os.getpid(), server.token, upstream_url, journal.id)
         _stop_on_signal(server.stopping)
         file.write(address)
         announce(address)

@@ -14,7 +14,7 @@ from typing_extensions import TypeIs
 from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.cache_markers import marked, needs_markers
 from costada.models.errors import ModelUnusable
-from costada.models.gateway.client import with_call_key
+from costada.models.gateway.client import journals_of, with_call_key
 from costada.models.metering import CallMeter
 from costada.models.replies import (
     answer_text,
@@ -145,15 +145,16 @@ def ask_within_budget(
     )
 
     def check(is_repeated: bool) -> CutShort | None:
-        left_of_cap = left_of_step(key, step_cap, context)
+        left_of_cap = left_of_step(key, step_cap, context, gateways=journals_of(asked.model))
         if left_of_cap is not None and left_of_cap <= 0:
             return CutShort("not asked: the step has cost its cap")
         is_lost = _is_lost(asked, key, state, context)
         if is_lost and money_left(key, state, context, counts_sent=False) <= 0:
             return CutShort("not asked again: the budget is used up")
-        if (is_further or is_repeated) and money_left(key, state, context) <= 0:
-            return CutShort("not asked: the budget is used up")
-        return None
+        if not (is_further or is_repeated):
+            return None
+        left = money_left(key, state, context, gateways=journals_of(asked.model))
+        return CutShort("not asked: the budget is used up") if left <= 0 else None
 
     try:
         if context.settings.budget_policy == "hard":
@@ -167,13 +168,14 @@ def ask_within_budget(
 
 
 def _is_lost(asked: PricedModel, key: CallKey, state: SearchState, context: RunContext) -> bool:
-    """Whether a killed process made this call beside others, and lost it at its upper bound."""
-    counts_lost = context.settings.lost_calls == "count"
-    return (
-        counts_lost
-        and not is_alone(state, context)
-        and context.store.call_log.last_call(key, context.entry_of(asked)) is not None
-    )
+    """Whether a killed process made this call beside others, and lost it at its upper bound.
+
+    It is not lost where the gateway that the call goes through reports it again.
+    """
+    if context.settings.lost_calls != "count" or is_alone(state, context):
+        return False
+    last = context.store.call_log.last_call(key, context.entry_of(asked))
+    return last is not None and last.gateway not in journals_of(asked.model)
 
 
 def _ask_within_hard_budget(
@@ -185,9 +187,9 @@ def _ask_within_hard_budget(
     ask_once: Callable[..., AIMessage | ModelFailure],
 ) -> AIMessage | ModelFailure:
     def limit(request: OutgoingRequest) -> int:
-        share = share_of_money(request, asked.prices, key, state, context)
+        share = share_of_money(request, asked, key, state, context)
         longest = affordable_answer(request, share, asked.prices)
-        left = left_of_step(key, step_cap, context)
+        left = left_of_step(key, step_cap, context, gateways=journals_of(asked.model))
         if left is None:
             return longest
         try:
@@ -196,7 +198,7 @@ def _ask_within_hard_budget(
             raise _OverStepCap(f"{error} of the step's cap") from None
 
     limited = replace(asked, model=cast(ChatModel, with_limited_answers(asked.model, limit)))
-    reserve = partial(reserve_share, key=key, state=state, context=context)
+    reserve = partial(reserve_share, asked=asked, key=key, state=state, context=context)
     try:
         while True:
             try:

@@ -1,10 +1,11 @@
 """The budget check of a call: the most that it can cost, and what is left to pay for it."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from decimal import Decimal
 from threading import Lock
 
+from costada.models.gateway.client import journals_of
 from costada.models.metering import MeteredCall
 from costada.models.prices import ListPrice, PriceBook, Quote, ReportedCost
 from costada.models.replies import estimated_usage
@@ -153,18 +154,25 @@ def check_service_tier(call: MeteredCall, prices: PriceBook, cost: Decimal, boun
 
 
 def money_left(
-    key: CallKey, state: SearchState, context: RunContext, *, counts_sent: bool = True
+    key: CallKey,
+    state: SearchState,
+    context: RunContext,
+    *,
+    gateways: Collection[str] = (),
+    counts_sent: bool = True,
 ) -> Decimal:
     """Dollars left (B - C_t, and less the calls of all open tickets so far), below 0 if overspent.
 
     Requests whose bill is unknown count at their upper bound, under a hard budget always; those in
-    flight only with `counts_sent`.
+    flight only with `counts_sent`, and those of the call that `gateways` report again do not.
     """
     call_log, counts_lost = context.store.call_log, context.settings.lost_calls == "count"
     spent = call_log.spent(key.run_id, state.get("iterations", 0))
     spent += call_log.open_cost(
         key.run_id, _open_tickets(key, state), counts_lost=counts_lost, counts_sent=counts_sent
     )
+    if counts_lost:
+        spent -= call_log.lost_through(key, gateways)
     return Decimal(str(budget_of(state, context))) - spent
 
 
@@ -205,7 +213,7 @@ MONEY_QUEUES = PerRun(MoneyQueue)
 
 def share_of_money(
     request: OutgoingRequest,
-    prices: PriceBook,
+    asked: PricedModel,
     key: CallKey,
     state: SearchState,
     context: RunContext,
@@ -219,19 +227,25 @@ def share_of_money(
         AwaitsMoney: An older ticket waits, or others are in flight, and what they leave cannot buy
             a roomy answer. The ticket has joined the queue then.
     """
+    gateways = journals_of(asked.model)
     if is_alone(state, context):
-        return money_left(key, state, context)
+        return money_left(key, state, context, gateways=gateways)
     cap = min(request.output_cap or DEFAULT_OUTPUT_CAP, ROOMY_ANSWER)
-    roomy = prices.listed(request.model).worst_cost(request.input_bound, cap * request.choices)
+    roomy = asked.prices.listed(request.model).worst_cost(
+        request.input_bound, cap * request.choices
+    )
     with context.store.call_log.unchanged():
-        left, num_sent = money_left(key, state, context), num_others_sent(key, state, context)
+        left = money_left(key, state, context, gateways=gateways)
+        num_sent = num_others_sent(key, state, context)
         if _is_behind(key, context) or (num_sent and left < roomy):
             raise _awaiting(roomy, left, key, context)
     num_affordable = int(left / roomy) if roomy else context.parallel
     return left / max(1, min(context.parallel - num_sent, num_affordable))
 
 
-def reserve_share(bound: Decimal, key: CallKey, state: SearchState, context: RunContext) -> None:
+def reserve_share(
+    bound: Decimal, asked: PricedModel, key: CallKey, state: SearchState, context: RunContext
+) -> None:
     """Take the bound of a request from what is left, in the transaction that journals it.
 
     Raises:
@@ -241,7 +255,7 @@ def reserve_share(bound: Decimal, key: CallKey, state: SearchState, context: Run
     """
     if is_alone(state, context):
         return
-    left = money_left(key, state, context)
+    left = money_left(key, state, context, gateways=journals_of(asked.model))
     if _is_behind(key, context) or (bound > left and num_others_sent(key, state, context)):
         raise _awaiting(bound, left, key, context)
     if bound > left:
@@ -275,11 +289,17 @@ def _open_tickets(key: CallKey, state: SearchState) -> Seen:
     return Seen(state["launched"], (*state["open"], key.iteration))
 
 
-def left_of_step(key: CallKey, step_cap: float | None, context: RunContext) -> Decimal | None:
+def left_of_step(
+    key: CallKey,
+    step_cap: float | None,
+    context: RunContext,
+    *,
+    gateways: Collection[str] = (),
+) -> Decimal | None:
     """Dollars that the step may still cost by its cap, `None` without a cap.
 
     Guides are charged to the step and do not count. Requests whose bill is unknown count as they
-    do against the budget.
+    do against the budget, see `money_left`.
     """
     if step_cap is None:
         return None
@@ -287,6 +307,8 @@ def left_of_step(key: CallKey, step_cap: float | None, context: RunContext) -> D
     cost = context.store.call_log.step_cost(
         key.run_id, key.iteration, counts_lost=counts_lost, has_guides=False
     )
+    if counts_lost:
+        cost -= context.store.call_log.lost_through(key, gateways)
     return Decimal(str(step_cap)) - cost
 
 

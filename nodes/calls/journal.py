@@ -1,17 +1,19 @@
 """The journal of one logical call: what was sent, what came of it, what need not be sent again."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from decimal import Decimal
 from hashlib import sha256
+from threading import Lock
 from time import time
 
 from langchain_core.messages import AIMessage
 
 from costada.models.asking import FailureKind, ModelFailure, checked_answer
 from costada.models.errors import UnmeteredCall
-from costada.models.gateway.client import has_gateway
+from costada.models.gateway.client import has_gateway, journals_of
 from costada.models.metering import MeteredCall
 from costada.models.replies import answer_text
 from costada.models.requests import OutgoingRequest
@@ -21,7 +23,7 @@ from costada.nodes.calls.purse import open_account, report_cost
 from costada.nodes.calls.telemetry import record_call
 from costada.nodes.context import PricedModel, RunContext
 from costada.prompts.render import Prompt
-from costada.store.call_log import CallKey
+from costada.store.call_log import CallKey, SentRequest
 from costada.store.purse import Purse
 from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
 
@@ -70,14 +72,17 @@ class CallJournal:
         self._step = f"{word} {key.iteration}"
         self._has_gateway = False
         self._sent: dict[int, tuple[int, Decimal]] = {}
+        self._repeatable: list[SentRequest] = []
+        self._choosing = Lock()
         self._account: Purse | None = None
 
     def known(self) -> AIMessage | ModelFailure | None:
         """Outcome of the call if it was made before, `None` if it has to be made.
 
         Waits for a request of the call that this process has in flight. Requests that a dead
-        process left without an end are marked as lost, or forgotten where a gateway will report
-        them again: not where another machine may have sent them, whose gateway is another one.
+        process left without an end are marked as lost. Those that went through the gateway which
+        the call is repeated through are reported again, and replaced one by one as that happens:
+        until then they count at their bound, so no instant of a kill takes them off the ledger.
         Those to another model of the menu, which refused the call, are not its own.
 
         Raises:
@@ -96,19 +101,19 @@ class CallJournal:
             last = self._call_log.last_call(self._key, self._entry)
             if last is None:
                 return None
-            lost = self._call_log.mark_lost(self._key)
             self._check_same(last.request_hash)
             if last.status is CallStatus.UNCOUNTED:
                 last = self._charge_estimate(last)
             if last.status is CallStatus.DONE and returns_raw_answers(self._asked.model):
+                self._call_log.mark_lost(self._key)
                 facts = {"finish_reason": last.finish_reason}
                 answer = checked_answer(AIMessage(last.answer, response_metadata=facts))
                 self.conclude(answer)
                 return answer
-            if self._has_gateway and not self._context.store.is_shared:
-                self._call_log.forget(self._key, self._entry)
-            else:
-                self._log_lost(lost)
+            gateways = journals_of(self._asked.model)
+            lost = self._call_log.mark_lost(self._key)
+            self._repeatable = self._call_log.repeatable(self._key, gateways, self._entry)
+            self._log_lost(sum((lost[each] for each in lost.keys() - gateways), Decimal(0)))
             return None
 
     def begin(self, sent: OutgoingRequest) -> None:
@@ -122,8 +127,12 @@ class CallJournal:
         try:
             bound = sent_bound(sent, self._asked.prices)
             self._account = open_account(self._key.run_id, self._context)
-            row = self._row(MeteredCall(sent.model, sent.provider), CallStatus.STARTED, bound)
-            number = self._call_log.put_call(self._key.run_id, row, self._reserve)
+            call = MeteredCall(sent.model, sent.provider, gateway=sent.gateway)
+            row = self._row(call, CallStatus.STARTED, bound)
+            with self._repeating(sent) as repeated:
+                number = self._call_log.put_call(
+                    self._key.run_id, row, self._reserve, repeats=repeated
+                )
             self._sent[sent.number] = number, bound
             self._report_cost()
         except BaseException:  # raised again: the request does not leave
@@ -164,6 +173,16 @@ class CallJournal:
         else:
             outcome = Outcome(self._request_hash, answer_text(answer), OutcomeKind.ANSWER)
         self._call_log.put_outcome(self._key, outcome)
+
+    @contextmanager
+    def _repeating(self, sent: OutgoingRequest) -> Iterator[int | None]:
+        """Yield the number of the earlier request that a gateway takes this one for, if any."""
+        same = (sent.gateway, sent.model)
+        with self._choosing:
+            found = next((each for each in self._repeatable if each[1:] == same), None)
+            yield found.number if found else None
+            if found:
+                self._repeatable.remove(found)
 
     def _charge_estimate(self, uncounted: CallRow) -> CallRow:
         """Charge the estimate for a stored answer without token counts.
