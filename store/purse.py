@@ -1,9 +1,10 @@
 """A purse: dollars that several spenders share, as a tree of accounts."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation, localcontext
 from pathlib import Path
 from typing import Literal, Self, get_args
 
@@ -36,9 +37,15 @@ WITH RECURSIVE below (id) AS (
 """
 ZERO = Decimal(0)
 
+EXACT = Context(prec=100)
+"""Context of all sums: the caller's own could round them."""
+
+MOST_DOLLARS, LEAST_DOLLARS = Decimal("1e20"), Decimal("1e-30")
+"""What an amount stays below, and the smallest difference of two amounts."""
+
 
 class OverBudget(ValueError):
-    """What was asked for is more than an account has left; nothing was written."""
+    """More was requested than an account has left; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Account:
     @property
     def remaining(self) -> Decimal:
         """Dollars it may still spend or lend, below 0 after an overshoot; 0 once it is closed."""
-        return ZERO if self.is_closed else self.budget - self.committed
+        return ZERO if self.is_closed else EXACT.subtract(self.budget, self.committed)
 
     @property
     def held(self) -> Decimal:
@@ -78,7 +85,7 @@ class Account:
     def lent(self, child: "Account | None", wanted: Decimal | None) -> Decimal:
         """Budget that a child gets: what is wanted, or as much of it as can be drawn.
 
-        A child never gets less than it has. Raises `OverBudget` as `Purse.child` does.
+        An open child never gets less than it has. Raises `OverBudget` as `Purse.child` does.
         """
         held, spent = (child.held, child.spent) if child else (ZERO, ZERO)
         least = child.budget if child else ZERO
@@ -116,13 +123,13 @@ class Purse:
 
     With a path it is kept in an SQLite file, which survives the death of a process and may be open
     in several at once; with a dsn it is kept in Postgres, for processes on several machines;
-    without either it is in memory. It may be used from any thread. All amounts that come back are
-    exact dollars.
+    without either it is in memory. It may be used from any thread. All amounts that it returns are
+    exact dollars; of an amount that it is given, digits beyond 30 decimal places are rounded up.
 
     A child's budget is taken from what its parent has left, and what it did not spend comes back
-    when it is closed. Under the policy `"hard"` nothing begins that does not fit at its worst, so
-    no account spends more than its budget, however many spend at once. Under `"crossing"`
-    something begins as long as anything is left, and what crosses the budget completes.
+    when it is closed. Under the policy `"hard"` no call begins whose worst case does not fit, so
+    no account spends more than its budget, however many spend at once. Under `"crossing"` a call
+    begins as long as anything is left, and the one that crosses the budget completes.
     """
 
     def __init__(
@@ -152,21 +159,9 @@ class Purse:
         dollars = _dollars("budget", budget, is_budget=True)
         if policy not in get_args(Policy):
             raise ValueError(f"policy: got {policy!r}, expected 'crossing' or 'hard'")
-        if path and dsn is not None:
-            raise ValueError(f"dsn: got one with path {str(path)!r}, expected only one of the two")
-        if str(path).startswith(POSTGRES):
-            raise ValueError(
-                "path: got the address of a Postgres database, expected a file or dsn="
-            )
-        if dsn is not None and (not isinstance(dsn, str) or not dsn):
-            # an address may hold a password, so it is never repeated
-            raise ValueError(
-                f"dsn: got {'an empty text' if dsn == '' else f'a {type(dsn).__name__}'}, expected"
-                " 'postgresql://USER@HOST/DATABASE'"
-            )
-        self._db = Database(dsn or (Path(path) if path else None))
-        self._owns_file = True
-        with self._db.transaction():
+        _check_text("name", name)
+        self._db, self._owns_file = Database(_place(path, dsn)), True
+        with self._writing():
             own = self._find(NO_PARENT, name) or self._add(NO_PARENT, name, policy, dollars)
             if own.policy != policy:
                 raise ValueError(f"policy: got {policy!r}, expected {own.policy!r} as it was")
@@ -178,13 +173,14 @@ class Purse:
         """Open a purse as it is.
 
         Raises:
-            ValueError: There is none of this name.
+            ValueError: There is none of this name, or an argument is invalid.
             OSError: The file cannot be opened, or the server cannot be reached.
         """
-        if dsn is None and not Path(path or "").is_file():
+        place = _place(path, dsn)
+        if not isinstance(place, str) and not (place and place.is_file()):
             raise ValueError(f"path: got {str(path)!r}, expected the file of a purse")
         purse = cls.__new__(cls)
-        purse._db, purse._owns_file = Database(dsn or Path(path or "")), True
+        purse._db, purse._owns_file = Database(place), True
         found = purse._find(NO_PARENT, name)
         if found is None:
             purse.close()
@@ -251,9 +247,8 @@ class Purse:
             ValueError: The name or the budget is invalid, or this account is closed.
         """
         wanted = None if budget is None else _dollars("budget", budget, is_budget=True)
-        if not name:
-            raise ValueError(f"name: got {name!r}, expected a name")
-        with self._db.transaction():
+        _check_text("name", name)
+        with self._writing():
             path = self._locked()
             own = _opened(path)
             found = self._find(own.id, name)
@@ -273,7 +268,7 @@ class Purse:
             ValueError: The budget is invalid or lower than before, or the parent is closed.
         """
         dollars = _dollars("budget", budget, is_budget=True)
-        with self._db.transaction():
+        with self._writing():
             path = self._locked()
             own = path[-1]
             if dollars < own.budget:
@@ -302,11 +297,12 @@ class Purse:
                 reserved then.
             ValueError: The account is closed, the key exists or the bound is not an amount.
         """
+        _check_text("key", key)
         dollars = _dollars("bound", bound)
         entry = Entry("", key, ZERO, dollars, facts)
         if self._db.engine.draw(self._row(entry), begins=True):
             return
-        with self._db.transaction(is_durable=True):
+        with self._writing(is_durable=True):
             path = self._locked()
             own = _opened(path)
             if self._recorded(key) is not None:
@@ -333,10 +329,11 @@ class Purse:
         Raises:
             ValueError: A number is no amount of dollars.
         """
+        _check_text("key", key)
         entry = Entry("", key, _dollars("cost", cost), _dollars("bound", bound), facts)
         if self._db.engine.draw(self._row(entry), begins=False):
             return
-        with self._db.transaction(is_durable=True):
+        with self._writing(is_durable=True):
             path = self._locked()
             added = entry.cost + entry.bound - (self._recorded(key) or ZERO)
             self._write_entry(entry)
@@ -350,7 +347,7 @@ class Purse:
         if self._owns_file:
             self._db.close()
             return
-        with self._db.transaction():
+        with self._writing():
             self._locked()
             for below in reversed(self.accounts()):
                 if not below.is_closed:
@@ -360,6 +357,12 @@ class Purse:
     def found(self, name: str) -> Account | None:
         """The child of a name as it stands, `None` if there is none."""
         return self._find(self._number, name)
+
+    def drawn_from(self, name: str) -> set[str]:
+        """The names of the accounts drawn from the child of a name; none if there is no child."""
+        found = self._find(self._number, name)
+        below = "SELECT name FROM costada_account WHERE parent = ?"
+        return {str(each) for (each,) in self._db.rows(below, (found.id,))} if found else set()
 
     def close_child(self, name: str) -> None:
         """Close the child of a name, if there is one."""
@@ -390,6 +393,12 @@ class Purse:
         """The account and all below it as they stand, each before its children."""
         return [account for account, _ in self._tree()]
 
+    @contextmanager
+    def _writing(self, *, is_durable: bool = False) -> Iterator[None]:
+        """A transaction whose sums are exact."""
+        with self._db.transaction(is_durable=is_durable), localcontext(EXACT):
+            yield
+
     def _tree(self) -> list[tuple[Account, str]]:
         """The accounts with their names from here on, each before its children."""
         below: dict[int, list[Account]] = {}
@@ -418,9 +427,10 @@ class Purse:
         return self._accounts(own, (self._number,))[0]
 
     def _locked(self) -> list[Account]:
-        """The account and those above it, the purse first; nobody else changes any of its accounts.
+        """The account and those above it, the purse first, locked until the transaction ends.
 
-        All who write begin with the account of the purse, so none waits for another in a circle.
+        Every transaction locks the account of the purse first, so all of them follow one another
+        and none can deadlock.
         """
         return self._path(self._number, locks=True)
 
@@ -510,6 +520,33 @@ def _opened(path: Sequence[Account]) -> Account:
     return account
 
 
+def _place(path: str | Path | None, dsn: str | None) -> Path | str | None:
+    """Where a purse is kept, as `Database` takes it.
+
+    An address may hold a password, so messages never repeat one.
+
+    Raises:
+        ValueError: Both are given, or one of them names no such place.
+    """
+    if path is not None and dsn is not None:
+        raise ValueError(f"dsn: got one with path {str(path)!r}, expected only one of the two")
+    if path == "":
+        raise ValueError("path: got an empty text, expected a file, or None for memory")
+    if str(path).startswith(POSTGRES):
+        raise ValueError("path: got the address of a Postgres database, expected a file or dsn=")
+    if dsn is not None and (not isinstance(dsn, str) or not dsn):
+        raise ValueError(
+            f"dsn: got {'an empty text' if dsn == '' else f'a {type(dsn).__name__}'}, expected"
+            " 'postgresql://USER@HOST/DATABASE'"
+        )
+    return Path(path) if path is not None else dsn
+
+
+def _check_text(field: str, text: object) -> None:
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError(f"{field}: got {text!r}, expected a text of at least one character")
+
+
 def _dollars(name: str, amount: float | Decimal, *, is_budget: bool = False) -> Decimal:
     try:
         dollars = Decimal(str(amount))
@@ -519,4 +556,9 @@ def _dollars(name: str, amount: float | Decimal, *, is_budget: bool = False) -> 
         raise ValueError(f"{name}: got {amount!r}, expected finite dollars of at least 0")
     if is_budget and dollars == 0:
         raise ValueError(f"{name}: got {amount!r}, expected finite dollars above 0")
-    return dollars
+    if dollars >= MOST_DOLLARS:
+        raise ValueError(f"{name}: got {amount!r}, expected less than {MOST_DOLLARS} dollars")
+    exponent = dollars.as_tuple().exponent
+    if isinstance(exponent, int) and exponent < LEAST_DOLLARS.adjusted():
+        dollars = dollars.quantize(LEAST_DOLLARS, ROUND_CEILING, EXACT)
+    return dollars or ZERO

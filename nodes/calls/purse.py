@@ -1,8 +1,14 @@
 """The account of a run in a purse, under the run's id; without a purse nothing happens here."""
 
+from threading import Lock
+
 from costada.nodes.context import RunContext
+from costada.nodes.per_run import PerRun
 from costada.nodes.state import SearchState
 from costada.store.purse import OverBudget, Purse
+
+REPORTS = PerRun(Lock)
+"""Held while a cost is read and reported."""
 
 
 def open_account(run_id: str, context: RunContext) -> Purse | None:
@@ -25,10 +31,11 @@ def report_cost(account: Purse | None, run_id: str, iteration: int, context: Run
     if account is None:
         return
     call_log = context.store.call_log
-    cost = call_log.step_cost(run_id, iteration, counts_lost=False)
-    worst = call_log.step_cost(run_id, iteration, counts_lost=True)
     is_counted = context.settings.lost_calls == "count"
-    account.put(f"iteration {iteration}", cost=cost, bound=worst - cost if is_counted else 0)
+    with REPORTS.of(context.store, run_id):  # an earlier sum must not replace a later one
+        cost = call_log.step_cost(run_id, iteration, counts_lost=False)
+        worst = call_log.step_cost(run_id, iteration, counts_lost=True)
+        account.put(f"iteration {iteration}", cost=cost, bound=worst - cost if is_counted else 0)
 
 
 def extend_account(run_id: str, budget: float, context: RunContext) -> str:

@@ -1,6 +1,8 @@
 """One purse for many spenders: no account below it makes it spend more than it holds."""
 
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal, localcontext
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -112,14 +114,14 @@ def test_an_account_that_is_opened_again_draws_what_it_had_given_back(open_purse
     assert purse.remaining == D("0.6")
 
 
-def test_an_open_account_asks_a_hard_purse_in_vain_for_more_than_there_is(open_purse):
+def test_a_hard_purse_refuses_an_open_account_more_than_there_is(open_purse):
     purse = open_purse(1, policy="hard")
     purse.child("search", 1)
     with pytest.raises(OverBudget):
         purse.child("search", 1.5)
 
 
-def test_a_closed_account_begins_no_call_and_lends_nothing_but_takes_down_what_was_spent(
+def test_a_closed_account_begins_no_call_and_lends_nothing_but_records_what_was_spent(
     open_purse,
 ):
     purse = open_purse(1)
@@ -229,15 +231,17 @@ def test_a_purse_is_reopened_with_what_was_spent_before(open_purse):
     [
         ({"path": "a.sqlite", "dsn": "postgresql://h/d"}, "dsn: got one with path 'a.sqlite'"),
         ({"path": "postgresql://u:secret@h/d"}, "path: got the address of a Postgres database"),
+        ({"path": ""}, "path: got an empty text, expected a file"),
         ({"dsn": ""}, "dsn: got an empty text, expected 'postgresql://"),
         ({"dsn": Path("a.sqlite")}, "dsn: got a PosixPath, expected 'postgresql://"),
         ({"dsn": "secret is no address"}, "cannot be read, expected postgresql://"),
     ],
 )
 def test_a_place_that_is_none_is_refused_and_no_secret_repeated(place, message, tmp_path):
-    with pytest.raises(ValueError, match=message) as refused:
-        Purse(1, **place)
-    assert "secret" not in str(refused.value)
+    for opened in (partial(Purse, 1), partial(Purse.existing, "purse")):
+        with pytest.raises(ValueError, match=message) as refused:
+            opened(**place)
+        assert "secret" not in str(refused.value)
     assert not list(tmp_path.iterdir())
 
 
@@ -246,3 +250,68 @@ def test_a_purse_whose_server_is_gone_names_the_place():
         Purse(1, dsn="postgresql://user:secret@127.0.0.1:9/purses")
     assert refused.value.filename == "postgresql://user@127.0.0.1:9/purses"
     assert "secret" not in str(refused.value)
+
+
+def test_sums_are_exact_in_whatever_decimal_context_the_caller_works(open_purse):
+    with localcontext(prec=2, rounding=ROUND_DOWN):
+        purse = open_purse(D("1000.005"), policy="hard")
+        child = purse.child("search", D("200.0004"))
+        for number in range(3):
+            child.begin(f"{number}", D("1.00003"))
+            child.put(f"{number}", cost=D("1.00001"))
+        purse.put("own", cost=D("100.5"), bound=D("0.25"))
+        child.raise_to(D("300.0007"))
+        found = standing(purse), standing(child)
+        child.close()
+    spent, own = D("3.00003"), D("100.75")
+    assert found[0] == (D("1000.005"), own + spent, D("1000.005") - own - D("300.0007"))
+    assert found[1] == (D("300.0007"), spent, D("300.0007") - spent)
+    assert purse.remaining == D("1000.005") - own - spent
+
+
+def test_amounts_that_could_not_be_read_again_are_refused_or_rounded_up(open_purse):
+    purse = open_purse(1)
+    for cost in (D("1e20"), 1e300):
+        with pytest.raises(ValueError, match=r"cost: got .*, expected less than 1E\+20 dollars"):
+            purse.put("a", cost=cost)
+    purse.put("a", cost=D("1e-40"), bound=D("0e-60"))
+    assert purse.spent == D("1e-30")
+    purse.put("a", cost=D("0." + "1" * 200))
+    assert purse.spent == D("0." + "1" * 29 + "2")
+    assert [entry.cost for entry in purse.calls()] == [purse.spent]
+
+
+@pytest.mark.parametrize("key", ["", "a\0b", 5, None])
+def test_a_key_is_a_text(open_purse, key):
+    purse = open_purse(1)
+    for record in (partial(purse.begin, bound=0.1), partial(purse.put, cost=0.1)):
+        with pytest.raises(ValueError, match=r"key: got .*, expected a text of at least one"):
+            record(key)
+    assert purse.spent == 0
+
+
+def spend_and_report(purse, answers):
+    try:
+        purse.begin("child's", 0.25)
+        answers.put("begun")
+    except ValueError as refused:
+        answers.put(str(refused))
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_process_never_spends_from_a_copy_of_its_parents_purse(open_purse, address):
+    """In Postgres it opens a connection of its own, and both spend from one purse."""
+    purse, forking = open_purse(1, policy="hard"), get_context("fork")
+    purse.begin("parent's", 0.5)
+    answers = forking.SimpleQueue()
+    child = forking.Process(target=spend_and_report, args=(purse, answers))
+    child.start()
+    found = answers.get()
+    child.join(20)
+    assert child.exitcode == 0
+    if isinstance(address, str):
+        assert (found, purse.spent) == ("begun", D("0.75"))
+    else:
+        assert "was opened before this process was forked" in found
+        assert purse.spent == D("0.5")
+    purse.put("parent's", cost=0.5)
