@@ -26,7 +26,7 @@ class LeaseHolder(Protocol):
         """Send a heartbeat for all leases, and note which are lost."""
 
     def release(self, lease: Lease) -> None:
-        """Let other processes hold the run, once no part of this one does."""
+        """Release the run once no part of this process holds it."""
 
 
 def elapsed() -> float:
@@ -68,7 +68,7 @@ class Lease:
             raise LostLease(self.lost)
 
     def release(self) -> None:
-        """Let other processes hold the run, once no part of this one does."""
+        """Release the run once no part of this process holds it."""
         self.holder.release(self)
 
 

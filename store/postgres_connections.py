@@ -1,12 +1,19 @@
-"""Connections to one Postgres database, and what is wrong with it in one line."""
+"""Connections to one Postgres database, and what is wrong with it in one line.
+
+`psycopg_pool` does not fit: it replaces a lost connection silently, with which commits that were
+not durable may be lost, and a server that cannot be reached is a timeout without its cause. Its
+connections are opened by threads, which a forked process does not have.
+"""
 
 import errno
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlsplit
+from weakref import WeakSet
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -29,9 +36,23 @@ DEFAULTS = {
 }
 """Parameters of a connection where the address does not set them: seconds, last: milliseconds."""
 
-SESSION = f"-c search_path={SCHEMA} -c synchronous_commit=off -c client_min_messages=warning"
-IDLE = "-c idle_in_transaction_session_timeout={}"
-READING = "-c default_transaction_read_only=on"
+SESSION = {
+    "search_path": SCHEMA,
+    "synchronous_commit": "off",
+    "client_min_messages": "warning",
+    "default_transaction_isolation": "read committed",
+}
+"""Settings of each session, whatever the server's or the user's are."""
+
+OWN_SESSION = "SELECT pg_backend_pid(), current_setting('search_path')"
+NO_SESSION = (
+    "is reached through a pooler that gives each transaction another session, expected one session"
+    " for each connection: give the address of the server itself, or set the pooler to session mode"
+)
+NO_OPTIONS = (
+    "is reached through a pooler that refuses the options of a connection: give the address of the"
+    " server itself, or let the pooler ignore them (PgBouncer: ignore_startup_parameters = options)"
+)
 
 LOST = f"the connection was lost; check the server, {CAN_RESUME}"
 LOST_IN_COMMIT = (
@@ -136,16 +157,16 @@ def explaining(name: str) -> Iterator[None]:
         raise explanation from error
 
 
-_LOSSES: Counter[str] = Counter()
+_LOSSES: Counter[tuple[str, ...]] = Counter()
 _COUNTING = threading.Lock()
 
 
 class Connections:
     """Connections that threads borrow, opened when they are needed; all in autocommit mode.
 
-    A connection that was lost is an error of whoever used it, and the next use opens another one.
-    It is never replaced silently: with it, the server may have lost commits that were not durable,
-    and a run that went on would leave a gap.
+    A lost connection raises an error where it is used, and the next use opens another one. It is
+    never replaced silently: with it, the server may have lost commits that were not durable, and a
+    run that continued would leave a gap. A forked process opens its own.
 
     Attributes:
         name: What messages call the database.
@@ -160,21 +181,28 @@ class Connections:
             address: Of the database.
             is_read_only: Whether the server refuses to write.
             idle_seconds: Seconds after which the server ends the session of a client that does
-                nothing in a transaction, which others may wait for; 0: it waits for ever.
+                nothing in a transaction, which others may wait for; 0 means never.
         """
         parts = address_parts(address)
-        idle, reading = IDLE.format(int(1000 * idle_seconds)), READING if is_read_only else ""
-        options = " ".join((str(parts.get("options", "")), SESSION, idle, reading))
-        self._conninfo = make_conninfo(**{**DEFAULTS, **parts, "options": options.strip()})
+        idle = {"idle_in_transaction_session_timeout": f"{int(1000 * idle_seconds)}"}
+        reading = {"default_transaction_read_only": "on"} if is_read_only else {}
+        self._session = {**SESSION, **idle, **reading}
+        own = " ".join(f"-c {name}={value}" for name, value in self._session.items())
+        own = own.replace("read committed", r"read\ committed")
+        options = f"{parts.get('options', '')} {own}".strip()
+        self._conninfo = make_conninfo(**{**DEFAULTS, **parts, "options": options})
         self.name = name_of(address)
         self._idle: list[tuple[psycopg.Connection[Any], int]] = []
         self._is_closed = False
         self._lock = threading.Lock()
+        self._server: tuple[str, ...] = ()  # known from the first connection on
+        self._has_to_set = False  # as a pooler drops the options of a connection
+        _OPEN.add(self)
 
     @property
     def num_losses(self) -> int:
-        """How often this process lost a connection to the database, by whatever part of it."""
-        return _LOSSES[self.name]
+        """How often any part of this process lost a connection to the database."""
+        return _LOSSES[self._server]
 
     def take(self) -> psycopg.Connection[Any]:
         """A connection for this thread alone, which `give` takes back.
@@ -193,13 +221,52 @@ class Connections:
         return self.opened()
 
     def opened(self) -> psycopg.Connection[Any]:
-        """A new connection, which the caller closes; raises as `take` does."""
+        """A new connection, which the caller closes.
+
+        Raises:
+            OSError: As `take`.
+            ValueError: A pooler in between does not give the connection a session of its own.
+        """
+        connection = self._connected()
+        try:
+            with explaining(self.name):
+                if not self._server:
+                    self._check_session(connection)
+                if self._has_to_set:
+                    lines = [f"SET {name} TO '{value}';" for name, value in self._session.items()]
+                    connection.execute(" ".join(lines).encode())
+        except BaseException:  # raised again: the connection is closed on the way
+            connection.close()
+            raise
+        return connection
+
+    def _check_session(self, connection: psycopg.Connection[Any]) -> None:
+        """Look for a pooler in between; raises `ValueError` where it shares sessions.
+
+        A pooler makes up the process id that a client gets when it connects. In transaction mode, a
+        second client takes the session of one that is idle. A pooler that keeps sessions apart may
+        have dropped the options of the connection.
+        """
+        ((process, path),) = connection.execute(OWN_SESSION).fetchall()
+        if process != connection.info.backend_pid:
+            with self._connected() as other, other.transaction():
+                ((taken, _),) = other.execute(OWN_SESSION).fetchall()
+                ((kept, _),) = connection.execute(OWN_SESSION).fetchall()
+            if taken == process or kept != process:
+                raise ValueError(f"{self.name}: {NO_SESSION}")
+        self._has_to_set = path != SCHEMA
+        known = connection.info.get_parameters()
+        self._server = tuple(known.get(each, "") for each in ("host", "port", "dbname"))
+
+    def _connected(self) -> psycopg.Connection[Any]:
         try:
             connection = psycopg.connect(self._conninfo, autocommit=True)
         except psycopg.OperationalError as error:
             if error.sqlstate in ADVICE:
                 raise explained(error, self.name) from error
             reason = " ".join(str(error).split())
+            if "startup parameter" in reason:
+                raise ValueError(f"{self.name}: {NO_OPTIONS} ({reason})") from error
             raise OSError(
                 errno.EHOSTUNREACH,
                 f"cannot connect; check host, port, database, user and password ({reason})",
@@ -212,7 +279,7 @@ class Connections:
         """Take a connection back; one that is broken or in a transaction is closed."""
         if connection.closed:
             with _COUNTING:
-                _LOSSES[self.name] += 1
+                _LOSSES[self._server] += 1
             return
         is_sound = connection.info.transaction_status == TransactionStatus.IDLE
         with self._lock:
@@ -238,3 +305,19 @@ class Connections:
             idle, self._idle = self._idle, []
         for each, _ in idle:
             each.close()
+
+
+_OPEN: WeakSet[Connections] = WeakSet()
+INHERITED: list[psycopg.Connection[Any]] = []
+"""Connections of a parent process, which are neither used nor closed here."""
+
+
+def _leave_to_parent() -> None:
+    """Let a forked process open connections of its own."""
+    for each in _OPEN:
+        each._lock = threading.Lock()
+        INHERITED.extend(connection for connection, _ in each._idle)
+        each._idle = []
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

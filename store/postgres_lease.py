@@ -1,4 +1,4 @@
-"""Who holds a run in Postgres: one process at a time, for as long as it lives.
+"""Leases on runs in Postgres: one process at a time holds a run, for as long as it lives.
 
 A holder has a session-level advisory lock, which the server releases when the process dies, and a
 row with its host, its process and the time of its last heartbeat by the server's clock. A run whose
@@ -19,13 +19,13 @@ from weakref import WeakValueDictionary
 import psycopg
 
 from costada.store.lease import Lease, LostLease, elapsed, guarding_lease
-from costada.store.postgres_connections import Connections, explaining
+from costada.store.postgres_connections import INHERITED, Connections, explaining
 
 BEATS = 6
 """Heartbeats in the time after which a lease expires."""
 
 PATIENCE_SECONDS = 1.0
-"""How long a held run is tried again."""
+"""Seconds for which taking a held run is retried."""
 
 TICK_SECONDS = 0.05
 
@@ -105,7 +105,7 @@ class _HeldElsewhere(ValueError):
 class Leases:
     """The leases that this process holds in one database, on a connection of their own.
 
-    A thread renews them as long as there is one. It may be used from any thread.
+    A thread renews them while any is held. It may be used from any thread.
     """
 
     def __init__(self, address: str) -> None:
@@ -119,8 +119,8 @@ class Leases:
     def acquire(self, name: str, seconds: float) -> Lease:
         """Hold a run for this process, which may hold it several times.
 
-        A run that is held is tried again for a second: the server notices some milliseconds after
-        the death of a process that its session has ended.
+        Taking a held run is retried for a second: the server needs some milliseconds to notice that
+        a process has died.
 
         Args:
             name: What is held.
@@ -155,7 +155,7 @@ class Leases:
             return lease
 
     def release(self, lease: Lease) -> None:
-        """Let other processes hold the run, once no part of this one does."""
+        """Release the run once no part of this process holds it."""
         with self._changed:
             lease.num_users -= 1
             if lease.num_users or self._held.get(lease.name) is not lease:
@@ -195,6 +195,13 @@ class Leases:
                 values = name, held[name].epoch
                 if connection.execute(LOCK_AGAIN, values).fetchall() == [(True,)]:
                     self._unlocked.discard(name)
+
+    def forget(self) -> None:
+        """Hold nothing in a forked process: the leases and their connection are the parent's."""
+        if self._connection is not None:
+            INHERITED.append(self._connection)
+        self._changed, self._connection, self._thread = Condition(), None, None
+        self._held, self._unlocked = {}, set()
 
     def _take(self, name: str, seconds: float) -> int:
         """Become the holder of a run and return the epoch; raises as `acquire` does."""
@@ -281,3 +288,12 @@ def leases_in(address: str, connection: psycopg.Connection[Any]) -> Leases:
     reached = info.hostaddr or info.host, info.port, info.dbname, info.user
     with _LOOKING_UP:
         return _KNOWN.setdefault(reached, Leases(address))
+
+
+def _leave_to_parent() -> None:
+    """Let a forked process take leases of its own."""
+    for each in [*_KNOWN.values()]:
+        each.forget()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -79,7 +79,7 @@ def write_and_wait(address, begun):
         signal.pause()
 
 
-def test_a_client_that_is_killed_in_a_transaction_leaves_nothing_and_blocks_no_one(
+def test_a_client_that_is_killed_in_a_transaction_leaves_nothing_and_blocks_no_other(
     postgres_address,
 ):
     with closing(Database(postgres_address)) as database:
@@ -93,7 +93,7 @@ def test_a_client_that_is_killed_in_a_transaction_leaves_nothing_and_blocks_no_o
         assert database.rows("SELECT record FROM costada_tactics") == [("mine",)]
 
 
-def test_clients_that_store_the_same_texts_in_opposite_orders_do_not_lock_each_other_out(
+def test_clients_that_store_the_same_texts_in_opposite_orders_do_not_deadlock(
     postgres_address,
 ):
     texts = [f"text {number} " * 50 for number in range(40)]

@@ -1,0 +1,138 @@
+"""Connections: which losses count where, what a pooler may be, what a fork does to them."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from uuid import uuid4
+
+import psycopg
+import pytest
+from pooler import pooled
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from costada.store.postgres_connections import Connections
+from costada.store.purse import Purse
+from costada.store.run_store import RunStore
+
+
+@pytest.fixture
+def other_address(postgres_address):
+    """A second database on the server."""
+    name = f"other_{uuid4().hex}"
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield make_conninfo(postgres_address, dbname=name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def lose_one(connections):
+    connection = connections.take()
+    connection.close()
+    connections.give(connection)
+
+
+def test_a_loss_counts_in_its_database_however_that_is_named(
+    postgres_address, other_address, tmp_path, monkeypatch
+):
+    """Messages call both services `postgresql:///`."""
+    services = tmp_path / "services"
+    with services.open("w") as file:
+        for name, address in (("one", postgres_address), ("other", other_address)):
+            lines = (f"{key}={value}" for key, value in conninfo_to_dict(address).items())
+            print(f"[{name}]", *lines, sep="\n", file=file)
+    monkeypatch.setenv("PGSERVICEFILE", str(services))
+    with (
+        closing(Connections("postgresql:///?service=one")) as service,
+        closing(Connections("postgresql:///?service=other")) as other,
+        closing(Connections(postgres_address)) as same,
+    ):
+        for each in (service, other, same):
+            each.give(each.take())
+        before = [each.num_losses for each in (service, other, same)]
+        assert service.name == other.name
+        lose_one(same)
+        now = [each.num_losses for each in (service, other, same)]
+        assert [b - a for a, b in zip(before, now, strict=True)] == [1, 0, 1]
+
+
+@pytest.fixture
+def searched(postgres_address):
+    """A database whose sessions search our schema, whatever options they were opened with."""
+    name = conninfo_to_dict(postgres_address)["dbname"]
+    RunStore.postgres(postgres_address).close()
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} SET search_path = costada")
+        yield postgres_address
+        connection.execute(f"ALTER DATABASE {name} RESET search_path")
+
+
+def test_a_pooler_that_shares_sessions_is_refused(searched):
+    with (
+        pooled(searched, "transaction") as address,
+        pytest.raises(ValueError, match=r"a pooler that gives each transaction another session"),
+    ):
+        RunStore.postgres(address)
+
+
+def test_a_pooler_whose_clients_keep_their_sessions_is_used_though_it_drops_options(
+    postgres_address,
+):
+    with pooled(postgres_address, "session") as address, Purse(1, dsn=address) as purse:
+        purse.begin("call", 0.25)
+        assert float(purse.remaining) == 0.75
+        with RunStore.postgres(address) as store:
+            store.hold("run").release()
+        with (
+            RunStore.postgres(address, is_read_only=True) as reader,
+            pytest.raises(OSError, match="it was opened for reading"),
+        ):
+            reader.put_step("run", 1, {})
+
+
+def test_a_pooler_that_refuses_the_options_of_a_connection_is_refused(postgres_address):
+    with (
+        pooled(postgres_address, "refusing") as address,
+        pytest.raises(ValueError, match=r"a pooler that refuses the options .*= options"),
+    ):
+        RunStore.postgres(address)
+
+
+def spend_often(address, number):
+    with Purse(1, dsn=address) as purse:
+        for each in range(20):
+            purse.begin(f"{number} {each}", 0.001)
+            purse.child(f"child {each}", 0.001)
+
+
+def test_clients_share_a_purse_on_a_server_whose_transactions_are_serializable(postgres_address):
+    """Such transactions fail where two change the same account at once."""
+    name = conninfo_to_dict(postgres_address)["dbname"]
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
+        change = f"ALTER DATABASE {name} {{}} default_transaction_isolation"
+        connection.execute(change.format("SET") + " = 'serializable'")
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(partial(spend_often, postgres_address), range(4)))
+        finally:
+            connection.execute(change.format("RESET"))
+    with Purse(1, dsn=postgres_address) as purse:
+        assert float(purse.remaining) == 1 - 80 * 0.001 - 20 * 0.001
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_connection_is_not_shared_with_a_forked_process(postgres_address):
+    with closing(Connections(postgres_address)) as connections:
+        connections.give(connections.take())
+        reading, writing = os.pipe()
+        if (child := os.fork()) == 0:
+            with connections.lent() as own:
+                found = own.execute("SELECT pg_backend_pid()").fetchall()[0][0]
+            os.write(writing, b"%d" % found)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        with connections.lent() as parents:
+            kept = parents.execute("SELECT pg_backend_pid()").fetchall()[0][0]
+        assert int(os.read(reading, 20)) != kept
+        os.close(reading)
+        os.close(writing)
