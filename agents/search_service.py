@@ -409,7 +409,7 @@ class SearchService:
             return
         fault = f"{problem_name}: other servers have taken the names that were tried; ask again"
         for _ in range(MOST_NAMES):
-            run = self._placed(unused_run(problem_name, self.store))
+            run = unused_run(problem_name, self.store, self.parent)
             with ExitStack() as held:
                 try:
                     held.enter_context(run.hold())

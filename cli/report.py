@@ -11,6 +11,7 @@ from costada.cli import options
 from costada.cli.errors import refusing
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
+from costada.runs.stored_run import StoredRun
 
 Out = Annotated[
     Path | None,
@@ -31,6 +32,8 @@ def report(run: options.Run, out: Out = None, png: Png = False) -> None:
         if out and (out.suffix == ".png") is not png:
             expected = "a name that ends in .png with --png, and another one without it"
             raise ValueError(f"--out: got {out}, expected {expected}")
+        if out is None and isinstance(run, StoredRun):
+            run.take_folder()
         if png:
             from costada.reports.picture import report_of, write_report
 

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Self
 
 from costada.runs.folder import RunFolder
 from costada.runs.stored_run import StoredRun
-from costada.store.address import check_database, is_database, shown
+from costada.store.address import (
+    check_database,
+    is_database,
+    is_there,
+    shown,
+    split_address,
+)
 from costada.store.purse import OverBudget, Policy, Purse
+from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:
     from costada.runs.plan import Plan
@@ -32,10 +39,11 @@ class PurseAddress:
     def read(cls, text: str) -> Self:
         """The address that a user wrote; raises `ValueError` if it is malformed."""
         place, _, name = text.rpartition("#")
+        if is_database(text):
+            place, name = split_address(text, "--purse")
+            check_database(place)
         if not place or not name:
             raise ValueError(f"--purse: got an address without a name, expected {EXPECTED}")
-        if is_database(place):
-            check_database(place)
         return cls(place, name)
 
     def __str__(self) -> str:
@@ -88,7 +96,7 @@ def paid_from(address: PurseAddress | None, plan: Plan, folder: RunFolder) -> It
         yield plan
         return
     with address.opened() as purse:
-        account = _drawn(purse, account_name(folder), plan)
+        account = _drawn(purse, _own_account(purse, folder), plan)
         is_interrupted = False
         try:
             yield replace(plan, purse=account, budget=_rounded_down(account.budget))
@@ -98,6 +106,23 @@ def paid_from(address: PurseAddress | None, plan: Plan, folder: RunFolder) -> It
             # Another process that works on the run has the same account.
             if not is_interrupted and not folder.is_running:
                 account.close()
+
+
+def _own_account(purse: Purse, folder: RunFolder) -> str:
+    """The first name of an account that no other run has drawn from.
+
+    Runs of one name in several databases, and of one path on several machines, are different runs.
+    Each draws an account named by its id.
+    """
+    name, number, run_id = account_name(folder), 1, ""
+    if is_there(folder.database) and folder.claimed_at is not None:
+        with RunStore.at(folder.database, is_read_only=True) as store:
+            run_id = next(reversed(store.run_ids()), "")
+    own = name
+    while (drawn := purse.drawn_from(own)) and run_id not in drawn:
+        number += 1
+        own = f"{name} ({number})"
+    return own
 
 
 def _drawn(purse: Purse, name: str, plan: Plan) -> Purse:

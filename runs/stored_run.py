@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 from costada.runs.config import RunConfig, read_config
 from costada.runs.folder import DEFAULT_PARENT, RunFolder
 from costada.store.address import RunAddress, check_database, is_database
-from costada.store.files import make_folder
+from costada.store.files import create_text, make_folder, read_text
 from costada.store.lease import guarded_by
+from costada.store.rows import record
 from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[\w-][\w.=+-]*(/[\w-][\w.=+-]*)*")
 """Names are also paths below the folder of a machine's outputs."""
+
+OWNER = "stored-run.json"
+"""File of such a folder that says which run its files are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +65,64 @@ class StoredRun(RunFolder):
 
         Raises:
             ValueError: If another process holds the run, naming it; also if the folder holds a run
-                of its own.
+                of its own, or the files of another stored run.
             OSError: If the server cannot be reached, or the folder cannot be made.
         """
         if self.settings.exists():
             raise ValueError(f"{self.path}: holds a run of its own; resume in another folder")
-        make_folder(self.path)
-        with RunStore.at(self.address) as store:
-            lease = store.hold(lease_name(self.address.run))
+        with RunStore.at(self.address) as store, self._held(store):
+            self._take_folder(store)
+            yield
+
+    @contextmanager
+    def _held(self, store: RunStore) -> Iterator[None]:
+        lease = store.hold(lease_name(self.address.run))
+        try:
+            with guarded_by(lease):
+                yield
+        finally:
+            if lease is not None:
+                lease.release()
+
+    def take_folder(self) -> None:
+        """Create the folder for the files of this run, and mark it as that of this run.
+
+        Raises:
+            ValueError: If it holds the files of another run, naming that one.
+            OSError: If it cannot be made, or the server cannot be reached.
+        """
+        with RunStore.at(self.address, is_read_only=True) as store:
+            self._take_folder(store)
+
+    def _take_folder(self, store: RunStore) -> None:
+        """Do what `take_folder` does.
+
+        Name and time identify a run, as addresses of one database can differ. Runs of several
+        databases may have one name, and so the same folder.
+        """
+        for known in store.named.all(self.address.run):
+            make_folder(self.path)
+            own = {"run": known.name, "claimed_at": known.claimed_at}
             try:
-                with guarded_by(lease):
-                    yield
-            finally:
-                if lease is not None:
-                    lease.release()
+                create_text(self.path / OWNER, json.dumps({**own, "place": self.place}))
+            except FileExistsError:
+                owner = self._owner()
+                if {name: owner.get(name) for name in own} != own:
+                    raise ValueError(self._taken(owner)) from None
+
+    def _owner(self) -> Mapping[str, object]:
+        """The run whose files are in the folder."""
+        file = self.path / OWNER
+        try:
+            return record(read_text(file))
+        except ValueError as error:
+            raise ValueError(f"{file}: is damaged ({error}); give another folder") from error
+
+    def _taken(self, owner: Mapping[str, object]) -> str:
+        return (
+            f"{self.path}: holds the files of {owner.get('place')}, expected those of {self.place};"
+            " give another folder with --out"
+        )
 
     @property
     def claimed_at(self) -> float | None:
@@ -101,29 +150,37 @@ class StoredRun(RunFolder):
             ValueError: If the name is taken, or the folder holds something that would be lost.
             OSError: If the folder cannot be made or the server not reached.
         """
-        self.check_free()
-        make_folder(self.path)
         with RunStore.at(self.address) as store:
-            if not store.named.claim(self.address.run, config.text):
-                raise ValueError(self._occupied())
+            self._check_free(store)
+            with self._held(store):  # keeps the graphs of other processes out of the thread
+                self._check_no_thread(store)
+                make_folder(self.path)
+                if not store.named.claim(self.address.run, config.text):
+                    raise ValueError(self._occupied())
+            self._take_folder(store)
 
     def check_free(self) -> None:
         """Refuse a name or a folder that a new run would overwrite; raises `ValueError`.
 
         A run would continue from checkpoints that a graph has saved in a thread of the same name.
         """
-        from costada.store.postgres_checkpoints import PostgresRunSaver
-
         with RunStore.at(self.address) as store:
-            if store.named.settings(self.address.run) is not None:
-                raise ValueError(self._occupied())
+            self._check_free(store)
+
+    def _check_free(self, store: RunStore) -> None:
+        if store.named.settings(self.address.run) is not None:
+            raise ValueError(self._occupied())
         RunFolder.check_free(self)
-        with closing(PostgresRunSaver(self.address.database)) as saver:
-            if saver.get_tuple(self.thread) is not None:
-                raise ValueError(
-                    f"{self.place}: the database has checkpoints of a graph's thread of this name;"
-                    " choose another one"
-                )
+        if (self.path / OWNER).exists():
+            raise ValueError(self._taken(self._owner()))
+        self._check_no_thread(store)
+
+    def _check_no_thread(self, store: RunStore) -> None:
+        if store.named.is_thread(self.address.run):
+            raise ValueError(
+                f"{self.place}: the database has checkpoints of a graph's thread of this name;"
+                " choose another one"
+            )
 
     def check_own_problem(self) -> None:
         """Raise `ValueError` if there is no run: no problem comes with a database."""
@@ -154,17 +211,24 @@ def run_at(place: str | Path, out: Path | None = None) -> RunFolder:
     return StoredRun(out or DEFAULT_PARENT / address.run, address)
 
 
-def unused_run(problem: str, database: str) -> StoredRun:
-    """A run with the first name `<problem>-<number>` that no run of a database has."""
+def unused_run(problem: str, database: str, parent: Path = DEFAULT_PARENT) -> StoredRun:
+    """A run with the first name `<problem>-<number>` that is free.
+
+    No run of the database has it, no thread of a graph, and no folder with files below `parent`.
+    """
     check_database(database)
     stem = re.sub(r"[^\w-]+", "-", problem).strip("-") or "run"
     with RunStore.postgres(database) as store:
-        taken = {each.name for each in store.named.all()}
+        taken = store.named.taken()
     number = 1
-    while f"{stem}-{number}" in taken:
+    while f"{stem}-{number}" in taken or _is_used(parent / f"{stem}-{number}"):
         number += 1
     address = RunAddress(database, f"{stem}-{number}")
-    return StoredRun(DEFAULT_PARENT / address.run, address)
+    return StoredRun(parent / address.run, address)
+
+
+def _is_used(folder: Path) -> bool:
+    return folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
 
 
 def named_runs(database: str) -> list[StoredRun]:

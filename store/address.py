@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 POSTGRES = ("postgresql:", "postgres:")
 """How the addresses of Postgres databases begin; two slashes in a path become one."""
@@ -28,12 +29,7 @@ class RunAddress:
         Raises:
             ValueError: It is not one of a Postgres database, or names no run.
         """
-        database, _, run = text.partition("#")
-        if "@" in run or "#" in run:  # what is before it may be the end of a password
-            raise ValueError(
-                "run: the name after the first # of the address has an @ or a #, expected none;"
-                " in a password, write # as %23"
-            )
+        database, run = split_address(text, "run")
         check_database(database)
         if not run:
             raise ValueError(
@@ -51,6 +47,27 @@ StorePlace = Path | RunAddress
 """A run file, or a run in Postgres."""
 
 
+def split_address(text: str, field: str) -> tuple[str, str]:
+    """The address of a database and the name after it, as in `postgresql://USER@HOST/DATABASE#NAME`.
+
+    Raises:
+        ValueError: What looks like the name may be the end of a password; it is not repeated.
+    """
+    database, _, name = text.partition("#")
+    if "@" in name or "#" in name:
+        raise ValueError(
+            f"{field}: the name after the first # of the address has an @ or a #, expected none;"
+            " in a password, write # as %23"
+        )
+    last = unquote(database.replace("?", "&").rpartition("&")[2])
+    if name and last.startswith(("password=", "sslpassword=")):
+        raise ValueError(
+            f"{field}: the address ends with a password, so the name after # may be a part of it;"
+            " expected another parameter in between, postgresql://USER:PASSWORD@HOST, or PGPASSWORD"
+        )
+    return database, name
+
+
 def is_database(text: str) -> bool:
     """Whether a text is the address of a Postgres database, or of a run in one."""
     return text.startswith(POSTGRES)
@@ -59,8 +76,10 @@ def is_database(text: str) -> bool:
 def check_database(text: str, field: str = "store") -> None:
     """Raise `ValueError` for the text of a field that is no address of a Postgres database."""
     if not is_database(text) or "#" in text:
+        may_have_secret = "@" in text or "password" in text
+        other = "an address of another kind" if may_have_secret else text
         raise ValueError(
-            f"{field}: got {text if not is_database(text) else 'an address with #RUN'!r}, expected"
+            f"{field}: got {'an address with #RUN' if is_database(text) else other!r}, expected"
             " postgresql://USER@HOST:PORT/DATABASE"
         )
     shown(text)

@@ -1,4 +1,4 @@
-"""The runs of a Postgres database by the names that their users gave them, with their settings."""
+"""The runs of a Postgres database by name, with their settings."""
 
 from dataclasses import dataclass
 from time import time
@@ -21,7 +21,7 @@ class NamedRun:
 
 
 class NamedRuns:
-    """What a folder is to a run in a file: a name that is taken once, and the settings."""
+    """Names that are taken once, and the settings of their runs: in place of a folder."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -36,6 +36,20 @@ class NamedRuns:
                     (name, settings, time()),
                 )
             )
+
+    def is_thread(self, name: str) -> bool:
+        """Whether a graph has saved checkpoints in a thread of this name."""
+        return bool(self._threads("WHERE thread_id = ? LIMIT 1", name))
+
+    def taken(self) -> set[str]:
+        """All names that no new run can have: those of runs, and of the threads of graphs."""
+        return {each.name for each in self.all()} | self._threads()
+
+    def _threads(self, condition: str = "", *values: str) -> set[str]:
+        if self._db.rows("SELECT to_regclass('checkpoints') IS NULL") == [(True,)]:
+            return set()  # no saver was ever opened
+        found = self._db.rows(f"SELECT DISTINCT thread_id FROM checkpoints {condition}", values)  # noqa: S608
+        return {str(thread) for (thread,) in found}
 
     def settings(self, name: str) -> str | None:
         """The settings of a run, `None` if there is none of that name."""
@@ -56,7 +70,7 @@ class NamedRuns:
         return str(found[0][0]) if found else None
 
     def all(self, name: str | None = None) -> list[NamedRun]:
-        """All names, the one that was taken first at the front, or only one."""
+        """All names in the order in which they were taken, or only one."""
         found = self._db.rows(
             "SELECT name, run_id, claimed_at, COALESCE((SELECT MAX(iteration) FROM costada_step"
             " WHERE costada_step.run_id = costada_named.run_id), 0) FROM costada_named"

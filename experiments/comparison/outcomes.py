@@ -23,7 +23,7 @@ from costada.reports.trace import attempts_made, end_after, stored_rows
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.stored_run import named_runs
-from costada.store.address import is_there
+from costada.store.address import is_there, split_address
 from costada.store.candidates import SEED_ID
 from costada.store.files import append_text, read_bytes
 from costada.store.rows import RunSetup, as_texts
@@ -145,7 +145,7 @@ def _everything(source: Path | str) -> Iterator[tuple[str, RunOutcome | str]]:
 
 def _stored(address: str) -> Iterator[tuple[str, RunOutcome | str]]:
     """The runs of a database, or those of one sweep in it."""
-    database, _, sweep = address.partition("#")
+    database, sweep = split_address(address, "sweep")
     for run in named_runs(database):
         if not sweep or run.address.run.startswith(f"{sweep}/"):
             yield run.place, _from_folder(run)

@@ -3,18 +3,25 @@ import subprocess
 import sys
 from contextlib import closing
 from urllib.parse import quote
+from uuid import uuid4
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from costada import create_discovery_graph, discover, load_run
 from costada.runs.folder import RunFolder
-from costada.runs.stored_run import StoredRun, named_runs, run_at
+from costada.runs.runner import is_finished, saved_state
+from costada.runs.shared_purse import PurseAddress
+from costada.runs.stored_run import StoredRun, lease_name, named_runs, run_at
+from costada.store.address import check_database
 from costada.store.candidates import SEED_ID
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_connections import name_of
+from costada.store.postgres_lease import Leases
 from costada.store.run_store import RunStore
 
-SECRET = "geheim-4711"
+SECRET = "hidden-4711"
 
 
 @pytest.fixture
@@ -51,8 +58,8 @@ def test_a_run_in_postgres_does_what_one_in_a_folder_does(begin, invoke, finishe
     assert result.exit_code == 0, result.output
     assert rows(invoke, f"{url}#hex") == rows(invoke, finished)
     names = {file.name for file in (tmp_path / "hex").iterdir()}
-    assert names == {"steps.jsonl", "best_program.py", "report.html"}
-    for name in names - {"report.html"}:
+    assert names == {"steps.jsonl", "best_program.py", "report.html", "stored-run.json"}
+    for name in ("steps.jsonl", "best_program.py"):
         assert (tmp_path / "hex" / name).read_bytes() == (finished / name).read_bytes()
 
 
@@ -169,7 +176,7 @@ def test_runs_without_a_name_get_the_next_one(invoke, near, url, elsewhere):
     assert (elsewhere / "runs-out" / "near-2" / "report.html").is_file()
 
 
-def test_a_second_process_is_refused_and_told_who_works_on_the_run(begin, invoke, url, elsewhere):
+def test_a_second_process_is_refused_and_the_holder_named(begin, invoke, url, elsewhere):
     begin("hex")
     holding = (
         "import sys\nfrom costada.runs.stored_run import run_at\n"
@@ -211,8 +218,10 @@ def test_no_password_is_written_or_shown(invoke, near, url, tmp_path, elsewhere)
         ("{url}#/etc", "expected letters, digits"),
         ("{url}#a b", "expected letters, digits"),
         ("{url}#" + "a" * 201, "expected 1 to 200 printable characters"),
-        ("postgresql://u:half#geheim@h/d#x", "in a password, write # as %23"),
-        ("postgresql://u:half#geheim@h/d", "in a password, write # as %23"),
+        ("postgresql://u:half#hidden@h/d#x", "in a password, write # as %23"),
+        ("postgresql://u:half#hidden@h/d", "in a password, write # as %23"),
+        ("postgresql://u@h/d?password=half#hidden", "the address ends with a password"),
+        ("postgresql://h/d?user=u&pass%77ord=half#hidden", "the address ends with a password"),
         ("postgresql://[half#x", "cannot be read, expected postgresql://USER@HOST"),
         ("postgresql://u@127.0.0.1:1/x#y", "cannot connect; check host"),
     ],
@@ -222,8 +231,27 @@ def test_an_address_that_does_not_work_is_refused_by_name(invoke, begin, url, pl
     refused = invoke("trace", place.replace("{url}", url))
     words = " ".join(refused.output.replace("│", " ").split())
     assert refused.exit_code == 2
-    assert "geheim" not in refused.output
+    assert "hidden" not in refused.output
     assert "".join(message.replace("{url}", url).split()) in "".join(words.split())
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://u:half#hidden@h/d",
+        "postgresql://h/d?password=half#hidden",
+        "postgresql://h/d?user=u&sslpassword=half#hidden",
+    ],
+)
+def test_the_address_of_a_purse_repeats_no_half_of_a_password(address):
+    with pytest.raises(ValueError, match="--purse: the") as refused:
+        PurseAddress.read(address)
+    assert "hidden" not in str(refused.value)
+
+
+def test_an_address_of_another_kind_is_refused_without_its_password():
+    with pytest.raises(ValueError, match="store: got 'an address of another kind'"):
+        check_database("Postgresql://u:hidden@h/d")
 
 
 def test_a_store_that_is_no_address_is_refused_before_the_problem_is_tried(invoke, tmp_path):
@@ -251,3 +279,91 @@ def test_a_name_is_refused_that_is_the_thread_of_a_graph(begin, near, url):
         assert (refused.exit_code, "checkpoints of a graph's thread" in refused.output) == (2, True)
         assert named_runs(url) == []
         assert graph.get_state(thread) == before
+
+
+def test_runs_of_one_name_in_two_databases_share_no_folder(begin, invoke, near, url, tmp_path):
+    """The second database is named first in the folder that the runs would share."""
+    name = f"other_{uuid4().hex}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        other = name_of(make_conninfo(url, dbname=name))
+        begin("hex")
+        before = {file.name: file.read_bytes() for file in (tmp_path / "hex").iterdir()}
+        words = ("--max-iterations", 1, "--store", other, "--out")
+        refused = [invoke("run", near, *words, tmp_path / "hex")]
+        invoke("run", near, *words, tmp_path / "elsewhere" / "hex")
+        refused += [invoke("resume", f"{other}#hex", "--out", tmp_path / "hex")]
+        found = refusal_of(f"{other}#hex", tmp_path / "hex")
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    assert [each.exit_code for each in refused] == [2, 2]
+    assert f"holds the files of {url}#hex" in "".join(refused[1].output.split("\n"))
+    assert "holds the files of" in found
+    assert {file.name: file.read_bytes() for file in (tmp_path / "hex").iterdir()} == before
+
+
+def refusal_of(place, folder):
+    """What is said when the page of a run is to be written to a folder."""
+    try:
+        run_at(place, folder).take_folder()
+    except ValueError as refused:
+        return str(refused)
+    return ""
+
+
+def test_a_run_keeps_its_folder_however_its_database_is_addressed(begin, url, tmp_path):
+    begin("hex")
+    again = f"{url}&connect_timeout=9&application_name=again#hex"
+    with run_at(again, tmp_path / "hex").hold():
+        assert json.loads((tmp_path / "hex/stored-run.json").read_text())["place"] == f"{url}#hex"
+
+
+def test_a_damaged_mark_of_a_folder_is_named(begin, url, tmp_path):
+    begin("hex")
+    (tmp_path / "hex/stored-run.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"stored-run\.json: is damaged"):
+        run_at(f"{url}#hex", tmp_path / "hex").take_folder()
+
+
+def test_names_of_threads_and_folders_are_not_given_to_new_runs(invoke, near, url, elsewhere):
+    (elsewhere / "runs-out/near-2").mkdir(parents=True)
+    (elsewhere / "runs-out/near-3").mkdir()
+    (elsewhere / "runs-out/near-3/notes.txt").write_text("mine")
+    with RunStore.postgres(url) as store, closing(PostgresRunSaver(url)) as saver:
+        settings = {"budget": 1.0, "max_iterations": 1}
+        graph = create_discovery_graph(near, "offline", **settings, store=store, checkpointer=saver)
+        graph.invoke({}, {"configurable": {"thread_id": "near-1"}})
+    for _ in range(2):
+        invoke("run", near, "--max-iterations", 1, "--store", url)
+    assert [run.address.run for run in named_runs(url)] == ["near-2", "near-4"]
+
+
+def test_a_name_is_not_taken_while_a_graph_works_on_its_thread(begin, url):
+    RunStore.postgres(url).close()  # creates the tables
+    graph = Leases(url)  # those of another process
+    held = graph.acquire(lease_name("hex"), 30.0)
+    refused = begin("hex")
+    held.release()
+    assert (refused.exit_code, "another process is at work in this run" in refused.output) == (
+        2,
+        True,
+    )
+    assert named_runs(url) == []
+    assert begin("hex").exit_code == 0
+
+
+READER = """
+CREATE ROLE reader LOGIN; GRANT USAGE ON SCHEMA costada TO reader;
+GRANT SELECT ON ALL TABLES IN SCHEMA costada TO reader
+"""
+
+
+def test_the_state_of_a_run_is_read_by_a_user_who_may_only_read(begin, url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        begin("hex")
+        connection.execute(READER)
+        try:
+            run = run_at(f"{name_of(make_conninfo(url, user='reader'))}#hex")
+            assert saved_state(run)["iterations"] == 3
+            assert is_finished(run)
+        finally:
+            connection.execute("DROP OWNED BY reader; DROP ROLE reader")
