@@ -228,13 +228,16 @@ def saved_state(folder: RunFolder) -> SearchState | None:
     folder.check_kept()
     if not is_there(folder.database):
         return None
-    with _saver(folder) as saver:
+    with _saver(folder, is_read_only=True) as saver:
         saved = saver.get_tuple(folder.thread)
     return saved and cast(SearchState, saved.checkpoint["channel_values"])
 
 
 @contextmanager
-def _saver(folder: RunFolder, *, keep_history: bool = True) -> Iterator[RunCheckpoints]:
+def _saver(
+    folder: RunFolder, *, keep_history: bool = True, is_read_only: bool = False
+) -> Iterator[RunCheckpoints]:
+    """The saver of a run's checkpoints; in a database it can be one that only reads."""
     place = folder.database
     opened: RunCheckpoints
     if isinstance(place, Path):
@@ -242,7 +245,9 @@ def _saver(folder: RunFolder, *, keep_history: bool = True) -> Iterator[RunCheck
     else:
         from costada.store.postgres_checkpoints import PostgresRunSaver
 
-        opened = PostgresRunSaver(place.database, keep_history=keep_history)
+        opened = PostgresRunSaver(
+            place.database, keep_history=keep_history, is_read_only=is_read_only
+        )
     with closing(opened) as saver:
         yield saver
         saver.prune_thread(folder.thread)

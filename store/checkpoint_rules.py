@@ -182,8 +182,12 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Save a checkpoint, or hold it back, and return its config."""
-        held = Held(config, checkpoint, metadata, new_versions)
+        """Save a checkpoint, or hold it back, and return its config.
+
+        The values that were new in one that was held back were not written: with the next one all
+        values are written that are missing.
+        """
+        held = Held(config, checkpoint, metadata, checkpoint["channel_versions"])
         is_held = _is_within_iteration(checkpoint) and not _is_before_request(checkpoint)
         if is_held and not self._keeps_history:
             self._held_back[thread_of(config)] = held
@@ -205,7 +209,7 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
             super().put_writes(config, writes, task_id, task_path)
 
     def write_held_back(self, config: RunnableConfig) -> None:
-        """Write what was held back of a thread, as another process may go on with it."""
+        """Write a thread's checkpoint that was held back, so that any process can resume it."""
         self._write_held_back(thread_of(config))
 
     def _write_held_back(self, thread: "_Thread | None" = None) -> None:
@@ -261,7 +265,7 @@ class Held(NamedTuple):
     config: RunnableConfig
     checkpoint: Checkpoint
     metadata: CheckpointMetadata
-    new_versions: ChannelVersions
+    versions: ChannelVersions
 
 
 def _is_within_iteration(checkpoint: Checkpoint) -> bool:

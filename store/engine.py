@@ -47,7 +47,7 @@ class Engine(Protocol):
         """
 
     def hold(self, name: str) -> Lease | None:
-        """Hold a run for this process, where others on other machines could be at work in it.
+        """Hold a run for this process if processes on other machines could work on it.
 
         Raises:
             ValueError: Another process holds the run, naming it.

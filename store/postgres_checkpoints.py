@@ -8,12 +8,7 @@ from typing import Any, cast
 
 import psycopg
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import (
-    ChannelVersions,
-    Checkpoint,
-    CheckpointMetadata,
-    CheckpointTuple,
-)
+from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg import Cursor, RawCursor
 from psycopg.rows import DictRow, dict_row
@@ -32,8 +27,8 @@ CREATE INDEX IF NOT EXISTS checkpoints_in_order ON checkpoints (thread_id, check
 """
 
 LOCK_SECONDS = 0.05
-"""Seconds between two attempts to get the lock: who waits in a statement blocks LangGraph's index
-that is built concurrently."""
+"""Seconds between two attempts to get the lock: a client that waited for it in a statement would
+block LangGraph's index, which is built concurrently."""
 
 NAMED = "thread_id = %s AND checkpoint_ns = %s AND checkpoint_id = ANY(%s)"
 UNUSED_BLOBS = """
@@ -54,11 +49,16 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         PostgresSaver.UPSERT_CHECKPOINTS_SQL.rstrip().rstrip(";") + ", rowid = EXCLUDED.rowid"
     )
 
-    def __init__(self, address: str, *, keep_history: bool = False) -> None:
+    def __init__(
+        self, address: str, *, keep_history: bool = False, is_read_only: bool = False
+    ) -> None:
         """Connect, and create the tables where they are missing.
 
-        With `keep_history` all checkpoints of a thread are written and kept, otherwise at least
-        the latest 16.
+        Args:
+            address: Of the database.
+            keep_history: Whether all checkpoints of a thread are written and kept, otherwise at
+                least the latest 16.
+            is_read_only: Whether nothing may be written or created.
 
         Raises:
             ValueError: The address is malformed, or the tables are not those of this version.
@@ -66,13 +66,15 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         """
         # every statement goes through `_cursor`, so LangGraph needs no connection of its own
         PostgresSaver.__init__(self, cast(Any, None), serde=StateSerializer())
-        self._connections = Connections(address)
+        self._connections = Connections(address, is_read_only=is_read_only)
         self._losses: dict[tuple[str, str], int] = {}
         self._begin(keep_history=keep_history)
         with self._connections.lent() as connection:
-            prepare(connection, self._connections.name, is_read_only=False)
+            prepare(connection, self._connections.name, is_read_only=is_read_only)
             self._leases = leases_in(address, connection)
-            if not connection.execute(IS_PREPARED, (f"{SCHEMA}.checkpoints",)).fetchall():
+            known = connection.execute(IS_PREPARED, (f"{SCHEMA}.checkpoints",)).fetchall()
+            self._has_tables = bool(known) or not is_read_only
+            if not known and not is_read_only:
                 self._create(connection)
 
     def _create(self, connection: psycopg.Connection[Any]) -> None:
@@ -114,25 +116,13 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
                     name = self._connections.name
                     raise damaged(name, f"a checkpoint in it is damaged ({error})") from error
 
-    def put(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """Save a checkpoint, or hold it back, and return its config.
-
-        With one that was held back, the values that were new in it were not written: all are
-        written again where they are missing.
-        """
-        return super().put(config, checkpoint, metadata, checkpoint["channel_versions"])
-
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint, the last written one if the config names none.
 
         A run begins here, so what it writes rests on what the server has now.
         """
+        if not self._has_tables:
+            return None
         num_losses = self._connections.num_losses
         found = super().get_tuple(config)
         self._losses[thread_of(config)] = num_losses

@@ -1,9 +1,9 @@
 """A draw from a purse in Postgres: one function on the server, in one round trip.
 
-The accounts are locked while the function runs and at no other time, so the clients of one purse
-wait neither for each other's network nor for each other's disk: a draw commits without waiting for
-the disk, and then waits until its commit is there. Commits reach the disk in their order, so what
-another client has done on the strength of a draw is never there without it.
+The accounts are locked only while the function runs, so clients of one purse wait neither for each
+other's network nor for each other's disk: a draw commits without waiting for the disk, and then
+waits until its commit is on disk. Commits reach the disk in order, so no transaction that relies on
+a draw can be on disk without it.
 """
 
 FUNCTIONS = """

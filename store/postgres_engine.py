@@ -57,9 +57,8 @@ class PostgresEngine:
     A transaction that is not durable may be undone by a crash of the server, with all that was
     committed after it; what was committed before it stays.
 
-    Texts are stored apart from the transaction they belong to. So no client waits for another one
-    that stores the same text, and none can lock the other out; a text that nothing names does no
-    harm.
+    Texts are stored outside the transaction they belong to, so clients that store the same texts
+    neither wait for each other nor deadlock. A text that nothing refers to does no harm.
 
     Where a lease guards the writes of a thread, each transaction and each single write first checks
     that it is still held, in the same round trip.

@@ -111,7 +111,7 @@ class RunFacts:
 class RunStore(RunFacts):
     """The programs, calls, charges and steps of runs: in an SQLite file, in Postgres or in memory.
 
-    `candidates`, `call_log`, `timing`, `inputs` and `named` are parts of their own. Raises as
+    `candidates`, `call_log`, `timing`, `inputs` and `named` give access to its parts. Raises as
     `Database` does when the file or server cannot be used, and `ValueError` when a key is not
     there.
     """
