@@ -85,6 +85,13 @@ def machines(tmp_path):
 
 
 @pytest.fixture
+def folder(tmp_path):
+    """The folder of a run, whose gateway ends with the test."""
+    yield tmp_path / "run"
+    stop_gateway(RunFolder(tmp_path / "run"))
+
+
+@pytest.fixture
 def stored(postgres_address):
     """The options of a run in Postgres with a gateway."""
     url = name_of(postgres_address)
@@ -156,17 +163,15 @@ def test_a_copy_of_the_journal_does_not_know_what_its_original_sent_later(
     check_not_below(*calls_of(machines[1], stored["store"]), served[1], num_lost=1)
 
 
-def test_a_request_without_a_gateway_is_not_forgotten_when_the_run_gets_one(tmp_path, served):
+def test_a_request_without_a_gateway_is_not_forgotten_when_the_run_gets_one(folder, served):
     """Several calls in flight turn the gateway on; it knows nothing of what was sent before."""
-    folder = tmp_path / "run"
     kill_in_flight(run_to_end, folder, served, {"parallel": 1}, 3)
     run_to_end(folder, served[0].url, {"parallel": 4})
     assert (folder / "gateway.log").exists()
     check_not_below(*calls_of(folder), served[1], num_lost=1)
 
 
-def test_a_hard_budget_holds_when_answers_come_from_the_gateway(tmp_path, served):
-    folder = tmp_path / "run"
+def test_a_hard_budget_holds_when_answers_come_from_the_gateway(folder, served):
     options = {"parallel": 4, "gateway": True, "budget_policy": "hard"}
     hits = kill_often(folder, *served, 3, NUM_KILLS, options)
     assert hits >= NUM_KILLS // 2
