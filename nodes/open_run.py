@@ -2,7 +2,7 @@
 
 from time import sleep
 from typing import cast
-from uuid import UUID, uuid4
+from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.runtime import get_runtime
@@ -81,7 +81,7 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     run_seed = check_seed(state.get("seed", context.settings.seed))
     problem = context.problem
     evaluation = check_problem(problem)
-    run_id = uuid4().hex
+    run_id = _new_id(context)
     granted = draw_budget(run_id, context)
     budget = budget_of(granted, context)
     controller = context.method.start(evaluation.score, context.settings.constants)
@@ -125,6 +125,19 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
         front = context.store.candidates.front(run_id, 0)
         begun["pareto_front"] = front_members(front, context)
     return begun
+
+
+def _new_id(context: RunContext) -> str:
+    """The id of a run that begins.
+
+    A run that draws from a purse gets the same id if a process is killed here and the run resumes
+    from the same checkpoint: the account with the budget that it has drawn is named by the id.
+    """
+    now = get_runtime().execution_info
+    if context.purse is None or now is None or now.thread_id is None:
+        return uuid4().hex
+    place = "/".join((now.thread_id, now.checkpoint_ns, now.checkpoint_id))
+    return uuid5(NAMESPACE_OID, place).hex
 
 
 def _first_results(

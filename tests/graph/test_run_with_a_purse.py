@@ -1,6 +1,8 @@
 """A run that draws its budget from a purse: what it takes, reports and gives back."""
 
 import asyncio
+import os
+import signal
 import time
 from contextlib import suppress
 from decimal import Decimal
@@ -11,6 +13,7 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from toy_graph import CALL_COST, THREAD, discovery, run_until, scripted, spent_by
+from warm import PROCESSES
 
 from costada.models.chat_models import chat_model
 from costada.runs.discovery import discover
@@ -217,6 +220,34 @@ def test_a_run_in_a_folder_continues_with_its_purse(tmp_path):
         assert again.spent == Decimal(str(found.spent))
         with pytest.raises(ValueError, match="expected the purse it began with"):
             discover(*given, **options, max_iterations=4, resume=True)
+
+
+class DeadlyPurse(Purse):
+    """Kills the process when the budget of a run has been drawn."""
+
+    def child(self, name, budget=None):
+        super().child(name, budget)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def draw_and_die(folder):
+    purse = DeadlyPurse(0.06, path=folder / "purse.sqlite")
+    discover(toy_problem(), scripted(), budget=0.06, price="1,2", out=folder / "run", purse=purse)
+
+
+def test_a_run_that_is_killed_as_it_draws_its_budget_has_that_budget_when_it_resumes(tmp_path):
+    process = PROCESSES.Process(target=draw_and_die, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    with Purse(0.06, path=tmp_path / "purse.sqlite") as purse:
+        assert purse.remaining == 0
+        options = {"budget": 0.06, "price": "1,2"}
+        options |= {"out": tmp_path / "run", "resume": True, "purse": purse}
+        found = discover(toy_problem(), scripted(), **options)
+        assert purse.spent == Decimal(str(found.spent)) > 0
+        assert purse.remaining == Decimal("0.06") - purse.spent
+        assert len(purse.accounts()) == 2
 
 
 def test_a_run_that_used_up_all_there_was_is_over_until_there_is_more(tmp_path):
