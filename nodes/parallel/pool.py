@@ -56,12 +56,17 @@ class Pool:
     def launch(self, key: Hashable, work: Callable[[], object], num_losses: int = 0) -> None:
         """Begin a piece of work in a thread of its own, unless it is in flight or has ended.
 
-        What was cancelled begins again, and what ended before the store lost its connection the
-        last time: the server may have lost what it stored.
+        What was cancelled begins again, what an aborted execution of the run left as failed, and
+        what ended before the store lost its connection the last time: the server may have lost what
+        it stored.
         """
         with self._changed:
             known = self._launched.get(key)
-            if known and not (known.is_interrupted or known.is_in_doubt(num_losses)):
+            if known and not (
+                known.is_interrupted
+                or (known.has_failed and known.token is not self._token)
+                or known.is_in_doubt(num_losses)
+            ):
                 return
             self._forget(key)
             context = copy_context()
@@ -168,6 +173,10 @@ class _Launch(NamedTuple):
     @property
     def is_interrupted(self) -> bool:
         return self.future.done() and isinstance(self.future.exception(), InterruptedError)
+
+    @property
+    def has_failed(self) -> bool:
+        return self.future.done() and self.future.exception() is not None
 
     def is_in_doubt(self, num_losses: int) -> bool:
         return self.future.done() and self.num_losses != num_losses

@@ -11,6 +11,7 @@ from toy_graph import discovery
 
 from costada.evaluators.sandbox.cancellation import CancellationToken, current_token
 from costada.nodes.parallel.pool import Pool, pool_of
+from costada.store.lease import LostLease
 from costada.store.run_store import RunStore
 
 
@@ -75,6 +76,23 @@ def test_cancelled_work_is_launched_again():
         pool.settle()
         assert len(begun) == number
     assert begun[0] is not begun[1]
+
+
+def test_what_an_aborted_execution_left_as_failed_is_launched_again():
+    def work():
+        times.append(1)
+        if len(times) == 1:
+            raise LostLease("another process took the run over")
+        return "done"
+
+    pool, times = Pool(), list[int]()
+    pool.launch("a", work)
+    pool.settle()
+    pool.launch("a", work)  # its failure has not landed
+    assert len(times) == 1
+    pool.cancel()
+    pool.launch("a", work)
+    assert pool.take(pool.wait(["a"])) == "done"
 
 
 def test_a_cancelled_node_stops_waiting_and_its_work_continues():
