@@ -12,6 +12,7 @@ from typing import Any
 from costada.reports.trace import ticket_of
 from costada.store.file_errors import checking_rows, damaged
 from costada.store.history import PastCall, PastCandidate, RunHistory, Span
+from costada.values.evaluation import SANDBOX, WORKER
 
 Value = str | float | bool | None
 Row = dict[str, Value]
@@ -132,6 +133,8 @@ CANDIDATE_COLUMNS = (
     Column("is_copy", bool, "whether it migrated to another frontier"),
     Column("is_cached", bool, "whether the same program had been judged before"),
     Column("is_trial", bool, "whether the model evaluated it with a tool"),
+    Column("worker", str, "host and process that judged it; only with `--evaluations`"),
+    Column("sandbox", str, "what confined it there; only with `--evaluations`"),
 )
 PROGRAM = Column("program", str, "its program, several files each below a line with the path")
 GROUPS = {
@@ -239,9 +242,11 @@ def _call(call: PastCall, iterations: Mapping[int, int]) -> dict[str, Any]:
 def _candidate(candidate: PastCandidate, iterations: Mapping[int, int]) -> dict[str, Any]:
     # The row of a copy has the iteration in which it was copied, that of the start has 0.
     is_placed = "@" in candidate.id or not candidate.ticket
-    number = candidate.ticket
+    number, texts = candidate.ticket, candidate.facts.get("artifacts")
+    known = texts if isinstance(texts, Mapping) else {}
     return {
         **{each.name: candidate.facts.get(each.name) for each in CANDIDATE_COLUMNS},
+        **{name: known.get(name) for name in (WORKER, SANDBOX)},
         "id": candidate.id,
         "iteration": number if is_placed else iterations.get(number),
         "inspirations": _joined(candidate.facts.get("inspirations")),
