@@ -1,13 +1,13 @@
-"""What an evaluation elsewhere costs, and how many workers do, beside evaluations in this process.
+"""What an evaluation elsewhere costs, and how many workers make, beside those of this process.
 
     python bench/remote.py [--workers 8] [--evaluations 60] [--engines local,pool,dask,ray]
 
 Overhead: one program that takes no time is evaluated again and again, one evaluation at a time, in
 this process and by each engine in turn, so that all see the same machine; the difference of the
 medians is what the engine adds. Throughput: candidates that wait (0.2 s each, as a program that
-uses a GPU or a server does) are evaluated by all workers at once; ideal is one after the other
-in each worker. Dask and Ray are started on this machine for it. An engine whose extra is not
-installed is left out, and said so.
+uses a GPU or a server does) are evaluated by all workers at once, in this process and by the engine
+in turn; ideal is one after the other in each worker. Dask and Ray are started on this machine for
+it. An engine whose extra is not installed is left out, and said so.
 """
 
 import argparse
@@ -44,6 +44,8 @@ ENGINES = ("local", "pool", "dask", "ray")
 WAIT_SECONDS = 0.2
 WARMING_SECONDS = 120.0
 MOST_MILLISECONDS = 15.0
+ROUNDS = 5
+"""How often throughput is measured in this process and by an engine, in turn."""
 
 
 @contextmanager
@@ -87,6 +89,7 @@ def ray(workers: int) -> Iterator[Engine]:
         bound.close()
         words = ["start", "--head", "--block", "--num-cpus", str(workers), "--port", "0"]
         words += ["--memory", str(workers * 4 * 2**30), "--temp-dir", folder]
+        words += ["--min-worker-port", "0", "--max-worker-port", "0"]
         words += ["--ray-client-server-port", str(port), "--include-dashboard", "false"]
         process = subprocess.Popen(
             [SCRIPTS / "ray", *words, "--disable-usage-stats"],
@@ -153,10 +156,10 @@ def main() -> None:
     program = found.start
     here = replace(judged_by(found, None), evaluators=given.workers)
     warm(here, program, given.workers)
-    local_rate = throughput(here, program, given.workers)
     ideal = given.workers / WAIT_SECONDS
-    print(f"{'engine':8} {'here':>9} {'there':>9} {'adds':>9} {'per second':>11} {'of here':>8}")
-    print(f"{'here':8} {'':>9} {'':>9} {'':>9} {local_rate:11.1f} {1:8.0%}")
+    heads = ("here", "there", "adds", "here", "there", "of here")
+    print(f"{'':8} {'one evaluation':>29} {'evaluations per second':>29}")
+    print(f"{'engine':8} " + " ".join(f"{head:>9}" for head in heads))
     for name in given.engines.split(","):
         module = {"dask": "distributed", "ray": "ray"}.get(name)
         if module and not find_spec(module):
@@ -168,11 +171,15 @@ def main() -> None:
             there = judged_by(found, engine)
             warm(there, program, given.workers)
             mine, theirs = overhead(here, there, program, given.evaluations)
-            rate = throughput(there, program, given.workers)
+            rates = [
+                [throughput(found, program, given.workers) for found in (here, there)]
+                for _ in range(ROUNDS)
+            ]
+        my_rate, rate = (median(each) for each in zip(*rates, strict=True))
         adds = theirs - mine
         mark = "" if adds < MOST_MILLISECONDS else f"  above {MOST_MILLISECONDS:g} ms"
-        numbers = f"{mine:6.1f} ms {theirs:6.1f} ms {adds:6.1f} ms {rate:11.1f}"
-        print(f"{name:8} {numbers} {rate / local_rate:8.0%}{mark}")
+        numbers = f"{mine:6.1f} ms {theirs:6.1f} ms {adds:6.1f} ms {my_rate:9.1f} {rate:9.1f}"
+        print(f"{name:8} {numbers} {rate / my_rate:9.0%}{mark}")
     print(f"ideal: {ideal:.0f} per second ({given.workers} workers, {WAIT_SECONDS} s each)")
 
 

@@ -58,13 +58,15 @@ def bundle(folder: Path, others: tuple[Path, ...]) -> Bundle:
     Hidden files, and those that Python and runs leave behind, stay out.
 
     Raises:
-        ValueError: If there are more files or bytes than can be sent, or one of a hidden folder.
+        ValueError: If there are more files or bytes than can be sent, or one of a hidden folder,
+            or a link to a hidden file.
     """
     outside = [path for path in others if not path.is_relative_to(folder)]
     root = Path(os.path.commonpath([folder, *(path.parent for path in outside)]))
     own = [(str((folder / name).relative_to(root)), file) for name, file in content_files(folder)]
     files = dict(sorted([*own, *((str(path.relative_to(root)), path) for path in outside)]))
     _check_names(root, files)
+    _check_links(root, files)
     return _packed(folder, root, files, {})
 
 
@@ -121,6 +123,19 @@ def _check_names(root: Path, files: dict[str, Path]) -> None:
             )
 
 
+def _check_links(root: Path, files: dict[str, Path]) -> None:
+    """Refuse links to hidden files, which may hold secrets."""
+    base = os.path.realpath(root)
+    for file in files.values():
+        real = os.path.realpath(file)
+        parts = PurePosixPath(os.path.relpath(real, base)).parts
+        if any(part.startswith(".") and part != ".." for part in parts):
+            raise ValueError(
+                f"{file} leads to {real}, which is hidden and cannot be sent to workers; expected"
+                " a link to a file that is not hidden, or a copy of it"
+            )
+
+
 def unpacked(digest: str, archive: bytes | None) -> Path | None:
     """The folder of a bundle on this machine, made of its archive if it is not there.
 
@@ -156,10 +171,13 @@ def unpacked(digest: str, archive: bytes | None) -> Path | None:
     return place
 
 
-def touch(digest: str) -> None:
-    """Note that a folder is in use."""
-    with suppress(FileNotFoundError):
+def touch(digest: str) -> bool:
+    """Note that a folder is in use; False if it is not there any more."""
+    try:
         os.utime(cache_folder() / digest)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def cache_folder() -> Path:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Mapping
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from importlib.util import find_spec
+from math import inf
 from threading import Lock
 from typing import Any, Protocol, cast
 
@@ -20,45 +20,47 @@ from costada.evaluators.sandbox.fair_semaphore import available_cores
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
 CONNECT_SECONDS = 15.0
+ANSWER_SECONDS = 5.0
+"""How long a scheduler may take to say which workers it has."""
+
 MEMORY = "MEMORY"
 """Name of the resource of Dask workers that is asked for if one of them offers it."""
 
+LARGE_GRAPH = "distributed.admin.large-graph-warning-threshold"
+"""Setting of Dask: the size of a task above which its client warns."""
 
-class Loss(Enum):
-    """What an error says that no evaluator has raised."""
+GONE = inf
+"""The number of lost workers where nothing can be evaluated there any more."""
 
-    WORKER = "worker"
-    """The worker is lost: another one can repeat the evaluation."""
-
-    WORKERS = "workers"
-    """Several workers were lost to this evaluation."""
-
-    CLUSTER = "cluster"
-    """Nothing can be evaluated there any more."""
-
-
-LOSSES = {
-    "concurrent.futures._base.BrokenExecutor": Loss.CLUSTER,
-    "distributed.scheduler.KilledWorker": Loss.WORKERS,
-    "distributed.client.FutureCancelledError": Loss.CLUSTER,
-    "distributed.comm.core.CommClosedError": Loss.CLUSTER,
-    "ray.exceptions.WorkerCrashedError": Loss.WORKER,
-    "ray.exceptions.NodeDiedError": Loss.WORKER,
-    "ray.exceptions.OutOfMemoryError": Loss.WORKER,
-    "ray.exceptions.ObjectLostError": Loss.WORKER,
-    "ray.exceptions.LocalRayletDiedError": Loss.WORKER,
-    "ray.exceptions.TaskCancelledError": Loss.WORKER,
-    "ray.exceptions.RaySystemError": Loss.CLUSTER,
-    "ray.exceptions.RpcError": Loss.CLUSTER,
-    "grpc.RpcError": Loss.CLUSTER,
+KILLED_WORKER = "distributed.scheduler.KilledWorker"
+DASK_LOSSES = {
+    "distributed.client.FutureCancelledError": GONE,
+    "distributed.comm.core.CommClosedError": GONE,
+    "distributed.scheduler.NoValidWorkerError": GONE,
+    "distributed.scheduler.NoWorkerError": GONE,
 }
-"""What errors of executors say, by their full names: an engine's package need not be installed."""
+RAY_LOSSES = {
+    "ray.exceptions.WorkerCrashedError": 1,
+    "ray.exceptions.NodeDiedError": 1,
+    "ray.exceptions.OutOfMemoryError": 1,
+    "ray.exceptions.ObjectLostError": 1,
+    "ray.exceptions.LocalRayletDiedError": 1,
+    "ray.exceptions.TaskCancelledError": 1,
+    "ray.exceptions.RaySystemError": GONE,
+    "ray.exceptions.RpcError": GONE,
+    "grpc.RpcError": GONE,
+    "builtins.ConnectionError": GONE,  # of a client that has lost its connection
+}
+OWN_LOSSES = {"concurrent.futures._base.BrokenExecutor": GONE, **DASK_LOSSES}
+"""How many workers an error says were lost, by its full name: its package may not be installed."""
 
 
-def loss_of(error: BaseException) -> Loss | None:
-    """What an error says about workers; None if the evaluation itself raised it."""
-    names = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__)
-    return next((LOSSES[name] for name in names if name in LOSSES), None)
+def lost_workers(error: BaseException, losses: Mapping[str, float]) -> float | None:
+    """How many workers an error says were lost; None if the evaluation itself raised it."""
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+    if KILLED_WORKER in names:
+        return float(cast(Any, error).allowed_failures + 1)
+    return next((losses[name] for name in names if name in losses), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +97,11 @@ class Engine(Protocol):
     def stop(self, future: Future[bytes]) -> None:
         """Cancel what was submitted, as far as the engine can."""
 
-    def loss(self, error: BaseException) -> Loss | None:
-        """What an error says about workers."""
+    def lost(self, error: BaseException) -> float | None:
+        """How many workers were lost, or GONE; None if the evaluation itself raised the error."""
 
     def raised(self, error: BaseException) -> BaseException:
-        """What the evaluation raised, of an error that says nothing about workers."""
+        """What the evaluation raised, of an error for which `lost` returns None."""
 
     def has_worker(self, needs: Resources) -> bool:
         """Whether there is a worker that can be reached and has the resources, free or not."""
@@ -138,9 +140,9 @@ class OwnExecutor:
         """Cancel what has not begun."""
         future.cancel()
 
-    def loss(self, error: BaseException) -> Loss | None:
+    def lost(self, error: BaseException) -> float | None:
         """An executor that is closed or broken is gone."""
-        return loss_of(error)
+        return lost_workers(error, OWN_LOSSES)
 
     def raised(self, error: BaseException) -> BaseException:
         """The error itself."""
@@ -191,10 +193,9 @@ class LocalEngine(OwnExecutor):
         """End the processes."""
         self._workers.shutdown(cancel_futures=True)
 
-    def loss(self, error: BaseException) -> Loss | None:
-        """Each process is lost alone."""
-        found = super().loss(error)
-        return Loss.WORKER if found is Loss.CLUSTER else found
+    def lost(self, error: BaseException) -> float | None:
+        """Each process is lost alone; an evaluator's own pools raise subclasses of that error."""
+        return 1 if type(error) is BrokenExecutor else None
 
 
 class DaskEngine:
@@ -211,6 +212,8 @@ class DaskEngine:
         """
         self.name = f"dask://{place}"
         distributed = _imported("distributed", "dask", self.name)
+        # The files of a problem are sent with an evaluation, which a warning would not change.
+        importlib.import_module("dask").config.set({LARGE_GRAPH: "1 GiB"})
         try:
             self._client = distributed.Client(
                 f"tcp://{place}", timeout=CONNECT_SECONDS, set_as_default=False
@@ -249,9 +252,9 @@ class DaskEngine:
         """Cancel it; what runs ends by its own limits."""
         future.cancel()
 
-    def loss(self, error: BaseException) -> Loss | None:
-        """The scheduler has repeated an evaluation several times before it gives it up."""
-        return loss_of(error)
+    def lost(self, error: BaseException) -> float | None:
+        """The scheduler repeats an evaluation as often as its own setting says."""
+        return lost_workers(error, DASK_LOSSES)
 
     def raised(self, error: BaseException) -> BaseException:
         """The error itself: the client has made it again."""
@@ -262,7 +265,7 @@ class DaskEngine:
         wanted = self._wanted(needs)
         try:
             return self.is_connected() and any(_has(each, wanted) for each in self._offers())
-        except OSError:
+        except self.faults:
             return False
 
     def is_connected(self) -> bool:
@@ -283,9 +286,16 @@ class DaskEngine:
         return {name: amount for name, amount in wanted.items() if amount}
 
     def _offers(self) -> list[dict[str, float]]:
-        """What each worker offers in all, as the scheduler says."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
-        return [dict(each.get("resources") or {}) for each in workers]
+        """What each worker offers in all, as the scheduler says.
+
+        Raises:
+            OSError: If it does not answer in time.
+        """
+        scheduler = self._client.scheduler
+        if scheduler is None:
+            raise OSError(f"evaluations: {self.name} is closed")
+        about = self._client.sync(scheduler.identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
+        return [dict(each.get("resources") or {}) for each in about["workers"].values()]
 
 
 class RayEngine:
@@ -362,11 +372,10 @@ class RayEngine:
             with suppress(*self.faults):  # a cluster that is gone runs nothing
                 self._ray.cancel(ref, force=True)
 
-    def loss(self, error: BaseException) -> Loss | None:
-        """What Ray says; a client that loses its connection raises a `ConnectionError`."""
-        if isinstance(error, self._ray.exceptions.RayTaskError):
-            return None
-        return Loss.CLUSTER if isinstance(error, ConnectionError) else loss_of(error)
+    def lost(self, error: BaseException) -> float | None:
+        """What Ray says of workers and nodes."""
+        is_raised = isinstance(error, self._ray.exceptions.RayTaskError)
+        return None if is_raised else lost_workers(error, RAY_LOSSES)
 
     def raised(self, error: BaseException) -> BaseException:
         """What Ray's own error was made from."""

@@ -9,7 +9,7 @@ from threading import Lock
 from time import monotonic
 
 from costada.evaluators.problem import Problem
-from costada.evaluators.remote.engines import Engine, Loss, Resources, engine_of
+from costada.evaluators.remote.engines import GONE, Engine, Resources, engine_of
 from costada.evaluators.remote.task import (
     NOT_SENT,
     Answer,
@@ -80,7 +80,13 @@ class RemoteJudge:
     def check(self, problem: Problem) -> str:
         """What is to be noted about resources; raises as `check_elsewhere` does."""
         self._sent(problem)
-        return self.engine.check(_needs(problem))
+        notes = [self.engine.check(_needs(problem))]
+        if problem.repeats > 1 and problem.evaluators is None:
+            notes.append(
+                f"repeats = {problem.repeats}: evaluations at the same time in workers of one"
+                " machine disturb each other's measurements; to make one at a time: --evaluators 1"
+            )
+        return "; ".join(filter(None, notes))
 
     def _sent(self, problem: Problem) -> tuple[Setting, bytes | None]:
         """What is sent of a problem, packed once."""
@@ -91,22 +97,23 @@ class RemoteJudge:
 
     def _answer(self, needs: Resources, pickled: bytes, payload: bytes | None) -> Answer:
         """The answer of a worker; raises as `judge` does."""
-        for _ in range(MAX_LOST):
+        lost = 0.0
+        while lost < MAX_LOST:
             found = self._result(needs, pickled, payload)
             if isinstance(found, BaseException):
-                loss = self.engine.loss(found)
-                if loss is None:
+                number = self.engine.lost(found)
+                if number is None:
                     raise self.engine.raised(found)
-                if loss is Loss.CLUSTER:
+                if number == GONE:
                     raise self._gone(f"{type(found).__name__}: {found}")
-                if loss is Loss.WORKERS:
-                    break
-            else:
-                answered = self._read(found)
-                if not answered.was_cancelled:
-                    return answered
-                if is_cancelled():
-                    raise InterruptedError(CANCELLED)
+                lost += number
+                continue
+            answered = self._read(found)
+            if not answered.was_cancelled:
+                return answered
+            if is_cancelled():
+                raise InterruptedError(CANCELLED)
+            lost += 1
         raise OSError(
             f"evaluations: {self.engine.name} lost several workers, one after the other, to the"
             " evaluation of one program, which may kill them; it has no verdict, and is evaluated"

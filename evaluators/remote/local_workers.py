@@ -24,10 +24,14 @@ from weakref import WeakSet
 
 START = "import sys; from costada.evaluators.remote.local_workers import serve; serve(sys.argv[1])"
 CLOSE_SECONDS = 5.0
-UNPICKLABLE = (pickle.PickleError, TypeError, AttributeError, ImportError, ValueError)
+UNPICKLABLE = (
+    *(pickle.PickleError, TypeError, AttributeError),
+    *(ImportError, ValueError, RecursionError),
+)
 """What may be raised for a value that cannot be sent."""
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+Worker = tuple[subprocess.Popen[bytes], Connection]
 
 
 class LocalWorkers(Executor):
@@ -41,8 +45,8 @@ class LocalWorkers(Executor):
         """Allow so many processes."""
         self._calls: SimpleQueue[tuple[Future[Any], Call] | None] = SimpleQueue()
         self._lock = Lock()
-        self._running: dict[Future[Any], subprocess.Popen[bytes]] = {}
-        self._is_closed = False
+        self._running: dict[Future[Any], subprocess.Popen[bytes] | None] = {}
+        self._is_closed = self._is_cancelled = False
         self._threads = [
             Thread(target=self._serve, name=f"costada-worker-{place}", daemon=True)
             for place in range(number)
@@ -63,32 +67,36 @@ class LocalWorkers(Executor):
     def stop(self, future: Future[Any]) -> None:
         """Kill the process that runs a function, if one does."""
         with self._lock:
-            if process := self._running.get(future):
+            if process := self._running.pop(future, None):
                 process.kill()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End all processes once they are free, or now with `cancel_futures`."""
+        """End all processes once nothing waits, or now with `cancel_futures`."""
         with self._lock:
             if not self._is_closed:
                 for _ in self._threads:
                     self._calls.put(None)
             self._is_closed = True
-            for process in self._running.values() if cancel_futures else ():
-                process.kill()
+            self._is_cancelled |= cancel_futures
+            for future in list(self._running) if cancel_futures else ():
+                if process := self._running.pop(future):
+                    process.kill()
         for thread in self._threads if wait else ():
             thread.join()
 
     def _serve(self) -> None:
         """Hand functions to one process after the other, until there are no more."""
-        worker: tuple[subprocess.Popen[bytes], Connection] | None = None
+        worker: Worker | None = None
         while (item := self._calls.get()) is not None:
             future, call = item
-            if not future.set_running_or_notify_cancel():
-                continue
+            with self._lock:
+                if self._is_cancelled:
+                    future.cancel()
+                if not future.set_running_or_notify_cancel():
+                    continue
+                self._running[future] = worker and worker[0]
             try:
-                worker = worker or _start()
-                with self._lock:
-                    self._running[future] = worker[0]
+                worker = worker or self._started(future)
                 worker[1].send_bytes(pickle.dumps(call))
                 is_result, value = pickle.loads(worker[1].recv_bytes())  # noqa: S301  (our child)
             except (EOFError, OSError) as error:
@@ -107,15 +115,28 @@ class LocalWorkers(Executor):
         if worker:
             _end(*worker, seconds=CLOSE_SECONDS)
 
+    def _started(self, future: Future[Any]) -> Worker:
+        """A new process for a function, killed if that was stopped while the process started."""
+        worker = _start()
+        with self._lock:
+            if future in self._running:
+                self._running[future] = worker[0]
+            else:
+                worker[0].kill()
+        return worker
 
-def _start() -> tuple[subprocess.Popen[bytes], Connection]:
-    """A new process, in a session of its own: Ctrl-C is for this one."""
+
+def _start() -> Worker:
+    """A new process, in a session of its own: Ctrl-C is for this one.
+
+    It imports nothing from the working folder (`-P`), whose files may have names of modules.
+    """
     ours, theirs = socket.socketpair()
     with ours, theirs:
         descriptor = theirs.fileno()
         package = str(Path(__file__).parents[2])
         process = subprocess.Popen(
-            [sys.executable, "-c", START, str(descriptor)],
+            [sys.executable, "-P", "-c", START, str(descriptor)],
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
             start_new_session=True,

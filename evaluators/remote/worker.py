@@ -51,6 +51,7 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
     Raises:
         ValueError: If this worker has another version, a weaker sandbox, or not what the problem
             needs.
+        OSError: If the problem's files cannot be kept here.
         Exception: What `Problem.judge` raises.
     """
     if version != code_version():
@@ -75,16 +76,18 @@ def _name() -> str:
 
 def _problem(setting: Setting, payload: bytes | None) -> Problem | None:
     """The problem, loaded once; None if its files are needed first."""
+    has_files = setting.reference.kind in ("folder", "repository")
     with _loading:
+        if setting in _loaded and has_files and not touch(setting.reference.key):
+            del _loaded[setting]  # its files were removed, and are needed again
         if setting in _loaded:
             _loaded.move_to_end(setting)
-            if setting.reference.kind in ("folder", "repository"):
-                touch(setting.reference.key)
             return _loaded[setting]
         try:
             found = _load(setting, payload)
-        except ValueError as error:
-            raise ValueError(f"worker {_name()}, problem {setting.name!r}: {error}") from None
+        except (ValueError, OSError) as error:
+            kind = ValueError if isinstance(error, ValueError) else OSError
+            raise kind(f"worker {_name()}, problem {setting.name!r}: {error}") from None
         if found is not None:
             _loaded[setting] = found
             if len(_loaded) > MAX_LOADED:

@@ -5,10 +5,13 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from time import monotonic, sleep
 
+import psutil
 import pytest
+from remote_engines import connecting_to_ray, dask_cluster, end_tree, ray_cluster
 
 from costada import discover
 from costada.runs.folder import RunFolder
@@ -43,6 +46,13 @@ def test_a_run_with_local_workers_is_the_run_of_this_process(parallel, near, inv
         judged = store.candidates.originals(store.run_ids()[-1])
     assert len(judged) > 1
     assert all(each.artifacts.keys() >= {SANDBOX, WORKER} for each in judged)
+    exported = invoke("export", tmp_path / "local-2", "--to", "jsonl", "--table", "candidates")
+    rows = {row["id"]: row for row in map(json.loads, exported.stdout.splitlines())}
+    for each in judged:
+        assert rows[each.id][WORKER] == each.artifacts[WORKER]
+        assert rows[each.id][SANDBOX] == each.artifacts[SANDBOX]
+    exported = invoke("export", tmp_path / "here", "--to", "jsonl", "--table", "candidates")
+    assert {json.loads(row)[WORKER] for row in exported.stdout.splitlines()} == {None}
 
 
 def test_a_run_takes_an_executor_and_is_resumed_with_another_place(near, invoke, tmp_path):
@@ -77,33 +87,77 @@ def test_a_place_that_cannot_be_used_is_refused_before_a_folder_is_made(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_cluster_that_is_gone_pauses_a_run_that_local_workers_finish(near, invoke, tmp_path):
-    remote = pytest.importorskip("distributed")
-    slow = shutil.copytree(near, tmp_path / "near")
-    evaluator = slow / "evaluator.py"
+@pytest.fixture(scope="module")
+def slow(near, tmp_path_factory):
+    """A problem whose evaluations take a while, so that one runs when the workers are lost."""
+    folder = shutil.copytree(near, tmp_path_factory.mktemp("slow") / "near")
+    evaluator = folder / "evaluator.py"
     evaluator.write_text(evaluator.read_text() + "\nimport time\ntime.sleep(0.5)\n")
-    whole = invoke("run", slow, *SEARCH, "--out", tmp_path / "whole")
-    assert whole.exit_code == 0, whole.output
-    run = tmp_path / "run"
-    with remote.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
-    ) as cluster:
-        place = cluster.scheduler_address.replace("tcp", "dask")
-        words = ["run", slow, *SEARCH, "--evaluations", place, "--out", run]
-        with subprocess.Popen(
-            [*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True
-        ) as process:
-            end = monotonic() + SECONDS
-            while not (run / "steps.jsonl").is_file() or len(steps(run)) < 2:
-                assert monotonic() < end
-                assert process.poll() is None, process.stderr.read()
-                sleep(0.05)
-            cluster.close()
-            said = process.communicate(timeout=SECONDS)[1]
-    assert process.returncode == 1, said
-    assert f"{place} is gone" in said
-    assert f"Resume with: costada resume {run}" in said
-    assert len(steps(run)) < 6
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(slow, invoke, tmp_path_factory):
+    """The steps of a run that loses no worker."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    result = invoke("run", slow, *SEARCH, "--out", out)
+    assert result.exit_code == 0, result.output
+    return steps(out)
+
+
+@contextmanager
+def begun(slow, place, run, number=2):
+    """A process whose run has finished so many steps."""
+    words = ["run", slow, *SEARCH, "--evaluations", place, "--out", run]
+    with subprocess.Popen(
+        [*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        end = monotonic() + SECONDS
+        while not (run / "steps.jsonl").is_file() or len(steps(run)) < number:
+            assert monotonic() < end
+            assert process.poll() is None, process.stderr.read()
+            sleep(0.05)
+        yield process
+
+
+def check_paused(process, said, run, whole, invoke):
+    """The run was paused with a reason, and local workers finish it as if nothing had happened."""
+    errors = process.communicate(timeout=SECONDS)[1]
+    assert process.returncode == 1, errors
+    assert said in errors
+    assert f"Resume with: costada resume {run}" in errors
+    assert len(steps(run)) < len(whole)
     resumed = invoke("resume", run, "--evaluations", "local:2")
     assert resumed.exit_code == 0, resumed.output
-    assert steps(run) == steps(tmp_path / "whole")
+    assert steps(run) == whole
+
+
+def test_a_dask_cluster_that_is_gone_pauses_a_run(slow, whole, invoke, tmp_path):
+    run = tmp_path / "run"
+    with dask_cluster() as cluster:
+        place = f"dask://{cluster.place}"
+        with begun(slow, place, run) as process:
+            end_tree(cluster.scheduler)
+            check_paused(process, f"{place} is gone", run, whole, invoke)
+
+
+def test_a_ray_cluster_that_is_gone_pauses_a_run(slow, whole, invoke, tmp_path):
+    run = tmp_path / "run"
+    with ray_cluster() as cluster, ExitStack() as connecting:
+        place = f"ray://{cluster.place}"
+        connecting.enter_context(connecting_to_ray())
+        with begun(slow, place, run) as process:
+            connecting.close()
+            end_tree(cluster.head)
+            check_paused(process, f"{place} is gone", run, whole, invoke)
+
+
+def test_local_workers_that_die_one_after_the_other_pause_a_run(slow, whole, invoke, tmp_path):
+    run = tmp_path / "run"
+    with begun(slow, "local:1", run) as process:
+        while process.poll() is None:
+            for each in psutil.Process(process.pid).children():
+                if "local_workers" in " ".join(each.cmdline()):
+                    each.kill()
+            sleep(0.2)
+        check_paused(process, "local:1 lost several workers", run, whole, invoke)

@@ -24,7 +24,7 @@ def squares(tmp_path_factory):
     return write_squares(tmp_path_factory.mktemp("problems") / "squares")
 
 
-@pytest.fixture(scope="session", params=["threads", "processes", "local", "dask", "ray"])
+@pytest.fixture(scope="module", params=["threads", "processes", "local", "dask", "ray"])
 def given(request, cache):
     """What `evaluations=` takes: an executor, or the name of an engine."""
     match request.param:
@@ -37,11 +37,11 @@ def given(request, cache):
             with dask_cluster() as cluster:
                 yield f"dask://{cluster.place}"
         case "ray":
-            with ray_cluster() as place:
-                yield f"ray://{place}"
+            with ray_cluster() as cluster:
+                yield f"ray://{cluster.place}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def elsewhere(given, squares):
     """The problem, judged by an engine."""
     return confine(evaluated_by(load_folder(squares), given))

@@ -7,14 +7,14 @@ from dataclasses import replace
 from time import monotonic, sleep
 
 import pytest
-from remote_engines import dask_cluster, end_tree, ray_cluster, ray_processes, threads
+from remote_engines import dask_cluster, end_tree, ray_cluster, threads
 from squares import write_squares
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
 from costada.evaluators.remote import judge as judges
 from costada.evaluators.remote.bundle import bundle, unpacked
-from costada.evaluators.remote.engines import DaskEngine, OwnExecutor, RayEngine, engine_of
+from costada.evaluators.remote.engines import OwnExecutor, RayEngine, engine_of
 from costada.evaluators.remote.judge import RemoteJudge, check_elsewhere
 from costada.evaluators.remote.task import Answer
 from costada.evaluators.sandbox.limits import MEBIBYTE
@@ -146,8 +146,8 @@ def test_dask_refuses_memory_that_no_worker_offers_and_does_not_wait_for_it(
     here, cache, monkeypatch
 ):
     offered = 2 * here.limits.memory_mb
-    with dask_cluster("--resources", f"MEMORY={offered * MEBIBYTE} GPU=1") as cluster:
-        judge = RemoteJudge(DaskEngine(cluster.place))
+    with dask_cluster([("--resources", f"MEMORY={offered * MEBIBYTE} GPU=1")]) as cluster:
+        judge = RemoteJudge(engine_of(f"dask://{cluster.place}"))
         fitting = replace(here, gpus=1, elsewhere=judge)
         assert check_elsewhere(fitting) == ""
         assert fitting.judge(RIGHT, "key").score == 1.0
@@ -181,16 +181,17 @@ def test_ray_is_connected_to_the_cluster_that_is_named(here, cache, monkeypatch)
     monkeypatch.setattr(judges, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(judges, "PATIENCE_SECONDS", 2.0)
     with ray_cluster() as first:
-        lost = RayEngine(first)
+        lost = RayEngine(first.place)
         found = replace(here, elsewhere=RemoteJudge(lost))
         assert found.judge(RIGHT, "key").score == 1.0
         with pytest.raises(OSError, match=r"gone \(for . s, no worker that has cpus = 1, gpus = 2"):
             replace(found, gpus=2).judge(RIGHT, "key")
-        with pytest.raises(OSError, match=rf"process is connected to ray://{first}; expected one"):
+        with pytest.raises(
+            OSError, match=rf"process is connected to ray://{first.place}; expected one"
+        ):
             RayEngine("127.0.0.1:1")
-        for each in [*ray_processes("ray")]:
-            end_tree(each)
+        end_tree(first.head)
         with ray_cluster() as second:
-            opened = RayEngine(second)
+            opened = RayEngine(second.place)
             found = replace(here, elsewhere=RemoteJudge(opened))
             assert found.judge(RIGHT, "key").score == 1.0

@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic, sleep
@@ -14,9 +15,11 @@ import pytest
 from remote_engines import dask_cluster, end_tree, processes, ray_cluster, ray_processes
 from squares import load_squares
 
-from costada.evaluators.problem import confine
-from costada.evaluators.remote.engines import DaskEngine, OwnExecutor, engine_of
+from costada.evaluators.problem import Problem, confine
+from costada.evaluators.remote import judge as judges
+from costada.evaluators.remote.engines import OwnExecutor, engine_of
 from costada.evaluators.remote.judge import RemoteJudge
+from costada.evaluators.remote.local_workers import LocalWorkers
 from costada.evaluators.sandbox.cancellation import (
     CancellationToken,
     allow_evaluations,
@@ -55,13 +58,29 @@ def pid_of(evaluation):
     return int(evaluation.artifacts[WORKER].rpartition(":")[2])
 
 
+def busy_worker(client):
+    """The process that evaluates, as the scheduler of a Dask cluster says."""
+
+    def found():
+        pids = client.run(os.getpid, on_error="ignore")
+        return [pids[each] for each, keys in client.processing().items() if keys and each in pids]
+
+    [busy] = within(SECONDS, found)
+    return busy
+
+
+def local_processes(engine):
+    """The processes of local workers that evaluate."""
+    return [each for each in [*engine._workers._running.values()] if each]
+
+
 def test_a_local_worker_that_is_killed_is_replaced_and_its_evaluation_repeated(
     local_engine, squares
 ):
     problem = judged_by(local_engine, squares)
     warm = pid_of(problem.judge(Program.of(FAST), "key"))
     with evaluation(problem) as running:
-        [busy] = within(SECONDS, lambda: [*local_engine._workers._running.values()])
+        [busy] = within(SECONDS, lambda: local_processes(local_engine))
         sleep(0.5)
         os.kill(busy.pid, signal.SIGKILL)
         verdict = running.result(SECONDS)
@@ -72,10 +91,10 @@ def test_a_local_worker_that_is_killed_is_replaced_and_its_evaluation_repeated(
 
 def test_a_program_that_loses_every_worker_pauses_the_run(local_engine, squares):
     problem = judged_by(local_engine, squares)
-    killed = set()
     with evaluation(problem) as running:
+        killed = set()
         while not running.done():
-            for busy in [*local_engine._workers._running.values()]:
+            for busy in local_processes(local_engine):
                 busy.kill()
                 killed.add(busy.pid)
             sleep(0.1)
@@ -89,7 +108,7 @@ def test_a_cancelled_evaluation_ends_its_local_worker(local_engine, squares):
     problem = judged_by(local_engine, squares)
     problem.judge(Program.of(FAST), "key")
     with evaluation(problem) as running:
-        [busy] = within(SECONDS, lambda: [*local_engine._workers._running.values()])
+        [busy] = within(SECONDS, lambda: local_processes(local_engine))
         cancel_evaluations()
         try:
             with pytest.raises(InterruptedError):
@@ -98,6 +117,30 @@ def test_a_cancelled_evaluation_ends_its_local_worker(local_engine, squares):
             allow_evaluations()
         within(SECONDS, lambda: busy.poll() is not None)
     assert problem.judge(Program.of(FAST), "key").score == 1.0
+
+
+def test_a_function_that_is_stopped_while_its_process_starts_does_not_run():
+    workers = LocalWorkers(1)
+    running = workers.submit(sleep, SECONDS)
+    within(SECONDS, running.running)
+    workers.stop(running)
+    started = monotonic()
+    with pytest.raises(BrokenExecutor, match="a worker process ended"):
+        running.result(SECONDS)
+    assert monotonic() - started < SECONDS / 2
+    assert workers.submit(os.getpid).result(SECONDS) != os.getpid()
+    workers.shutdown()
+
+
+def test_a_shutdown_cancels_what_waits_if_it_is_asked_to():
+    workers = LocalWorkers(1)
+    first, second = workers.submit(sleep, SECONDS), workers.submit(os.getpid)
+    within(SECONDS, first.running)
+    workers.shutdown(cancel_futures=True)
+    assert isinstance(first.exception(0), BrokenExecutor)
+    assert second.cancelled()
+    with pytest.raises(RuntimeError, match="the workers are closed"):
+        workers.submit(os.getpid)
 
 
 def test_workers_end_with_the_process_that_started_them(squares, tmp_path, cache):
@@ -112,8 +155,14 @@ def test_workers_end_with_the_process_that_started_them(squares, tmp_path, cache
         "print(verdict.artifacts['worker'].rpartition(':')[2], flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
+    # A file of the working folder has the name of a module that workers import.
+    (tmp_path / "socket.py").write_text("raise SystemExit('the wrong module')\n")
     ended = subprocess.run(
-        [sys.executable, script, squares], capture_output=True, text=True, check=False
+        [sys.executable, "-P", script, squares],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     within(SECONDS, lambda: not psutil.pid_exists(int(ended.stdout)))
@@ -134,22 +183,80 @@ def test_a_broken_pool_of_the_caller_is_gone_and_says_how_to_go_on(squares, cach
             problem.judge(Program.of(FAST), "key")
 
 
+def breaking(program):
+    raise BrokenProcessPool("a pool of the evaluator's own")
+
+
+def test_a_broken_pool_of_an_evaluator_is_its_error_and_no_lost_worker(local_engine):
+    found = Problem(
+        name="pools",
+        task="Write.",
+        initial_program="x",
+        language="text",
+        evaluate=breaking,
+        elsewhere=RemoteJudge(local_engine),
+    )
+    with pytest.raises(BrokenProcessPool, match="a pool of the evaluator's own"):
+        found.judge(found.start, "key")
+
+
 def test_dask_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares, cache):
     with dask_cluster() as cluster:
-        problem = judged_by(DaskEngine(cluster.place), squares)
-        pids = {pid_of(problem.judge(Program.of(FAST), "key")) for _ in range(6)}
+        engine = engine_of(f"dask://{cluster.place}")
+        problem = judged_by(engine, squares)
+        problem.judge(Program.of(FAST), "key")
         with evaluation(problem) as running:
-            sleep(0.7)
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
+            busy = busy_worker(engine._client)
+            sleep(0.5)
+            os.kill(busy, signal.SIGKILL)
             verdict = running.result(SECONDS)
         assert (verdict.score, verdict.error) == (1.0, None)
-        assert pid_of(verdict) not in pids
+        assert pid_of(verdict) != busy
         with evaluation(problem) as running:
-            sleep(0.7)
+            busy_worker(engine._client)
             end_tree(cluster.scheduler)
             with pytest.raises(OSError, match=r"dask://.* is gone"):
                 running.result(SECONDS)
+
+
+def test_an_evaluation_that_dask_gives_up_after_one_worker_is_repeated_by_others(
+    squares, cache, monkeypatch
+):
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", "0")
+    with dask_cluster() as cluster:
+        engine = engine_of(f"dask://{cluster.place}")
+        problem = judged_by(engine, squares)
+        with evaluation(problem) as running:
+            killed = [busy_worker(engine._client)]
+            os.kill(killed[0], signal.SIGKILL)
+            killed.append(within(SECONDS, lambda: {busy_worker(engine._client)} - {*killed}).pop())
+            os.kill(killed[1], signal.SIGKILL)
+            verdict = running.result(SECONDS)
+        assert (verdict.score, verdict.error) == (1.0, None)
+        assert pid_of(verdict) not in killed
+        with evaluation(problem) as running:
+            for _ in range(3):
+                busy = within(SECONDS, lambda: {busy_worker(engine._client)} - {*killed}).pop()
+                os.kill(busy, signal.SIGKILL)
+                killed.append(busy)
+            with pytest.raises(OSError, match="lost several workers, one after the other"):
+                running.result(SECONDS)
+        assert problem.judge(Program.of(FAST), "key").score == 1.0
+
+
+def test_a_scheduler_that_hangs_pauses_the_run(squares, cache, monkeypatch):
+    monkeypatch.setattr(judges, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(judges, "PATIENCE_SECONDS", 2.0)
+    with dask_cluster() as cluster:
+        problem = judged_by(engine_of(f"dask://{cluster.place}"), squares)
+        assert problem.judge(Program.of(FAST), "key").score == 1.0
+        cluster.scheduler.suspend()
+        try:
+            with pytest.raises(OSError, match=r"is gone \(for .* s, no worker"):
+                problem.judge(Program.of(FAST), "key")
+        finally:
+            cluster.scheduler.resume()
+        assert problem.judge(Program.of(FAST), "key").score == 1.0
 
 
 def test_a_token_cancels_the_evaluations_of_its_context(local_engine, squares):
@@ -164,8 +271,8 @@ def test_a_token_cancels_the_evaluations_of_its_context(local_engine, squares):
 
 
 def test_ray_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares, cache):
-    with ray_cluster() as place:
-        problem = judged_by(engine_of(f"ray://{place}"), squares)
+    with ray_cluster() as cluster:
+        problem = judged_by(engine_of(f"ray://{cluster.place}"), squares)
         problem.judge(Program.of(FAST), "key")
         with evaluation(problem) as running:
             busy = within(SECONDS, lambda: [*ray_processes("ray::answer")])
@@ -177,7 +284,21 @@ def test_ray_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares
         assert pid_of(verdict) not in [each.pid for each in busy]
         with evaluation(problem) as running:
             within(SECONDS, lambda: [*ray_processes("ray::answer")])
-            for each in ray_processes("ray"):
-                end_tree(each)
+            end_tree(cluster.head)
             with pytest.raises(OSError, match=r"ray://.* is gone .*the run can be resumed"):
                 running.result(2 * SECONDS)
+
+
+def test_what_ran_on_a_lost_node_of_ray_is_repeated_on_another(squares, cache):
+    with ray_cluster() as cluster:
+        engine = engine_of(f"ray://{cluster.place}")
+        problem = replace(judged_by(engine, squares), gpus=1)
+        first = cluster.add_node("--num-gpus", 1)
+        within(SECONDS, lambda: engine.has_worker(judges._needs(problem)))
+        with evaluation(problem) as running:
+            [busy] = within(SECONDS, lambda: [*ray_processes("ray::answer")])
+            end_tree(first)
+            cluster.add_node("--num-gpus", 1)
+            verdict = running.result(2 * SECONDS)
+        assert (verdict.score, verdict.error) == (1.0, None)
+        assert pid_of(verdict) != busy.pid

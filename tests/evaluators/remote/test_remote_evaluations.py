@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from costada.evaluators.problem import check_problem
+from costada.evaluators.problem import check_problem, confine
 from costada.values.candidate import Program
 from costada.values.evaluation import EVAL_TIME, SANDBOX, WORKER
 
@@ -49,3 +49,10 @@ def test_the_initial_program_is_checked_by_the_engine(elsewhere):
     evaluation = check_problem(elsewhere)
     assert evaluation.score == 0.5
     assert WORKER in evaluation.artifacts
+
+
+def test_limits_of_a_run_hold_in_workers(elsewhere):
+    slow = Program.of("import time\ndef square(number):\n    time.sleep(0.9)\n    return 4\n")
+    short = confine(elsewhere, timeout=1.0)
+    assert short.judge(slow, "key").error == "timeout: the program exceeded 1 s"
+    assert WORKER in short.judge(Program.of(PROGRAMS["valid"]), "key").artifacts

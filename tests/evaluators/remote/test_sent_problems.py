@@ -36,8 +36,8 @@ class Recording(OwnExecutor):
         self.sent.append(len(args[2] or b""))
         return self.engine.submit(needs, *args)
 
-    def loss(self, error):
-        return self.engine.loss(error)
+    def lost(self, error):
+        return self.engine.lost(error)
 
 
 def recorded(engine, found):
@@ -61,6 +61,48 @@ def test_a_folder_is_sent_once_to_each_worker_and_kept_for_the_next(
     assert sorted(path.name for path in kept.iterdir()) == [
         *("evaluator.py", "initial_program.py", "problem.md", "problem.toml", "table.json"),
     ]
+
+
+def test_files_that_a_worker_has_lost_are_sent_again(local_engine, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    folder = write_squares(tmp_path / "squares", settings="timeout = 20\n")
+    (folder / "evaluator.py").write_text(
+        "import json, runpy\n"
+        "from pathlib import Path\n"
+        "TABLE = Path(__file__).with_name('table.json')\n"
+        "def evaluate(path):\n"
+        "    square = runpy.run_path(path)['square']\n"
+        "    right = json.loads(TABLE.read_text())\n"
+        "    return {'combined_score': float([square(2), square(3)] == right)}\n"
+    )
+    found, sent = recorded(local_engine, load_folder(folder))
+    scores = [found.judge(RIGHT, "key").score for _ in range(3)]
+    shutil.rmtree(tmp_path / "caches")
+    scores += [found.judge(RIGHT, "key").score for _ in range(3)]
+    assert scores == [1.0] * 6
+    assert len([size for size in sent if size]) == 2
+
+
+def test_a_worker_that_cannot_keep_the_files_names_itself(
+    local_engine, squares, tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    found, _ = recorded(local_engine, load_folder(squares))
+    with pytest.raises(OSError, match=r"^worker .*:[0-9]+, problem 'squares': .*Not a directory"):
+        found.judge(RIGHT, "key")
+
+
+def test_a_link_to_a_hidden_file_is_refused_and_another_is_sent(squares, tmp_path):
+    folder = shutil.copytree(squares, tmp_path / "tasks" / "squares")
+    (tmp_path / "numbers").write_text("1 2 3")
+    (folder / "numbers").symlink_to(tmp_path / "numbers")
+    setting, sent = setting_of(load_folder(folder))
+    assert (unpacked(setting.reference.key, sent) / "numbers").read_text() == "1 2 3"
+    (tmp_path / ".token").write_text("secret")
+    (folder / "token").symlink_to(tmp_path / ".token")
+    with pytest.raises(ValueError, match=r"squares/token leads to .*/\.token, which is hidden"):
+        setting_of(load_folder(folder))
 
 
 def test_a_benchmark_travels_by_name(local_engine):
@@ -215,3 +257,5 @@ def test_resources_that_an_engine_cannot_assign_are_refused_or_noted(local_engin
     with threads() as executor:
         note = checked(OwnExecutor(executor), cpus=4)
     assert note.startswith("evaluations: ThreadPoolExecutor is not asked for the problem's cpus")
+    assert checked(local_engine, repeats=3).startswith("repeats = 3: evaluations at the same time")
+    assert checked(local_engine, repeats=3, evaluators=1) == ""
