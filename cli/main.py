@@ -77,7 +77,9 @@ class Command(TyperCommand):
     def make_context(self, info_name: Any, args: list[str], *rest: Any, **settings: Any) -> Any:
         """Read the arguments; a wrong value is named with its option and what was expected."""
         try:
-            return super().make_context(info_name, args, *rest, **settings)
+            context = super().make_context(
+                info_name, args, *rest, allow_extra_args=True, **settings
+            )
         except typer.BadParameter as error:
             if type(error) is not typer.BadParameter or error.param is None:  # one is missing
                 raise
@@ -85,6 +87,14 @@ class Command(TyperCommand):
 
             say(_refusal(error.param, error))
             raise typer.Exit(REFUSED) from None
+        if context.args and not context.resilient_parsing:
+            from costada.cli.errors import say
+            from costada.store.address import without_passwords
+
+            words = without_passwords(" ".join(context.args))
+            say(f"{info_name}: got {words!r} after its arguments, expected nothing more")
+            raise typer.Exit(REFUSED)
+        return context
 
 
 def _refusal(parameter: Any, error: typer.BadParameter) -> str:

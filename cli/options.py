@@ -42,6 +42,8 @@ def named_path(text: str) -> Path:
     """Read a path; an empty one, as of an unset variable, is refused."""
     if not str(text):
         raise typer.BadParameter("got '', expected a path")
+    if is_database(str(text)):
+        raise typer.BadParameter("got the address of a database, expected a path")
     return Path(text)
 
 

@@ -346,6 +346,8 @@ def summary_text(
     inputs = "1 idea or program" if num_waiting == 1 else f"{num_waiting} ideas and programs"
     waiting = f"  waiting         {inputs}; costada resume continues with them"
     lines += [waiting] if num_waiting else []
+    if folder.place != str(folder.path):
+        lines.append(f"  kept in         {folder.place}")
     lines.append(f"  best program    {folder.best_program}")
     if folder.pareto.is_dir():
         lines.append(f"  Pareto front    {folder.pareto}")

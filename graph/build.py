@@ -259,7 +259,11 @@ def _check_arguments(
     if settings.guide_price is not None and guide_model is None:
         raise ValueError("guide_price: got one without guide_model, expected both or none")
     if not isinstance(store, RunStore | None):
-        raise ValueError(f"store: got {store!r}, expected a RunStore or None")
+        # without the value: an address may hold a password
+        raise ValueError(
+            f"store: got a {type(store).__name__}, expected None or a RunStore, such as"
+            " RunStore.postgres(ADDRESS)"
+        )
 
 
 def _check_parallel(parallel: object, order: object) -> None:

@@ -68,8 +68,6 @@ class StoredRun(RunFolder):
                 of its own, or the files of another stored run.
             OSError: If the server cannot be reached, or the folder cannot be made.
         """
-        if self.settings.exists():
-            raise ValueError(f"{self.path}: holds a run of its own; resume in another folder")
         with RunStore.at(self.address) as store, self._held(store):
             self._take_folder(store)
             yield
@@ -88,7 +86,7 @@ class StoredRun(RunFolder):
         """Create the folder for the files of this run, and mark it as that of this run.
 
         Raises:
-            ValueError: If it holds the files of another run, naming that one.
+            ValueError: If it holds a run of its own, or the files of another run, naming that one.
             OSError: If it cannot be made, or the server cannot be reached.
         """
         with RunStore.at(self.address, is_read_only=True) as store:
@@ -100,6 +98,8 @@ class StoredRun(RunFolder):
         Name and time identify a run, as addresses of one database can differ. Runs of several
         databases may have one name, and so the same folder.
         """
+        if self.settings.exists():
+            raise ValueError(f"{self.path}: holds a run of its own; give another folder with --out")
         for known in store.named.all(self.address.run):
             make_folder(self.path)
             own = {"run": known.name, "claimed_at": known.claimed_at}

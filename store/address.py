@@ -1,5 +1,6 @@
 """Where a run is kept: in a file of its own, or under a name in a Postgres database."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -75,6 +76,11 @@ def is_database(text: str) -> bool:
 
 def check_database(text: str, field: str = "store") -> None:
     """Raise `ValueError` for the text of a field that is no address of a Postgres database."""
+    if not isinstance(text, str):
+        raise ValueError(
+            f"{field}: got a {type(text).__name__}, expected the text"
+            " postgresql://USER@HOST:PORT/DATABASE"
+        )
     if not is_database(text) or "#" in text:
         may_have_secret = "@" in text or "password" in text
         other = "an address of another kind" if may_have_secret else text
@@ -105,6 +111,11 @@ def shown(database: str) -> str:
     except ImportError as error:
         raise ValueError("Postgres needs psycopg; pip install 'costada[postgres]'") from error
     return name_of(database)
+
+
+def without_passwords(text: str) -> str:
+    """A text with the passwords of the addresses in it left out."""
+    return re.sub(r"(postgres(?:ql)?:/+[^:/?#\s]*):[^\s]*@", r"\1@", text)
 
 
 def is_there(place: StorePlace) -> bool:

@@ -144,10 +144,10 @@ def _everything(source: Path | str) -> Iterator[tuple[str, RunOutcome | str]]:
 
 
 def _stored(address: str) -> Iterator[tuple[str, RunOutcome | str]]:
-    """The runs of a database, or those of one sweep in it."""
+    """The runs of a database, or those of one sweep or one run in it."""
     database, sweep = split_address(address, "sweep")
     for run in named_runs(database):
-        if not sweep or run.address.run.startswith(f"{sweep}/"):
+        if not sweep or f"{run.address.run}/".startswith(f"{sweep}/"):
             yield run.place, _from_folder(run)
 
 

@@ -215,7 +215,10 @@ def write_comparison(
         reasons = [f"\n  {line}" for line in lines[:SHOWN_REASONS]]
         more = len(lines) - SHOWN_REASONS
         rest = f"\n  and {more} more" if more > 0 else ""
-        place = shown(source.partition("#")[0]) if isinstance(source, str) else source
+        place: Path | str = source
+        if isinstance(source, str):
+            database, hash_sign, sweep = source.partition("#")
+            place = f"{shown(database)}{hash_sign}{sweep}"
         raise ValueError(f"{place}: holds no finished run{''.join(reasons)}{rest}")
     comparison = compare_outcomes(found.outcomes, baseline)
     published = published_tables(comparison) if with_published else ()

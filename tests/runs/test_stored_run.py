@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 from contextlib import closing
+from shutil import rmtree
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -56,6 +57,7 @@ def rows(invoke, place):
 def test_a_run_in_postgres_does_what_one_in_a_folder_does(begin, invoke, finished, url, tmp_path):
     result = begin("hex")
     assert result.exit_code == 0, result.output
+    assert f"kept in         {url}#hex" in result.output
     assert rows(invoke, f"{url}#hex") == rows(invoke, finished)
     names = {file.name for file in (tmp_path / "hex").iterdir()}
     assert names == {"steps.jsonl", "best_program.py", "report.html", "stored-run.json"}
@@ -115,6 +117,10 @@ def test_the_runs_of_a_database_are_listed_and_compared(begin, invoke, url, else
         (*_, last) = rows(invoke, f"{url}#{row['run']}")
         assert (row["best"], row["spent"]) == (last["best_objective"], last["spent"])
     assert invoke("compare", url).exit_code == 0
+    alone = invoke("compare", f"{url}#one", "--out", "alone")
+    assert (alone.exit_code, "evox" in alone.output) == (0, False)
+    none = invoke("compare", f"{url}#on")
+    assert (none.exit_code, f"{url}#on: holds no finished run" in none.output) == (2, True)
     assert {"costada", "evox"} <= set(
         (elsewhere / "comparison/comparison.csv").read_text().split(",")
     )
@@ -133,6 +139,9 @@ def test_python_runs_resumes_and_loads_it(near, url, elsewhere, tmp_path):
     assert loaded.spent == found.spent == whole.spent
     with pytest.raises(ValueError, match="store: got an address without out"):
         discover(near, "offline", budget=1.0, store=url)
+    refused = pytest.raises(ValueError, match="store: got a RunStore, expected the text")
+    with RunStore.postgres(url) as opened, refused:
+        discover(near, "offline", budget=1.0, out="other", store=opened)
 
 
 def test_an_idea_of_a_user_waits_in_the_database(begin, invoke, url, elsewhere):
@@ -148,16 +157,20 @@ def test_files_of_another_run_are_not_overwritten(begin, invoke, near, url, else
     begin("hex")
     place = elsewhere / "runs-out" / "hex"
     invoke("run", near, "--max-iterations", 1, "--out", place)
-    before = (place / "steps.jsonl").read_bytes()
-    refused = invoke("resume", f"{url}#hex", "--max-iterations", 4)
-    assert (refused.exit_code, "holds a run of its own" in refused.output) == (2, True)
-    assert (place / "steps.jsonl").read_bytes() == before
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+    for words in (("resume", "--max-iterations", 4), ("report",), ("report", "--png")):
+        refused = invoke(words[0], f"{url}#hex", *words[1:])
+        assert (refused.exit_code, "holds a run of its own" in refused.output) == (2, True)
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
 
 
 def test_a_page_is_written_where_there_is_nothing_of_the_run(begin, invoke, url, elsewhere):
     begin("hex")
     assert invoke("report", f"{url}#hex").stdout.strip() == "runs-out/hex/report.html"
     assert (elsewhere / "runs-out" / "hex" / "report.html").is_file()
+    assert invoke("report", f"{url}#hex", "--png", "--out", "hex.png").exit_code == 0
+    rmtree(elsewhere / "runs-out")
+    assert invoke("report", f"{url}#hex", "--png").stdout.strip() == "runs-out/hex/report.png"
     missing = invoke("report", f"{url}#nix")
     assert (missing.exit_code, "no run of this name" in missing.output) == (2, True)
 
@@ -201,6 +214,8 @@ def test_no_password_is_written_or_shown(invoke, near, url, tmp_path, elsewhere)
     shown += [invoke(word, f"{secret}#hex").output for word in ("trace", "report", "steer")]
     shown += [invoke("resume", f"{secret}#hex").output, invoke("runs", secret).output]
     shown += [invoke("resume", f"{secret}#nix").output]
+    shown += [invoke("diff", f"{secret}#hex", f"{secret}#nix").output]
+    shown += [invoke("fork", f"{secret}#hex", "--at", 1, "--out", "f").output]
     assert not [text for text in shown if SECRET in text]
     files = [path for place in (out, elsewhere) for path in place.rglob("*") if path.is_file()]
     assert files
