@@ -51,14 +51,25 @@ class ActiveRuns:
         """Cancel the evaluations, and return to the purses of the runs what they did not spend.
 
         Calls in flight end by themselves, are stored and reported. A run that is resumed evaluates
-        again, and draws its budget again. Where another process has taken over the thread, the
-        account in the purse is left to it.
+        again, and draws its budget again. Where another process has taken over the thread, or the
+        server cannot say so, the account in the purse is left as it is.
         """
         for run_id, context in self.contexts.items():
             pool_of(context.store, run_id).cancel()
-            if self.lease is None or not self.lease.lost:
-                with suppress(LostLease), guarded_by(self.lease):
+        with suppress(LostLease), guarded_by(self.lease):
+            if self._is_held():
+                for run_id, context in self.contexts.items():
                     close_account(run_id, context)
+
+    def _is_held(self) -> bool:
+        """Whether the thread still belongs to this process; a purse elsewhere cannot check that."""
+        if self.lease is None:
+            return True
+        try:
+            self.lease.holder.renew()
+        except OSError:
+            return False
+        return not self.lease.lost
 
     def release(self) -> None:
         """End the execution; the thread is free when the last call in flight has ended."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import closing
+from decimal import Decimal
 
 import psycopg
 import pytest
@@ -10,6 +11,7 @@ from toy_graph import THREAD, discovery
 
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_lease import Leases
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 
@@ -61,3 +63,25 @@ def test_an_update_of_the_state_is_there_for_other_processes_at_once(postgres_ad
         found = another.get_tuple(THREAD)
         assert found.checkpoint["channel_values"]["stop_reason"] == ""
         assert leases(postgres_address) == [("thread '1'", 0.0)]
+
+
+def test_an_execution_whose_thread_was_taken_over_leaves_the_money_of_the_run_alone(
+    postgres_address,
+):
+    purse = Purse(0.1)
+    with RunStore.postgres(postgres_address) as store:
+        saver = InMemorySaver()
+        graph = discovery(store=store, saver=saver, iterations=3, budget=0.06, purse=purse)
+        parts = graph.stream({"seed": 1}, THREAD, stream_mode="custom")
+        next(parts)
+        with psycopg.connect(postgres_address) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            )
+        other = Leases(postgres_address).acquire("thread '1'", 30.0)
+        parts.close()
+        assert purse.remaining == Decimal("0.04")
+        other.release()
+        graph.invoke(None, THREAD)
+        assert purse.remaining == Decimal("0.1") - purse.spent
