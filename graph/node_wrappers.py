@@ -14,10 +14,10 @@ from costada.evaluators.sandbox.cancellation import CancellationToken, current_t
 from costada.nodes.calls.telemetry import traced
 from costada.nodes.context import RunContext
 from costada.nodes.open_run import newest_checkpoint
-from costada.nodes.parallel.active_runs import register_run
+from costada.nodes.parallel.active_runs import confirm, register_run
 from costada.nodes.parallel.pool import NODE_THREADS
 from costada.nodes.state import SearchState, plain
-from costada.store.lease import guarding_lease
+from costada.store.lease import Lease, guarding_lease
 
 Node = Callable[..., SearchState]
 
@@ -48,7 +48,8 @@ def observed(node: Node, name: str, context: RunContext) -> Node:
             context.store.timing.put(state["run_id"], update["iterations"], seconds)
             seconds = {}
         if lease := guarding_lease():
-            lease.check()  # any saver then saves only what the holder of the thread has done
+            # `RunCheckpoints` check the lease as they save; other savers do not
+            (confirm if context.is_saved_by_time else Lease.check)(lease)
         written = {key: plain(value) for key, value in update.items()}
         update = cast(SearchState, {**written, "seconds": seconds})
         return SearchState(**update, newest_checkpoint=newest) if newest else update

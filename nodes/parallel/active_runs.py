@@ -62,14 +62,18 @@ class ActiveRuns:
                     close_account(run_id, context)
 
     def _is_held(self) -> bool:
-        """Whether the thread still belongs to this process; a purse elsewhere cannot check that."""
+        """Whether the thread still belongs to this process; a purse elsewhere cannot check that.
+
+        Raises:
+            LostLease: Another process has taken it over.
+        """
         if self.lease is None:
             return True
         try:
-            self.lease.holder.renew()
+            confirm(self.lease)
         except OSError:
             return False
-        return not self.lease.lost
+        return True
 
     def release(self) -> None:
         """End the execution; the thread is free when the last call in flight has ended."""
@@ -79,6 +83,20 @@ class ActiveRuns:
             self.lease.num_users += 1
             pool_of(context.store, run_id).when_settled(self.lease.release)
         self.lease.release()
+
+
+def confirm(lease: Lease) -> None:
+    """Ask the server whether a lease is held, where something is written that does not check it.
+
+    Raises:
+        LostLease: Another process has taken it over.
+        OSError: The server cannot be reached.
+    """
+    try:
+        lease.holder.renew()
+    except OSError:
+        lease.holder.renew()  # on another connection, as the first one was cut
+    lease.check()
 
 
 def register_run(run_id: str, config: RunnableConfig, context: RunContext) -> None:

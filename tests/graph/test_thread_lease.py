@@ -9,6 +9,7 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import THREAD, discovery
 
+from costada.store.lease import LostLease
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_lease import Leases
 from costada.store.purse import Purse
@@ -18,6 +19,16 @@ from costada.store.run_store import RunStore
 def leases(address):
     with psycopg.connect(address) as connection:
         return connection.execute("SELECT name, seconds FROM costada.costada_lease").fetchall()
+
+
+def taken_over(address):
+    """Take over the thread of this process after the connection of its lease was cut."""
+    with psycopg.connect(address) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+    return Leases(address).acquire("thread '1'", 30.0)
 
 
 def test_an_async_execution_holds_its_thread_and_releases_it(postgres_address):
@@ -74,14 +85,27 @@ def test_an_execution_whose_thread_was_taken_over_leaves_the_money_of_the_run_al
         graph = discovery(store=store, saver=saver, iterations=3, budget=0.06, purse=purse)
         parts = graph.stream({"seed": 1}, THREAD, stream_mode="custom")
         next(parts)
-        with psycopg.connect(postgres_address) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
-                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-            )
-        other = Leases(postgres_address).acquire("thread '1'", 30.0)
+        other = taken_over(postgres_address)
         parts.close()
         assert purse.remaining == Decimal("0.04")
         other.release()
         graph.invoke(None, THREAD)
         assert purse.remaining == Decimal("0.1") - purse.spent
+
+
+def test_no_node_is_saved_after_a_takeover_by_a_saver_that_does_not_check_the_lease(
+    postgres_address,
+):
+    saver = InMemorySaver()
+    with RunStore.postgres(postgres_address) as store:
+        graph = discovery(store=store, saver=saver, iterations=3)
+        parts = graph.stream({"seed": 1}, THREAD, stream_mode="updates", durability="sync")
+        while "gate_intervention" not in next(parts):
+            pass
+        before = len(list(saver.list(THREAD)))
+        other = taken_over(postgres_address)
+        with pytest.raises(LostLease, match="this process has lost the run"):
+            list(parts)
+        assert len(list(saver.list(THREAD))) == before
+        other.release()
+        assert graph.invoke(None, THREAD)["iterations"] == 3
