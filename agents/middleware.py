@@ -36,6 +36,7 @@ from costada.nodes.calls.budget import (
 )
 from costada.nodes.settings import LostCalls, check_lost_calls
 from costada.store.purse import OverBudget, Purse
+from costada.values.exact import exactly
 from costada.values.usage import Price
 
 try:
@@ -121,6 +122,7 @@ class Payment:
             raise
         self._reserved[sent.number] = key, bound
 
+    @exactly
     def finish(self, call: MeteredCall) -> None:
         """Charge an ended request for its tokens, or at its bound if they are unknown.
 

@@ -20,6 +20,7 @@ from costada.models.runnable_tree import (
     model_identity,
     underlying_models,
 )
+from costada.values.exact import exactly
 from costada.values.usage import Price, Usage, call_cost
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class PackagedPrice:
         """Dollars for a million answer tokens, below any long-prompt tier (p_out)."""
         return _base_rate(self._rates.output_mtok)
 
+    @exactly
     def cost(self, usage: Usage) -> Decimal:
         """Exact dollars of one call.
 

@@ -24,6 +24,7 @@ from costada.store.rows import (
     amount,
     record,
 )
+from costada.values.exact import exactly
 from costada.values.usage import Usage
 
 
@@ -182,6 +183,7 @@ class CallLog:
             )
             self._write(key, number, call)
 
+    @exactly
     def mark_lost(self, key: CallKey) -> Mapping[str, Decimal]:
         """Mark the unfinished requests of a logical call as lost: no thread waits for them.
 
@@ -225,6 +227,7 @@ class CallLog:
         )
         return [SentRequest(*row) for row in found]
 
+    @exactly
     def lost_through(self, key: CallKey, gateways: Collection[str]) -> Decimal:
         """The most dollars of the lost requests of a logical call that went through gateways."""
         if not gateways:
@@ -326,6 +329,7 @@ class CallLog:
         ):
             yield self._row(stored, with_texts=with_texts)
 
+    @exactly
     def step_cost(
         self, run_id: str, iteration: int, *, counts_lost: bool, has_guides: bool = True
     ) -> Decimal:
@@ -340,6 +344,7 @@ class CallLog:
         calls = self._costs(run_id, iteration, counts_lost)
         return sum((cost for role, cost, _ in calls if has_guides or role != "guide"), Decimal(0))
 
+    @exactly
     def cost_before(self, run_id: str, number: int, attempt: int, *, counts_lost: bool) -> Decimal:
         """The dollars of a ticket's guide, and of its other calls before an attempt."""
         found = self._db.rows(
@@ -350,6 +355,7 @@ class CallLog:
         dollars = (amount(cost) + (amount(bound) if counts_lost else 0) for cost, bound in found)
         return sum(dollars, Decimal(0))
 
+    @exactly
     def attempt_cost(
         self, run_id: str, number: int, attempts: range, entry: str, *, counts_lost: bool
     ) -> Decimal | None:
@@ -381,6 +387,7 @@ class CallLog:
         with self._db.transaction():
             yield
 
+    @exactly
     def open_cost(
         self, run_id: str, seen: Seen, *, counts_lost: bool, counts_sent: bool = True
     ) -> Decimal:
@@ -412,6 +419,7 @@ class CallLog:
             (run_id, *seen.open, run_id, seen.last, *seen.open),
         )
 
+    @exactly
     def charge(
         self, run_id: str, iteration: int, numbers: Sequence[int], *, counts_lost: bool = True
     ) -> Charge:
@@ -443,6 +451,7 @@ class CallLog:
         )
         return Landing(abs(found[0][0]), found[0][0] < 0) if found else None
 
+    @exactly
     def unsettled_cost(self, run_id: str, iteration: int, *, counts_lost: bool) -> Decimal:
         """The dollars of all calls whose ticket had not landed by an iteration."""
         found = self._db.rows(

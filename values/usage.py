@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
 
+from costada.values.exact import exactly
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -109,6 +111,7 @@ def _dollars(name: str, amount: Decimal | float | str) -> Decimal:
     return dollars
 
 
+@exactly
 def call_cost(usage: Usage, price: Price) -> Decimal:
     """Dollars of one call (p_in T_in + p_out T_out, App. D.1).
 
@@ -123,6 +126,7 @@ def call_cost(usage: Usage, price: Price) -> Decimal:
     return total / MILLION
 
 
+@exactly
 def cache_savings(usage: Usage, price: Price, cost: Decimal) -> Decimal:
     """Dollars that a provider's prompt cache saved on a call: what it would have cost without one.
 

@@ -24,6 +24,7 @@ from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
 from costada.store.rows import Seen
+from costada.values.exact import exactly
 from costada.values.usage import Usage
 
 COST_FACTOR, FEES = 10, 1
@@ -153,6 +154,7 @@ def check_service_tier(call: MeteredCall, prices: PriceBook, cost: Decimal, boun
         )
 
 
+@exactly
 def money_left(
     key: CallKey,
     state: SearchState,
@@ -211,6 +213,7 @@ class MoneyQueue:
 MONEY_QUEUES = PerRun(MoneyQueue)
 
 
+@exactly
 def share_of_money(
     request: OutgoingRequest,
     asked: PricedModel,
@@ -289,6 +292,7 @@ def _open_tickets(key: CallKey, state: SearchState) -> Seen:
     return Seen(state["launched"], (*state["open"], key.iteration))
 
 
+@exactly
 def left_of_step(
     key: CallKey,
     step_cap: float | None,

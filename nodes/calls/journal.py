@@ -26,6 +26,7 @@ from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey, SentRequest
 from costada.store.purse import Purse
 from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
+from costada.values.exact import exactly
 
 SHARED_FACTS = tuple(
     {each.name for each in fields(MeteredCall)} & {each.name for each in fields(CallRow)}
@@ -139,6 +140,7 @@ class CallJournal:
             self._call_log.in_flight.end(self._key)
             raise
 
+    @exactly
     def finish(self, call: MeteredCall) -> None:
         """Complete a request with its tokens, price and answer.
 

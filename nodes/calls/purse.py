@@ -6,6 +6,7 @@ from costada.nodes.context import RunContext
 from costada.nodes.per_run import PerRun
 from costada.nodes.state import SearchState
 from costada.store.purse import OverBudget, Purse
+from costada.values.exact import exactly
 
 REPORTS = PerRun(Lock)
 """Held while a cost is read and reported."""
@@ -26,6 +27,7 @@ def draw_budget(run_id: str, context: RunContext) -> SearchState:
     return SearchState(granted_budget=float(account.budget)) if account else SearchState()
 
 
+@exactly
 def report_cost(account: Purse | None, run_id: str, iteration: int, context: RunContext) -> None:
     """Write what an iteration has cost so far into the run's account, replacing earlier reports."""
     if account is None:

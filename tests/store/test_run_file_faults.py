@@ -52,15 +52,15 @@ def found(evaluate, **options):
 
 try:
     found(filling, out=folder / "run")
-    told = "nothing"
+    reported = "nothing"
 except OSError as error:
-    told = f"{error.filename}: {error.strerror}"
+    reported = f"{error.filename}: {error.strerror}"
 filler.unlink()
 resumed = found(filling, out=folder / "run", resume=True)
 whole = found(evaluate_value)
 same = ("best_program", "best_score", "spent", "iterations", "stop_reason")
 print(json.dumps({
-    "told": told,
+    "reported": reported,
     "resumed": [getattr(resumed, name) for name in same],
     "whole": [getattr(whole, name) for name in same],
     "steps": [json.loads(line)["iteration"] for line in open(folder / "run" / "steps.jsonl")],
@@ -162,11 +162,11 @@ def test_a_damaged_checkpoint_is_named(tmp_path, statement):
     with closing(RunSaver(path)) as saver:
         saver.put(place, empty_checkpoint(), {}, {})
     spoil(path, statement)
-    told = r"run\.sqlite: a checkpoint in it is damaged \(.*\); restore it from a backup"
+    reported = r"run\.sqlite: a checkpoint in it is damaged \(.*\); restore it from a backup"
     with closing(RunSaver(path)) as saver:
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=reported):
             saver.get_tuple(place)
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=reported):
             list(saver.list(place))
 
 
@@ -231,7 +231,7 @@ def test_a_run_that_met_a_full_disk_continues_when_there_is_room(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert str(tmp_path / "run") in report["told"]
+    assert str(tmp_path / "run") in report["reported"]
     assert report["resumed"] == report["whole"]
     assert report["steps"] == list(range(1, report["whole"][3] + 1))
 
@@ -272,9 +272,11 @@ def test_a_damaged_file_is_neither_copied_nor_cut(tmp_path):
 
 
 def test_a_copy_into_a_folder_that_is_not_there_names_the_copy(tmp_path):
-    with pytest.raises(PermissionError, match="cannot be opened; expected a file in a fol") as told:
+    with pytest.raises(
+        PermissionError, match="cannot be opened; expected a file in a fol"
+    ) as reported:
         copy_file(run_file(tmp_path), tmp_path / "none" / "copy.sqlite")
-    assert told.value.filename == str(tmp_path / "none" / "copy.sqlite")
+    assert reported.value.filename == str(tmp_path / "none" / "copy.sqlite")
 
 
 def test_a_file_that_is_no_run_file_is_named(tmp_path: Path) -> None:
