@@ -186,7 +186,7 @@ def sweep(
         with refusing(ExitCode.BAD_INPUT), ending_on_signal():
             database = _database(store)
             if cancel:
-                cancel_jobs(out.absolute(), database)
+                cancel_jobs(out.absolute())
             _show_status(job_status(out.absolute(), database), as_json=as_json)
         return
     with ExitStack() as held:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from costada.evaluators.remote.address import FORMS
 from costada.models.menu import MenuModel, ModelEntry
 from costada.reports.run_view import OBJECT_MARK
 from costada.runs.config import RunConfig, checked_config
@@ -82,6 +83,11 @@ def read_given(
     if isinstance(executor, Executor):
         names["evaluations"] = executor
         settings = {name: value for name, value in settings.items() if name != "evaluations"}
+    elif executor is not None and not isinstance(executor, str):
+        raise ValueError(
+            f"evaluations: got {executor!r}, expected {FORMS}, or an open executor of"
+            " concurrent.futures"
+        )
     labels: dict[str, object] = {key: label_of(value) for key, value in names.items()}
     if menu:
         labels["models"] = [_entry(each) for each in menu]

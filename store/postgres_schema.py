@@ -1,5 +1,6 @@
 """Our tables in Postgres: those of a run file, in a schema of their own."""
 
+import errno
 import re
 from typing import Any
 
@@ -122,6 +123,7 @@ def prepare(connection: psycopg.Connection[Any], place: str, *, is_read_only: bo
     Raises:
         ValueError: The schema belongs to another version or to something else, or it is missing
             and nothing may be created.
+        PermissionError: The user may not use the schema.
     """
     missing = _missing(connection, place)
     if missing & {*OWN_TABLES} and is_read_only:
@@ -147,6 +149,11 @@ def prepare(connection: psycopg.Connection[Any], place: str, *, is_read_only: bo
 
 def _missing(connection: psycopg.Connection[Any], place: str) -> set[str]:
     """The tables and functions that are not there; raises as `prepare` does."""
+    usable = "SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %s"
+    if connection.execute(usable, (SCHEMA,)).fetchall() == [(False,)]:
+        raise PermissionError(
+            errno.EACCES, f"the user may not use the schema {SCHEMA!r}; grant it the right", place
+        )
     found = dict(connection.execute(RELATIONS, {"schema": SCHEMA}).fetchall())
     for name, kind in found.items():
         if name in OWN_TABLES and kind != "r":

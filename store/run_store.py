@@ -154,6 +154,11 @@ class RunStore(RunFacts):
                 f"lease_seconds: got {lease_seconds!r}, expected seconds of at least"
                 f" {LEAST_SECONDS:g}"
             )
+        if isinstance(address, str) and "#" in address:
+            raise ValueError(
+                "address: got one with a #, expected that of the database alone; run= names a run,"
+                " and in a password # is written as %23"
+            )
         if not isinstance(address, str) or not address:
             raise ValueError(
                 f"address: got a {type(address).__name__} {'' if address else 'that is empty'},"

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 HERE = "here"
 """The word for evaluations in the process of the run."""
 
-FORMS = f"{HERE}, local:N, dask://HOST:PORT, ray://HOST:PORT or ray://auto"
+FORMS = f"{HERE}, local:N (1 to 9999), dask://HOST:PORT, ray://HOST:PORT or ray://auto"
 ADDRESS = re.compile(
-    r"(?P<cluster>dask|ray)://(?P<place>[^\s/]+)|local:(?P<number>[1-9][0-9]{0,3})"
+    r"(?P<cluster>dask|ray)://(?P<place>[^\s/]+:[0-9]+|(?<=ray://)auto)"
+    r"|local:(?P<number>[1-9][0-9]{0,3})"
 )
 
 

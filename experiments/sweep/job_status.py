@@ -42,19 +42,17 @@ def job_status(out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
     return _with_skipped(runs, jobs.purse)
 
 
-def cancel_jobs(out: Path, store: str | None = None) -> None:
-    """Cancel the jobs of a sweep: running ones save and end.
+def cancel_jobs(out: Path) -> None:
+    """Cancel the jobs of a sweep: running ones save and end. Needs no database.
 
     Args:
         out: Folder of the sweep.
-        store: As for `job_status`, which shows what has been cancelled.
 
     Raises:
-        ValueError: As `job_status`; nothing is cancelled then.
+        ValueError: If the folder holds no sweep of a cluster.
         OSError: If Slurm does not respond.
     """
     jobs = _jobs_in(out)
-    place_of(out, store)
     give_order(out, STOP)
     if jobs.submissions:
         from costada.experiments.sweep.slurm_engine import cancel

@@ -72,19 +72,25 @@ def test_a_run_takes_an_executor_and_is_resumed_with_another_place(near, invoke,
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("dask://", "expected here, local:N, dask://HOST:PORT, ray://HOST:PORT or ray://auto"),
+        ("dask://", "expected here, local:N (1 to 9999), dask://HOST:PORT, ray://HOST:PORT or"),
+        ("dask://127.0.0.1", "got 'dask://127.0.0.1', expected here, local:N (1 to 9999)"),
         ("dask://127.0.0.1:1", "dask://127.0.0.1:1 does not answer"),
     ],
 )
 def test_a_place_that_cannot_be_used_is_refused_before_a_folder_is_made(
     name, said, near, invoke, tmp_path
 ):
-    if "1" in name and not find_spec("distributed"):
+    if ":1" in name and not find_spec("distributed"):
         pytest.skip("the extra dask is not installed")
     result = invoke("run", near, "--evaluations", name, "--out", tmp_path / "run")
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
     assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_executor_is_refused_by_name(near):
+    with pytest.raises(ValueError, match=r"evaluations: got .*, expected here, .*, or an open"):
+        discover(near, "offline", budget=1, evaluations=ThreadPoolExecutor)
 
 
 @pytest.fixture(scope="module")

@@ -161,6 +161,19 @@ def test_a_reader_creates_nothing(postgres_address):
         assert found.fetchall() == []
 
 
+@pytest.mark.parametrize("is_read_only", [True, False])
+def test_a_user_without_rights_on_the_schema_is_refused_as_that(postgres_address, is_read_only):
+    RunStore.postgres(postgres_address).close()
+    guest = make_conninfo(postgres_address, user="costada_guest")
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
+        connection.execute("CREATE USER costada_guest")
+        try:
+            with pytest.raises(PermissionError, match="may not use the schema 'costada'; grant"):
+                RunStore.postgres(guest, is_read_only=is_read_only)
+        finally:
+            connection.execute("DROP USER costada_guest")
+
+
 def test_a_store_that_is_opened_for_one_run_names_no_other(postgres_address):
     with RunStore.postgres(postgres_address) as store:
         for name in ("a", "b", "c"):
@@ -222,6 +235,9 @@ def test_a_server_that_is_not_there_is_named_without_the_password(address, match
 def test_an_address_that_cannot_be_read_is_refused_without_repeating_it():
     with pytest.raises(ValueError, match="Postgres address: cannot be read") as raised:
         RunStore.postgres("postgresql://u:secret@h/d?nonsense=1")
+    assert "secret" not in str(raised.value)
+    with pytest.raises(ValueError, match="address: got one with a #") as raised:
+        RunStore.postgres("postgresql://u:secret@h/d#hex")
     assert "secret" not in str(raised.value)
     with pytest.raises(ValueError, match=r"use RunStore\.postgres\(address\)"):
         RunStore("postgresql://u:secret@h/d")

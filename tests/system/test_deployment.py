@@ -157,6 +157,7 @@ def test_a_run_outlives_all_processes_but_postgres(folder):
             status, best = asyncio.run(ended(address, run))
             assert provider.billed.total() > billed
             check_ledger(folder, run, status, provider)
+            assert start(folder, server.url, ports).wait(60) == 2, "two starts use one folder"
             started.send_signal(signal.SIGTERM)
             started.wait(timeout=90)
         finally:
@@ -165,6 +166,7 @@ def test_a_run_outlives_all_processes_but_postgres(folder):
     assert best["best_score"] == status["best_score"] > 0.1
     assert f"{best['best_score']:.4f}" in best["program"]
     assert status_of(f"{address}/health") == 0
+    assert not list(folder.glob("*.pid"))
     assert not (folder / "postgres" / "data" / "postmaster.pid").exists()
 
 

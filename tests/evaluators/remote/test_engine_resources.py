@@ -100,9 +100,11 @@ def test_a_scheduler_that_does_not_answer_is_named():
         engine_of("dask://127.0.0.1:1")
 
 
-@pytest.mark.parametrize("name", ["", "dask", "dask://", "local:0", "local:x", "slurm://a:1"])
+@pytest.mark.parametrize(
+    "name", ["", "dask", "dask://", "dask://127.0.0.1", "local:0", "local:99999", "slurm://a:1"]
+)
 def test_a_name_that_is_none_is_refused(name):
-    with pytest.raises(ValueError, match=r"expected here, local:N, dask://HOST:PORT"):
+    with pytest.raises(ValueError, match=r"expected here, local:N \(1 to 9999\), dask://HOST:PORT"):
         engine_of(name)
 
 
