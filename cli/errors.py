@@ -45,7 +45,8 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
         message = with_options(str(error), RunConfig.model_fields)
     except OSError as error:
         has_path = error.filename and error.strerror
-        message = f"{error.filename}: {error.strerror}" if has_path else describe(error)
+        own = describe(error) if error.errno or not error.args else str(error)
+        message = f"{error.filename}: {error.strerror}" if has_path else own
     except sqlite3.Error as error:
         message = describe(error)
     else:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.errors import refusing, showing_warnings
+from costada.cli.errors import refusing, say, showing_warnings
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
 from costada.experiments.sweep.engine import EXPECTED, MINUTES, SLURM, engine_on
@@ -187,6 +187,7 @@ def sweep(
             database = _database(store)
             if cancel:
                 cancel_jobs(out.absolute())
+                say(f"{out}: cancelled; running jobs save first. The sweep's command resumes it.")
             _show_status(job_status(out.absolute(), database), as_json=as_json)
         return
     with ExitStack() as held:
