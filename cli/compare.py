@@ -52,7 +52,7 @@ def compare(
     from costada.reports.terminal import TerminalTable, table_console
 
     with refusing(ExitCode.BAD_INPUT):
-        folder = None if is_database(directory) else options.named_path(directory)
+        folder = None if is_database(directory) else Path(directory)
         report = write_comparison(
             folder or directory,
             out or folder or Path("comparison"),

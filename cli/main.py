@@ -102,12 +102,14 @@ def _refusal(parameter: Any, error: typer.BadParameter) -> str:
 
     from costada.runs.user_input import explain
 
-    option = next((name for name in parameter.opts if name.startswith("--")), parameter.metavar)
-    if not isinstance(error.__cause__, ValidationError):
-        return f"{option or parameter.name}: {error.message}"
-    value = error.__cause__.errors()[0]["input"]
-    expected = explain(error.__cause__, ()).partition(", unable to parse")[0]
-    return f"{option or parameter.name}: got {value!r}, {expected}"
+    options = (name for name in parameter.opts if name.startswith("--"))
+    name = next(options, parameter.metavar or parameter.name)
+    if not isinstance(cause := error.__cause__, ValidationError):
+        return f"{name}: {error.message}"
+    expected = explain(cause, ())
+    if cause.errors()[0]["type"] == "value_error":  # it names the value, or keeps a password
+        return f"{name}: {expected}"
+    return f"{name}: got {cause.errors()[0]['input']!r}, {expected}"
 
 
 class Commands(TyperGroup):

@@ -59,11 +59,13 @@ def option(
     show_default: bool | str = False,
     panel: str | None = None,
     parser: Callable[[str], object] | None = None,
+    envvar: str | None = None,
 ) -> Any:
     """An option with its help; `names` replace the name of the parameter."""
     return typer.Option(
         *names,
         parser=parser,
+        envvar=envvar,
         metavar=metavar,
         help=text,
         show_default=show_default,
@@ -168,7 +170,6 @@ ModelsFile = Annotated[
 ]
 
 ALL_SETTINGS = tuple(RunConfig.model_fields)
-NUMBERS = {int: "a whole number", float: "a number"}
 GROUPS = (CONTROLLER, OTHER_PRICES)
 """Settings with values by name: tables of a file, and NAME.KEY=VALUE of `--set`."""
 
@@ -199,22 +200,7 @@ def setting_option(name: str, shown_default: str | None = None) -> Any:
         show_default=default or False,
         rich_help_panel=shown.panel,
     )
-    if kind in NUMBERS:
-        option.parser = _number_parser(kind)
     return annotated[list[str] | None if name == LOG else kind | None, option]
-
-
-def _number_parser(kind: type) -> Callable[[str], float]:
-    """Reads a number; what it refuses is named, which Typer's own message does not."""
-
-    def read(text: str) -> float:
-        try:
-            return kind(text)  # type: ignore[no-any-return]
-        except ValueError:
-            raise typer.BadParameter(f"got {text!r}, expected {NUMBERS[kind]}") from None
-
-    read.__name__ = kind.__name__  # shown in the help
-    return read
 
 
 def _plain_type(field: FieldInfo) -> tuple[type, str | None]:

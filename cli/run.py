@@ -173,9 +173,9 @@ def resume(
     from costada.runs.runner import is_finished
 
     with refusing(ExitCode.BAD_INPUT):
-        if out and not isinstance(folder, StoredRun):
-            raise ValueError(f"--out: {folder.place} is a folder, expected a run in Postgres")
-        if out and isinstance(folder, StoredRun):
+        if out:
+            if not isinstance(folder, StoredRun):
+                raise ValueError(f"--out: {folder.place} is a folder, expected a run in Postgres")
             folder = StoredRun(out, folder.address)
         folder.load()
         with folder.hold():

@@ -30,9 +30,9 @@ MENU_FIGURE, MENU_NUMBERS = "menus.svg", "menus.json"
 
 Methods = Annotated[
     str | None,
-    typer.Option(
+    options.option(
+        "Methods, or all; with --menu one.",
         metavar="X,Y,...",
-        help="Methods, or all; with --menu one.",
         show_default="all; with --menu costada",
     ),
 ]
@@ -45,9 +45,6 @@ World = Annotated[
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds for each method.")]
 Budget = Annotated[float, typer.Option(metavar="DOLLARS", help="Budget of each run, GLM-5 prices.")]
-Jobs = Annotated[
-    int | None, typer.Option(min=1, help="Number of processes.", show_default="number of cores")
-]
 Parallel = Annotated[
     int,
     typer.Option(
@@ -75,9 +72,9 @@ Menu = Annotated[
 ]
 Routers = Annotated[
     str | None,
-    typer.Option(
+    options.option(
+        "Routers on the menus, or all; the first is compared with the others.",
         metavar="X,Y,...",
-        help="Routers on the menus, or all; the first is compared with the others.",
         show_default="all",
     ),
 ]
@@ -95,7 +92,7 @@ def simulate(
     world: World = "landscape",
     seeds: Seeds = 200,
     budget: Budget = 1.0,
-    jobs: Jobs = None,
+    jobs: options.Jobs = None,
     parallel: Parallel = 1,
     stop_when_flat: StopWhenFlat = None,
     menu: Menu = None,

@@ -1,4 +1,4 @@
-"""A run of the command line that draws its budget from a purse that others draw from as well."""
+"""A run of the command line that draws its budget from a shared purse."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class PurseAddress:
         """The address that a user wrote; raises `ValueError` if it is malformed."""
         place, _, name = text.rpartition("#")
         if is_database(text):
-            place, name = split_address(text, "--purse")
-            check_database(place)
+            place, name = split_address(text, "address")
+            check_database(place, "address")
         if not place or not name:
-            raise ValueError(f"--purse: got an address without a name, expected {EXPECTED}")
+            raise ValueError(f"got an address without a name, expected {EXPECTED}")
         return cls(place, name)
 
     def __str__(self) -> str:
@@ -75,12 +75,12 @@ class PurseAddress:
 
 def account_name(folder: RunFolder) -> str:
     """What a purse calls the account of a run."""
-    return folder.address.run if isinstance(folder, StoredRun) else str(folder.path.absolute())
+    return folder.address.run if isinstance(folder, StoredRun) else str(folder.path.resolve())
 
 
 @contextmanager
 def paid_from(address: PurseAddress | None, plan: Plan, folder: RunFolder) -> Iterator[Plan]:
-    """The plan of a run with the budget that a purse gives it: what it asks for or what is left.
+    """The plan of a run with the budget that a purse grants: what it asks for, or what is left.
 
     After the block, unspent money of a run that has ended or failed returns to the purse. An
     interrupted run keeps it, so that it can be resumed.

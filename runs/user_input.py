@@ -11,6 +11,9 @@ ALL = "all"
 OWN_VALUE = re.compile(r"([\w.]+: )?got |Unknown ")
 """How an expectation begins that shows the value itself, or the part of it that is wrong."""
 
+NUMBERS = {"int": "expected a whole number", "float": "expected a number"}
+"""What is expected where pydantic cannot read a number, by the first part of the error's type."""
+
 COMPOUND_NAME = re.compile(r"(?<![.\w])[a-z]+(?:_[a-z]+)+")
 
 
@@ -25,7 +28,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     table, dot, own = name.lower().rpartition(".")
     start = f"{table}{dot}"
-    # What the names of one table have in common says nothing about which of them is near.
+    # The common prefix of a table's names says nothing about which of them was meant.
     siblings = [each.removeprefix(start) for each in names if each.startswith(start)]
     begun = [each for each in siblings if own and each.startswith(own)]
     nearest = begun[:1] or get_close_matches(own, siblings, n=1)
@@ -112,6 +115,7 @@ def _line(details: ErrorDetails, known_fields: list[str], label: Callable[[str],
         return f"{label(field)}: is missing"
     expectation = details["msg"].removeprefix("Value error, ")
     expectation = re.sub("^(Input should be|String should have)", "expected", expectation)
+    expectation = NUMBERS.get(details["type"].partition("_")[0], expectation)
     expectation = COMPOUND_NAME.sub(
         lambda name: label(name[0]) if name[0] in known_fields else name[0], expectation
     )

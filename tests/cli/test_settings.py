@@ -175,7 +175,7 @@ def test_a_folder_of_another_version_is_refused(tmp_path, found, said):
 def test_settings_edited_into_nonsense_are_refused_by_field(tmp_path):
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({"format": FORMAT, "problem": "p", "budget": "much"}))
-    with pytest.raises(ValueError, match=r"settings\.json:\nbudget: got 'much', expected a valid"):
+    with pytest.raises(ValueError, match=r"settings\.json:\nbudget: got 'much', expected a number"):
         load_config(path)
 
 

@@ -163,7 +163,7 @@ def test_ctrl_c_saves_the_current_run_and_starts_no_other(near, undisturbed, tmp
         (["--seeds", "none"], "--seeds: got 'none', expected a number of seeds or a list"),
         (["--seeds", "0"], "--seeds: got '0', expected a number of seeds or a list"),
         (["--seeds", "1,-1"], "--seed: got -1, expected greater than or equal to 0"),
-        (["--budget", "1,dear"], "--budget: got 'dear', expected a valid number"),
+        (["--budget", "1,dear"], "--budget: got 'dear', expected a number"),
         (["--model", "offlin"], "did you mean 'offline'?"),
         (["--model", "openai:mine", "--base-url", "http://localhost:1/v1"], "no known price"),
         (["--preset", "glm5"], "Did you mean 'glm-5'?"),

@@ -63,7 +63,7 @@ def test_a_problem_and_models_are_chosen_by_name():
     ("context", "message"),
     [
         ({"budget": 0.06}, "context: budget: got 0.06, expected less than or equal to 0.05"),
-        ({"budget": "0.02"}, "context: budget: got '0.02', expected a valid number"),
+        ({"budget": "0.02"}, "context: budget: got '0.02', expected a number"),
         ({"parallel": 3}, "context: parallel: got 3, expected less than or equal to 2"),
         ({"problem": "circle_packing"}, "context: Unknown setting 'problem'"),
         ({"bugdet": 0.01}, "Unknown setting 'bugdet'. Did you mean 'budget'"),
@@ -79,7 +79,7 @@ def test_a_problem_and_models_are_chosen_by_name():
         ({"settings": {"controller.base_patience": -1}}, "base_patience: got -1, expected greater"),
         (
             {"settings": {"controller": {"base_patience": 0.5}}},
-            "context: settings.controller.base_patience: got 0.5, expected a valid integer",
+            "context: settings.controller.base_patience: got 0.5, expected a whole number",
         ),
         ("0.02", "context: got '0.02', expected a mapping with seed, budget"),
         ({"budget": toy_problem()}, "expected plain values"),
