@@ -5,8 +5,7 @@ stream their updates. The model and the evaluator answer at once, with programs 
 everything else is the product. CostAda is measured three times: with old checkpoints pruned, as
 `costada run` does, with all of them kept (`--keep-history`), as the bare loop does, and pruned with
 eight steps in flight. With the address of a Postgres server in `COSTADA_POSTGRES` it is measured
-once more, in a database of its own there. The loops take turns, so that a busy machine slows all of
-them.
+there as well, in a new database. The loops take turns, so that a busy machine slows all of them.
 
     python bench/overhead.py [--iterations 5000] [--window 50]
 """
@@ -16,24 +15,22 @@ import os
 import random
 import re
 import sqlite3
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-import psycopg
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
-from psycopg.conninfo import make_conninfo
 from typing_extensions import TypedDict
 
 from costada import Evaluation, Price, Problem, create_discovery_graph
@@ -41,6 +38,10 @@ from costada.store.checkpoints import RunSaver
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.run_store import RunStore
 from costada.store.sqlite_engine import connect
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from new_database import new_database
 
 MARKS = (100, 1000, 5000)
 TURN = 10
@@ -163,22 +164,6 @@ LOOPS = {
 }
 
 
-@contextmanager
-def database() -> Iterator[str]:
-    """Create a database of its own on the server, empty without one, and delete it after use."""
-    server = os.environ.get("COSTADA_POSTGRES")
-    if server is None:
-        yield ""
-        return
-    name = f"bench_{uuid4().hex}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        try:
-            yield make_conninfo(server, dbname=name)
-        finally:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
 def measure(folder: Path, iterations: int, window: int) -> dict[str, list[Sample]]:
     """Run all loops side by side on fresh files and sample them as each of the marks is reached."""
     marks = sorted({min(mark, iterations) for mark in MARKS})
@@ -226,8 +211,9 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=MARKS[-1])
     parser.add_argument("--window", type=int, default=50)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, database() as address:
-        if address:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
+        if server := os.environ.get("COSTADA_POSTGRES"):
+            address = opened.enter_context(new_database(server))
             LOOPS["postgres"] = partial(costada_loop, address=address)
         samples = measure(Path(folder), options.iterations, options.window)
     fields = ("milliseconds", "kilobytes")

@@ -3,8 +3,8 @@
     COSTADA_FSYNC=on .ci/postgres python bench/purse.py [--draws 10000] [--kills 12]
 
 A draw reserves the most that a call can cost and then puts what it did cost: two durable
-transactions. First so many clients draw for some seconds each. Then 32 clients, four threads in
-each of eight processes, draw from a purse with the policy "hard" until it is empty. At random one
+transactions. The rate is measured for each number of clients. Then 32 clients, four threads in each
+of eight processes, draw from a purse with the policy "hard" until it is empty. At random one
 of the processes is killed with SIGKILL and another one started. A watcher reads all accounts and
 entries in one snapshot, again and again; each client writes what the purse has confirmed to a file.
 The exit code is 1 if anything was overdrawn, lost or counted wrongly.
@@ -17,7 +17,6 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from itertools import count
 from multiprocessing import get_context
@@ -26,12 +25,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from time import monotonic, sleep
-from uuid import uuid4
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 
 from costada.store.purse import Entry, OverBudget, Purse
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from new_database import new_database
 
 PROCESSES, THREADS = 8, 4
 BOUND = Decimal("0.003")
@@ -58,7 +59,7 @@ FROM costada.costada_account ORDER BY id
 
 
 def spend(address: str, budget: Decimal, log: Path, num_threads: int, seconds: float) -> None:
-    """Draw in some threads until nothing is left or the time is over; log what is confirmed."""
+    """Draw in several threads until nothing is left or the time is up; log what is confirmed."""
     end = monotonic() + seconds
     with (
         Purse(budget, policy="hard", dsn=address) as purse,
@@ -91,7 +92,7 @@ def spend(address: str, budget: Decimal, log: Path, num_threads: int, seconds: f
 
 
 class Watcher(Thread):
-    """Reads the purse again and again, and notes where the sums are wrong."""
+    """Polls the purse and records wrong sums."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
@@ -134,9 +135,9 @@ def started(*given: object) -> BaseProcess:
 
 
 def throughput(server: str, num_clients: int, seconds: float) -> float:
-    """Draws per second of so many clients."""
+    """Draws per second of a number of clients."""
     num_processes = min(num_clients, PROCESSES)
-    with database(server) as address, TemporaryDirectory() as folder:
+    with new_database(server) as address, TemporaryDirectory() as folder:
         given = Decimal(10**6), num_clients // num_processes, seconds
         Purse(given[0], policy="hard", dsn=address).close()
         running = [
@@ -225,18 +226,6 @@ def differences(recorded: dict[str, Entry], logs: Path, most_unknown: int) -> It
         yield f"{len(recorded)} entries, of which only {len(confirmed)} were confirmed"
 
 
-@contextmanager
-def database(server: str) -> Iterator[str]:
-    """The address of an empty database."""
-    name = f"bench_{uuid4().hex}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        try:
-            yield make_conninfo(server, dbname=name)
-        finally:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
 def main() -> None:
     """Print the draws per second, and what is left of a purse after kills."""
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -254,7 +243,7 @@ def main() -> None:
     if given.keep:
         faults = under_kills(server, given.draws, given.kills)
     else:
-        with database(server) as address:
+        with new_database(server) as address:
             faults = under_kills(address, given.draws, given.kills)
     print("\n".join(faults[:10]) or "never overdrawn, nothing lost, all sums exact")
     sys.exit(bool(faults))

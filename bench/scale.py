@@ -1,12 +1,12 @@
-"""How many runs one Postgres server serves: the traffic of a step, latencies, and where it ends.
+"""How many runs one Postgres server serves: the traffic of a step, latencies, and the limit.
 
     COSTADA_FSYNC=on .ci/postgres python bench/scale.py [--runs 1,10,100,1000] [--every 10]
 
-One search with the offline model is carried out on the server, and every call of its store and its
-saver is recorded. Then so many runs are replayed at once: each sends the recorded calls of a step
-through the same classes, under ids of its own, waits as long as a model takes to answer, and sends
-the next step. Two processes of some threads send them, a store and a saver for each thread. The
-last line is a load without pauses, which is what the server and these two processes can do at most.
+One search with the offline model runs on the server, and every call of its store and its saver is
+recorded. Then many runs are replayed at the same time: each sends the recorded calls of a step
+through the same classes, with new ids, waits as long as a model takes to answer, and sends the next
+step. Two processes with several threads send them; each thread has a store and a saver. The last
+line is a load without pauses: the most that the server and these two processes can do.
 
 Latencies are those of the client. Kinds: a durable transaction waits for the disk (a request before
 it is sent, its answer), others do not. CPU is that of the server's processes, from /proc.
@@ -18,8 +18,8 @@ import argparse
 import heapq
 import os
 import random
+import sys
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -31,13 +31,16 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 from recorded_traffic import Recording, Replay, record
 
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_engine import PostgresEngine
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from new_database import new_database
 
 PROCESSES = 2
 WARMING_SECONDS = 2.0
@@ -68,13 +71,13 @@ class Load:
         self.client_cpu += other.client_cpu
 
     def percentiles(self, kind: str) -> list[float]:
-        """Milliseconds that so many percent of a kind took at most."""
+        """The percentiles of a kind, in milliseconds."""
         ordered = sorted(self.took[kind])
         return [1000 * ordered[len(ordered) * each // 100] for each in PERCENTILES]
 
 
 class Schedule:
-    """Which run makes its next step when; a thread takes the run that is due."""
+    """When each run makes its next step; a thread takes the run that is due."""
 
     def __init__(self, runs: list[Replay], pause: float, end: float) -> None:
         self._due = [(time.monotonic() + pause * random.random(), n) for n in range(len(runs))]
@@ -124,7 +127,7 @@ def carry_out(
     ready: Barrier,
     results: Any,
 ) -> None:
-    """Begin some runs in a process of its own, and replay them for a time."""
+    """Begin runs in this process and replay them for some time."""
     with RunStore.postgres(address) as store, closing(PostgresRunSaver(address)) as saver:
         engine = store._db.engine
         assert isinstance(engine, PostgresEngine)
@@ -155,7 +158,7 @@ def carry_out(
 def replayed(
     recording: Recording, address: str, runs: int, pause: float, given: argparse.Namespace
 ) -> tuple[Load, float]:
-    """What so many runs at once did, and the CPU seconds of the server meanwhile."""
+    """Replay runs at the same time: what they did, and the CPU seconds that the server used."""
     processes = min(PROCESSES, runs)
     ready, results = CONTEXT.Barrier(processes + 1), CONTEXT.Queue()
     shares = [runs // processes + (n < runs % processes) for n in range(processes)]
@@ -303,22 +306,16 @@ def show_purse(address: str, given: argparse.Namespace) -> None:
         )
 
 
-def in_new_database(server: str, use: Callable[[str], None]) -> None:
-    """Do something with the address of a database that is dropped afterwards."""
-    name = f"scale_{uuid4().hex}"
-    with psycopg.connect(server, autocommit=True) as connection:
+def show_server(address: str) -> None:
+    """Print the server's version and settings, and how busy the machine is."""
+    with psycopg.connect(address) as connection:
         ((fsync,),) = connection.execute("SHOW fsync").fetchall()
         ((version,),) = connection.execute("SHOW server_version").fetchall()
-        print(f"Postgres {version}, fsync {fsync}, {os.cpu_count()} cores, load {os.getloadavg()}")
-        connection.execute(f"CREATE DATABASE {name}")
-        try:
-            use(make_conninfo(server, dbname=name))
-        finally:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    print(f"Postgres {version}, fsync {fsync}, {os.cpu_count()} cores, load {os.getloadavg()}")
 
 
 def main() -> None:
-    """Print what a step is, what so many runs get, and what a purse gives."""
+    """Print the traffic of a step, the latencies of many runs, and the rate of a purse."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--postgres", default=os.environ.get("COSTADA_POSTGRES"), help="an address")
     parser.add_argument("--runs", default="1,10,100,1000")
@@ -329,12 +326,10 @@ def main() -> None:
     given = parser.parse_args()
     if not given.postgres:
         parser.error("--postgres: got none, and COSTADA_POSTGRES is not set")
-
-    def measure(address: str) -> None:
+    with new_database(given.postgres) as address:
+        show_server(address)
         show_levels(show_traffic(address, given.steps), address, given)
         show_purse(address, given)
-
-    in_new_database(given.postgres, measure)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
 from billing_server import BillingServer
 from hypothesis import settings
-from psycopg.conninfo import make_conninfo
+from new_database import new_database
 from rows import trace_row
 from typer.testing import CliRunner
 
@@ -36,7 +35,7 @@ CLUSTER_FILES = (
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave tests of whole clusters to their own target where the checks of a change run."""
+    """In CI, collect the tests of clusters only for `make test-clusters`."""
     is_of_clusters = "/".join(collection_path.parts[-2:]) in CLUSTER_FILES
     is_left_out = "CI" in os.environ and "COSTADA_CLUSTERS" not in os.environ
     return True if is_of_clusters and is_left_out else None
@@ -120,15 +119,12 @@ DROP SCHEMA IF EXISTS costada CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA
 
 @pytest.fixture(scope="session")
 def postgres_database() -> Iterator[str]:
-    """The address of a database of this process's own."""
+    """The address of a database for this test process."""
     server = os.environ.get("COSTADA_POSTGRES")
     if server is None:
         pytest.skip("COSTADA_POSTGRES is not set; `.ci/postgres make test` starts a server")
-    name = f"test_{uuid4().hex}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        yield make_conninfo(server, dbname=name)
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with new_database(server) as address:
+        yield address
 
 
 @pytest.fixture

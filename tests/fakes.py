@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -116,6 +117,20 @@ def stopping_evaluation(number: int) -> Callable[[str], Evaluation]:
         return evaluate_value(code)
 
     return evaluate
+
+
+def toy_folder(parent: Path) -> Path:
+    """A problem folder: return a large number, at most 1."""
+    folder = parent / "toy"
+    folder.mkdir()
+    (folder / "problem.md").write_text("Return a large number, at most 1.")
+    (folder / "problem.toml").write_text('entry_point = "value"\n')
+    (folder / "initial_program.py").write_text(SEED_PROGRAM)
+    (folder / "evaluator.py").write_text(
+        "from costada import Evaluation\n\n\ndef score(output):\n"
+        "    return Evaluation(score=output, objective=output, is_valid=output <= 1)\n"
+    )
+    return folder
 
 
 def toy_problem(**changes: Any) -> Problem:

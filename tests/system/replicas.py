@@ -1,10 +1,10 @@
-"""Kill two replicas that work on the runs of one Postgres database, and check every ledger.
+"""Kill two replicas that execute the runs of one Postgres database, and check every ledger.
 
 .ci/postgres python tests/system/replicas.py [--runs 20] [--kills 200]
 
-Each replica has a working folder of its own, takes any run that is free, and is started again after
-each kill. What a run has in the database at its end is compared with the bill of its own provider.
-It is also compared with an undisturbed run in a folder, unless its calls land as they are answered.
+Each replica has its own working folder, takes any free run, and is restarted after each kill. At
+the end the records of each run in the database are compared with the bill of its provider, and with
+an undisturbed run in a folder, unless its calls land in the order of their answers.
 """
 
 import argparse
@@ -13,17 +13,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise, product
 from pathlib import Path
 from random import Random
-from uuid import uuid4
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-import psycopg  # noqa: E402
 from crash_runs import (  # noqa: E402
     CAP,
     EVALUATION,
@@ -40,7 +38,7 @@ from crash_runs import (  # noqa: E402
 )
 from fakes import toy_problem  # noqa: E402
 from langgraph.runtime import RunControl  # noqa: E402
-from psycopg.conninfo import make_conninfo  # noqa: E402
+from new_database import new_database  # noqa: E402
 from warm import PROCESSES  # noqa: E402
 
 from costada.models.chat_models import chat_model  # noqa: E402
@@ -108,7 +106,7 @@ class Job:
 
 
 def work(folder: Path, address: str, jobs: Sequence[Job], draw: int) -> None:
-    """What a replica does: carry out free runs until none has anything left to do."""
+    """What a replica does: execute free runs until all are finished."""
     os.chdir(folder)
     rng, left = Random(draw), list(jobs)
     while left:
@@ -122,7 +120,7 @@ def work(folder: Path, address: str, jobs: Sequence[Job], draw: int) -> None:
 
 
 def has_carried_out(run: StoredRun, job: Job) -> bool:
-    """Take a run to its end; `False` if the other replica was faster to take it."""
+    """Execute a run to its end; `False` if the other replica has taken it."""
     model = chat_model("openai:stand-in", base_url=job.url, retry_wait=0, max_tokens=CAP)
     problem = toy_problem(evaluate=slow_evaluation)
     settings = {**job.options, "price": Price(PRICE_IN, PRICE_OUT)}
@@ -143,7 +141,7 @@ def has_carried_out(run: StoredRun, job: Job) -> bool:
 
 
 class Replicas:
-    """The two processes, each in a working folder of its own."""
+    """The two processes, each in its own working folder."""
 
     def __init__(self, parent: Path, address: str, jobs: Sequence[Job]) -> None:
         self._folders = {name: parent / name for name in REPLICAS}
@@ -255,18 +253,6 @@ def line_of(job: Job, record: Record, whole: Record | None, workers: Sequence[st
     )
 
 
-@contextmanager
-def database():
-    """The address of a new database on the server of `COSTADA_POSTGRES`."""
-    server, name = os.environ["COSTADA_POSTGRES"], f"replicas_{uuid4().hex}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        try:
-            yield name_of(make_conninfo(server, dbname=name))
-        finally:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
 def kill_replicas(parent: Path, address: str, seeds: Sequence[int], kills: int, budget: float):
     """Yield the lines of the table, last how many kills hit a living replica.
 
@@ -308,8 +294,9 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200, help="of both replicas together")
     parser.add_argument("--budget", type=float, default=0.4, help="dollars of each run")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, database() as address:
-        seeds = range(given.runs)
+    server = os.environ["COSTADA_POSTGRES"]
+    with tempfile.TemporaryDirectory() as folder, new_database(server) as conninfo:
+        address, seeds = name_of(conninfo), range(given.runs)
         for line in kill_replicas(Path(folder), address, seeds, given.kills, given.budget):
             print(line, flush=True)
 

@@ -1,4 +1,4 @@
-"""`deploy/start`: all processes but Postgres are killed at work, and their run is carried on."""
+"""`deploy/start`: all processes but Postgres are killed while a run is active, which then ends."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 import pytest
 from billing_server import BillingServer
 from crash_runs import PRICE_IN, PRICE_OUT, Provider, Record, check_against_bill
-from fakes import SEED_PROGRAM
+from fakes import toy_folder
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
@@ -46,15 +46,7 @@ pytestmark = [
 def folder():
     made = Path(mkdtemp(dir="/var/tmp"))  # the path of a socket is short
     made.chmod(0o755)  # Postgres runs as another user
-    problem = made / "toy"
-    problem.mkdir()
-    (problem / "problem.md").write_text("Return a large number, at most 1.")
-    (problem / "problem.toml").write_text('entry_point = "value"\n')
-    (problem / "initial_program.py").write_text(SEED_PROGRAM)
-    (problem / "evaluator.py").write_text(
-        "from costada import Evaluation\n\n\ndef score(output):\n"
-        "    return Evaluation(score=output, objective=output, is_valid=output <= 1)\n"
-    )
+    toy_folder(made)
     yield made
     shutil.rmtree(made)
 
@@ -85,7 +77,7 @@ def start(folder, url, ports):
 
 
 def status_of(url, headers=None):
-    """The status of an answer, 0 if nobody listens."""
+    """The HTTP status of a request; 0 if no server answers."""
     try:
         with urlopen(Request(url, headers=headers or {}), timeout=10) as response:
             return response.status
@@ -139,7 +131,7 @@ def kill_services(folder):
     return killed
 
 
-def test_a_run_outlives_all_processes_but_postgres(folder):
+def test_a_run_survives_the_death_of_all_processes_except_postgres(folder):
     provider = Provider()
     with BillingServer(default=provider.answer) as server:
         ports = free_ports(2)

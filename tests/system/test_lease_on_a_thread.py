@@ -1,4 +1,4 @@
-"""The thread of a graph in Postgres belongs to one process at a time, which may be stopped."""
+"""The thread of a graph in Postgres is held by one process at a time, which may be suspended."""
 
 import os
 import signal
@@ -11,65 +11,23 @@ import psycopg
 import pytest
 from billing_server import BillingServer
 from crash_runs import Provider
-from fakes import toy_problem
-from langgraph.checkpoint.postgres import PostgresSaver
+from postgres_searches import SAVERS, carry_out, search
 from warm import PROCESSES
 
-from costada.controller.constants import Constants
-from costada.graph.build import compile_search
-from costada.models.chat_models import chat_model
-from costada.nodes.settings import Settings
-from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.run_store import RunStore
-from costada.values.usage import Price
 
-THREAD = {"configurable": {"thread_id": "run"}}
 ITERATIONS = 12
 LEASE_SECONDS = 2.0
 
 
-@contextmanager
-def of_langgraph(address):
-    with PostgresSaver.from_conn_string(address) as saver:
-        saver.setup()
-        yield saver
-
-
-@contextmanager
-def of_runs(address):
-    saver = PostgresRunSaver(address)
-    try:
-        yield saver
-    finally:
-        saver.close()
-
-
-SAVERS = {"of runs": of_runs, "LangGraph's": of_langgraph}
-
-
 def run(address, url, saver, lease_seconds, said):
-    """Begin the run of the thread or continue it, and say how that ended."""
-    settings = Settings(
-        price=Price("0.6", "1.92"),
-        constants=Constants(max_iterations=ITERATIONS),
-        lost_calls="ignore",
-    )
-    model = chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=4000)
+    """Execute the run of the thread, and say how that ended."""
     try:
         with (
             RunStore.postgres(address, lease_seconds=lease_seconds) as store,
             SAVERS[saver](address) as opened,
         ):
-            graph = compile_search(
-                toy_problem(),
-                model,
-                budget=10.0,
-                settings=settings,
-                checkpointer=opened,
-                store=store,
-            )
-            given = None if graph.get_state(THREAD).values else {"seed": 1}
-            graph.invoke(given, THREAD, durability="sync")
+            carry_out(search(url, store, opened, ITERATIONS))
             said.send("finished")
     except ValueError as error:
         said.send(f"{type(error).__name__}: {error}")
@@ -94,7 +52,7 @@ class Replica:
 
 @contextmanager
 def replicas(address, saver, *, lease_seconds=LEASE_SECONDS, until=None):
-    """Begin processes on a provider, which gives no answer before an event, if there is one."""
+    """Start processes that ask one provider, which answers after the event `until`, if given."""
     provider, begun = Provider(), []
 
     def answer(body):
@@ -106,7 +64,7 @@ def replicas(address, saver, *, lease_seconds=LEASE_SECONDS, until=None):
     with BillingServer(default=answer) as server:
 
         def begin(calls: int | None = None) -> Replica:
-            """Begin another one, and wait until so many further requests are billed."""
+            """Start another process and wait for this number of billed requests."""
             before = provider.billed.total()
             begun.append(Replica(address, server.url, saver, lease_seconds))
             while calls and provider.billed.total() < before + calls:

@@ -2,73 +2,30 @@
 
 import os
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 from decimal import Decimal
 from threading import Thread
 
 import pytest
 from billing_server import BillingServer
 from crash_runs import Provider, Record, check_against_bill
-from fakes import toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.postgres import PostgresSaver
+from postgres_searches import SAVERS, carry_out, search
 from postgres_server import started_server
 from warm import PROCESSES
 
-from costada.controller.constants import Constants
-from costada.graph.build import compile_search
-from costada.models.chat_models import chat_model
-from costada.nodes.settings import Settings
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.run_store import RunStore
-from costada.values.usage import Price
 
-THREAD = {"configurable": {"thread_id": "run"}}
 ITERATIONS = 16
 CALLS_BEFORE_A_KILL = (4, 9, 13)
-
-
-@contextmanager
-def langgraphs_own(address):
-    with PostgresSaver.from_conn_string(address) as saver:
-        saver.setup()
-        yield saver
-
-
-SAVERS = {
-    "of runs": lambda address: closing(PostgresRunSaver(address)),
-    "LangGraph's": langgraphs_own,
-}
-
-
-def search(url, store, saver, parallel=1):
-    settings = Settings(
-        price=Price("0.6", "1.92"),
-        constants=Constants(max_iterations=ITERATIONS),
-        lost_calls="ignore",
-    )
-    model = chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=4000)
-    return compile_search(
-        toy_problem(),
-        model,
-        budget=10.0,
-        settings=settings,
-        checkpointer=saver,
-        store=store,
-        parallel=parallel,
-    )
-
-
-def continued(graph):
-    given = None if graph.get_state(THREAD).values else {"seed": 1}
-    graph.invoke(given, THREAD, durability="sync")
 
 
 def run(address, url, saver, folder):
     """Begin a run or continue it, in a folder that has nothing to do with it."""
     os.chdir(folder)
     with RunStore.postgres(address) as store, SAVERS[saver](address) as opened:
-        continued(search(url, store, opened))
+        carry_out(search(url, store, opened, ITERATIONS))
 
 
 def what_happened(store):
@@ -83,7 +40,7 @@ def what_happened(store):
 def undisturbed():
     provider = Provider()
     with BillingServer(default=provider.answer) as server, RunStore() as store:
-        continued(search(server.url, store, InMemorySaver()))
+        carry_out(search(server.url, store, InMemorySaver(), ITERATIONS))
         steps, record = what_happened(store)
     assert len(steps) == ITERATIONS
     return steps, record
@@ -99,7 +56,7 @@ def check(store, provider, undisturbed):
 
 
 @pytest.mark.parametrize("saver", SAVERS)
-def test_a_killed_run_is_resumed_by_another_process_elsewhere(
+def test_a_killed_run_is_resumed_by_another_process_in_another_folder(
     postgres_address, tmp_path, saver, undisturbed
 ):
     provider = Provider()
@@ -121,7 +78,9 @@ def test_a_killed_run_is_resumed_by_another_process_elsewhere(
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
-def test_a_run_whose_server_crashes_fails_with_its_name_and_continues(parallel, undisturbed):
+def test_a_run_whose_server_crashes_fails_with_the_name_of_the_server_and_can_be_resumed(
+    parallel, undisturbed
+):
     provider = Provider()
     with (
         started_server() as database,
@@ -138,10 +97,10 @@ def test_a_run_whose_server_crashes_fails_with_its_name_and_continues(parallel, 
         crashing = Thread(target=crash)
         crashing.start()
         with pytest.raises(OSError, match=r"connection was lost|cannot connect") as raised:
-            continued(search(server.url, store, saver, parallel))
+            carry_out(search(server.url, store, saver, ITERATIONS, parallel))
         crashing.join()
         assert raised.value.filename == database.address
-        continued(search(server.url, store, saver, parallel))
+        carry_out(search(server.url, store, saver, ITERATIONS, parallel))
         if parallel == 1:
             check(store, provider, undisturbed)
         else:
