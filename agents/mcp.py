@@ -4,7 +4,10 @@ A search takes minutes to days, but MCP clients abandon a request after a minute
 progress reports. So `discover` starts a run and returns at once, and `status` can wait for its end.
 """
 
-from typing import Annotated
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, redirect_stdout
+from typing import Annotated, Any
 
 import anyio.to_thread
 import uvicorn
@@ -15,19 +18,22 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from costada.agents.search_service import BestProgram, RunStatus, SearchService
-from costada.reports.page.server import REFUSAL, shows_token
+from costada.reports.page.server import shows_token
 
 ADDRESS = "127.0.0.1"
 HEALTH = "/health"
+REFUSAL = "token missing or wrong; send the header `Authorization: Bearer TOKEN`\n"
 CLOSING_SECONDS = 3
-"""Time that clients have to close their connections when the server ends."""
+"""Seconds that open connections have when the server shuts down."""
 
 LONGEST_WAIT = 45.0
 """Seconds that one request may take; clients give up after 60."""
 
+MOST_WAITING = 200
+"""Requests that may wait for the end of a run at the same time; each has a thread."""
+
 READS = ToolAnnotations(readOnlyHint=True, openWorldHint=False)
 SPENDS = ToolAnnotations(readOnlyHint=False, destructiveHint=False, openWorldHint=True)
-
 
 Run = Annotated[str, Field(description="Name of the run, as discover returned it.")]
 ProblemName = Annotated[str, Field(description="One of the problems that this server offers.")]
@@ -38,8 +44,9 @@ WaitSeconds = Annotated[
 ]
 
 
-def mcp_server(service: SearchService, *, host: str = ADDRESS, port: int = 0) -> FastMCP:
-    """The MCP server of a service; host and port are for HTTP."""
+def mcp_server(service: SearchService, **settings: Any) -> FastMCP:
+    """The MCP server of a service; the settings are those of `FastMCP`."""
+    waiting = anyio.CapacityLimiter(MOST_WAITING)
     instructions = (
         "Improves programs by a search with language models within a budget of dollars. Start a"
         " run with discover, ask status until its phase is no longer running, then best_program."
@@ -50,13 +57,15 @@ def mcp_server(service: SearchService, *, host: str = ADDRESS, port: int = 0) ->
     async def discover(problem: ProblemName, budget: Budget, seed: Seed = 0) -> RunStatus:
         """Start a search for a better program and return at once; it runs in the background."""
         run = await anyio.to_thread.run_sync(service.start, problem, budget, seed)
-        return run.status()
+        return await anyio.to_thread.run_sync(run.status)
 
     async def status(run: Run, wait_seconds: WaitSeconds = 0.0) -> RunStatus:
         """Return the state of a run: phase, iterations, dollars spent, best score, any error."""
         found = await anyio.to_thread.run_sync(service.run, run)
         if wait_seconds:
-            await anyio.to_thread.run_sync(found.wait, wait_seconds, abandon_on_cancel=True)
+            await anyio.to_thread.run_sync(
+                found.wait, wait_seconds, abandon_on_cancel=True, limiter=waiting
+            )
         return await anyio.to_thread.run_sync(found.status)
 
     async def best_program(run: Run) -> BestProgram:
@@ -66,20 +75,33 @@ def mcp_server(service: SearchService, *, host: str = ADDRESS, port: int = 0) ->
         state = await anyio.to_thread.run_sync(found.status)
         return BestProgram(**state, program=program.text, files=program.by_path)
 
-    server = FastMCP(
-        "costada", instructions=instructions, host=host, port=port, log_level="WARNING"
-    )
+    server = FastMCP("costada", instructions=instructions, log_level="WARNING", **settings)
     server.add_tool(discover, annotations=SPENDS)
     server.add_tool(status, annotations=READS)
     server.add_tool(best_program, annotations=READS)
     return server
 
 
-def serve_over_http(service: SearchService, host: str, port: int, token: str) -> None:
-    """Serve until Ctrl-C or SIGTERM, to clients that send the token.
+def serve_over_stdio(service: SearchService) -> None:
+    """Serve the client that has started this process, until it leaves."""
+    mcp_server(service, lifespan=_with_clean_output).run("stdio")
 
-    Anybody may ask for `/health`. On the loopback address the SDK refuses requests that name
-    another host or another origin; elsewhere the server cannot know its names.
+
+@asynccontextmanager
+async def _with_clean_output(_: FastMCP) -> AsyncIterator[None]:
+    """Redirect what evaluators print, since standard output is the connection to the client.
+
+    The server has taken hold of it before the block.
+    """
+    with redirect_stdout(sys.stderr):
+        yield
+
+
+def serve_over_http(service: SearchService, host: str, port: int, token: str) -> None:
+    """Serve clients that send the token, until Ctrl-C or SIGTERM.
+
+    `/health` needs no token. On the loopback address the SDK refuses requests with another Host or
+    Origin header; elsewhere the server cannot know its host names.
     """
     application = mcp_server(service, host=host, port=port).streamable_http_app()
     uvicorn.run(
@@ -96,11 +118,9 @@ def _guarded(application: ASGIApp, service: SearchService, token: str) -> ASGIAp
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == HEALTH:
-            fault = await anyio.to_thread.run_sync(service.fault)
-            answer = PlainTextResponse(
-                "cannot reach its purse\n" if fault else "ok\n", 503 if fault else 200
-            )
-            await answer(scope, receive, send)
+            is_well = await anyio.to_thread.run_sync(service.reaches_purse)
+            text, status = ("ok\n", 200) if is_well else ("cannot reach its purse\n", 503)
+            await PlainTextResponse(text, status)(scope, receive, send)
             return
         if scope["type"] != "lifespan":
             headers = dict(scope["headers"])

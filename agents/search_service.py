@@ -1,7 +1,7 @@
-"""Searches that a server carries out for its clients, in folders or in a Postgres database.
+"""Searches that a server runs for its clients, in folders or in a Postgres database.
 
-Runs in a database survive the server: it resumes those that it finds interrupted, and so does any
-other server with the same database once the process that held them has died.
+Runs in a database survive the server: any server with the same database resumes those that were
+interrupted, or whose process has died.
 """
 
 import sqlite3
@@ -28,6 +28,7 @@ from costada.runs.lease import is_held
 from costada.runs.plan import Plan, plan_run
 from costada.runs.resume import extended
 from costada.runs.runner import carry_out, is_finished, saved_state
+from costada.runs.shared_purse import account_name
 from costada.runs.stored_run import StoredRun, named_runs, unused_run
 from costada.runs.user_input import unknown_name
 from costada.store.address import is_there
@@ -58,7 +59,7 @@ class RunStatus(TypedDict):
     `budget` may be lower than requested. `best_score` is normalised, higher is better;
     `best_objective` is in the problem's own units. Both are `None` before the first iteration.
     `stop_reason` is `budget`, `iterations` or `failures` for a finished run, `error` says why a run
-    failed; otherwise they are empty. `folder` holds the run's files.
+    failed or could not continue; otherwise they are empty. `folder` holds the run's files.
     """
 
     run: str
@@ -138,9 +139,10 @@ class BackgroundRun(Progress):
 
     def status(self) -> RunStatus:
         """The current state of the run."""
+        is_alive = self.thread.is_alive()  # first: the result is set by then
         result = self._result
-        phase: RunPhase = "failed"
-        if self.thread.is_alive():
+        phase: RunPhase = "interrupted" if self.is_hindered else "failed"
+        if is_alive:
             phase = "running"
         elif result:
             phase = "interrupted" if result.stop_reason == "interrupted" else "finished"
@@ -185,10 +187,12 @@ class StoredView:
     Attributes:
         run: The run.
         purse: Of the server; one of its accounts pays for the run.
+        known: Its state when this server last worked on it, `None` if it never has.
     """
 
     run: StoredRun
     purse: Purse
+    known: RunStatus | None = None
 
     def wait(self, seconds: float) -> None:
         """Return when no process holds the run, or after so many seconds."""
@@ -198,11 +202,14 @@ class StoredView:
 
     def status(self) -> RunStatus:
         """The current state of the run."""
-        config, state = self.run.load(), saved_state(self.run)
-        reason = state.get("stop_reason", "") if state else ""
-        phase: RunPhase = "finished" if reason else "interrupted"
-        if self.run.is_running:
-            phase, reason = "running", ""
+        config, reason, error = self.run.load(), "", ""
+        phase: RunPhase = "running"
+        if not self.run.is_running:  # first: a run that ends after this has saved its state
+            state = saved_state(self.run)
+            reason = state.get("stop_reason", "") if state else ""
+            phase = "finished" if reason else "interrupted"
+            if self.known and not reason:
+                phase, error = self.known["phase"], self.known["error"]
         with RunStore.at(self.run.address, is_read_only=True) as store:
             run_id = next(reversed(store.run_ids()), "")
             last = store.last_step(run_id)
@@ -217,6 +224,7 @@ class StoredView:
             spent=float(sum(each.spent for each in accounts[1:] if each.name == own)),
             budget=config.budget,
             stop_reason=reason,
+            error=error,
         )
 
     def best_program(self) -> Program:
@@ -226,10 +234,10 @@ class StoredView:
 
 @contextmanager
 def _reporting(run: str = "") -> Iterator[None]:
-    """Print what hinders a resume; the next look at the runs tries again."""
+    """Print why the block failed; the server tries it again."""
     try:
         yield
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, sqlite3.Error) as error:
         print(f"costada: {run and f'{run}: '}{error}", file=sys.stderr)  # noqa: T201
 
 
@@ -359,21 +367,20 @@ class SearchService:
     def run(self, name: str) -> FollowedRun:
         """A run by its name; raises `ValueError` if no server of this purse has started it."""
         known = self.runs.get(name)
-        if known and not (known.is_hindered and self.store):
+        if known and (self.store is None or known.thread.is_alive()):
             return known
         stored = self._stored()
         if name not in stored:
             names = ", ".join({**stored, **self.runs}) or "none yet"
             raise ValueError(f"run: got {name!r}, expected one that was started here: {names}")
-        return stored[name]
+        return replace(stored[name], known=known.status()) if known else stored[name]
 
-    def fault(self) -> str:
-        """Why the server cannot work at present: what hinders it from reading its purse."""
-        try:
-            self.purse.accounts()
-        except (OSError, ValueError) as error:
-            return str(error)
-        return ""
+    def reaches_purse(self) -> bool:
+        """Whether the server can read its purse; prints why it cannot."""
+        with _reporting():
+            _ = self.purse.budget
+            return True
+        return False
 
     def follow(self) -> None:
         """Resume interrupted runs of the database, now and whenever their process has died.
@@ -426,10 +433,8 @@ class SearchService:
         return replace(run, path=self.parent / run.address.run)
 
     def _account_name(self, folder: RunFolder) -> str:
-        if self.store is not None:
-            return name_of(folder)
-        path = str(folder.path.resolve())
-        return f"{self.machine}:{path}" if self.machine else path
+        name = account_name(folder)
+        return f"{self.machine}:{name}" if self.machine else name
 
     def _stored(self) -> dict[str, StoredView]:
         """The runs of the database that this purse pays for, the oldest first."""

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from math import inf
 from pathlib import Path
 from socket import gethostname
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,12 +24,15 @@ from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import listed
 from costada.store.address import check_database, is_database, shown
 
+if TYPE_CHECKING:
+    from costada.agents.search_service import SearchService
+
 DEFAULT_PORT = 8000
 SAVE_SECONDS = 1.5
-"""Time that runs have to save after the client has gone; clients kill a server after two."""
+"""Time that runs have to save after the client has left; clients kill a server after two."""
 
 HTTP_SAVE_SECONDS = 60.0
-"""The same for a server that no client starts: calls in flight can end."""
+"""The same over HTTP, where no client kills the server: calls in flight can end."""
 
 TOKEN_VARIABLE = "COSTADA_MCP_TOKEN"  # noqa: S105
 STRONG = re.compile(r"[\w-]{32,}", re.ASCII)
@@ -39,20 +42,20 @@ MaxBudget = Annotated[
 ]
 PursePlace = Annotated[
     str | None,
-    typer.Option(
-        "--purse",
-        parser=options.named_place,
-        metavar="FILE|DSN",
-        help="File of the purse that pays for all runs, or a Postgres database, where servers on"
+    options.option(
+        "File of the purse that pays for all runs, or a Postgres database, where servers on"
         " several machines share it.",
+        "--purse",
+        metavar="FILE|DSN",
+        parser=options.named_place,
         show_default="in memory, while the server runs",
     ),
 ]
 Problems = Annotated[
     str | None,
-    typer.Option(
+    options.option(
+        "The problems to offer: benchmarks and problem folders, comma-separated.",
         metavar="NAMES",
-        help="The problems to offer: benchmarks and problem folders, comma-separated.",
         show_default="all benchmarks",
     ),
 ]
@@ -63,20 +66,20 @@ Http = Annotated[
 ]
 Host = Annotated[
     str | None,
-    typer.Option(
-        metavar="IP",
-        help="Address to listen on with --http; beyond this machine only with a token in"
+    options.option(
+        "Address to listen on with --http; beyond this machine only with a token in"
         f" {TOKEN_VARIABLE}.",
+        metavar="IP",
         show_default="127.0.0.1",
     ),
 ]
 Store = Annotated[
     str | None,
-    typer.Option(
+    options.option(
+        "Keep runs and purse in a Postgres database; interrupted runs are resumed.",
         metavar="DSN",
-        envvar="COSTADA_STORE",
-        help="Keep runs and purse in a Postgres database; interrupted runs are resumed.",
         show_default="folders, and --purse",
+        envvar="COSTADA_STORE",
     ),
 ]
 Port = Annotated[
@@ -105,7 +108,7 @@ def mcp(
     """Offer searches to MCP clients: the tools discover, status and best_program.
 
     A client starts the server and talks to it over standard input and output. Runs continue in the
-    background while the server runs. costada resume resumes interrupted ones; with --store the
+    background while the server runs. costada resume resumes interrupted runs; with --store, the
     next server does.
     """
     with refusing(ExitCode.BAD_INPUT):
@@ -115,62 +118,85 @@ def mcp(
             given = f"--host: got {host}" if port is None else f"--port: got {port}"
             raise ValueError(f"{given} without --http, expected both or none")
         token = _token(host) if http else ""
-        if store is not None:
-            check_database(store)
-            if purse is not None:
-                place = shown(purse) if is_database(purse) else purse
-                raise ValueError(f"--purse: got {place} with --store, which keeps the purse")
-        shared = purse if purse is not None and is_database(purse) else None
-        if shared is not None:
-            check_database(shared, "--purse")
-        if not 0 < max_budget < inf:
-            raise ValueError(f"--max-budget: got {max_budget:g}, expected finite dollars above 0")
-        from costada.agents.mcp import ADDRESS, mcp_server, serve_over_http
-        from costada.agents.search_service import SearchService, named_problems
-        from costada.reports.page.server import new_token
-        from costada.store.purse import Purse
-
+        _check_money(max_budget, purse, store)
         with keeping_output_clean():
-            known = named_problems(listed("--problems", problems) if problems else problem_names())
-            any_run = {"problem": next(iter(known.values())), "budget": max_budget}
-            config = RunConfig.model_validate({**settings(), **any_run})
-            policy = config.budget_policy
-            account = Purse(
-                max_budget,
-                policy=policy,
-                path=None if shared else purse,
-                dsn=shared or store,
-                name="the server's purse",
-            )
-            machine = gethostname() if shared else ""
-            service = SearchService(known, config, account, out, store, machine)
+            service = _service(settings, max_budget, purse, problems, out, store)
             service.check()
             if store is None:
                 service.reclaim()
             service.follow()
     with ending_on_signal():
         try:
-            if http:
-                place, number = host or ADDRESS, port or DEFAULT_PORT
-                named = f"[{place}]" if ":" in place else place
-                if token:
-                    show(f"http://{named}:{number}/mcp, with the token in {TOKEN_VARIABLE}")
-                else:
-                    token = new_token()
-                    show(f"http://{named}:{number}/mcp?token={token}")
-                serve_over_http(service, place, number, token)
-            else:
-                mcp_server(service).run("stdio")
+            _serve(service, http=http, host=host, port=port, token=token)
         finally:
             service.end(HTTP_SAVE_SECONDS if http else SAVE_SECONDS)
+
+
+def _check_money(max_budget: float, purse: str | None, store: str | None) -> None:
+    """Raise `ValueError` if the budget or the place of the purse is wrong."""
+    if not 0 < max_budget < inf:
+        raise ValueError(f"--max-budget: got {max_budget:g}, expected finite dollars above 0")
+    if store is not None:
+        check_database(store)
+        if purse is not None:
+            place = shown(purse) if is_database(purse) else purse
+            raise ValueError(f"--purse: got {place} with --store, which keeps the purse")
+    if purse is not None and is_database(purse):
+        check_database(purse, "--purse")
+
+
+def _service(
+    settings: Callable[[], dict[str, Any]],
+    max_budget: float,
+    purse: str | None,
+    problems: str | None,
+    out: Path,
+    store: str | None,
+) -> SearchService:
+    """The service with its purse open; raises as these do."""
+    from costada.agents.search_service import SearchService, named_problems
+    from costada.store.purse import Purse
+
+    known = named_problems(listed("--problems", problems) if problems else problem_names())
+    any_run = {"problem": next(iter(known.values())), "budget": max_budget}
+    config = RunConfig.model_validate({**settings(), **any_run})
+    is_shared = purse is not None and is_database(purse)
+    account = Purse(
+        max_budget,
+        policy=config.budget_policy,
+        path=None if is_shared else purse,
+        dsn=purse if is_shared else store,
+        name="the server's purse",
+    )
+    return SearchService(known, config, account, out, store, gethostname() if is_shared else "")
+
+
+def _serve(
+    service: SearchService, *, http: bool, host: str | None, port: int | None, token: str
+) -> None:
+    """Serve until the client leaves or a signal arrives; an empty token stands for a new one."""
+    from costada.agents.mcp import ADDRESS, serve_over_http, serve_over_stdio
+    from costada.reports.page.server import new_token
+
+    if not http:
+        serve_over_stdio(service)
+        return
+    place, number = host or ADDRESS, port or DEFAULT_PORT
+    address = f"http://{f'[{place}]' if ':' in place else place}:{number}/mcp"
+    if token:
+        show(f"{address}, with the token in {TOKEN_VARIABLE}")
+    else:
+        token = new_token()
+        show(f"{address}?token={token}")
+    serve_over_http(service, place, number, token)
 
 
 def _token(host: str | None) -> str:
     """The token of the environment, empty if there is none.
 
     Raises:
-        ValueError: It can be guessed, or the server is to be reached from other machines without
-            one; also if the host is no address.
+        ValueError: It is too short, other machines could connect without one, or the host is not
+            an IP address.
     """
     token = os.environ.get(TOKEN_VARIABLE, "")
     if token and not STRONG.fullmatch(token):

@@ -51,9 +51,14 @@ class RunFolder:
         return str(self.path)
 
     @property
+    def run_file(self) -> Path:
+        """The file of checkpoints, candidates and the call log, where they are in the folder."""
+        return self.path / "run.sqlite"
+
+    @property
     def database(self) -> StorePlace:
         """Checkpoints, candidates and the call log."""
-        return self.path / "run.sqlite"
+        return self.run_file
 
     @property
     def thread(self) -> RunnableConfig:
@@ -96,7 +101,7 @@ class RunFolder:
 
     @property
     def log(self) -> Path:
-        """Standard error of the run's process in a sweep, if it failed; lies beside the folder."""
+        """Standard error of a failed run of a sweep, in a file beside the folder."""
         return self.path.with_name(f"{self.path.name}.log")
 
     def keeps(self, path: Path) -> bool:
@@ -104,7 +109,7 @@ class RunFolder:
         own = (self.settings, self.steps, self.best_program, self.pareto, self.report)
         is_here = path.absolute().parent.resolve() == self.path.resolve()
         names = {each.name for each in own}
-        return is_here and (path.name in names or path.name.startswith("run.sqlite"))
+        return is_here and (path.name in names or path.name.startswith(self.run_file.name))
 
     @property
     def resume_command(self) -> str:
@@ -170,7 +175,7 @@ class RunFolder:
         if self.settings.exists():
             raise ValueError(self._occupied())
         own = (self.steps, self.best_program, self.pareto, self.report)
-        for file in (self.path / "run.sqlite", *own):
+        for file in (self.run_file, *own):
             if file.exists():
                 raise ValueError(
                     f"{file}: exists, the run would overwrite it; choose another --out"
@@ -251,18 +256,17 @@ class RunFolder:
         """
         from costada.store.run_store import RunStore
 
-        database = self.path / "run.sqlite"
-        exists = _has_content(database)
+        exists = _has_content(self.run_file)
         signs = [self.steps] if exists else [self.steps, self.best_program]
         sign = next(filter(_has_content, signs), None)
         if sign is None:
             return
         if exists:
-            with RunStore.at(database, is_read_only=True) as store:
+            with RunStore.at(self.run_file, is_read_only=True) as store:
                 if store.run_ids():
                     return
         raise ValueError(
-            f"{database}: holds no run, though {sign.name} shows that one has started; put a"
+            f"{self.run_file}: holds no run, though {sign.name} shows that one has started; put a"
             " copy of the run file in its place, or start another run with a different --out"
         )
 

@@ -108,10 +108,9 @@ class LostSteps:
     """The lost steps from `first` to `last`.
 
     `dollars` is the cost of their calls, which no row of the call log shows; `spent` is the cost of
-    the calls that it shows. `source` is what has lost them.
+    the calls that it shows.
     """
 
-    source: str
     first: int
     last: int
     dollars: Decimal
@@ -140,7 +139,7 @@ class LostSteps:
     def words(self) -> str:
         """What is missing, in one line."""
         return (
-            f"{self.source} has lost iterations {self.first} to {self.last}, which steps.jsonl"
+            f"run.sqlite has lost iterations {self.first} to {self.last}, which steps.jsonl"
             f" still has, and ${self.dollars:.6f} that their calls cost"
         )
 
@@ -183,8 +182,7 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
     known += store.call_log.unsettled_cost(run_ids[-1], kept, counts_lost=counts_lost)
     missing = spent_by_trace - known
     dollars = missing if missing >= LEAST_DOLLARS else Decimal(0)
-    source = folder.database.name if isinstance(folder.database, Path) else "the database"
-    return LostSteps(source, kept + 1, iteration, dollars, known)
+    return LostSteps(kept + 1, iteration, dollars, known)
 
 
 def check_lost_steps(folder: RunFolder, config: RunConfig, *, is_accepted: bool) -> None:

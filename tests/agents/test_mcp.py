@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from billing_server import BillingServer, Refusal, Reply
-from fakes import program, rewrite
+from fakes import program, rewrite, toy_folder
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -98,7 +98,6 @@ CALL_COST = Decimal("0.002")
 
 PING = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
 THINKING_SECONDS = 0.1
-SEED_PROGRAM = program(0.1)
 
 
 @contextmanager
@@ -123,20 +122,6 @@ def taking_time(provider):
     provider.default = slow
     yield
     provider.default = quick
-
-
-def toy_folder(parent):
-    """Return a problem folder: return a large number, at most 1."""
-    folder = parent / "toy"
-    folder.mkdir()
-    (folder / "problem.md").write_text("Return a large number, at most 1.")
-    (folder / "problem.toml").write_text('entry_point = "value"\n')
-    (folder / "initial_program.py").write_text(SEED_PROGRAM)
-    (folder / "evaluator.py").write_text(
-        "from costada import Evaluation\n\n\ndef score(output):\n"
-        "    return Evaluation(score=output, objective=output, is_valid=True)\n"
-    )
-    return folder
 
 
 def words(provider, parent, *more):
@@ -168,7 +153,14 @@ async def listening(port):
 @asynccontextmanager
 async def session_with(arguments):
     server = StdioServerParameters(command=COSTADA, args=arguments, env=dict(os.environ))
-    async with stdio_client(server) as streams, ClientSession(*streams) as session:
+
+    async def check(message):
+        assert not isinstance(message, Exception), "standard output held something else"
+
+    async with (
+        stdio_client(server) as streams,
+        ClientSession(*streams, message_handler=check) as session,
+    ):
         await session.initialize()
         yield session
 
@@ -222,7 +214,7 @@ async def mistakes(session):
 
 
 async def conversation(session, provider):
-    """Return what the server tells its first client, who leaves while a run is under way."""
+    """Return the answers to the first client, which leaves while a run is running."""
     heard = {
         "tools": {tool.name: tool for tool in (await session.list_tools()).tools},
         **await mistakes(session),
@@ -240,9 +232,10 @@ async def conversation(session, provider):
 
 
 def statuses(port, token):
-    """Return what a server answers to requests that show the token or not, or come from afar."""
+    """Return the statuses of requests with and without the token, or with a foreign header."""
     shown, other = {"Authorization": f"Bearer {token}"}, {"Authorization": f"Bearer {token[1:]}"}
     asked = {
+        "health": ("/health", {}),
         "nothing": ("/mcp", {}),
         "another token": ("/mcp", other),
         "another token in the address": (f"/mcp?token={token[1:]}", {}),
@@ -269,7 +262,9 @@ def statuses(port, token):
 def heard(tmp_path_factory):
     """What two servers with one purse tell, the second over HTTP, and what the provider billed."""
     parent = tmp_path_factory.mktemp("mcp")
-    toy_folder(parent)
+    evaluator = toy_folder(parent) / "evaluator.py"
+    noisy = evaluator.read_text().replace("    return", "    print('judged')\n    return")
+    evaluator.write_text(noisy)
 
     async def talk(provider):
         arguments = words(provider, parent)
@@ -351,6 +346,7 @@ def test_it_can_be_reached_over_http_on_loopback(heard):
 def test_http_requests_without_the_token_or_from_another_host_are_refused(heard):
     unheard = {name: status for name, status in heard["statuses"].items() if status != 400}
     assert unheard == {
+        "health": 200,
         **dict.fromkeys(["nothing", "another token", "another token in the address"], 401),
         "another path": 401,
         "another host": 421,
@@ -402,6 +398,15 @@ def test_a_server_for_other_machines_needs_a_token_and_a_place(
     said = " ".join(result.output.split())
     assert text in said
     assert not token or token not in said
+
+
+def test_a_purse_that_cannot_be_read_is_a_fault_of_the_server(tmp_path, capsys):
+    purse = Purse(1, path=tmp_path / "purse.sqlite")
+    service = service_of(purse, tmp_path)
+    assert service.reaches_purse()
+    purse.close()
+    assert not service.reaches_purse()
+    assert capsys.readouterr().err.startswith("costada: ")
 
 
 def wait_for_steps(run, number):
