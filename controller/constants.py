@@ -1,13 +1,20 @@
 """Every constant of the controller and its scaffold, with the ablation switches."""
 
 from dataclasses import dataclass, fields
-from math import inf, isfinite
+from math import inf
+from sys import float_info
 
 LARGEST_ITERATIONS = 1_000_000
-"""Iterations of a run: a run file of as many has some gigabytes."""
+"""Most iterations of a run: its file would have several gigabytes."""
+
+LARGEST_FRONTIERS = 1_000
+"""Most frontiers: each is part of every checkpoint, and its archive is read in every step."""
+
+LARGEST_COUNT = LARGEST_ITERATIONS
+"""Most of anything else that is counted: no run makes more iterations, so more has no effect."""
 
 RANGES: dict[str, tuple[float, float]] = {
-    "num_frontiers": (1, inf),
+    "num_frontiers": (1, LARGEST_FRONTIERS),
     "max_iterations": (1, LARGEST_ITERATIONS),
     "min_intensity": (0, 1),
     "max_intensity": (0, 1),
@@ -17,16 +24,16 @@ RANGES: dict[str, tuple[float, float]] = {
     "optimism_scale": (0, inf),
     "min_cost_weight": (0, 1),
     "fixed_global_weight": (0, 1),
-    "base_patience": (0, inf),
+    "base_patience": (0, LARGEST_COUNT),
     "guide_cost_ratio": (0, inf),
-    "archive_size": (2, inf),
-    "num_inspirations": (0, inf),
-    "max_attempts": (1, inf),
-    "tactics_per_guide": (1, inf),
-    "uses_per_tactic": (1, inf),
-    "max_guide_calls": (1, inf),
-    "migration_interval": (1, inf),
-    "num_migrants": (0, inf),
+    "archive_size": (2, LARGEST_COUNT),
+    "num_inspirations": (0, LARGEST_COUNT),
+    "max_attempts": (1, LARGEST_COUNT),
+    "tactics_per_guide": (1, LARGEST_COUNT),
+    "uses_per_tactic": (1, LARGEST_COUNT),
+    "max_guide_calls": (1, LARGEST_COUNT),
+    "migration_interval": (1, LARGEST_COUNT),
+    "num_migrants": (0, LARGEST_COUNT),
 }
 """Smallest and largest accepted value; a field not listed must be positive."""
 
@@ -128,10 +135,10 @@ def _check_type(name: str, value: object, default: object) -> None:
 
 def _check_range(name: str, value: float) -> None:
     if name not in RANGES:
-        if not (isfinite(value) and value > 0):
+        if not 0 < value <= float_info.max:
             raise ValueError(f"{name}: got {value!r}, expected a finite number above 0")
         return
     low, high = RANGES[name]
-    if not (isfinite(value) and low <= value <= high):
+    if not low <= value <= min(high, float_info.max):
         limit = f"at least {low}" if high == inf else f"between {low} and {high}"
         raise ValueError(f"{name}: got {value!r}, expected {limit}")

@@ -119,10 +119,14 @@ def test_a_guide_is_estimated_at_two_reference_costs() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("num_frontiers", 0, r"num_frontiers: got 0, expected at least 1"),
+        ("num_frontiers", 0, r"num_frontiers: got 0, expected between 1 and 1000"),
+        ("num_frontiers", 10**9, r"num_frontiers: got 1000000000, expected between 1 and 1000"),
+        ("max_attempts", 10**6 + 1, r"max_attempts: got 1000001, expected between 1 and 1000000"),
+        ("archive_size", 10**400, r"archive_size: got 10+, expected between 2 and 1000000"),
+        ("reference_cost", 10**400, r"reference_cost: got 10+, expected a finite number above 0"),
         ("num_frontiers", 2.0, r"num_frontiers: got 2\.0, expected a whole number"),
         ("num_frontiers", True, r"num_frontiers: got True, expected a whole number"),
-        ("archive_size", 1, r"archive_size: got 1, expected at least 2"),
+        ("archive_size", 1, r"archive_size: got 1, expected between 2 and 1000000"),
         ("utility_smoothing", 1.5, r"utility_smoothing: got 1\.5, expected between 0 and 1"),
         ("min_cost_weight", -0.1, r"min_cost_weight: got -0\.1, expected between 0 and 1"),
         ("reference_cost", 0.0, r"reference_cost: got 0\.0, expected a finite number above 0"),
