@@ -264,7 +264,7 @@ class IndexedRun:
 
 
 def files_of(run: RunView) -> tuple[object, ...]:
-    """The state of the files of a run, which changes with what a row shows."""
+    """The state of the files of a run, which changes whenever its row may."""
     files = [run.settings, *(Path(f"{run.database}{end}") for end in FILES)]
     return (*map(_state_of, files), run.is_running)
 

@@ -87,6 +87,26 @@ def test_the_table_is_sorted_and_filtered(page, watched):
     assert names() == []
 
 
+@pytest.mark.parametrize("width", [390, 900])
+def test_a_narrow_table_is_sorted_by_columns_that_it_does_not_show(page, watched, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(watched.address)
+    page.wait_for_selector("#table tbody tr >> nth=2")
+    names = page.locator("#table tbody tr td.path a")
+    assert page.locator("th.seed").is_hidden()
+    keys = page.locator("#order option").evaluate_all("options => options.map(each => each.value)")
+    assert keys == page.locator("th [data-focus]").evaluate_all(
+        "buttons => buttons.map(each => each.dataset.focus.replace('sort ', ''))"
+    )
+    page.get_by_label("Sort by").select_option("seed")  # as many as a run has steps
+    assert names.all_inner_texts() == ["c", "a", "b"]
+    page.get_by_role("button", name="Reverse").click()
+    assert names.all_inner_texts() == ["b", "a", "c"]
+    page.set_viewport_size({"width": 1600, "height": 800})
+    assert page.locator("#order").is_hidden()
+    assert page.get_attribute("th.seed", "aria-sort") == "descending"
+
+
 def test_chosen_runs_lie_over_each_other_and_the_address_keeps_them(page, watched):
     page.goto(watched.address)
     page.wait_for_selector("#table tbody tr >> nth=2")

@@ -10,6 +10,7 @@ function showColumns() {
     head.append(h("th", { scope: "col", class: column.kind, "aria-sort": isSorted ? (list.isUp ? "ascending" : "descending") : null }, title));
   }
   keepingFocus(() => byId("table").tHead.replaceChildren(head));
+  byId("order").value = list.sort;
 }
 
 function sortBy(key) {

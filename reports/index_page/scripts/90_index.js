@@ -52,6 +52,10 @@ function beginIndex() {
   readChosen();
   byId("words").addEventListener("input", (event) => filterBy({ words: event.target.value.trim() }));
   byId("state").addEventListener("change", (event) => filterBy({ state: event.target.value }));
+  // Narrow windows show some columns only, and their headings with them.
+  byId("order").append(...COLUMNS.filter((column) => column.key).map(({ key, title }) => h("option", { value: key }, title)));
+  byId("order").addEventListener("change", (event) => sortBy(event.target.value));
+  byId("reverse").addEventListener("click", () => sortBy(list.sort));
   byId("filter").addEventListener("submit", (event) => event.preventDefault());
   byId("axis").addEventListener("submit", (event) => event.preventDefault());
   byId("more").addEventListener("click", () => filterBy({ shown: list.shown + MORE }));
