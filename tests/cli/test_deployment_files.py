@@ -34,7 +34,7 @@ def test_the_composed_server_is_started_with_options_that_exist(services):
     check_commands(" ".join(["costada", *words]))
 
 
-def test_each_composed_service_is_checked_and_its_secrets_come_from_the_environment(services):
+def test_each_composed_service_has_a_health_check_and_takes_secrets_from_the_environment(services):
     assert set(services) == {"postgres", "scheduler", "worker", "mcp"}
     image = (ROOT / "Dockerfile").read_text()
     assert "/health" in image.partition("HEALTHCHECK")[2]
@@ -45,7 +45,11 @@ def test_each_composed_service_is_checked_and_its_secrets_come_from_the_environm
         for name, value in each.get("environment", {}).items()
         if re.search("PASSWORD|TOKEN|KEY", name)
     }
-    assert len(secrets) == 4
+    assert len(secrets) == 3
     assert all(value.startswith("${") for value in secrets.values())
+    assert [each["path"] for each in services["mcp"]["env_file"]] == [
+        "${COSTADA_ENV_FILE:-keys.env}"
+    ]
+    assert "*.env" in (ROOT / ".dockerignore").read_text().splitlines()
     assert services["worker"]["deploy"]["replicas"] == 2
     assert all("ports" not in each for name, each in services.items() if name != "mcp")
