@@ -65,9 +65,9 @@ class FolderSettings(BaseModel):
     memory_mb: Count = Limits().memory_mb
     """Memory of one evaluation, in MiB."""
     cpus: Count = 1
-    """Cores that one evaluation takes of a worker, for `--evaluations`."""
+    """Cores of a worker that one evaluation needs, for `--evaluations`."""
     gpus: Annotated[float, Field(ge=0, strict=False)] = 0.0
-    """GPUs that it takes, also a part of one."""
+    """GPUs that one evaluation needs; a fraction shares one."""
     threads: Count = Limits().threads
     """Threads that a candidate may have at once."""
     processes: Annotated[int, Field(ge=0)] = Limits().processes

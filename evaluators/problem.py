@@ -101,8 +101,8 @@ class Problem:
             may use cores, and for one where `repeats` says that scores are noisy. With 1, `score`
             and `evaluate` are never called by two threads at once. Evaluations elsewhere are only
             limited by a number given here, and each worker by its own cores.
-        cpus: Cores that one evaluation takes of a worker; see `elsewhere`.
-        gpus: GPUs that it takes, also a part of one.
+        cpus: Cores of a worker that one evaluation needs; see `elsewhere`.
+        gpus: GPUs that one evaluation needs; a fraction shares one.
         elsewhere: Judges programs in other processes; None to judge them in this one.
         preload: Modules that are loaded before a candidate starts, so that importing them is free;
             SciPy's before the first that names it.
@@ -340,7 +340,8 @@ def confine(
 ) -> Problem:
     """The problem with its layer chosen, and with the limits given (seconds, MiB) for its own.
 
-    Where programs are judged elsewhere, only AUTO is tried here: it stands for what works here.
+    Where programs are judged elsewhere, only AUTO is tried here: it means the strongest layer of
+    this machine.
 
     A problem whose own `evaluate` runs the candidates keeps all but `evaluators`, how many programs
     are evaluated at once.

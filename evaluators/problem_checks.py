@@ -112,7 +112,7 @@ def _check_resources(cpus: object, gpus: object) -> None:
     is_number = isinstance(gpus, int | float) and not isinstance(gpus, bool)
     number = cast(float, gpus) if is_number else -1.0
     if not 0 <= number < inf or (number > 1 and number % 1):
-        raise ValueError(f"gpus is {gpus!r}; expected a whole number, or a part of one GPU")
+        raise ValueError(f"gpus is {gpus!r}; expected a whole number, or a fraction of one GPU")
 
 
 def _check_text(name: str, text: object) -> None:

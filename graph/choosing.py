@@ -21,7 +21,7 @@ class Choosing:
 
     Attributes:
         schema: What may be chosen, as the context schema of the graph.
-        defaults: What a run has that does not choose, by the same names.
+        defaults: The values of a run that chooses none, by the same names.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ EXPECTED = (
 
 
 def check_command(given: Command[Any]) -> None:
-    """Refuse a command that says nothing, which LangGraph cannot execute; raises `ValueError`."""
+    """Refuse an empty command, which LangGraph cannot execute; raises `ValueError`."""
     if given.resume is None and not given.update and not given.goto:
         raise ValueError(
             f"resume: got None in a command without update and goto, expected {EXPECTED}"

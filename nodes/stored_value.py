@@ -76,8 +76,8 @@ class StoredValue(LastValue[Any]):
         """The value.
 
         Raises:
-            EmptyChannelError: It was in a store in memory that is gone, so that the state lacks it.
-            ValueError: The store has a file, and does not have the value.
+            EmptyChannelError: It was in a store in memory that no longer exists.
+            ValueError: The store is not in memory and does not have the value.
         """
         value = super().get()
         if isinstance(value, _Name):
@@ -90,7 +90,7 @@ class StoredValue(LastValue[Any]):
         return value
 
     def is_available(self) -> bool:
-        """Whether there is a value; one in memory may be gone."""
+        """Whether there is a value; a store in memory may have lost it."""
         if not (isinstance(self.value, _Name) and self._store.is_in_memory):
             return super().is_available()
         try:

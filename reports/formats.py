@@ -28,7 +28,7 @@ def percent(share: float) -> str:
 
 
 def budget_text(dollars: float) -> str:
-    """A budget with all its digits, unless it is beyond reason: `$0.05`, `$0.000000001`."""
+    """A budget with all its digits, except for extreme values: `$0.05`, `$0.000000001`."""
     if not LEAST_DOLLARS <= dollars < LARGEST_DOLLARS:
         return f"${dollars:g}"
     return f"${Decimal(f'{dollars:.10g}'):f}"

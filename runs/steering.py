@@ -119,7 +119,7 @@ def _opened(folder: RunFolder) -> RunStore:
 
 
 def _problem(folder: RunFolder) -> ProblemFolder | None:
-    """The problem of a run, `None` where only its own code says what it is.
+    """The problem of a run, `None` if it is not a readable folder.
 
     Reads the problem folder and executes nothing in it.
     """
@@ -143,7 +143,7 @@ def _form(found: ProblemFolder, start: Program) -> ProgramForm:
 def _check_python(source: str | Mapping[str, str], path: Path, start: Program) -> None:
     """Refuse Python files with a syntax error, unless the initial program has one as well.
 
-    Nothing is executed. A syntax that only a problem's own Python knows is not judged here.
+    Nothing is executed. Programs for a Python of the problem's own environment are not checked.
     """
     files = {path.name: source} if isinstance(source, str) else source
     started = [text for name, text in start.items() if not name or name.endswith(".py")]

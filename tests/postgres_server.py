@@ -1,4 +1,4 @@
-"""A Postgres server of a test's own, which it may crash; skips where none is installed."""
+"""A Postgres server for one test, which may crash it; skips where Postgres is not installed."""
 
 import os
 import pwd
@@ -16,7 +16,7 @@ PASSWORD_RULE = "local all guarded scram-sha-256\n"
 
 
 class Server:
-    """A running server, which trusts every local user but `guarded`."""
+    """A running server, which trusts every local user except `guarded`."""
 
     def __init__(self, folder: Path, programs: Path) -> None:
         self._folder, self._programs = folder, programs

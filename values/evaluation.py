@@ -31,7 +31,7 @@ PRIVATE_METRICS = "private_metrics"
 """Artifact: metrics that no model may see, as JSON."""
 
 SANDBOX, WORKER = "sandbox", "worker"
-"""Artifacts of an evaluation elsewhere: what confined the program, and which process judged it."""
+"""Artifacts of an evaluation on a worker: the layer that confined the program, and the worker."""
 
 FAULTS = (EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT)
 """Artifacts of an evaluation without a verdict on the candidate."""

@@ -59,7 +59,7 @@ def heard_tokens() -> set[CancellationToken]:
 
 
 def is_cancelled(patience: float = 0.0) -> bool:
-    """Whether an evaluation begun here would hear of a cancellation, now or in so many seconds."""
+    """Whether an evaluation started here would be cancelled, now or within `patience` seconds."""
     polled = poll()
     for token in heard_tokens():
         polled.register(token, POLLIN)

@@ -85,8 +85,8 @@ SETTINGS: Any = {
 def budget_paths(sections: Sequence[Section], styles: LineStyles, name: str) -> list[str]:
     """The budget-path panels: mean best score so far over the share of the budget, by section.
 
-    A band around the mean reaches from the lowest to the highest run, or holds the middle half of
-    many runs. `name` begins the ids in the pictures, unique in the page.
+    A band around the mean reaches from the lowest to the highest run, or covers the middle half of
+    many runs. `name` is the prefix of the ids in the pictures, unique in the page.
     """
     return [
         _panel_svg(partial(_paths, section=section, styles=styles), f"{name}-{place}")
@@ -182,7 +182,7 @@ def _band(heights: Sequence[float]) -> tuple[float, float, float]:
 def _limit_objective(axes: Axes, section: Section, runs: Sequence[RunOutcome]) -> None:
     """Limit the axis to the later objectives and the last of each run; early ones may lie outside.
 
-    A run that ended early is shown from the share of its own dollars.
+    For a run that ended early the share is that of the dollars it spent.
     """
     shown = [
         point.best_objective

@@ -183,7 +183,7 @@ class AwaitsMoney(RequestNotSent):
 
 
 class MoneyQueue:
-    """The tickets of a run that wait for money: the oldest is served first."""
+    """The tickets of a run that wait for money, served in the order of their launch."""
 
     def __init__(self) -> None:
         self._numbers: set[int] = set()
@@ -249,7 +249,7 @@ def share_of_money(
 def reserve_share(
     bound: Decimal, asked: PricedModel, key: CallKey, state: SearchState, context: RunContext
 ) -> None:
-    """Take the bound of a request from what is left, in the transaction that journals it.
+    """Reserve the bound of a request, in the transaction that journals it.
 
     Raises:
         AwaitsMoney: An older ticket waits, or others are in flight, and what they leave is less.

@@ -63,7 +63,7 @@ def write_page(run: RunView, out: Path | None = None) -> Path:
     if not figures["run_id"]:
         raise ValueError(f"{run.place}: the run has not started, expected one that has")
     if out is None:
-        make_folder(run.path)  # that of a run in a database may be on another machine
+        make_folder(run.path)  # a run in a database may have its folder on another machine
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent}")
     replace_text(path, to_html(figures, blocks(feed)))

@@ -50,6 +50,6 @@ def test_each_composed_service_has_a_health_check_and_takes_secrets_from_the_env
     assert [each["path"] for each in services["mcp"]["env_file"]] == [
         "${COSTADA_ENV_FILE:-keys.env}"
     ]
-    assert "*.env" in (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*.env*" in (ROOT / ".dockerignore").read_text().splitlines()
     assert services["worker"]["deploy"]["replicas"] == 2
     assert all("ports" not in each for name, each in services.items() if name != "mcp")

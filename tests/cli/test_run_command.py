@@ -131,9 +131,7 @@ def test_a_run_of_any_length_writes_its_page_once_it_is_finished(invoke, long):
     assert '"state":"finished"' in (long / "report.html").read_text()
 
 
-def test_a_long_run_that_is_interrupted_leaves_its_page_to_the_command_that_it_names(
-    invoke, long, tmp_path
-):
+def test_an_interrupted_long_run_names_the_command_that_writes_its_page(invoke, long, tmp_path):
     command = BegunCommand(tmp_path / "output", "resume", long, "--max-iterations", 2000)
     command.wait_for("t=4 ")
     command.send_signal(signal.SIGINT)

@@ -116,7 +116,7 @@ def test_dollars_of_a_call_whose_bill_is_unknown_are_in_doubt():
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_saver_that_outlives_a_store_in_memory_keeps_all_but_what_was_in_there(is_async):
+def test_a_saver_that_outlives_a_store_in_memory_keeps_everything_else(is_async):
     saver = InMemorySaver()
     found = discovery(saver=saver, iterations=2).invoke({}, THREAD)
     later = discovery(saver=saver, iterations=4)
@@ -129,7 +129,7 @@ def test_a_saver_that_outlives_a_store_in_memory_keeps_all_but_what_was_in_there
         later.candidates(THREAD)
 
 
-def test_such_a_run_is_not_resumed_and_the_error_says_what_is_missing():
+def test_a_run_without_its_store_is_not_resumed_and_the_error_says_what_is_missing():
     saver = InMemorySaver()
     discovery(saver=saver).invoke({}, THREAD, interrupt_before=["generate"])
     later = discovery(saver=saver)

@@ -62,7 +62,7 @@ def test_the_state_of_a_thread_that_another_process_holds_is_not_changed(postgre
         held.release()
 
 
-def test_an_update_of_the_state_is_there_for_other_processes_at_once(postgres_address):
+def test_other_processes_see_an_update_of_the_state_at_once(postgres_address):
     with (
         RunStore.postgres(postgres_address) as store,
         closing(PostgresRunSaver(postgres_address)) as saver,

@@ -1,4 +1,4 @@
-"""Steps in flight under a hard budget: those that wait for money get it in the order of launch."""
+"""Steps in flight under a hard budget that wait for money get it in the order of launch."""
 
 import time
 from decimal import Decimal
@@ -20,7 +20,7 @@ BUDGET = 0.06
 
 
 class Answers:
-    """An answer of 1,500 tokens, if it may have so many; the first one takes the longest."""
+    """Answers of 1,500 tokens, or the cap if it is lower; the first one takes the longest."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -71,7 +71,7 @@ def neighbours(items):
         last = item
 
 
-def test_a_step_that_waited_in_vain_is_no_failure(server) -> None:
+def test_a_step_that_got_no_money_is_no_failure(server) -> None:
     store = RunStore()
     search(server, store).invoke({})
     unpaid = [row for row in rows_of(store) if "out_of_money" in row["events"]]
@@ -81,7 +81,7 @@ def test_a_step_that_waited_in_vain_is_no_failure(server) -> None:
     assert num_failures(unpaid) == len(failures_of([], [], [], [], unpaid)) == made
 
 
-def test_a_landing_keeps_whether_another_step_waited(tmp_path) -> None:
+def test_a_landing_records_whether_another_step_waited(tmp_path) -> None:
     path = tmp_path / "run.sqlite"
     landings = [Landing(3, awaits_money=True), Landing(1, awaits_money=False)]
     with RunStore(path) as store:

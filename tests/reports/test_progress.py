@@ -67,7 +67,7 @@ def test_a_line_says_frontier_action_money_and_events(make_row):
     assert "best none" in line_of(make_row(best_objective=None, best_score=0.0))
 
 
-def test_a_panel_says_failed_only_of_attempts_that_were_made(make_row):
+def test_a_panel_shows_only_attempts_that_were_made_as_failed(make_row):
     target, text = console(is_terminal=True, width=180)
     rows = [
         make_row(failure="no program\nat all"),

@@ -160,7 +160,7 @@ def printed(rows, width=170):
     return text.getvalue()
 
 
-def test_a_trace_says_failed_only_of_attempts_that_were_made(make_row):
+def test_a_trace_shows_only_attempts_that_were_made_as_failed(make_row):
     poor = {"events": ["out_of_money"], "failure": "no money"}
     rows = [
         make_row(iteration=1, failure="no program"),

@@ -250,7 +250,7 @@ def give_menu(folder, *entries):
         ("local:2", False),
     ],
 )
-def test_no_cluster_that_a_folder_names_is_connected_unless_it_is_trusted(
+def test_a_cluster_that_an_untrusted_folder_names_is_not_connected_to(
     finished, tmp_path, place, is_refused
 ):
     folder = copied(finished, tmp_path / "foreign")

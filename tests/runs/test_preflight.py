@@ -190,7 +190,7 @@ def test_a_run_that_failures_ended_says_what_to_look_at_and_how_to_go_on(
         assert len(server.bill) == 8
 
 
-def test_a_hard_budget_that_pays_for_no_call_is_refused_and_one_for_no_further_call_is_said_so(
+def test_a_hard_budget_for_no_call_is_refused_and_the_end_of_one_is_reported(
     invoke, near, tmp_path
 ):
     folder, options = tmp_path / "run", ("--budget-policy", "hard", "--quiet")

@@ -101,7 +101,7 @@ def run_with(
     url: str,
     options: dict[str, object],
 ) -> None:
-    """Run under the environment of the test: the fork server keeps that of its own start."""
+    """Run with the environment of the test, which the fork server does not have."""
     os.environ.update(environment)
     run(folder, url, options)
 

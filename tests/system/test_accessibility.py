@@ -132,7 +132,7 @@ COVERED = """() => {
 
 @pytest.mark.parametrize("key", ["Tab", "Shift+Tab"])
 @pytest.mark.parametrize("width", [1440, 900])
-def test_nothing_covers_what_has_the_focus(page, root, width, key):
+def test_the_focused_element_is_never_covered(page, root, width, key):
     page.set_viewport_size({"width": width, "height": 700})
     page.goto((root / "sweep" / "costada" / "report.html").as_uri())
     page.wait_for_selector("#table tbody tr")

@@ -82,13 +82,13 @@ def test_a_request_that_is_no_idea_of_the_reader_is_refused(
     assert waiting(run) == []
 
 
-def test_damaged_files_are_no_fault_of_the_idea(run, server):
+def test_a_damaged_run_file_is_an_error_of_the_server(run, server):
     run.database.write_bytes(b"no database" * 100)
     status, text = posted(server, GOOD)
     assert (status, "damaged" in text or "no run file" in text) == (503, True), text
 
 
-def test_a_run_in_which_many_ideas_wait_takes_no_further_one(run, server):
+def test_an_idea_is_refused_while_too_many_wait(run, server):
     with RunStore(run.database) as store:
         for number in range(MOST_WAITING):
             store.inputs.put_idea(store.run_ids()[-1], f"idea {number}")

@@ -441,7 +441,7 @@ def test_a_watched_page_follows_the_run_and_fetches_texts(page, guided, watched)
     assert page.said == []
 
 
-def test_a_reader_with_a_keyboard_keeps_the_place_while_a_run_goes_on(page, guided, watched):
+def test_the_keyboard_focus_survives_updates_of_a_running_run(page, guided, watched):
     page.goto(watched.address)
     page.wait_for_selector("#table tbody tr")
     for number, name in enumerate(("#key .term >> nth=1", "#lanes-legend .term >> nth=0"), start=5):

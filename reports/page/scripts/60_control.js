@@ -124,7 +124,7 @@ function drawGuidance(pen, rows) {
   if (d.length) pen.add("path", { class: "line guide-use", d: d.join("") });
 }
 
-// EvoX and methods without a controller explore by rules of their own.
+// EvoX and methods without a controller have no intensity.
 function hasIntensity() {
   return run.steps.some((step) => step.intensity > 0);
 }

@@ -4,7 +4,7 @@ const drawer = { iteration: null, opener: null };
 const LONGEST_TEXT = 200_000;
 const BESIDE = window.matchMedia("(min-width: 100rem)");
 
-// Beside the page where there is room, else above it as a dialog that holds the focus.
+// Beside the page where there is room, otherwise a modal dialog.
 function unfoldDrawer() {
   if (byId("drawer").open) return;
   if (BESIDE.matches) byId("drawer").open = true;

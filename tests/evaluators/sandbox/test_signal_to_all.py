@@ -30,7 +30,7 @@ def terminate_all_below(pid: int) -> None:
             os.kill(number, signal.SIGTERM)
 
 
-def test_the_evaluation_is_interrupted_and_no_failure_of_the_candidate(a_layer):
+def test_the_evaluation_is_interrupted_and_the_candidate_has_not_failed(a_layer):
     begun = monotonic()
     with ThreadPoolExecutor(1) as threads:
         found = threads.submit(run, SLEEPING, a_layer)
