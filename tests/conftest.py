@@ -20,7 +20,8 @@ LONGEST_FILES = (
     *("system/test_sweep_on_slurm.py", "system/test_sweep_on_tasks.py"),
     "system/test_deployment.py",
     *("system/test_kill.py", "sandbox/test_hostile.py", "runs/test_bombs.py", "tests/test_docs.py"),
-    *("system/test_kill_with_a_menu.py", "sandbox/test_concurrent_evaluations.py"),
+    *("system/test_kill_with_a_menu.py", "system/test_kill_with_a_gateway.py"),
+    "sandbox/test_concurrent_evaluations.py",
     *("controller/test_third_party_method.py", "system/test_page_in_chromium.py"),
 )
 """Files that take more than some 20 seconds, the longest first."""

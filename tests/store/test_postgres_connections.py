@@ -11,6 +11,7 @@ import pytest
 from pooler import pooled
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from costada.store.database import Database
 from costada.store.postgres_connections import Connections
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
@@ -136,3 +137,19 @@ def test_a_connection_is_not_shared_with_a_forked_process(postgres_address):
         assert int(os.read(reading, 20)) != kept
         os.close(reading)
         os.close(writing)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_run_that_is_held_is_not_held_by_a_forked_process(postgres_address):
+    with closing(Database(postgres_address)) as database:
+        held = database.engine.hold("run")
+        if (child := os.fork()) == 0:
+            try:
+                database.engine.hold("run")
+            except ValueError as refused:
+                os._exit(0 if f"process {os.getppid()} on" in str(refused) else 2)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        held.check()
+        held.release()
+        database.engine.hold("run").release()
