@@ -231,14 +231,19 @@ class PostgresEngine:
 @contextmanager
 def pipelined(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Pipeline]:
     """Send the statements of the block without waiting for each; the end waits for all."""
-    with ExitStack() as pipeline:
-        entered = pipeline.enter_context(connection.pipeline())
-        try:
-            yield entered
-        except BaseException:  # raised again: without errors that only follow from this one
-            with suppress(psycopg.Error):
-                pipeline.close()
-            raise
+    try:
+        with ExitStack() as pipeline:
+            entered = pipeline.enter_context(connection.pipeline())
+            try:
+                yield entered
+            except BaseException:  # raised again: without errors that only follow from this one
+                with suppress(psycopg.Error):
+                    pipeline.close()
+                raise
+    except BaseException:  # raised again: psycopg takes for prepared what the server never saw
+        with suppress(psycopg.Error):
+            connection.execute(b"ROLLBACK")
+        raise
 
 
 def _fetched(

@@ -9,7 +9,7 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import THREAD, discovery
 
-from costada.store.lease import LostLease
+from costada.store.lease import LostLease, guarded_by
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_lease import Leases
 from costada.store.purse import Purse
@@ -109,3 +109,18 @@ def test_no_node_is_saved_after_a_takeover_by_a_saver_that_does_not_check_the_le
         assert len(list(saver.list(THREAD))) == before
         other.release()
         assert graph.invoke(None, THREAD)["iterations"] == 3
+
+
+def test_a_store_whose_lease_was_lost_can_be_used_again(postgres_address):
+    with RunStore.postgres(postgres_address) as store:
+        lost = store.hold("thread '1'")
+        with guarded_by(lost):
+            for iteration in range(5):  # psycopg prepares the sixth of a kind
+                store.timing.put("run", iteration, {"node": 1.0})
+            other = taken_over(postgres_address)
+            with pytest.raises(LostLease):
+                store.timing.put("run", 5, {"node": 1.0})
+        store.timing.put("run", 6, {"node": 1.0})
+        assert [iteration for iteration, _ in store.timing.steps("run")] == [0, 1, 2, 3, 4, 6]
+        other.release()
+        lost.release()
