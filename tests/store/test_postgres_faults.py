@@ -138,6 +138,20 @@ def test_what_is_missing_of_the_schema_is_created_again(postgres_address, lost):
         assert float(purse.spent) == 0.5
 
 
+def test_tables_of_an_earlier_langgraph_are_migrated(postgres_address):
+    PostgresRunSaver(postgres_address).close()
+    with psycopg.connect(postgres_address) as connection:
+        connection.execute(
+            "ALTER TABLE costada.checkpoint_writes DROP COLUMN task_path;"
+            "DELETE FROM costada.checkpoint_migrations WHERE v >= 9"
+        )
+    PostgresRunSaver(postgres_address).close()
+    with psycopg.connect(postgres_address) as connection:
+        connection.execute("SELECT task_path FROM costada.checkpoint_writes")
+        found = connection.execute("SELECT MAX(v) FROM costada.checkpoint_migrations").fetchall()
+    assert found == [(len(PostgresRunSaver.MIGRATIONS) - 1,)]
+
+
 def test_another_format_is_refused(postgres_address):
     with closing(Database(postgres_address)) as database:
         database.write("UPDATE costada_format SET version = ?", (FORMAT + 1,))
