@@ -119,6 +119,11 @@ class CallFilter(NamedTuple):
     entry: str | None = None
 
 
+SPENT = """
+SELECT spent FROM costada_charge WHERE run_id = ? AND iteration <= ? ORDER BY iteration DESC LIMIT 1
+"""
+"""The money spent up to and including an iteration."""
+
 ALL_CALLS = CallFilter()
 OF_ENTRY = "COALESCE(COALESCE(json_extract(facts, '$.entry'), '') = ?, TRUE)"
 """Condition for the requests to a model of a menu, or with `None` to any model."""
@@ -245,6 +250,12 @@ class CallLog:
             text_hash = self._db.put_text(outcome.text)
             row = (*key, outcome.request_hash, text_hash, outcome.kind)
             self._db.put_row("costada_outcome", row)
+
+    def is_known(self, key: CallKey) -> bool:
+        """Whether a logical call has an outcome or ever sent a request."""
+        of_call = f"SELECT 1 FROM costada_call WHERE {KEY}"  # noqa: S608
+        of_outcome = f"SELECT 1 FROM costada_outcome WHERE {KEY}"  # noqa: S608
+        return bool(self._db.rows(f"{of_call} UNION ALL {of_outcome} LIMIT 1", (*key, *key)))
 
     def outcome(self, key: CallKey) -> Outcome | None:
         """What a logical call came to, `None` if it has not ended."""
@@ -429,14 +440,20 @@ class CallLog:
         changes nothing and the work does not grow with the run.
         """
         with self._db.transaction():
-            found = [
-                each for number in numbers for each in self._costs(run_id, number, counts_lost)
-            ]
-            cost = sum((each[1] for each in found), Decimal(0))
-            spent = self.spent(run_id, iteration - 1) + cost
+            # one query, as each is a round trip to a server; the row without a role is the account
+            found = self._db.rows(
+                "SELECT role, cost, bound FROM costada_call WHERE run_id = ?"  # noqa: S608
+                f" AND iteration IN {any_of(numbers)}"
+                f" UNION ALL SELECT '', COALESCE(({SPENT}), '0'), '0'",
+                (run_id, *numbers, run_id, iteration - 1),
+            )
+            (before,) = (amount(spent) for role, spent, _ in found if not role)
+            charged = _charged([each for each in found if each[0]], counts_lost)
+            cost = sum((each[1] for each in charged), Decimal(0))
+            spent = before + cost
             self._db.put_row("costada_charge", (run_id, iteration, f"{cost:f}", f"{spent:f}"))
-        in_doubt = sum((each[2] for each in found), Decimal(0))
-        return Charge(cost, spent, sum(each[0] == "guide" for each in found), in_doubt)
+        in_doubt = sum((each[2] for each in charged), Decimal(0))
+        return Charge(cost, spent, sum(each[0] == "guide" for each in charged), in_doubt)
 
     def put_landing(self, run_id: str, landing: int, landed: Landing) -> None:
         """Note what landed at a place of the run's order of landing."""
@@ -477,25 +494,17 @@ class CallLog:
 
     def spent(self, run_id: str, iteration: int) -> Decimal:
         """The dollars spent up to and including an iteration (C_t, Sec. 3.1)."""
-        found = self._db.rows(
-            "SELECT spent FROM costada_charge WHERE run_id = ? AND iteration <= ?"
-            " ORDER BY iteration DESC LIMIT 1",
-            (run_id, iteration),
-        )
+        found = self._db.rows(SPENT, (run_id, iteration))
         return amount(found[0][0]) if found else Decimal(0)
 
     def _costs(
         self, run_id: str, iteration: int, counts_lost: bool
     ) -> list[tuple[str, Decimal, Decimal]]:
         """Role, charged dollars and the part of them in doubt, for each call."""
-        charged = []
-        for role, cost, bound in self._db.rows(
-            "SELECT role, cost, bound FROM costada_call WHERE run_id = ? AND iteration = ?",
-            (run_id, iteration),
-        ):
-            in_doubt = amount(bound) if counts_lost else Decimal(0)
-            charged.append((role, amount(cost) + in_doubt, in_doubt))
-        return charged
+        of_iteration = (
+            "SELECT role, cost, bound FROM costada_call WHERE run_id = ? AND iteration = ?"
+        )
+        return _charged(self._db.rows(of_iteration, (run_id, iteration)), counts_lost)
 
     def _write(self, key: CallKey, number: int, call: CallRow) -> None:
         facts = {name: getattr(call, name) for name in FACTS} | asdict(call.usage)
@@ -527,3 +536,14 @@ class CallLog:
                 usage=Usage(**{name: known.pop(name) for name in TOKENS}),
                 **known,
             )
+
+
+def _charged(
+    rows: Sequence[tuple[str, str, str]], counts_lost: bool
+) -> list[tuple[str, Decimal, Decimal]]:
+    """Role, charged dollars and the part of them in doubt, for each row of a call."""
+    charged = []
+    for role, cost, bound in rows:
+        in_doubt = amount(bound) if counts_lost else Decimal(0)
+        charged.append((role, amount(cost) + in_doubt, in_doubt))
+    return charged

@@ -92,6 +92,8 @@ class CallJournal:
         """
         self._has_gateway = has_gateway(self._asked.model)
         with self._call_log.in_flight.none_of(self._key):
+            if not self._call_log.is_known(self._key):
+                return None
             outcome = self._call_log.outcome(self._key)
             if outcome is not None:
                 self._check_same(outcome.request_hash)
