@@ -8,12 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 from billing_server import BillingServer
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from new_database import new_database
 from rows import trace_row
 from typer.testing import CliRunner
 
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 os.environ["WANDB_MODE"] = "offline"  # also in processes that start before a test could set it
 LONGEST_FILES = (

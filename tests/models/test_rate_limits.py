@@ -271,7 +271,7 @@ def test_no_request_leaves_before_the_time_that_the_provider_names(server: Billi
         server.script(noted(Refusal(429, headers={"retry-after-ms": "300"})))
         with ThreadPoolExecutor(4) as pool:
             first = pool.submit(ask, model, MESSAGES, {}, QUICK)
-            until(lambda: arrivals)
+            until(lambda: limit_of(server).allowed)  # the refusal has come back
             gate.opened.set()
             others = [pool.submit(ask, model, MESSAGES, {}, QUICK) for _ in range(3)]
             for call in (first, *others):
