@@ -281,18 +281,14 @@ def requirement_lines(file: Path) -> Iterator[str]:
 
 def _unmet(files: Iterable[Path], python: Interpreter) -> Iterator[str]:
     """Lines that no installed package meets, each once."""
-    installed: Mapping[str, str] = {
-        canonicalize_name(each.name): each.version
-        for each in distributions(path=[*python.libraries])
-    }
     for line in dict.fromkeys(line for file in files for line in requirement_lines(file)):
         try:
             wanted = Requirement(line)
         except InvalidRequirement:
             yield line
             continue
-        version = installed.get(canonicalize_name(wanted.name))
-        if version is None or not wanted.specifier.contains(version, prereleases=True):
+        found = next(iter(distributions(name=wanted.name, path=[*python.libraries])), None)
+        if found is None or not wanted.specifier.contains(found.version, prereleases=True):
             yield line
 
 
