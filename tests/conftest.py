@@ -1,6 +1,8 @@
 """Fixtures that several rooms share."""
 
+import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files, so that no process is left alone with one in the end."""
     ranks = {name: rank for rank, name in enumerate(LONGEST_FILES)}
     items.sort(key=lambda item: ranks.get("/".join(item.path.parts[-2:]), len(ranks)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the process that tests fork others from, if one needs it, and keep what was loaded."""
+    if "warm" in sys.modules and not session.config.option.collectonly:
+        sys.modules["warm"].start_server()
+    gc.freeze()  # later collections need not look at it
 
 
 INITIAL_PROGRAM = """# EVOLVE-BLOCK-START

@@ -1,4 +1,4 @@
-"""Processes for tests, forked from one that has loaded the libraries."""
+"""Processes for tests, forked from one that has loaded the libraries and done what is slow once."""
 
 import multiprocessing
 import os
@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import distribution
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -34,10 +35,26 @@ PROCESSES.set_forkserver_preload(
         "matplotlib.backends.backend_agg",
         "matplotlib.backends.backend_svg",
         "matplotlib.figure",
-        "openai.resources.chat",
+        "openai.lib.streaming.chat",
+        "openai.resources.chat.completions",
+        "scipy.stats",
+        "preheated",
     ]
 )
 PATIENCE_SECONDS = 120
+
+
+def start_server() -> None:
+    """Start the process that others are forked from.
+
+    Before Python 3.12 it does not take over `sys.path`, so that it would not find `preheated`.
+    """
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    forkserver.ensure_running()
+    os.environ.pop("PYTHONPATH")
+    if before is not None:
+        os.environ["PYTHONPATH"] = before
 
 
 def keyless_environment() -> dict[str, str]:
