@@ -124,7 +124,7 @@ def test_mypy_accepts_methods_of_others_and_tells_what_is_missing(tmp_path: Path
         """
     )
     (tmp_path / "broken.py").write_text(broken)
-    options = ("--strict", "--config-file=pyproject.toml", "--follow-imports=silent")
+    options = ("--config-file=pyproject.toml",)
     command = [sys.executable, "-m", "mypy", *options]
     files = sorted(map(str, tmp_path.glob("*.py")))
     run = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, check=False)
