@@ -259,7 +259,7 @@ def test_an_address_that_does_not_work_is_refused_by_name(invoke, begin, url, pl
     ],
 )
 def test_the_address_of_a_purse_repeats_no_half_of_a_password(address):
-    with pytest.raises(ValueError, match="--purse: the") as refused:
+    with pytest.raises(ValueError, match="address: the") as refused:
         PurseAddress.read(address)
     assert "hidden" not in str(refused.value)
 
