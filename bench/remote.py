@@ -25,7 +25,7 @@ from pathlib import Path
 from secrets import token_hex
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, sleep
 
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.registry import problem
@@ -65,13 +65,35 @@ def pool(workers: int) -> Iterator[Engine]:
 
 @contextmanager
 def dask(workers: int) -> Iterator[Engine]:
-    """A scheduler and its workers."""
-    from distributed import LocalCluster
+    """A scheduler and its workers, in processes of their own."""
+    from distributed import Client
 
-    with LocalCluster(
-        n_workers=workers, threads_per_worker=1, dashboard_address=None, processes=True
-    ) as cluster:
-        yield DaskEngine(cluster.scheduler_address.removeprefix("tcp://"))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True)))
+        file = folder / "scheduler.json"
+
+        def start(*words: str) -> None:
+            process = subprocess.Popen(
+                [SCRIPTS / "dask", *words, "--no-dashboard", "--scheduler-file", file],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+
+        start("scheduler", "--host", "127.0.0.1", "--port", "0")
+        end = monotonic() + WARMING_SECONDS
+        while not file.is_file():
+            assert monotonic() < end, "no scheduler has started"
+            sleep(0.1)
+        one_each = ("--nworkers", str(workers), "--nthreads", "1")
+        start("worker", *one_each, "--local-directory", str(folder))
+        with Client(scheduler_file=str(file), set_as_default=False) as client:
+            client.wait_for_workers(workers, timeout=WARMING_SECONDS)
+            place = client.scheduler.address.removeprefix("tcp://")
+        engine = DaskEngine(place)
+        yield engine
+        engine.close()
 
 
 @contextmanager
