@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import suppress
@@ -319,6 +320,8 @@ class RayEngine:
         )
         if find_spec("grpc"):  # the client of a cluster elsewhere needs it
             self.faults += (importlib.import_module("grpc").RpcError,)
+        # Of all tasks together, once; that says nothing that a user of a run can change.
+        warnings.filterwarnings("ignore", "More than 10MB of messages", UserWarning)
         self._refs: dict[Future[bytes], Any] = {}
         self._connect(place)
         self._answer = self._ray.remote(max_retries=0, max_calls=0)(answer)

@@ -1,9 +1,10 @@
 """Problems of every kind: an engine gives the verdict of this process, and the right one."""
 
+import os
 from shutil import which
 
 import pytest
-from squares import START
+from squares import START, write_squares
 from test_remote_evaluations import compared
 
 from costada.evaluators.folders import load_folder
@@ -173,3 +174,11 @@ def test_held_out_inputs_depend_on_the_key_of_the_run(given, folders):
     verdicts = [there.judge(program, key).is_valid for key in keys]
     assert verdicts == [here.judge(program, key).is_valid for key in keys]
     assert {*verdicts} == {True, False}
+
+
+@pytest.mark.filterwarnings("ignore:More than 10MB of messages")
+def test_a_large_folder_is_sent_without_a_warning_of_the_engine(given, tmp_path):
+    folder = write_squares(tmp_path / "squares", 'entry_point = "square"\ntimeout = 20\n')
+    (folder / "data").write_bytes(os.urandom(12 * 2**20))
+    found = confine(evaluated_by(load_folder(folder), given))
+    assert found.judge(Program.of(SQUARE), "key").score == 1.0
