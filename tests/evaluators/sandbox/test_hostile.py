@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hostile.corpus import LAYERS, SHARED, own_programs, shared_programs
+from hostile.ground import system_objects
 from hostile.verdicts import complaints
 
 pytestmark = pytest.mark.skipif(
@@ -60,6 +61,28 @@ def test_the_collection_covers_all_kinds_of_misbehaviour():
     assert kinds >= {"tampering", "types", "source", "exit", "output", "persistence", "tolerance"}
     names = [program.name for program in PROGRAMS]
     assert len(names) == len(set(names))
+
+
+SEGMENT = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+number = libc.shmget(0, 4096, 0o1600)
+print(number, flush=True)
+sys.stdin.read()
+libc.shmctl(number, 0, None)
+"""
+"""Has a segment of memory until its input ends."""
+
+
+@pytest.mark.parametrize(("begun_by", "is_ours"), [([], True), (["setsid", "--fork"], False)])
+def test_a_segment_of_a_running_process_elsewhere_is_nothing_that_was_left(begun_by, is_ours):
+    command = [*begun_by, sys.executable, "-c", SEGMENT]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        number = process.stdout.readline().strip()
+        if begun_by:
+            process.wait()  # what it has begun is an orphan then
+        assert (f"shm 0 {number}" in system_objects()) == is_ours
 
 
 @pytest.mark.parametrize("category", CATEGORIES)

@@ -210,10 +210,17 @@ def own_memory_mb(pids: list[int]) -> int:
 
 
 def system_objects() -> list[str]:
-    """The System V segments, queues and semaphores of the machine."""
+    """The System V segments, queues and semaphores of the machine.
+
+    Segments of processes that run and are not below this one are left out: a database has some.
+    """
     found = []
+    below = {process.pid for process in descendants(os.getpid())}
     for kind in ("shm", "msg", "sem"):
         with suppress(OSError):
-            lines = Path(f"/proc/sysvipc/{kind}").read_text().splitlines()[1:]
-            found += [f"{kind} {' '.join(line.split()[:2])}" for line in lines]
+            for line in Path(f"/proc/sysvipc/{kind}").read_text().splitlines()[1:]:
+                key, number, _, _, creator, *_ = line.split()
+                is_foreign = int(creator) not in below and Path(f"/proc/{creator}").exists()
+                if kind != "shm" or not is_foreign:
+                    found.append(f"{kind} {key} {number}")
     return found
