@@ -12,11 +12,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from billing_server import BillingServer, Refusal, Reply
-from fakes import program, rewrite, toy_folder
+from billing_server import Refusal
+from fakes import program, toy_folder
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from served_searches import better_programs, taking_time
 from warm import PROCESSES
 
 from costada.agents.search_service import SearchService
@@ -97,31 +98,6 @@ CALL_COST = Decimal("0.002")
 """1,000 input tokens at 1 dollar and 500 output tokens at 2 dollars per million."""
 
 PING = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
-THINKING_SECONDS = 0.1
-
-
-@contextmanager
-def better_programs():
-    """Serve a model whose every answer is a better program than the one before."""
-    with BillingServer() as server:
-        server.default = lambda body: Reply(
-            rewrite(min(0.9, 0.2 + len(server.requests) / 50)), input_tokens=1000, output_tokens=500
-        )
-        yield server
-
-
-@contextmanager
-def taking_time(provider):
-    """Let a provider's answers come late."""
-    quick = provider.default
-
-    def slow(body):
-        time.sleep(THINKING_SECONDS)
-        return quick(body)
-
-    provider.default = slow
-    yield
-    provider.default = quick
 
 
 def words(provider, parent, *more):
