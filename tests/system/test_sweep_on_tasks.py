@@ -119,9 +119,10 @@ def ray_cluster(folder: Path):
     port = 20_000 + os.getpid() % 10_000
     place = [f"--ray-client-server-port={port}", f"--temp-dir={folder}", "--port=0"]
     options = ["--head", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
-    options.append("--node-ip-address=127.0.0.1")
+    options += ["--node-ip-address=127.0.0.1", "--min-worker-port=0", "--max-worker-port=0"]
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # also for the commands that connect
+        patch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")  # it may kill the server of a connection
         start(stack, "ray.scripts.scripts", "start", "--block", *options, *place)
         # `ray stop` would also stop the clusters of others
         stack.callback(kill_all_that_name, str(folder))
