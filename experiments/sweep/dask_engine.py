@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,4 +83,9 @@ def connected_to_dask(address: str, out: Path) -> Iterator[DaskEngine]:
     except (OSError, TimeoutError) as error:
         raise OSError(f"--on {address}: no Dask scheduler responds there ({error})") from None
     with client:
-        yield DaskEngine(client, address, out)
+        try:
+            yield DaskEngine(client, address, out)
+        finally:
+            if client.status != "running":  # its threads would log that they cannot reconnect
+                for name in ("asyncio", "distributed", "tornado"):
+                    logging.getLogger(name).setLevel(logging.CRITICAL)

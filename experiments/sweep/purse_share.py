@@ -14,9 +14,10 @@ NOTHING_LEFT = "too little is left in the purse"
 def payable(runs: Sequence[SweepRun], purse: Purse) -> list[SweepRun]:
     """The runs for which a purse holds money already, or has enough left to begin them."""
     own, *others = purse.accounts()
-    drawn = {each.name for each in others if each.parent == own.id and not each.is_closed}
+    drawn = [each.name for each in others if each.parent == own.id and not each.is_closed]
+    names = {name.partition(" (")[0] for name in drawn} | {*drawn}  # of one name: NAME (2)
     return [
         run
         for run in runs
-        if account_name(run.folder) in drawn or (own.remaining > 0 and own.remaining >= run.least)
+        if account_name(run.folder) in names or (own.remaining > 0 and own.remaining >= run.least)
     ]

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from crash_runs import record_of, run_to_end, serve
-from swept_runs import FINISHED, SEEDS, costada, steps, words, write_slow_problem
+from swept_runs import FINISHED, SEEDS, steps, words, write_slow_problem
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -66,9 +66,9 @@ def slow(near, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def undisturbed(slow, tmp_path_factory):
+def undisturbed(slow, tmp_path_factory, invoke):
     """The steps of two runs by a sweep of this machine."""
     out = tmp_path_factory.mktemp("undisturbed")
-    result = costada(*words(slow, out, "--jobs", len(SEEDS)))
-    assert result.returncode == FINISHED, result.stderr
+    result = invoke(*words(slow, out, "--jobs", len(SEEDS)))
+    assert result.exit_code == FINISHED, result.output
     return [steps(out, seed).read_bytes() for seed in SEEDS]

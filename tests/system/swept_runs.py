@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ METHOD = "costada"
 SEEDS = (0, 1)
 ITERATIONS = 24
 EVALUATION_SECONDS = 0.3
-PATIENCE_SECONDS = 150
+PATIENCE_SECONDS = 400
 LOOK_SECONDS = 0.1
 COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 
@@ -134,7 +135,8 @@ def watched_purse(address: str, name: str) -> Iterator[list[Decimal]]:
         thread.join()
 
 
-def statuses(result: subprocess.CompletedProcess[str] | str) -> list[str]:
+def statuses(result: Any) -> list[str]:
+    """The states of the runs as a command has printed them with `--json`."""
     text = result if isinstance(result, str) else result.stdout
     return [run["status"] for run in json.loads(text)]
 

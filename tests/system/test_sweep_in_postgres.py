@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
-import sys
+from http.client import HTTPConnection
 from pathlib import Path
 from time import monotonic, sleep
 from urllib.parse import quote
@@ -12,30 +14,35 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from postgres_server import started_server
+from swept_runs import (
+    COMMAND,
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    METHOD,
+    PATIENCE_SECONDS,
+    REFUSED,
+    begun,
+    costada,
+    wait_for_steps,
+)
+from swept_runs import words as slow_words
 
-from costada.experiments.sweep.place import FILE
+from costada.experiments.sweep.place import FILE, keep_place
+from costada.experiments.sweep.sweep import Status, run_in, with_progress
+from costada.runs.config import RunConfig
 from costada.store.address import RunAddress
 from costada.store.postgres_connections import name_of
 from costada.store.run_store import RunStore
 
-FINISHED, FAILED, REFUSED = 0, 1, 2
-METHOD = "costada"
 ITERATIONS = 6
-PATIENCE_SECONDS = 120
 SECRET = "geheim-4711"
-COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 
 
 def words(near: Path, out: Path, store: str | None, *more: object) -> list[object]:
     given = ("--max-iterations", ITERATIONS, "--lost-calls", "ignore", "--seeds", 2)
     stored = () if store is None else ("--store", store)
     return ["sweep", "--problems", near, "--methods", METHOD, "--out", out, *given, *stored, *more]
-
-
-def costada(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_SECONDS
-    )
 
 
 def steps(out: Path, seed: int) -> Path:
@@ -86,7 +93,12 @@ def test_runs_are_in_the_database_under_the_names_of_the_sweep(near, undisturbed
     for seed in (0, 1):
         assert lines(url, out, seed) == undisturbed[seed].splitlines()
         assert steps(out, seed).read_text() == undisturbed[seed]
-        steps(out, seed).unlink()
+
+    shutil.rmtree(out / "near")
+    config = RunConfig(problem=str(near), max_iterations=ITERATIONS, lost_calls="ignore")
+    seen = with_progress(run_in(out, f"near/{METHOD}/seed-0", config, url), may_run=True)
+    assert (seen.status, seen.step.iteration) == (Status.FINISHED, ITERATIONS)
+    assert not (out / "near").exists()
 
     again = costada(*words(near, out, url, "--json"))
     assert facts(again) == facts(result)
@@ -97,12 +109,7 @@ def test_a_killed_run_is_resumed_by_the_same_command_without_its_files(
     near, undisturbed, url, tmp_path
 ):
     out = tmp_path / "sweep"
-    process = subprocess.Popen(
-        [*COMMAND, *map(str, words(near, out, url, "--jobs", 1))],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = begun(*words(near, out, url, "--jobs", 1))
     killed = kill_the_holder(url, f"thread '{out.name}/near/{METHOD}/seed-0'")
     _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert killed
@@ -127,6 +134,51 @@ def kill_the_holder(address: str, name: str) -> int:
                 return pid
             sleep(0.01)
     raise AssertionError("no run began")
+
+
+def rows_of(place: object) -> list[dict[str, object]]:
+    """The rows of the page of `costada watch`."""
+    process = begun("watch", place)
+    try:
+        address = process.stdout.readline().split()[0]
+        port, token = re.search(r":(\d+)/\?(token=.+)", address).groups()
+        while True:
+            connection = HTTPConnection("127.0.0.1", int(port), timeout=30)
+            connection.request("GET", f"/index/0?{token}")
+            found = json.loads(connection.getresponse().read())
+            connection.close()
+            if not found["unread"]:
+                return found["rows"]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_running_sweep_is_watched_and_compared(near, slow, url, tmp_path, invoke):
+    out, others = tmp_path / "sweep", tmp_path / "others"
+    short = ("--max-iterations", 2, "--seeds", 1)
+    assert costada(*words(near, others, url, *short)).returncode == FINISHED
+    process = begun(*slow_words(slow, out, "--store", url, "--max-iterations", 1000))
+    wait_for_steps(out)
+    names = [f"sweep/slow/{METHOD}/seed-{seed}" for seed in (0, 1)]
+    for place in (out, f"{url}#sweep"):
+        rows = rows_of(place)
+        assert {row["id"]: row["state"] for row in rows} == dict.fromkeys(names, "running")
+        assert all(row["iterations"] > 0 for row in rows)
+    assert {row["state"] for row in rows_of(url)} == {"running", "finished"}
+    compared = " ".join(invoke("compare", out).output.split())
+    for name in names:
+        assert f"{url}#{name}: not finished: " in compared
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == INTERRUPTED
+    assert {row["state"] for row in rows_of(out)} == {"stopped"}
+
+
+def test_a_sweep_is_watched_before_its_first_run_begins(url, tmp_path):
+    with RunStore.postgres(url):
+        keep_place(tmp_path, url)
+    assert rows_of(tmp_path) == []
 
 
 def test_only_the_runs_of_the_sweep_are_compared(near, url, tmp_path):

@@ -2,98 +2,47 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager, suppress
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from socket import socket
-from time import monotonic, sleep
 
 import pytest
+from swept_runs import (
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    PATIENCE_SECONDS,
+    REFUSED,
+    begun,
+    budgets,
+    check_exact,
+    check_purse,
+    costada,
+    has_purse,
+    kill_with_worker,
+    parent_of,
+    process_of,
+    statuses,
+    wait_for_steps,
+    wait_until,
+    watched_purse,
+    words,
+)
 
-from costada.experiments.sweep.sweep import last_step
-from costada.runs.folder import RunFolder
-from costada.store.run_store import RunStore
-
-FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
-METHOD = "costada"
-ITERATIONS = 16
-EVALUATION_SECONDS = 0.3
-PATIENCE_SECONDS = 120
-COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
-
-
-@pytest.fixture(scope="module")
-def slow(near, tmp_path_factory):
-    """A problem whose evaluations take a while, so that a run can be hit in its middle."""
-    folder = tmp_path_factory.mktemp("slow") / "slow"
-    shutil.copytree(near, folder)
-    evaluator = folder / "evaluator.py"
-    wait = f"    __import__('time').sleep({EVALUATION_SECONDS})\n    value ="
-    evaluator.write_text(evaluator.read_text().replace("    value =", wait))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def undisturbed(slow, tmp_path_factory, invoke):
-    """The steps of the runs of seeds 0 and 1 by a sweep of this machine."""
-    out = tmp_path_factory.mktemp("undisturbed")
-    result = invoke(*words(slow, out, "--jobs", 2))
-    assert result.exit_code == FINISHED, result.output
-    return [steps(out, seed).read_bytes() for seed in (0, 1)]
-
-
-def words(slow: Path, out: Path, *more: object) -> list[object]:
-    given = ("--max-iterations", ITERATIONS, "--lost-calls", "ignore", "--seeds", 2)
-    return ["sweep", "--problems", slow, "--methods", METHOD, "--out", out, *given, *more]
-
-
-def steps(out: Path, seed: int) -> Path:
-    return out / "slow" / METHOD / f"seed-{seed}" / "steps.jsonl"
-
-
-def begun(*arguments: object) -> subprocess.Popen[str]:
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
-    )
-
-
-def wait_until(condition) -> None:
-    end = monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert monotonic() < end
-        sleep(0.1)
-
-
-def wait_for_steps(out: Path) -> None:
-    wait_until(lambda: all(last_step(steps(out, seed)) for seed in (0, 1)))
-
-
-def check_exact(out: Path, undisturbed: list[bytes]) -> None:
-    """Both runs are as if nothing had happened, and no call is on the ledger twice."""
-    assert [steps(out, seed).read_bytes() for seed in (0, 1)] == undisturbed
-    for seed in (0, 1):
-        with RunStore(RunFolder(steps(out, seed).parent).database, is_read_only=True) as store:
-            (run_id,) = store.run_ids()
-            keys = [(c.iteration, c.role, c.attempt) for c in store.call_log.calls(run_id)]
-        assert len(set(keys)) == len(keys)
+from costada.experiments.sweep.job_file import order_path
+from costada.store.postgres_connections import name_of
 
 
 class Cluster:
-    """The address of a cluster, and its workers."""
+    """The address of a cluster, and the process that the others connect to."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    def parent_of(self, run: Path) -> int:
-        """The worker process that has started the process of a run."""
-        pid = json.loads((run / "run.lease").read_text())["pid"]
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[1])
+    def __init__(self, address: str, head: int) -> None:
+        self.address, self.head = address, head
 
 
 @contextmanager
@@ -104,12 +53,12 @@ def dask_cluster(folder: Path):
         file = folder / "scheduler.json"
         options = ["--no-dashboard", f"--scheduler-file={file}"]
         local = ["--host=127.0.0.1", "--port=0"]
-        start(stack, "distributed.cli.dask_scheduler", *options, *local)
+        head = start(stack, "distributed.cli.dask_scheduler", *options, *local)
         wait_until(file.exists)
         for _ in range(2):
             only = ["--nthreads=1", "--nworkers=1", f"--local-directory={folder}"]
             start(stack, "distributed.cli.dask_worker", *options, *only)
-        yield Cluster(json.loads(file.read_text())["address"].replace("tcp", "dask"))
+        yield Cluster(json.loads(file.read_text())["address"].replace("tcp", "dask"), head)
 
 
 @contextmanager
@@ -123,11 +72,11 @@ def ray_cluster(folder: Path):
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # also for the commands that connect
         patch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")  # it may kill the server of a connection
-        start(stack, "ray.scripts.scripts", "start", "--block", *options, *place)
+        head = start(stack, "ray.scripts.scripts", "start", "--block", *options, *place)
         # `ray stop` would also stop the clusters of others
         stack.callback(kill_all_that_name, str(folder))
         wait_until(lambda: is_open(port))
-        yield Cluster(f"ray://127.0.0.1:{port}")
+        yield Cluster(f"ray://127.0.0.1:{port}", head)
 
 
 def is_open(port: int) -> bool:
@@ -143,8 +92,8 @@ def kill_all_that_name(folder: str) -> None:
                 os.kill(int(place.name), signal.SIGKILL)
 
 
-def start(stack: ExitStack, module: str, *options: str) -> None:
-    """Start a process that ends with the stack; its children get the signal as well."""
+def start(stack: ExitStack, module: str, *options: str) -> int:
+    """Start a process that ends with the stack, whose children get the signal as well."""
     process = subprocess.Popen(
         [sys.executable, "-m", module, *options],
         stdout=subprocess.DEVNULL,
@@ -153,10 +102,12 @@ def start(stack: ExitStack, module: str, *options: str) -> None:
     )
 
     def stop() -> None:
-        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         process.wait(timeout=30)
 
     stack.callback(stop)
+    return process.pid
 
 
 @pytest.fixture(scope="module", params=[dask_cluster, ray_cluster], ids=["dask", "ray"])
@@ -167,12 +118,13 @@ def cluster(request, tmp_path_factory):
         yield running
 
 
-def test_a_lost_worker_is_replaced_and_its_run_resumed(cluster, slow, undisturbed, tmp_path):
+def test_a_lost_worker_is_replaced_and_its_run_resumed(
+    cluster, slow, undisturbed, tmp_path, invoke
+):
     process = begun(*words(slow, tmp_path, "--on", cluster.address))
     wait_for_steps(tmp_path)
-    status = json.loads(begun("sweep", "--out", tmp_path, "--status", "--json").communicate()[0])
-    assert [run["status"] for run in status] == ["running", "running"]
-    os.kill(cluster.parent_of(steps(tmp_path, 1).parent), signal.SIGKILL)
+    assert statuses(invoke("sweep", "--out", tmp_path, "--status", "--json")) == ["running"] * 2
+    os.kill(parent_of(process_of(tmp_path, 1)), signal.SIGKILL)
     printed, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == FINISHED, errors
     assert "Finished 2 of 2 runs" in printed
@@ -197,13 +149,122 @@ def test_a_stopped_sweep_is_resumed_by_the_same_command(cluster, slow, undisturb
     check_exact(tmp_path, undisturbed)
 
 
+@pytest.fixture
+def dask(tmp_path):
+    with dask_cluster(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def address(postgres_address):
+    return name_of(postgres_address)
+
+
+def test_runs_in_postgres_survive_a_killed_worker(
+    dask, slow, undisturbed, tmp_path, address, invoke
+):
+    out = tmp_path / "sweep"
+    given = words(slow, out, "--on", dask.address, "--store", address)
+    process = begun(*given)
+    wait_for_steps(out)
+    assert statuses(invoke("sweep", "--out", out, "--status", "--json")) == ["running"] * 2
+    kill_with_worker(process_of(out, 1, address))
+    printed, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == FINISHED, errors
+    assert "Finished 2 of 2 runs" in printed
+    check_exact(out, undisturbed, address)
+    again = costada(*given)
+    assert "2 finished before" in again.stdout
+
+
+def test_a_cancelled_sweep_in_postgres_is_resumed(
+    dask, slow, undisturbed, tmp_path, address, invoke
+):
+    out = tmp_path / "sweep"
+    given = words(slow, out, "--on", dask.address, "--store", address)
+    process = begun(*given)
+    wait_for_steps(out)
+    other = "postgresql://other@localhost/other"
+    refused = invoke("sweep", "--out", out, "--cancel", "--store", other)
+    assert refused.exit_code == REFUSED
+    assert order_path(out).read_text() == ""
+    cancelled = invoke("sweep", "--out", out, "--cancel", "--store", address)
+    assert cancelled.exit_code == FINISHED, cancelled.output
+    process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == INTERRUPTED
+    shown = invoke("sweep", "--out", out, "--status", "--store", address, "--json")
+    assert statuses(shown) == ["waiting", "waiting"]
+    again = costada(*given)
+    assert again.returncode == FINISHED, again.stderr
+    check_exact(out, undisturbed, address)
+
+
+def test_a_killed_worker_leaves_a_shared_purse_exact(
+    dask, slow, undisturbed, tmp_path, address, invoke
+):
+    out = tmp_path / "sweep"
+    budget, total = budgets(undisturbed)
+    given = words(slow, out, "--on", dask.address, "--store", address, "--purse", address)
+    given += ["--budget", budget, "--budget-policy", "hard", "--lost-calls", "count"]
+    given += ["--seeds", 3, "--max-iterations", 100]
+    process = begun(*given, "--total", total, "--json")
+    wait_until(lambda: has_purse(address, out.name))
+    with watched_purse(address, out.name) as seen:
+        wait_for_steps(out)
+        kill_with_worker(process_of(out, 1, address))
+        printed, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == FINISHED, errors
+    assert statuses(printed)[:2] == ["finished", "finished"]
+    assert statuses(printed)[2] in ("finished", "skipped")
+    assert 0 < max(seen) <= Decimal(str(total))
+    check_purse(address, out, total, range(3), address)
+    assert "failed" not in statuses(invoke("sweep", "--out", out, "--status", "--json"))
+
+    again = costada(*given, "--total", 4 * budget, "--json")
+    assert again.returncode == FINISHED, again.stderr
+    assert statuses(again) == ["finished"] * 3
+    check_purse(address, out, 4 * budget, range(3), address)
+
+
+def test_runs_that_a_purse_cannot_pay_for_are_skipped(dask, slow, tmp_path, address, invoke):
+    out = tmp_path / "sweep"
+    given = words(slow, out, "--on", dask.address, "--purse", address, "--max-iterations", 2)
+    given += ["--budget", 0.5, "--budget-policy", "hard", "--lost-calls", "count"]
+    result = costada(*given, "--total", 1e-7, "--json")
+    assert result.returncode == FINISHED, result.stderr
+    assert statuses(result) == ["skipped", "skipped"]
+    assert statuses(invoke("sweep", "--out", out, "--status", "--json")) == ["skipped"] * 2
+    assert not list(out.rglob("*.log"))
+    again = costada(*given, "--total", 2, "--json")
+    assert statuses(again) == ["finished", "finished"]
+
+
+def test_a_lost_scheduler_is_reported_and_another_cluster_resumes(
+    slow, undisturbed, tmp_path, tmp_path_factory
+):
+    out = tmp_path / "sweep"
+    with dask_cluster(tmp_path) as lost:
+        process = begun(*words(slow, out, "--on", lost.address))
+        wait_for_steps(out)
+        os.kill(lost.head, signal.SIGKILL)
+        printed, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == FAILED, errors
+    assert "the connection to the Dask scheduler is lost" in errors
+    assert "Repeat the command to resume." in errors
+    assert "Traceback" not in errors
+    assert printed.count(": interrupted") == 2
+    with dask_cluster(tmp_path_factory.mktemp("second")) as second:
+        again = costada(*words(slow, out, "--on", second.address))
+    assert again.returncode == FINISHED, again.stderr
+    check_exact(out, undisturbed)
+
+
 def test_a_cluster_that_does_not_respond_is_refused(slow, tmp_path):
     if find_spec("distributed") is None:
         pytest.skip("needs Dask: the extra dask")
-    process = begun(*words(slow, tmp_path / "out", "--on", "dask://127.0.0.1:9"))
-    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == REFUSED
-    assert "--on dask://127.0.0.1:9: no Dask scheduler responds there" in errors
+    result = costada(*words(slow, tmp_path / "out", "--on", "dask://127.0.0.1:9"))
+    assert result.returncode == REFUSED
+    assert "--on dask://127.0.0.1:9: no Dask scheduler responds there" in result.stderr
     assert not (tmp_path / "out").exists()
 
 
