@@ -25,6 +25,9 @@ class LeaseHolder(Protocol):
     def renew(self) -> None:
         """Send a heartbeat for all leases, and note which are lost."""
 
+    def share(self, lease: Lease) -> None:
+        """Let another part of this process hold the run, too; it releases the lease as well."""
+
     def release(self, lease: Lease) -> None:
         """Release the run once no part of this process holds it."""
 

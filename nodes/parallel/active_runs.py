@@ -80,7 +80,7 @@ class ActiveRuns:
         if self.lease is None:
             return
         for run_id, context in self.contexts.items():
-            self.lease.num_users += 1
+            self.lease.holder.share(self.lease)
             pool_of(context.store, run_id).when_settled(self.lease.release)
         self.lease.release()
 

@@ -5,6 +5,7 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from hashlib import sha256
 from itertools import pairwise
 
 import psycopg
@@ -18,10 +19,13 @@ from costada.store.call_log import CallKey
 from costada.store.database import Database
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_connections import explained, name_of
+from costada.store.postgres_draw import FUNCTIONS as DRAWING
+from costada.store.postgres_lease import LEASES
+from costada.store.postgres_schema import FUNCTIONS, INDEXES
 from costada.store.purse import Purse
 from costada.store.rows import Outcome, OutcomeKind
 from costada.store.run_store import RunStore
-from costada.store.schema import FORMAT
+from costada.store.schema import FORMAT, TABLES
 from costada.values.candidate import Candidate, Program
 
 INSERT = "INSERT INTO costada_tactics VALUES (?, ?, ?)"
@@ -158,6 +162,13 @@ def test_another_format_is_refused(postgres_address):
     expected = rf"written by another version of CostAda \(format {FORMAT + 1}, expected {FORMAT}\)"
     with pytest.raises(ValueError, match=expected):
         RunStore.postgres(postgres_address)
+
+
+def test_what_a_database_keeps_of_us_belongs_to_its_format():
+    """A database keeps tables and functions as they were created: other ones are another format."""
+    kept = " ".join((TABLES, INDEXES, FUNCTIONS, DRAWING, LEASES))
+    known = (FORMAT, sha256(kept.encode()).hexdigest()[:16])
+    assert known == (4, "a636b6293d8c8d9a"), "raise FORMAT, then change this line"
 
 
 def test_tables_of_something_else_are_refused(postgres_address):
