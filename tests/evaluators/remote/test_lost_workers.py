@@ -30,6 +30,7 @@ from costada.values.candidate import Program
 from costada.values.evaluation import WORKER
 
 SLOW = "import time\ndef square(number):\n    time.sleep(1.5)\n    return number ** 2\n"
+LONG = SLOW.replace("1.5", "7")
 FAST = "def square(number):\n    return number ** 2\n"
 SECONDS = 60
 
@@ -226,7 +227,7 @@ def test_an_evaluation_that_dask_gives_up_after_one_worker_is_repeated_by_others
     with dask_cluster() as cluster:
         engine = engine_of(f"dask://{cluster.place}")
         problem = judged_by(engine, squares)
-        with evaluation(problem) as running:
+        with evaluation(problem, LONG) as running:
             killed = [busy_worker(engine._client)]
             os.kill(killed[0], signal.SIGKILL)
             killed.append(within(SECONDS, lambda: {busy_worker(engine._client)} - {*killed}).pop())
@@ -234,7 +235,7 @@ def test_an_evaluation_that_dask_gives_up_after_one_worker_is_repeated_by_others
             verdict = running.result(SECONDS)
         assert (verdict.score, verdict.error) == (1.0, None)
         assert pid_of(verdict) not in killed
-        with evaluation(problem) as running:
+        with evaluation(problem, LONG) as running:
             for _ in range(3):
                 busy = within(SECONDS, lambda: {busy_worker(engine._client)} - {*killed}).pop()
                 os.kill(busy, signal.SIGKILL)
