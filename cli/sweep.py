@@ -186,7 +186,7 @@ def sweep(
         with refusing(ExitCode.BAD_INPUT), ending_on_signal():
             database = _database(store)
             if cancel:
-                cancel_jobs(out.absolute())
+                cancel_jobs(out.absolute(), database)
                 say(f"{out}: cancelled; running jobs save first. The sweep's command resumes it.")
             _show_status(job_status(out.absolute(), database), as_json=as_json)
         return

@@ -42,17 +42,21 @@ def job_status(out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
     return _with_skipped(runs, jobs.purse)
 
 
-def cancel_jobs(out: Path) -> None:
-    """Cancel the jobs of a sweep: running ones save and end. Needs no database.
+def cancel_jobs(out: Path, store: str | None = None) -> None:
+    """Cancel the jobs of a sweep: running ones save and end. Connects to no database.
 
     Args:
         out: Folder of the sweep.
+        store: Address of the database with its runs, if the user gave one.
 
     Raises:
-        ValueError: If the folder holds no sweep of a cluster.
+        ValueError: If the folder holds no sweep of a cluster, or one whose runs are in another
+            database; nothing is cancelled then.
         OSError: If Slurm does not respond.
     """
     jobs = _jobs_in(out)
+    if store is not None:
+        place_of(out, store)
     give_order(out, STOP)
     if jobs.submissions:
         from costada.experiments.sweep.slurm_engine import cancel
