@@ -22,6 +22,8 @@ except ModuleNotFoundError as missing:
 
 CONNECT_SECONDS = 20
 RESULT_SECONDS = 20
+QUIET = ("asyncio", "distributed", "distributed.client", "tornado")
+"""Loggers with a level of their own that print tracebacks when a scheduler is lost."""
 
 
 class DaskProcess(TaskProcess):
@@ -82,10 +84,7 @@ def connected_to_dask(address: str, out: Path) -> Iterator[DaskEngine]:
         client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise OSError(f"--on {address}: no Dask scheduler responds there ({error})") from None
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     with client:
-        try:
-            yield DaskEngine(client, address, out)
-        finally:
-            if client.status != "running":  # its threads would log that they cannot reconnect
-                for name in ("asyncio", "distributed", "tornado"):
-                    logging.getLogger(name).setLevel(logging.CRITICAL)
+        yield DaskEngine(client, address, out)
