@@ -36,7 +36,7 @@ from costada.experiments.comparison.tables import (
 from costada.experiments.comparison.text import to_csv, to_latex, to_markdown
 from costada.reports.formats import counted
 from costada.runs.stored_run import run_at
-from costada.store.address import shown
+from costada.store.address import shown, split_address
 from costada.store.files import make_folder, read_bytes, replace_text
 
 TEMPLATE = "template.html"
@@ -217,8 +217,8 @@ def write_comparison(
         rest = f"\n  and {more} more" if more > 0 else ""
         place: Path | str = source
         if isinstance(source, str):
-            database, hash_sign, sweep = source.partition("#")
-            place = f"{shown(database)}{hash_sign}{sweep}"
+            database, sweep = split_address(source, "sweep")
+            place = f"{shown(database)}#{sweep}" if sweep else shown(database)
         raise ValueError(f"{place}: holds no finished run{''.join(reasons)}{rest}")
     comparison = compare_outcomes(found.outcomes, baseline)
     published = published_tables(comparison) if with_published else ()

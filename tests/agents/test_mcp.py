@@ -515,6 +515,16 @@ def test_a_client_gets_no_more_than_it_asked_for_where_a_dead_server_had_drawn_m
     assert service.purse.remaining == Decimal("0.996")
 
 
+def check_resumed(service):
+    """An interrupted run of $0.06 is resumed to its end, and paid for once."""
+    assert service.run("toy-1").status()["phase"] == "interrupted"
+    service.follow()
+    status = end_of(service)
+    assert (status["phase"], status["spent"]) == ("finished", 0.06)
+    assert service.purse.spent == Decimal("0.06")
+    service.end(1)
+
+
 def test_a_run_that_another_process_took_over_is_resumed_after_that_one_has_died(
     services, postgres_address
 ):
@@ -533,12 +543,7 @@ def test_a_run_that_another_process_took_over_is_resumed_after_that_one_has_died
         begun.wait(60)
         assert "this process has lost the run" in begun.status()["error"]
         assert service.run("toy-1").status()["phase"] == "running"
-    assert service.run("toy-1").status()["phase"] == "interrupted"
-    service.follow()
-    status = end_of(service)
-    assert (status["phase"], status["spent"]) == ("finished", 0.06)
-    assert service.purse.spent == Decimal("0.06")
-    service.end(1)
+    check_resumed(service)
 
 
 def test_two_servers_that_find_one_interrupted_run_report_it_as_it_is(services):
@@ -576,9 +581,4 @@ def test_a_run_that_lost_its_database_is_resumed(services, postgres_address):
     assert not begun.thread.is_alive()
     with suppress(OSError):  # its connection was cut as well
         service.purse.accounts()
-    assert service.run("toy-1").status()["phase"] == "interrupted"
-    service.follow()
-    status = end_of(service)
-    assert (status["phase"], status["spent"]) == ("finished", 0.06)
-    assert service.purse.spent == Decimal("0.06")
-    service.end(1)
+    check_resumed(service)

@@ -8,19 +8,13 @@ from decimal import Decimal
 
 from billing_server import BillingServer
 from crash_runs import Provider, Record, check_against_bill
-from fakes import toy_problem
+from killed_searches import carry_out, search
 from warm import PROCESSES
 
-from costada.controller.constants import Constants
-from costada.graph.build import compile_search
-from costada.models.chat_models import chat_model
-from costada.nodes.settings import Settings
 from costada.store.checkpoints import RunSaver
 from costada.store.run_store import RunStore
 from costada.store.sqlite_engine import connect
-from costada.values.usage import Price
 
-THREAD = {"configurable": {"thread_id": "run"}}
 KILLED_AT = (4, 9, 15)
 """Landings after which a process dies."""
 
@@ -57,24 +51,8 @@ class UnevenProvider(Provider):
 
 def run(path, url, last):
     """Begin a run or continue it; its process dies after so many landings."""
-    settings = Settings(
-        price=Price("0.6", "1.92"),
-        constants=Constants(max_iterations=ITERATIONS),
-        lost_calls="ignore",
-    )
-    model = chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=4000)
     with RunStore(path) as store, closing(DyingSaver(path, last)) as saver:
-        graph = compile_search(
-            toy_problem(),
-            model,
-            budget=10.0,
-            settings=settings,
-            checkpointer=saver,
-            store=store,
-            parallel=8,
-        )
-        given = None if graph.get_state(THREAD).values else {"seed": 1}
-        graph.invoke(given, THREAD, durability="sync")
+        carry_out(search(url, store, saver, ITERATIONS, parallel=8))
 
 
 def test_recorded_landings_are_replayed_as_they_were(tmp_path):

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from billing_server import BillingServer
 from crash_runs import Provider
-from postgres_searches import SAVERS, carry_out, search
+from killed_searches import SAVERS, carry_out, search
 from warm import PROCESSES
 
 from costada.store.run_store import RunStore

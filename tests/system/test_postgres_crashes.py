@@ -9,8 +9,8 @@ from threading import Thread
 import pytest
 from billing_server import BillingServer
 from crash_runs import Provider, Record, check_against_bill
+from killed_searches import SAVERS, carry_out, search
 from langgraph.checkpoint.memory import InMemorySaver
-from postgres_searches import SAVERS, carry_out, search
 from postgres_server import started_server
 from warm import PROCESSES
 

@@ -1,4 +1,4 @@
-"""Searches whose store and saver are in Postgres, for tests that kill processes and servers."""
+"""Searches that ask a server, for tests that kill processes and servers; savers in Postgres."""
 
 from contextlib import closing, contextmanager
 
