@@ -40,7 +40,10 @@ COSTS = [Decimal(f"0.00{tenth}") for tenth in range(11, 30)]
 """What a call costs, at random: 0.002 on average, never the bound."""
 
 TEAMS = 4
-"""Accounts below the purse, each of a fifth of its budget; every other thread draws from one."""
+"""Accounts below the purse, each of a fifth of its budget; every other thread draws from one.
+
+A process that replaces a killed one draws from the same accounts, so that all of them are emptied.
+"""
 
 REFUSALS = 3
 """Refusals in a row after which a client takes its account to be empty."""
@@ -58,7 +61,9 @@ FROM costada.costada_account ORDER BY id
 """
 
 
-def spend(address: str, budget: Decimal, log: Path, num_threads: int, seconds: float) -> None:
+def spend(
+    address: str, budget: Decimal, log: Path, place: int, num_threads: int, seconds: float
+) -> None:
     """Draw in several threads until nothing is left or the time is up; log what is confirmed."""
     end = monotonic() + seconds
     with (
@@ -68,7 +73,7 @@ def spend(address: str, budget: Decimal, log: Path, num_threads: int, seconds: f
         teams = [purse.child(f"team {number}", budget / (TEAMS + 1)) for number in range(TEAMS)]
 
         def draw(thread: int) -> None:
-            account = random.choice(teams) if thread % 2 else purse
+            account = teams[(place + thread) % TEAMS] if thread % 2 else purse
             refused = 0
             for number in count():
                 if refused == REFUSALS or monotonic() > end:
@@ -141,7 +146,7 @@ def throughput(server: str, num_clients: int, seconds: float) -> float:
         given = Decimal(10**6), num_clients // num_processes, seconds
         Purse(given[0], policy="hard", dsn=address).close()
         running = [
-            started(address, given[0], Path(folder, f"client {number}"), *given[1:])
+            started(address, given[0], Path(folder, f"client {number}"), number, *given[1:])
             for number in range(num_processes)
         ]
         for each in running:
@@ -159,10 +164,10 @@ def under_kills(address: str, num_draws: int, num_kills: int) -> list[str]:
         watcher.start()
         logs = (Path(folder, f"client {number}") for number in count())
 
-        def begin() -> BaseProcess:
-            return started(address, budget, next(logs), THREADS, PATIENCE_SECONDS)
+        def begin(place: int) -> BaseProcess:
+            return started(address, budget, next(logs), place, THREADS, PATIENCE_SECONDS)
 
-        running = [begin() for _ in range(PROCESSES)]
+        running = [begin(place) for place in range(PROCESSES)]
         while any(each.is_alive() for each in running) and not watcher.faults:
             sleep(POLL_SECONDS)
             if (
@@ -172,7 +177,7 @@ def under_kills(address: str, num_draws: int, num_kills: int) -> list[str]:
                 chosen = random.randrange(PROCESSES)
                 running[chosen].kill()
                 running[chosen].join()
-                kills, running[chosen] = kills + 1, begin()
+                kills, running[chosen] = kills + 1, begin(chosen)
         for each in running:
             each.kill()
             each.join()
