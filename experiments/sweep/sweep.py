@@ -225,10 +225,13 @@ def checked_inputs(runs: Sequence[SweepRun]) -> tuple[SweepRun, ...]:
     from costada.store.rows import changes
 
     unfinished = [run.config for run in runs if run.status is not Status.FINISHED]
-    least: dict[str, Decimal] = {}
+    least: dict[tuple[str, float], Decimal] = {}
     for config in {config.problem: config for config in unfinished}.values():
         plan = plan_run(config)
-        least[config.problem] = plan.least_budget
+        for budget in {other.budget for other in unfinished if other.problem == config.problem}:
+            of_budget = replace(plan, budget=budget)
+            of_budget.graph()  # raises if no request can be paid from it
+            least[config.problem, budget] = of_budget.least_budget
         facts = problem_texts(plan.problem)
         for run in runs:
             is_same = run.has_begun and run.config.problem == config.problem
@@ -242,7 +245,10 @@ def checked_inputs(runs: Sequence[SweepRun]) -> tuple[SweepRun, ...]:
                     f" {'; '.join(differing)}; runs of one sweep are compared with each other,"
                     " choose another --out"
                 )
-    return tuple(replace(run, least=least.get(run.config.problem, Decimal(0))) for run in runs)
+    return tuple(
+        replace(run, least=least.get((run.config.problem, run.config.budget), Decimal(0)))
+        for run in runs
+    )
 
 
 @contextmanager

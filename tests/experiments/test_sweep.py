@@ -133,6 +133,15 @@ def test_only_problems_that_are_still_needed_are_tried(copied, tmp_path):
         checked_inputs([gone, lost])
 
 
+def test_each_run_of_a_sweep_is_checked_with_its_own_budget(tmp_path):
+    shared = {**SHARED, "budget_policy": "hard", "reference_cost": 0.02}
+    runs = checked_inputs(sweep_runs(grid(budgets=("0.005", "1")), shared, tmp_path))
+    assert [run.least for run in runs] == [Decimal("0.005"), Decimal("0.02")]
+    for budgets in (("0.001", "1"), ("1", "0.001")):
+        with pytest.raises(ValueError, match=re.escape("budget: got $0.001 under a hard budget")):
+            checked_inputs(sweep_runs(grid(budgets=budgets), shared, tmp_path))
+
+
 def test_one_sweep_holds_a_folder_which_is_removed_if_it_stays_empty(tmp_path):
     folder, file = tmp_path / "sweep", tmp_path / "file"
     file.touch()
