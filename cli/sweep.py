@@ -22,7 +22,7 @@ from costada.evaluators.registry import problem_names
 from costada.experiments.sweep.engine import EXPECTED, MINUTES, SLURM, engine_on
 from costada.experiments.sweep.job_status import cancel_jobs, job_status
 from costada.experiments.sweep.loop import StopSignals, SweepLoop
-from costada.experiments.sweep.place import check_place, keep_place, steps_in
+from costada.experiments.sweep.place import given_place, keep_place, steps_in
 from costada.experiments.sweep.progress import (
     exit_code,
     headline,
@@ -213,7 +213,7 @@ def sweep(
             if detach and on != SLURM:
                 raise ValueError("--detach: needs --on slurm; other runs end with the command")
             held.enter_context(hold_sweep(out))
-            check_place(out, database)
+            place = given_place(out, database, address)
             engine = held.enter_context(engine_on(on, out.absolute(), _named(slurm or []), jobs))
             active = engine.active()
             runs = _checked(wanted, active, is_local=on is None)
@@ -221,7 +221,7 @@ def sweep(
             if address and total is not None:
                 shared = held.enter_context(_opened(address, total, runs[0].config.budget_policy))
                 left = max(0.0, float(shared.budget - shared.spent))
-            keep_place(out, database)
+            keep_place(out, place)
             unfinished = [run for run in runs if run.status is not Status.FINISHED]
             engine.prepare([run for run in unfinished if run.name not in active])
         if detach:

@@ -70,6 +70,6 @@ def _index(place: str) -> RunIndex:
     if is_database(place):
         return StoredIndex(place)
     folder = options.named_path(place)
-    if folder.is_dir() and (sweep := SweepPlace.load(folder)):
-        return StoredIndex(sweep.followed, folder.absolute())
+    if folder.is_dir() and (store := SweepPlace.load(folder).followed):
+        return StoredIndex(store, folder.absolute())
     return RunIndex(folder, RunFolder)

@@ -119,8 +119,8 @@ def _everything(source: Path | str) -> Iterator[tuple[str, RunOutcome | str]]:
     for file in sorted(source.rglob(SWEEP_FILE)):
         sweep = file.absolute().parent
         try:
-            if place := SweepPlace.load(sweep):
-                yield from _stored(f"{place.followed}#{sweep.name}")
+            if store := SweepPlace.load(sweep).followed:
+                yield from _stored(f"{store}#{sweep.name}")
         except (ValueError, OSError) as error:
             yield str(sweep), str(error)
     for settings in sorted(source.rglob(RunFolder(source).settings.name)):

@@ -1,4 +1,4 @@
-"""Where a sweep in Postgres keeps its runs, as its folder says to later commands."""
+"""Where a sweep keeps its runs and which purse pays for them, for later commands."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Self
 from pydantic import TypeAdapter, ValidationError
 
 from costada.experiments.sweep.sweep import LastStep, SweepRun, step_of, stored_step
+from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import StoredRun
-from costada.store.address import check_database, shown
+from costada.store.address import check_database, is_database, shown
 from costada.store.files import make_folder, read_text, replace_text
 from costada.store.run_store import RunStore
 
 FILE = "sweep.json"
-"""File in the folder of a sweep whose runs are in Postgres."""
+"""File in the folder of a sweep whose runs are in Postgres or draw from a purse."""
 
 HERE = frozenset({"", "localhost", "127.0.0.1", "::1"})
 """Hosts of a server on this machine."""
@@ -28,28 +29,30 @@ HERE = frozenset({"", "localhost", "127.0.0.1", "::1"})
 class SweepPlace:
     """What `sweep.json` holds."""
 
-    store: str  # address of the database, without a password
+    store: str | None = None  # address of the database, without a password; `None`: in folders
+    purse: str | None = None  # address of the purse, without a password; a file's is relative
 
     @classmethod
-    def load(cls, out: Path) -> Self | None:
-        """The file of a sweep, `None` if it has none; raises `ValueError` if it is damaged."""
+    def load(cls, out: Path) -> Self:
+        """The file of a sweep, empty if it has none; raises `ValueError` if it is damaged."""
         try:
             place = TypeAdapter(cls).validate_json(read_text(out / FILE))
-            check_database(place.store)
+            if place.store is not None:
+                check_database(place.store)
         except FileNotFoundError:
-            return None
+            return cls()
         except (ValidationError, ValueError):
-            raise ValueError(f"{out / FILE}: is damaged, expected the address of a store") from None
+            raise ValueError(f"{out / FILE}: is damaged, expected addresses") from None
         return place
 
     @property
-    def followed(self) -> str:
-        """The address, if it `is_followed`.
+    def followed(self) -> str | None:
+        """The database, if it `is_followed`; `None` if the runs are in folders.
 
         Raises:
             ValueError: If it is not, naming it.
         """
-        if not is_followed(self.store):
+        if self.store is not None and not is_followed(self.store):
             raise ValueError(
                 f"{FILE}: the runs are in {shown(self.store)}; to connect there, set PGHOST to this"
                 " host or name the database yourself"
@@ -82,7 +85,7 @@ def place_of(out: Path, store: str | None) -> str | None:
         ValueError: If the folder names another database, or one that is not followed.
     """
     known = SweepPlace.load(out)
-    if known is None:
+    if known.store is None:
         return store
     if store is None:
         return known.followed
@@ -93,22 +96,36 @@ def place_of(out: Path, store: str | None) -> str | None:
     return store
 
 
-def check_place(out: Path, store: str | None) -> None:
-    """Raise `ValueError` if a sweep has its runs somewhere else."""
+def given_place(out: Path, store: str | None, purse: PurseAddress | None) -> SweepPlace:
+    """What a sweep's command says, if it fits what its folder says.
+
+    Raises:
+        ValueError: If the sweep has its runs somewhere else, or another purse pays for them.
+    """
     known = SweepPlace.load(out)
-    if known and store is None:
+    if known.store and store is None:
         raise ValueError(f"{out}: has its runs in {shown(known.store)}, expected that as --store")
     place_of(out, store)
-    if store and not known and any(out.rglob("settings.json")):
+    if store and not known.store and any(out.rglob("settings.json")):
         raise ValueError(f"--store: {out} has runs in folders, expected another --out")
+    place = None
+    if purse:
+        place = shown(purse.place) if purse.dsn else os.path.relpath(purse.place, out)
+    if known.purse and place != known.purse:
+        expected = known.purse
+        if not is_database(expected):
+            expected = os.path.normpath(out / expected)
+        got = f"got {purse.place}" if purse else "is missing"
+        raise ValueError(f"--purse: {got}, expected {expected}, which pays for the runs of {out}")
+    return SweepPlace(store, place)
 
 
-def keep_place(out: Path, store: str | None) -> None:
-    """Note in a sweep's folder where its runs are, after `check_place`."""
-    if store is None or SweepPlace.load(out):
+def keep_place(out: Path, place: SweepPlace) -> None:
+    """Note in a sweep's folder where its runs are and what pays for them, see `given_place`."""
+    if place == SweepPlace.load(out):
         return
     make_folder(out)
-    replace_text(out / FILE, TypeAdapter(SweepPlace).dump_json(SweepPlace(store)).decode() + "\n")
+    replace_text(out / FILE, TypeAdapter(SweepPlace).dump_json(place, indent=2).decode() + "\n")
 
 
 class StepReader:

@@ -28,7 +28,7 @@ from swept_runs import (
 )
 from swept_runs import words as slow_words
 
-from costada.experiments.sweep.place import FILE, keep_place
+from costada.experiments.sweep.place import FILE, SweepPlace, keep_place
 from costada.experiments.sweep.sweep import Status, run_in, with_progress
 from costada.runs.config import RunConfig
 from costada.store.address import RunAddress
@@ -177,7 +177,7 @@ def test_a_running_sweep_is_watched_and_compared(near, slow, url, tmp_path, invo
 
 def test_a_sweep_is_watched_before_its_first_run_begins(url, tmp_path):
     with RunStore.postgres(url):
-        keep_place(tmp_path, url)
+        keep_place(tmp_path, SweepPlace(url))
     assert rows_of(tmp_path) == []
 
 
