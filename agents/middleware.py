@@ -67,13 +67,14 @@ class Payment:
         prices: The prices of all models of the agent.
         name: The name of the calls in the purse.
         counts_lost: Whether requests with an unknown outcome count at their upper bound.
+        refused: The last request that the purse refused because of its upper bound.
     """
 
     purse: Purse
     prices: PriceBook
     name: str
     counts_lost: bool
-    _refused: OutgoingRequest | None = None
+    refused: OutgoingRequest | None = None
     _reserved: dict[int, tuple[str, Decimal]] = field(default_factory=dict)
 
     def limited(self, request: Request) -> Request:
@@ -101,8 +102,8 @@ class Payment:
             )
             bound = binding.kwargs if isinstance(binding, RunnableBindingBase) else bound
         asked = bounded_request(request.model, prompt, bound)
-        if self._refused and self._refused.model == asked.model:
-            longer = max(asked.input_bound, self._refused.input_bound)
+        if self.refused and self.refused.model == asked.model:
+            longer = max(asked.input_bound, self.refused.input_bound)
             asked = asked._replace(input_bound=longer)
         cap = limit_parameters(request.model, bound, affordable_answer(asked, left, self.prices))
         return request.override(model_settings={**request.model_settings, **cap})
@@ -118,7 +119,7 @@ class Payment:
         try:
             self.purse.begin(key, bound, agent=self.name, model=sent.model)
         except OverBudget:
-            self._refused = sent
+            self.refused = sent
             raise
         self._reserved[sent.number] = key, bound
 
@@ -234,8 +235,8 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             with CallMeter(payment.finish, on_start=payment.begin):
                 attempts = partial(Retrying(**retrying), ask)
                 return run_with_deadline(self._policy.call_timeout, attempts)
-        except Refusal:
-            return self._last_message()
+        except Refusal as refusal:
+            return self._last_message(payment, refusal)
 
     async def awrap_model_call(
         self, request: Request, handler: Callable[[Request], Awaitable[Answer]]
@@ -261,8 +262,8 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             if not deadline.expired():
                 raise
             raise CallTimeout(self._policy.call_timeout) from None
-        except Refusal:
-            return self._last_message()
+        except Refusal as refusal:
+            return self._last_message(payment, refusal)
 
     @hook_config(can_jump_to=["end"])
     def after_model(self, state: AgentState[Any], runtime: Any) -> dict[str, Any] | None:
@@ -289,11 +290,14 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         retrying = retry_options(1 + retries, policy.retry_wait, policy.longest_wait)
         return request.override(model=model), payment, {**retrying, "reraise": True}
 
-    def _last_message(self) -> AIMessage:
+    def _last_message(self, payment: Payment, refusal: Exception) -> AIMessage:
         left = max(self.purse.remaining, Decimal(0))
+        most = ""
+        if isinstance(refusal, OverBudget) and payment.refused:
+            most = f", which can cost up to ${sent_bound(payment.refused, self._prices):.4f}"
         return AIMessage(
             f"I stop here: my budget of ${self.purse.budget:.4f} does not pay for another answer"
-            f" (spent: ${self.purse.spent:.4f}, left: ${left:.4f}).",
+            f"{most} (spent: ${self.purse.spent:.4f}, left: ${left:.4f}).",
             response_metadata={"finish_reason": OUT_OF_BUDGET},
         )
 

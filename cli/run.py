@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -257,8 +256,6 @@ def _carry_out(
     from costada.store.run_store import RunStore
 
     collect_garbage()
-    # The ledger's own errors reach the user through `refusing`; LangChain would log them as well.
-    logging.getLogger("langchain_core.callbacks.manager").setLevel(logging.ERROR)
     progress = progress_on(SafeConsole(stderr=as_json, highlight=False), is_quiet=is_quiet)
     control = RunControl()
     command = folder.next_command(config)

@@ -1,5 +1,6 @@
 """Metering of one logical call: every model request under it becomes one MeteredCall."""
 
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
@@ -159,6 +160,14 @@ class _Inflight:
     @property
     def arrived(self) -> str:
         return encodable_text("".join(self.words))
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    """Whether LangChain logs another error than one of a `CallMeter`, which it raises as well."""
+    return not (isinstance(record.args, tuple) and CallMeter.__name__ in record.args)
+
+
+logging.getLogger("langchain_core.callbacks.manager").addFilter(_is_not_ours)
 
 
 class CallMeter(BaseCallbackHandler):

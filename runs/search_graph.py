@@ -151,6 +151,11 @@ def _graph(given: _Given, chosen: Mapping[str, object] | None = None) -> Discove
 
 def _choosing(choices: Choices, given: _Given, graph: DiscoveryGraph) -> Choosing:
     """Check what may be chosen, and build what is; raises `ValueError`."""
+    if choices.max_budget is not None and choices.max_budget < graph.search.budget:
+        raise ValueError(
+            f"max_budget: got {choices.max_budget:g}, expected at least {graph.search.budget:g},"
+            " the budget of the graph"
+        )
     problems = {graph.search.problem.name: given.problem}
     for each in choices.problems:
         found = each if isinstance(each, Problem) else problem_named(each)

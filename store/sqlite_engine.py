@@ -116,7 +116,7 @@ class SqliteEngine:
     def __init__(self, path: Path | None, *, is_read_only: bool = False) -> None:
         self.place = path
         self.lock = threading.RLock()
-        self._process = os.getpid()
+        self._process, self._is_closed = os.getpid(), False
         self._connection = connect_to_read(path) if path and is_read_only else connect(path)
         weakref.finalize(self, self._connection.close)
         self._connection.isolation_level = None
@@ -127,6 +127,7 @@ class SqliteEngine:
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open; it is this thread's while the thread has the lock."""
+        self._check_usable()
         return self._connection.in_transaction
 
     @property
@@ -137,7 +138,7 @@ class SqliteEngine:
     @contextmanager
     def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
         """Make the writes inside atomic; an exception undoes them."""
-        self._check_process()
+        self._check_usable()
         with self.lock, explaining(self.place):
             if is_durable and self.place:
                 self._connection.execute("PRAGMA synchronous=FULL")
@@ -168,7 +169,7 @@ class SqliteEngine:
         self, statement: str, values: Sequence[object] = (), *, locks: bool = False
     ) -> list[tuple[Any, ...]]:
         """All rows that a statement returns; a transaction locks the whole file anyway."""
-        self._check_process()
+        self._check_usable()
         with self.lock:
             try:
                 return self._connection.execute(statement, values).fetchall()
@@ -194,16 +195,19 @@ class SqliteEngine:
         """Close the file."""
         if self._process == os.getpid():
             with self.lock:
+                self._is_closed = True
                 self._connection.close()
 
-    def _check_process(self) -> None:
-        """Refuse a forked process: it has a copy of what is in memory, and of SQLite's locks.
+    def _check_usable(self) -> None:
+        """Refuse a closed file and a forked process, which has a copy of SQLite's locks.
 
         Raises:
             ValueError: Naming the file.
         """
+        name = f"{self.place}" if self.place else "a database in memory"
+        if self._is_closed:
+            raise ValueError(f"{name}: is closed, expected an open one")
         if self._process != os.getpid():
-            name = f"{self.place}" if self.place else "a database in memory"
             raise ValueError(
                 f"{name}: was opened before this process was forked, expected a file that is"
                 " opened in this process"

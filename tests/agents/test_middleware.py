@@ -1,6 +1,7 @@
 """An ordinary agent under a purse: real agent, real client, a server that keeps its own bill."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from time import sleep
 
 import pytest
 from billing_server import BillingServer, Drip, Refusal, Reply, Silence
+from fakes import ScriptedModel, hashed_answer
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelFallbackMiddleware, wrap_model_call
 from langchain_core.messages import AIMessage, HumanMessage
@@ -123,6 +125,23 @@ def test_under_a_hard_purse_answers_are_limited_and_the_bill_stays_within_it(ser
     assert len(limits) >= 3
     assert limits[-1] >= MINIMAL_ANSWER
     assert purse.remaining < Decimal("0.02")
+
+
+def test_an_answer_without_a_limit_that_may_cost_too_much_is_not_asked_for(caplog):
+    class Unlimited(ScriptedModel):
+        def bind_tools(self, tools, **kwargs):
+            return self
+
+    model = Unlimited(answer=hashed_answer)
+    payer = BudgetMiddleware(Purse(0.1, policy="hard"), price=PRICE)
+    state = create_agent(model, [weather], middleware=[payer]).invoke(QUESTION)
+    # 32,000 tokens out at $30 a million, and at most some 5,000 in at $10
+    assert re.fullmatch(
+        r"I stop here: my budget of \$0\.1000 does not pay for another answer, which can cost up to"
+        r" \$(0\.9[6-9]|1\.0)\d+ \(spent: \$0\.0000, left: \$0\.1000\)\.",
+        state["messages"][-1].content,
+    )
+    assert model.prompts == caplog.messages == []
 
 
 def test_a_hard_limit_is_what_is_left_after_the_prompt_at_its_longest(server):

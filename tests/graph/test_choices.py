@@ -152,6 +152,7 @@ def test_models_that_are_named_twice_in_a_context_are_refused_there():
     ("limits", "message"),
     [
         ({"max_budget": "1"}, "max_budget: got '1', expected finite dollars above 0"),
+        ({"max_budget": 0.001}, "max_budget: got 0.001, expected at least 0.01, the budget of the"),
         ({"max_parallel": 257}, "max_parallel: got 257, expected a whole number from 1 to 256"),
         ({"settings": "method"}, "settings: got 'method', expected a list or a tuple"),
         ({"settings": ["budget"]}, "Unknown setting 'budget'"),

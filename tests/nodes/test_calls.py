@@ -1,7 +1,6 @@
 """One paid call: what it leaves on the ledger, its bounds, and when it is not made again."""
 
 import asyncio
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from decimal import Decimal
@@ -428,7 +427,7 @@ def test_nobody_waits_for_a_request_whose_end_could_not_be_written_down() -> Non
         return hashed_answer(prompt)
 
     model = scripted(close_and_answer)
-    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+    with pytest.raises(ValueError, match="is closed, expected an open one"):
         ask_model(asked(model), PROMPT, KEY, {}, context_of(model, store))
     assert not is_awaited(store)
 

@@ -137,6 +137,13 @@ def test_a_closed_account_begins_no_call_and_lends_nothing_but_records_what_was_
         child.child("below", 0.1)
 
 
+def test_a_closed_purse_says_that_it_is_closed(open_purse):
+    purse = open_purse(1)
+    purse.close()
+    with pytest.raises(ValueError, match="is closed, expected an open"):
+        purse.child("search", 0.5)
+
+
 def test_raising_draws_the_difference_under_either_policy_or_not_at_all(open_purse):
     purse = open_purse(1)
     child = purse.child("search", 0.4)
