@@ -128,6 +128,7 @@ def run(
         config = RunConfig.model_validate(settings())
         if store is not None and "#" not in store:
             check_database(store)
+        _check_purse(purse)
         if folder := _named_run(out, store):
             folder.check_free()
         plan = planned(config)
@@ -177,6 +178,7 @@ def resume(
                 raise ValueError(f"--out: {folder.place} is a folder, expected a run in Postgres")
             folder = StoredRun(out, folder.address)
         folder.load()
+        _check_purse(purse)
         with folder.hold():
             saved = folder.load()
             if not trust:
@@ -202,6 +204,16 @@ def _named_run(out: Path | None, store: str | None) -> RunFolder | None:
     if out is None:
         return None
     return run_at(f"{store}#{out.name}", out) if store else RunFolder(out)
+
+
+def _check_purse(purse: PurseAddress | None) -> None:
+    """Raise `ValueError` if a purse that is named does not exist."""
+    if purse is None:
+        return
+    try:
+        purse.opened().close()
+    except ValueError as error:
+        raise ValueError(f"--purse: {error}") from None
 
 
 def planned(config: RunConfig) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -126,6 +127,14 @@ def price_from(given: object) -> object:
         raise ValueError(f"expected {keys}") from None
 
 
+def price_text(price: Price) -> str:
+    """A price as `price_from` reads it: IN,OUT or IN,OUT,CACHED in dollars per million tokens."""
+    rates = [price.input_per_million, price.output_per_million, price.cached_per_million]
+    if rates[2] == rates[0]:
+        rates.pop()
+    return ",".join(map(str, rates))
+
+
 PriceField = Annotated[Price, BeforeValidator(price_from)]
 """A price as a field of settings."""
 
@@ -203,6 +212,19 @@ class ModelEntry(BaseModel):
                     f"got extra_body.{name}, expected of extra_body {', '.join(EXTRA_BODY)}"
                 )
         return given
+
+    @property
+    def text(self) -> str:
+        """The entry in one line: its name, and in brackets what is set beside it."""
+        facts = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", "price"})
+        if facts["model"] == self.name:
+            del facts["model"]
+        price = {"price": price_text(self.price)} if self.price else {}
+        words = [
+            f"{name} {value if isinstance(value, str) else json.dumps(value)}"
+            for name, value in {**facts, **price}.items()
+        ]
+        return f"{self.name} ({', '.join(words)})" if words else self.name
 
     @model_validator(mode="after")
     def _check_prices(self) -> Self:

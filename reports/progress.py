@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections import deque
@@ -38,6 +39,8 @@ STANDARD_ERROR = 2
 EVENTS_KEPT = 60
 EVENTS_LEFT = 5
 """Events or steps that stay on the terminal when the run has ended."""
+
+LOG = logging.getLogger("costada.runs")
 
 CALLS_SHOWN = 8
 POLL_SECONDS = 1.0
@@ -114,6 +117,14 @@ class Progress(SilentProgress):
 
     def step(self, row: TraceRow) -> None:
         """Add a finished iteration."""
+
+
+class LoggedNotices(Progress):
+    """Logs notices as warnings of `costada.runs`, for programs that run a search."""
+
+    def notice(self, text: str) -> None:
+        """Log the notice."""
+        LOG.warning(text)
 
 
 class LineProgress(Lines, Progress):

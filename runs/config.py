@@ -407,6 +407,8 @@ class RunConfig(BaseModel):
         names = [name.strip() for text in texts for name in str(text).split(",")]
         if names == [NO_TRACKER]:
             return ()
+        if NO_TRACKER in names:
+            raise ValueError(f"got {NO_TRACKER} with others, expected it alone")
         for name in names:
             if name not in list(TrackerName):
                 raise ValueError(unknown_name("tracker", name, TRACKERS))
@@ -521,6 +523,8 @@ class RunConfig(BaseModel):
             is_default = getattr(self, name) == field.get_default(call_default_factory=True)
             is_empty = value is None or value == [] or value == {}
             text = value if isinstance(value, str) else "none" if is_empty else json.dumps(value)
+            if name == MENU and self.models:
+                text = "; ".join(entry.text for entry in self.models)
             found.append(ListedSetting(name, text, is_default, field.description or ""))
         return found
 

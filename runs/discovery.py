@@ -79,7 +79,7 @@ def discover(
     """
     from langgraph.runtime import RunControl
 
-    from costada.reports.progress import Progress
+    from costada.reports.progress import LoggedNotices
     from costada.runs.folder import RunFolder
     from costada.runs.given import read_given
     from costada.runs.interruption import interrupting_evaluations
@@ -112,7 +112,7 @@ def discover(
                 extend_to(folder, given.config)
             else:
                 folder.claim(given.config)
-            return carry_out(plan, folder, Progress(), RunControl(), accepts_loss=accept_loss)
+            return carry_out(plan, folder, LoggedNotices(), RunControl(), accepts_loss=accept_loss)
         # A run without files gives its money back even if it fails.
         name = f"discover {plan.problem.name} {uuid4().hex}"
         with purse.child(name, plan.budget) if purse else nullcontext() as account:

@@ -86,6 +86,7 @@ def test_the_price_of_a_model_is_not_that_of_another_guide():
             {"max_iterations": 10**20},
             f"--max-iterations: got {10**20}, expected less than or equal",
         ),
+        ({"log": "mlflow,none"}, "--log: got none with others, expected it alone"),
         ({"log": "zzz"}, "--log: Unknown tracker 'zzz'. Known: mlflow, none, tensorboard, wandb."),
         ({"seed": -1}, "--seed: got -1, expected greater than or equal to 0"),
         ({"problem": ""}, "PROBLEM: got '', expected at least 1 character"),

@@ -71,6 +71,16 @@ def test_resuming_a_finished_run_returns_its_result(found):
     assert silent.prompts == []
 
 
+def test_a_problem_that_has_changed_since_the_run_started_is_named_in_the_log(tmp_path, caplog):
+    out = tmp_path / "run"
+    discover(toy_problem(), model(), out=out, **MONEY)
+    assert caplog.messages == []
+    changed = toy_problem(task="Return a number.")
+    discover(changed, model(), out=out, resume=True, **{**MONEY, "budget": 0.03})
+    (message,) = caplog.messages
+    assert "task was Return a large number, at most 1., is Return a number." in message
+
+
 def test_a_limit_of_answers_that_a_given_model_would_ignore_is_refused():
     silent = model()
     with pytest.raises(ValueError, match="max_tokens: got 500 with a model given as an object"):

@@ -68,6 +68,28 @@ def client_of(entry: ModelEntry, **settings: Any) -> ChatOpenAI:
     return model
 
 
+def test_a_reader_sees_what_is_set_for_each_model_in_one_line():
+    config = RunConfig.model_validate(
+        {
+            "problem": "p",
+            "models": [
+                {"name": "offline", "model": "offline"},
+                {
+                    "name": "large",
+                    "model": "openai:gpt-5.4",
+                    "parameters": {"reasoning_effort": "low"},
+                    "price": "2.5,15,0.25",
+                },
+            ],
+        }
+    )
+    (shown,) = [each.value for each in config.listed if each.name == "models"]
+    assert shown == (
+        'offline; large (model openai:gpt-5.4, parameters {"reasoning_effort": "low"},'
+        " price 2.5,15,0.25)"
+    )
+
+
 def test_an_alias_brings_address_key_variable_price_and_parameters(file, monkeypatch):
     entry = resolved_entry("glm", file)
     assert entry == ModelEntry(

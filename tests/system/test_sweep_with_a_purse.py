@@ -80,6 +80,15 @@ def test_a_run_that_a_purse_cannot_pay_for_ends_with_a_code_of_its_own(near, tmp
         assert purse.remaining == 1 - purse.spent
 
 
+def test_a_purse_that_does_not_exist_is_refused_before_the_run_begins(near, tmp_path):
+    place, out = tmp_path / "purse.sqlite", tmp_path / "run"
+    with Purse(1, name="other", path=place):
+        result = costada("run", near, "--out", out, "--purse", f"{place}#mine")
+    assert result.returncode == REFUSED
+    assert "--purse: name: got 'mine', expected the name of a purse there" in result.stderr
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("more", "text"),
     [
