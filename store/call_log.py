@@ -299,10 +299,11 @@ class CallLog:
         )
 
     def num_requests(self, run_id: str, which: CallFilter = ALL_CALLS) -> int:
-        """How many requests of these calls of a run have ended."""
+        """How many requests of these calls of a run have ended, without those of killed processes."""
         ((number,),) = self._db.rows(
-            f"SELECT COUNT(*) FROM costada_call WHERE run_id = ? AND status != ? AND {IS_MEANT}",  # noqa: S608
-            (run_id, CallStatus.STARTED, *which),
+            "SELECT COUNT(*) FROM costada_call"  # noqa: S608
+            f" WHERE run_id = ? AND status NOT IN (?, ?) AND {IS_MEANT}",
+            (run_id, CallStatus.STARTED, CallStatus.LOST, *which),
         )
         return int(number)
 

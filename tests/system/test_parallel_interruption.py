@@ -107,6 +107,27 @@ def server(monkeypatch):
         yield running
 
 
+def test_lost_requests_that_used_up_the_budget_end_the_run_without_a_failure(
+    near, invoke, server, tmp_path
+):
+    server.default = Silence(is_billed=True)
+    out = tmp_path / "run"
+    provider = ["--model", "openai:stand-in", "--base-url", server.url, "--no-gateway"]
+    money = ["--price", "1,2", "--max-tokens", 2000, "--budget", 0.005]
+    limits = ["--parallel", 2, "--out", out]
+    command = BegunCommand(tmp_path / "output", "run", near, *provider, *money, *limits)
+    while len(server.requests) < 2:
+        time.sleep(0.01)
+    command.send_signal(signal.SIGKILL)
+    command.exit_code(within=20)
+
+    result = invoke("resume", out)
+    assert result.exit_code == 0, result.output
+    assert "the budget is used up" in result.output
+    assert "the bill of" in result.output
+    assert len(server.requests) == 2
+
+
 def test_a_second_signal_leaves_the_calls_in_flight_flagged_and_they_count(
     near, invoke, server, tmp_path
 ):
