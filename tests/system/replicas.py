@@ -64,9 +64,7 @@ REPLICAS = ("A", "B")
 WORK = "work.log"
 """File of a replica: a line for each time that it began to work on a run."""
 
-HEAD = (
-    " run  method     K  order    gateway  begun  handed over  calls  lost  billed  as undisturbed"
-)
+HEAD = " run  method     K  order    gateway starts    takeovers  calls  lost  billed  same result"
 
 
 @dataclass(frozen=True)
