@@ -208,7 +208,7 @@ def _named_run(out: Path | None, store: str | None) -> RunFolder | None:
 def planned(config: RunConfig) -> Plan:
     """Plan a run while the sandbox is tried in a thread; raises as `plan_run` does.
 
-    On a terminal a line says so, which the first output replaces.
+    On a terminal, a status line shows it until the first output.
     """
     with ending_on_signal(), showing_warnings(), keeping_output_clean():
         probing = Thread(target=_probe_sandbox, args=(config,), daemon=True)
