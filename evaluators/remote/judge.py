@@ -9,7 +9,8 @@ from threading import Lock
 from time import monotonic
 
 from costada.evaluators.problem import Problem
-from costada.evaluators.remote.engines import GONE, Engine, Resources, engine_of
+from costada.evaluators.remote.engine import GONE, Engine, Resources
+from costada.evaluators.remote.engines import engine_of
 from costada.evaluators.remote.task import (
     NOT_SENT,
     Answer,

@@ -14,8 +14,10 @@ from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
 from costada.evaluators.remote import judge as judges
 from costada.evaluators.remote.bundle import bundle, unpacked
-from costada.evaluators.remote.engines import OwnExecutor, RayEngine, engine_of
+from costada.evaluators.remote.engines import engine_of
+from costada.evaluators.remote.executors import OwnExecutor
 from costada.evaluators.remote.judge import RemoteJudge, check_elsewhere
+from costada.evaluators.remote.ray_engine import RayEngine
 from costada.evaluators.remote.task import Answer
 from costada.evaluators.sandbox.limits import MEBIBYTE
 from costada.values.candidate import Program

@@ -17,7 +17,8 @@ from squares import load_squares
 
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.remote import judge as judges
-from costada.evaluators.remote.engines import OwnExecutor, engine_of
+from costada.evaluators.remote.engines import engine_of
+from costada.evaluators.remote.executors import OwnExecutor
 from costada.evaluators.remote.judge import RemoteJudge
 from costada.evaluators.remote.local_workers import LocalWorkers
 from costada.evaluators.sandbox.cancellation import (
