@@ -30,8 +30,8 @@ from costada.evaluators.sandbox.cancellation import (
 from costada.values.candidate import Program
 from costada.values.evaluation import WORKER
 
-SLOW = "import time\ndef square(number):\n    time.sleep(1.5)\n    return number ** 2\n"
-LONG = SLOW.replace("1.5", "7")
+SLOW = "import time\ndef square(number):\n    time.sleep(3)\n    return number ** 2\n"
+LONG = SLOW.replace("3", "7")
 FAST = "def square(number):\n    return number ** 2\n"
 SECONDS = 60
 
