@@ -153,7 +153,7 @@ class StoredRun(RunFolder):
         with RunStore.at(self.address) as store:
             self._check_free(store)
             with self._held(store):  # keeps the graphs of other processes out of the thread
-                self._check_no_thread(store)
+                self._check_free(store)
                 make_folder(self.path)
                 if not store.named.claim(self.address.run, config.text):
                     raise ValueError(self._occupied())
