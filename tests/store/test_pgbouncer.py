@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from decimal import Decimal
 
 import psycopg
 import pytest
@@ -135,6 +136,18 @@ def test_sessions_behind_a_pooler_have_the_settings_of_others(postgres_address):
                     connection.close()
         finally:
             direct.execute(f"ALTER DATABASE {name} RESET search_path")
+
+
+def test_a_purse_and_a_reader_work_behind_a_pooler(postgres_address):
+    with (
+        started_pgbouncer(postgres_address) as pooler,
+        Purse(1, dsn=pooler.address) as purse,
+        RunStore.postgres(pooler.address, is_read_only=True) as reader,
+    ):
+        purse.begin("call", 0.25)
+        assert purse.remaining == Decimal("0.75")
+        with pytest.raises(OSError, match="it was opened for reading"):
+            reader.put_step("run", 1, {})
 
 
 def hold_and_wait(address, begun):
