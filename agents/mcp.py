@@ -17,7 +17,8 @@ from pydantic import Field
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from costada.agents.search_service import BestProgram, RunStatus, SearchService
+from costada.agents.followed_runs import BestProgram, RunStatus
+from costada.agents.search_service import SearchService
 from costada.reports.page.server import shows_token
 
 ADDRESS = "127.0.0.1"

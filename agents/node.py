@@ -11,7 +11,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot, interrupt
 
-from costada.graph.compiled import check_input
+from costada.graph.known_keys import check_input
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 
 Search = CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]

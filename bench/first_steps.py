@@ -1,4 +1,4 @@
-"""What a new user does first, done for real: commands, seconds, lines written and what came of it.
+"""What a new user does first, done for real: commands, seconds, lines written and the result.
 
 Needs no key and no network:
 
@@ -50,7 +50,7 @@ class Step:
 
 def main() -> None:
     """Print the table, then how soon a terminal shows first words and completions."""
-    print("| first ... | commands | seconds | lines written | what came of it |")
+    print("| first ... | commands | seconds | lines written | result |")
     print("| --- | --- | --- | --- | --- |")
     with TemporaryDirectory() as name:
         os.chdir(name)

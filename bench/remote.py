@@ -29,13 +29,10 @@ from time import monotonic, perf_counter, sleep
 
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.registry import problem
-from costada.evaluators.remote.engines import (
-    DaskEngine,
-    Engine,
-    LocalEngine,
-    OwnExecutor,
-    engine_of,
-)
+from costada.evaluators.remote.dask_engine import DaskEngine
+from costada.evaluators.remote.engine import Engine
+from costada.evaluators.remote.engines import engine_of
+from costada.evaluators.remote.executors import LocalEngine, OwnExecutor
 from costada.evaluators.remote.judge import RemoteJudge
 from costada.values.candidate import Program
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from decimal import Decimal
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,9 +14,9 @@ import typer
 
 from costada.cli import options
 from costada.cli.errors import keeping_output_clean, refusing, say, showing_pauses, showing_warnings
+from costada.cli.run_summary import last_failure, summary_json, summary_text
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.reports.formats import budget_text, counted, percent
 from costada.reports.status import update_status
 from costada.reports.terminal import show
 from costada.runs.config import EXECUTION, MONEY, OUTPUT, RunConfig
@@ -29,10 +27,7 @@ from costada.runs.stored_run import StoredRun, run_at, unused_run
 from costada.store.address import check_database
 
 if TYPE_CHECKING:
-    from costada.nodes.end_step import ModelRow
-    from costada.reports.summary import RoleSum
     from costada.runs.plan import Plan
-    from costada.values.discovery import Discovery
 
 Out = Annotated[
     Path | None,
@@ -219,7 +214,7 @@ def _check_purse(purse: PurseAddress | None) -> None:
 def planned(config: RunConfig) -> Plan:
     """Plan a run while the sandbox is tried in a thread; raises as `plan_run` does.
 
-    On a terminal a line says so, which the first output replaces.
+    On a terminal, a status line shows it until the first output.
     """
     with ending_on_signal(), showing_warnings(), keeping_output_clean():
         probing = Thread(target=_probe_sandbox, args=(config,), daemon=True)
@@ -302,152 +297,6 @@ def _carry_out(
     if result.stop_reason == "interrupted":
         raise typer.Exit(ExitCode.INTERRUPTED)
     if result.stop_reason == "failures":
-        reason = f"{REASONS['failures']}; look first at the last failure: {_last_failure(result)}"
+        reason = f"{REASONS['failures']}; look first at the last failure: {last_failure(result)}"
         say(reason)
         raise typer.Exit(ExitCode.FAILED)
-
-
-def summary_text(
-    result: Discovery,
-    config: RunConfig,
-    folder: RunFolder,
-    sums: Mapping[str, RoleSum],
-    num_cached: int = 0,
-    models: Sequence[tuple[ModelRow, RoleSum]] = (),
-    failures: str = "",
-    num_waiting: int = 0,
-) -> str:
-    """The result in a few lines; `models` are those of a menu, with what their calls used.
-
-    `failures` says how many iterations failed and why, where none has found anything better;
-    `num_waiting` counts the ideas and programs of users that no step has taken.
-    """
-    from costada.reports.summary import REASONS, cache_text
-
-    end = {"interrupted": "Interrupted", "failures": "Stopped"}.get(result.stop_reason, "Finished")
-    reason = REASONS[result.stop_reason]
-    if result.stop_reason == "budget" and result.remaining > 0:
-        reason = "the rest of the budget pays for no further call"
-    objective = "none" if result.best_objective is None else f"{result.best_objective:.10g}"
-    over = result.spent - config.budget
-    overshoot = f" (overshoot {percent(over / config.budget)})" if over > 0 else ""
-    lines = [f"{end} after {counted(result.iterations, 'iteration')}{reason and f': {reason}'}."]
-    if result.last_failure:
-        lines.append(f"  last failure    {_last_failure(result)}")
-    lines += [f"  failed          {failures}"] if failures and not result.last_failure else []
-    lines.append(f"  best objective  {objective} (score {result.best_score:.6f})")
-    lines.append(
-        f"  spent           ${result.spent:.6f} of {budget_text(config.budget)}{overshoot}"
-    )
-    lines += [f"    {role:<12}  {_calls_text(used)}" for role, used in sums.items() if used.calls]
-    if cached := cache_text(sums.values()):
-        lines.append(f"    cached        {cached}")
-    if not_charged := uncharged(result, config, sums):
-        lines.append(f"    not charged   ${not_charged:.6f} for unfinished iterations")
-    if models:
-        width = max(12, *(len(row["name"]) for row, _ in models))
-        lines.append(f"  models          chosen by {config.router}")
-        lines += [f"    {row['name']:<{width}}  {_model_text(row, used)}" for row, used in models]
-    if result.sandbox:
-        lines.append(f"  sandbox         {result.sandbox}")
-    if num_cached:
-        lines.append(f"  known programs  {num_cached} not run again")
-    inputs = "1 idea or program" if num_waiting == 1 else f"{num_waiting} ideas and programs"
-    waiting = f"  waiting         {inputs}; costada resume continues with them"
-    lines += [waiting] if num_waiting else []
-    if folder.place != str(folder.path):
-        lines.append(f"  kept in         {folder.place}")
-    lines.append(f"  best program    {folder.best_program}")
-    if folder.pareto.is_dir():
-        lines.append(f"  Pareto front    {folder.pareto}")
-    if folder.report.is_file():
-        lines.append(f"  report          {folder.report.resolve().as_uri()}")
-    elif result.iterations:
-        lines.append(f"  report          not written yet; {folder.report_command} writes it")
-    return "\n".join(lines)
-
-
-def _model_text(row: ModelRow, used: RoleSum) -> str:
-    attempts = f"{counted(row['tries'], 'attempt')} with credit {row['credit']:.2f}"
-    aside = "; put aside" if row["is_put_aside"] else ""
-    return f"{_calls_text(used)}, {attempts}{aside}"
-
-
-def _calls_text(used: RoleSum) -> str:
-    tokens = f"{used.usage.input_tokens:,} tokens in, {used.usage.output_tokens:,} out"
-    doubt = ""
-    if used.in_doubt:
-        most = f"at most ${used.in_doubt_dollars:.6f} more"
-        doubt = f"; the bill of {used.in_doubt} is unknown, {most}"
-    return f"${used.dollars:.6f} for {counted(used.calls, 'call')} ({tokens}{doubt})"
-
-
-def summary_json(
-    result: Discovery,
-    config: RunConfig,
-    folder: RunFolder,
-    sums: Mapping[str, RoleSum],
-    num_cached: int = 0,
-    models: Sequence[tuple[ModelRow, RoleSum]] = (),
-    num_waiting: int = 0,
-) -> str:
-    """The result as one JSON object; dollars are numbers, files are paths.
-
-    `models` are those of a menu: each is an object of the trace's router, in which `dollars` are
-    those of its attempts, and under `ledger` what all its calls used, guides included.
-    `num_waiting` counts the ideas and programs of users that no step has taken.
-    """
-    settings = ("problem", "method", "model", "guide_model", "seed", "budget")
-    facts = {
-        **{name: getattr(config, name) for name in settings},
-        "stop_reason": result.stop_reason,
-        "last_failure": result.last_failure,
-        "iterations": result.iterations,
-        "best_score": result.best_score,
-        "best_objective": result.best_objective,
-        "best_metrics": dict(result.best_metrics),
-        "spent": result.spent,
-        "remaining": result.remaining,
-        "overshoot": max(0.0, result.spent - config.budget),
-        "uncharged": uncharged(result, config, sums),
-        "ledger": {role: _calls_json(used) for role, used in sums.items()},
-        "sandbox": result.sandbox,
-        "cached_evaluations": num_cached,
-        "waiting_inputs": num_waiting,
-        "folder": str(folder.path),
-        "best_program": str(folder.best_program),
-        "report": str(folder.report) if folder.report.is_file() else None,
-    }
-    if folder.pareto.is_dir():
-        facts["pareto"] = str(folder.pareto)
-    if models:
-        facts["router"] = config.router
-        facts["models"] = [{**row, "ledger": _calls_json(used)} for row, used in models]
-    return json.dumps(facts, indent=2)
-
-
-def _calls_json(used: RoleSum) -> dict[str, float]:
-    return {
-        "calls": used.calls,
-        "in_doubt": used.in_doubt,
-        "input_tokens": used.usage.input_tokens,
-        "output_tokens": used.usage.output_tokens,
-        "cached_tokens": used.usage.cached_tokens,
-        "reasoning_tokens": used.usage.reasoning_tokens,
-        "dollars": float(used.dollars),
-        "cache_saved_dollars": float(used.saved),
-        "in_doubt_dollars": float(used.in_doubt_dollars),
-    }
-
-
-def uncharged(result: Discovery, config: RunConfig, sums: Mapping[str, RoleSum]) -> float:
-    """Dollars of calls in an unfinished iteration, which is charged when the run is resumed."""
-    counts_lost = config.lost_calls == "count"
-    paid = sum(
-        (used.dollars + counts_lost * used.in_doubt_dollars for used in sums.values()), Decimal(0)
-    )
-    return max(0.0, float(paid - Decimal(str(result.spent))))
-
-
-def _last_failure(result: Discovery) -> str:
-    return next(iter(result.last_failure.splitlines()), "unknown")

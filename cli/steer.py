@@ -47,4 +47,4 @@ def _add(run: RunFolder, what: str, add: Callable[[], Added]) -> None:
 
     with refusing(ExitCode.BAD_INPUT):
         added = add()
-        show(f"{run.place}: {what} {added.number} is in; {outlook(run, added)}")
+        show(f"{run.place}: {what} {added.number} added; {outlook(run, added)}")

@@ -11,13 +11,12 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot, StateUpdate
 
-from costada.controller.constants import Constants
 from costada.graph.choosing import BUDGET, SEED, Choosing, Chosen
-from costada.graph.user_input import accept_answer, check_command, has_answer
+from costada.graph.known_keys import check_input, check_keys, check_updates
+from costada.graph.user_input import accept_answer, has_answer
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.active_runs import ACTIVE_RUNS, ActiveRuns
 from costada.nodes.parallel.pool import NODE_THREADS
-from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.store.checkpoint_rules import RunCheckpoints
 from costada.store.lease import Lease, LostLease, guarded_by
@@ -27,36 +26,19 @@ NO_THREAD = (
     "Checkpointer requires one or more of the following 'configurable' keys: thread_id,"
     " checkpoint_ns, checkpoint_id"
 )
-"""What LangGraph says of a saver without a thread, where nothing at all is configurable."""
+"""LangGraph's message for a saver without a thread."""
 
 NODE_NAME = "langgraph_node"
 """Metadata that LangGraph adds to the configuration of whatever runs as a node."""
 
 INTERNAL = "__pregel"
-"""How the configurable keys begin that LangGraph hands down to what runs below a graph."""
+"""Prefix of the configurable keys that LangGraph passes to graphs below another one."""
 
 RESUMING, SAVER = f"{INTERNAL}_resuming", f"{INTERNAL}_checkpointer"
-"""Those that say whether a parent resumes, and what it saves with."""
-
-SETTING_ARGUMENTS = {
-    **{
-        name: f"create_discovery_graph(..., controller={{{name!r}: ...}})"
-        for name in Constants.__annotations__
-    },
-    **{name: f"create_discovery_graph(..., {name}=...)" for name in Settings.model_fields},
-    **{
-        name: f"create_discovery_graph(..., {name}=...)"
-        for name in ("max_iterations", "reference_cost", "guide_model", "problem", "models")
-    },
-    "budget": "create_discovery_graph(..., budget=DOLLARS)",
-}
-"""How each setting of a search is given. A configurable `model` is a chat model's own."""
-
-
-NOTHING: Mapping[str, object] = {}
+"""The keys for whether a parent is resumed, and for its saver."""
 
 END = object()
-"""What comes after the last part of a stream."""
+"""Returned in place of a part once a stream has ended."""
 
 
 class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]):
@@ -74,9 +56,9 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
     A run that pauses, by `interrupt_before` for instance, may be resumed with an idea or a program
     of the caller's: `Command(resume={"tactic": TEXT})` or `Command(resume={"program": TEXT})`.
 
-    A run that raises, is cancelled or whose stream is left cancels its evaluations in flight, and
-    returns to its purse what it did not spend; both happen again when it is resumed. One that asks
-    its caller keeps them.
+    A run that raises, is cancelled or whose stream is closed early cancels its evaluations in
+    flight and returns unspent money to its purse. When it is resumed, it evaluates again and draws
+    from the purse again. A run that asks its caller keeps both.
     """
 
     def __init__(
@@ -248,7 +230,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         Raises:
             ValueError: A key is unknown, or another process holds the thread, naming it.
         """
-        _check_updates(supersteps)
+        check_updates(supersteps)
         graph = self._graph_of(super().get_state(config)) if self.choosing else self
         if graph is not self:
             return graph.bulk_update_state(config, supersteps)
@@ -259,7 +241,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
         """Do what `bulk_update_state` does, without blocking the event loop."""
-        _check_updates(supersteps)
+        check_updates(supersteps)
         graph = self
         if self.choosing:
             graph = await asyncio.to_thread(self._graph_of, await super().aget_state(config))
@@ -336,12 +318,12 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         check_input(given, is_parents_state=is_node)
         known = context if self.choosing and isinstance(context, Mapping) else {}
         if self.choosing is None:
-            _check_keys("context", context)
-        _check_keys("invoke or stream", options)
+            check_keys("context", context)
+        check_keys("invoke or stream", options)
         configs = [each or RunnableConfig() for each in (ensure_config(), self.config, config)]
         for each in configs:
-            _check_keys("config", each)
-            _check_keys("configurable", each.get("configurable"), known)
+            check_keys("config", each)
+            check_keys("configurable", each.get("configurable"), known)
         configurable = [key for each in configs for key in each.get("configurable", {})]
         is_nested = any(key.startswith(INTERNAL) for key in configurable)
         has_saver = isinstance(self.checkpointer, BaseCheckpointSaver)
@@ -438,66 +420,3 @@ def _continued(chosen: Chosen, saved: Mapping[str, Any] | Literal[False]) -> Sea
     dollars = chosen.get(BUDGET, 0.0)
     is_higher = isinstance(dollars, float) and dollars > saved.get("spent", 0.0)
     return SearchState(stop_reason="", stopping="") if is_higher else None
-
-
-def check_input(given: object, *, is_parents_state: bool = False) -> None:
-    """Refuse keys of a run's input that the run would ignore.
-
-    Args:
-        given: The input of a run: a mapping, a command, or `None` to resume.
-        is_parents_state: Whether it is the whole state of a parent graph, whose own keys pass.
-
-    Raises:
-        ValueError: Naming the key, and where it is given if it is named like a setting.
-    """
-    if isinstance(given, Command):
-        check_command(given)
-        check_update(given.update)
-        return
-    if not isinstance(given, Mapping):
-        return
-    unknown = [key for key in given if key not in SearchInput.__annotations__]
-    refused = [key for key in unknown if key in SETTING_ARGUMENTS or not is_parents_state]
-    if not refused:
-        return
-    advice = _advice(refused[0])
-    if is_parents_state:
-        advice += ", or hide the parent's key: as_discovery_node(graph, input={...}, output={...})"
-    expected = ", ".join(SearchInput.__annotations__)
-    raise ValueError(f"input: got key {refused[0]!r}, expected {expected}{advice}")
-
-
-def check_update(values: object) -> None:
-    """Refuse keys of an update of the state that the state does not have.
-
-    Raises:
-        ValueError: Naming the key, and where it is given if it is named like a setting.
-    """
-    if isinstance(values, Command):
-        values = values.update
-    if isinstance(values, list | tuple):
-        values = dict(values)
-    for key in values if isinstance(values, Mapping) else ():
-        if key not in SearchState.__annotations__:
-            known = ", ".join(SearchState.__annotations__)
-            raise ValueError(f"state: got key {key!r}, expected one of {known}{_advice(key)}")
-
-
-def _check_updates(supersteps: Sequence[Sequence[StateUpdate]]) -> None:
-    for superstep in supersteps:
-        for update in superstep:
-            check_update(update.values)
-
-
-def _check_keys(where: str, given: object, known: Mapping[str, object] = NOTHING) -> None:
-    """Refuse keys named like a setting in a place where no setting is read; all others pass."""
-    for key, value in given.items() if isinstance(given, Mapping) else ():
-        if key in SETTING_ARGUMENTS and (key not in known or known[key] != value):
-            raise ValueError(f"{where}: got key {key!r}, which is not read there{_advice(key)}")
-
-
-def _advice(key: str) -> str:
-    """Where a setting is given, nothing for another key."""
-    if key in SearchInput.__annotations__:
-        return f'; it is part of the input: {{"{key}": ...}}'
-    return f"; it is set in {SETTING_ARGUMENTS[key]}" if key in SETTING_ARGUMENTS else ""

@@ -1,6 +1,6 @@
 """The routes between nodes: each function reads the state and names the next edge.
 
-None of them asks what is in flight: the state says so, the same on every execution.
+They read from the state what is in flight, so every execution takes the same route.
 """
 
 from typing import Literal
@@ -52,9 +52,9 @@ def next_step(
 ) -> Literal["stop", "intervention", "next step", "landing"]:
     """Whether the run is over, buys a guide, takes its next step, or lands one in flight.
 
-    A step that still buys a call for itself comes first, as only one step is at hand at a time.
-    A caller is asked about any other guide when nothing is in flight, and one that the money in
-    flight leaves no room for waits.
+    A step that still buys a call for itself comes first, as only one step is current at a time.
+    A caller is asked about any other guide when nothing is in flight. A guide waits while the money
+    in flight leaves no room for it.
     """
     if state["stop_reason"]:
         return "stop"

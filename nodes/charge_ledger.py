@@ -9,7 +9,7 @@ from costada.nodes.state import SearchState
 def charge_ledger(state: SearchState, *, context: RunContext) -> SearchState:
     """Charge the step's calls (c_t) and update the account (C_t, B - C_t, Sec. 3.1).
 
-    A guide that has landed and prepares no further step is charged with the step at hand, or alone
+    A guide that has landed and prepares no further step is charged with the current step, or alone
     if there is none.
     """
     run_id, step = state["run_id"], state["step"]

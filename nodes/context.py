@@ -145,7 +145,7 @@ def models_left(state: SearchState, context: RunContext) -> list[PricedModel]:
 
 
 def is_alone(state: SearchState, context: RunContext) -> bool:
-    """Whether no step is in flight beside the one at hand.
+    """Whether no step is in flight beside the current one.
 
     A run with one step in flight at a time may continue one that had several.
     """
@@ -153,7 +153,7 @@ def is_alone(state: SearchState, context: RunContext) -> bool:
 
 
 def seen_by(state: SearchState) -> Seen:
-    """Which tickets have landed; the step at hand has not, even if it is not in flight."""
+    """Which tickets have landed; the current step has not, even if it is not in flight."""
     return Seen(state["launched"], tuple(state["open"]))
 
 

@@ -334,7 +334,7 @@ def _is_flat(state: SearchState, context: RunContext) -> bool:
 
 
 def _spent_at_gain(state: SearchState, context: RunContext) -> float:
-    """Dollars spent when the best score last rose, the step at hand included."""
+    """Dollars spent when the best score last rose, the current step included."""
     before, gain = state.get("spent_at_gain", 0.0), state["credit"].global_gain
     return spent_at_gain(before, state["spent"], gain, context.constants)
 

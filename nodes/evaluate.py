@@ -26,7 +26,7 @@ def evaluate(
 ) -> SearchState:
     """Add the score of the attempt's program to the step (f_t), or why it failed.
 
-    With several steps in flight, the next one that has ended becomes the step at hand; its worker
+    With several steps in flight, the next one that has ended becomes the current step; its worker
     has made the call and the evaluation. A guide that lands updates the controller.
 
     Raises:
@@ -44,7 +44,7 @@ def evaluate(
         prepared = SearchState(prepared=ticket["number"], iteration=state["controller"].iteration)
         return SearchState(**{**landed, **opened, **prepared})
     step = cast(StepRecord, result)
-    # not a further attempt: a process that died may have begun it, and the step must go on alike
+    # not a further attempt: a process that died may have begun it, and this one must do the same
     made = step["requests"] or step["attempt"]
     counts_lost = context.settings.lost_calls == "count"
     cost = context.store.call_log.cost_before(

@@ -108,9 +108,9 @@ def expected_price(asked: PricedModel, state: SearchState) -> float:
 
 
 def tell_router(state: SearchState, context: RunContext) -> SearchState:
-    """The router, and the step, after the attempt at hand, which has a score or has failed.
+    """The router, and the step, after the current attempt, which has a score or has failed.
 
-    It learns the dollars of exactly that attempt's calls. An attempt without a call tells it
+    It learns the dollars of exactly that attempt's calls. An attempt without a call teaches it
     nothing, and one that its model refused is no try. The last model that is left is not put aside:
     it is asked again, and its refusal ends the run.
     """

@@ -1,4 +1,4 @@
-"""One line on the terminal that says what is being done, and is gone when anything is printed."""
+"""A status line on the terminal, which is cleared before anything else is printed."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What a caller may choose for one run of a graph, and the schema that says so."""
+"""What a caller may choose for one run of a graph, and the schema of these choices."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ class RunConfig(BaseModel):
 
     order: Annotated[Literal["landing", "launch"], SEARCH] = "landing"
     """Order in which parallel iterations end. landing: as answers arrive, the fastest. launch: as
-    they were begun, so that a seed repeats a run."""
+    they were started, so that a seed repeats a run."""
 
     controller: Mapping[str, Any] = {}
     """Constants of the controller that differ from the defaults, by name, for example

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -271,13 +273,16 @@ class RunFolder:
         )
 
 
+def default_names(problem_name: str) -> Iterator[str]:
+    """The names `<problem>-1`, `<problem>-2` and so on; special characters become `-`."""
+    stem = re.sub(r"[^\w-]+", "-", problem_name).strip("-") or "run"
+    return (f"{stem}-{number}" for number in count(1))
+
+
 def unused_folder(problem_name: str, parent: Path = DEFAULT_PARENT) -> RunFolder:
-    """The first folder `<problem>-<number>` that does not exist; special characters become `-`."""
-    name = re.sub(r"[^\w-]+", "-", problem_name).strip("-") or "run"
-    number = 1
-    while (path := parent / f"{name}-{number}").exists():
-        number += 1
-    return RunFolder(path)
+    """The first folder with a default name that does not exist."""
+    paths = (parent / name for name in default_names(problem_name))
+    return RunFolder(next(path for path in paths if not path.exists()))
 
 
 def _risk(config: RunConfig) -> str | None:

@@ -44,7 +44,7 @@ def _stem(number: int) -> str:
 
 
 class GatewayChoice(NamedTuple):
-    """Whether a run uses a gateway, and the line that says so to its user.
+    """Whether a run uses a gateway, and what its user is shown about it.
 
     Attributes:
         is_used: `None`: only if the run has used one before.

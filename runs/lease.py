@@ -59,8 +59,8 @@ def hold_lease(folder: Path) -> Iterator[None]:
 def is_held(folder: Path) -> bool:
     """Whether a process holds a run.
 
-    Only the lock tells: a process named in the file may be gone or on another host, and its number
-    may belong to another one. A link with the lease's name is not followed.
+    Only the lock decides: a process named in the file may have ended or be on another host, and its
+    id may belong to another one. A link with the lease's name is not followed.
     """
     import fcntl
 

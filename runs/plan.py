@@ -58,10 +58,10 @@ class Plan:
         keep_history: Whether all checkpoints are kept, not only the latest.
         gateway: Whether calls go through a separate journaling process; `None`: if the run has
             used one before.
-        gateway_notice: The line that says so to the user; empty for none.
+        gateway_notice: What the user is shown about the gateway; empty for nothing.
         purse: The purse that pays for the run, if any.
         parallel: Most iterations in flight at the same time.
-        order: Whether iterations end as their answers arrive or as they were begun.
+        order: Whether iterations end as their answers arrive or as they were started.
         menu: The models to choose from; empty for one model without an entry.
         router: The rule that chooses one of them.
     """

@@ -281,7 +281,7 @@ def _stream(
         is_over = bool(state["stop_reason"])
         stopped = SearchState(**{**state, "stop_reason": reason})
         if can_resume(stopped, budget, max_iterations):
-            # while calls are in flight, a step at hand comes first
+            # while calls are in flight, the current step comes first
             if is_over or graph.get_state(files.thread).next == ("evaluate",):
                 again = SearchState(stop_reason="", stopping="")
                 graph.update_state(files.thread, again, as_node="gate_intervention")

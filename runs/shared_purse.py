@@ -37,7 +37,7 @@ class PurseAddress:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """The address that a user wrote; raises `ValueError` if it is malformed."""
+        """Parse an address; raises `ValueError` if it is malformed."""
         place, _, name = text.rpartition("#")
         if is_database(text):
             place, name = split_address(text, "address")
@@ -65,11 +65,11 @@ class PurseAddress:
         return None if self.dsn else Path(self.place)
 
     def begun(self, total: float, policy: Policy) -> Purse:
-        """The purse with these dollars, new or as it is; raises as `Purse` does."""
+        """Create the purse with these dollars, or reopen it; raises as `Purse` does."""
         return Purse(total, name=self.name, policy=policy, path=self.path, dsn=self.dsn)
 
     def opened(self) -> Purse:
-        """The purse, which exists; raises as `Purse.existing` does."""
+        """Open the existing purse; raises as `Purse.existing` does."""
         return Purse.existing(self.name, path=self.path, dsn=self.dsn)
 
 
@@ -133,7 +133,7 @@ def _drawn(purse: Purse, name: str, plan: Plan) -> Purse:
         found, left = purse.found(name), purse.remaining
         if left <= 0:
             raise
-        # A hard purse lends no less than it is asked for.
+        # A hard purse grants the whole amount or nothing.
         account = purse.child(name, left + found.held if found else left)
     budget, least = account.budget, plan.least_budget
     if budget < least:
@@ -146,5 +146,5 @@ def _drawn(purse: Purse, name: str, plan: Plan) -> Purse:
 
 
 def _rounded_down(budget: Decimal) -> float:
-    """A budget that the account can lend: a float of all its digits may be a little more."""
+    """A float that does not exceed a budget: the nearest float may."""
     return float(budget.quantize(NANODOLLAR, ROUND_FLOOR))

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from costada.runs.config import RunConfig, read_config
-from costada.runs.folder import DEFAULT_PARENT, RunFolder
+from costada.runs.folder import DEFAULT_PARENT, RunFolder, default_names
 from costada.store.address import RunAddress, check_database, is_database
 from costada.store.files import create_text, make_folder, read_text
 from costada.store.lease import guarded_by
@@ -153,7 +153,7 @@ class StoredRun(RunFolder):
         with RunStore.at(self.address) as store:
             self._check_free(store)
             with self._held(store):  # keeps the graphs of other processes out of the thread
-                self._check_no_thread(store)
+                self._check_free(store)
                 make_folder(self.path)
                 if not store.named.claim(self.address.run, config.text):
                     raise ValueError(self._occupied())
@@ -212,23 +212,20 @@ def run_at(place: str | Path, out: Path | None = None) -> RunFolder:
 
 
 def unused_run(problem: str, database: str, parent: Path = DEFAULT_PARENT) -> StoredRun:
-    """A run with the first name `<problem>-<number>` that is free.
+    """A run with the first default name that is free.
 
     No run of the database has it, no thread of a graph, and no folder with files below `parent`.
     """
     check_database(database)
-    stem = re.sub(r"[^\w-]+", "-", problem).strip("-") or "run"
     with RunStore.postgres(database) as store:
         taken = store.named.taken()
-    number = 1
-    while f"{stem}-{number}" in taken or _is_used(parent / f"{stem}-{number}"):
-        number += 1
-    address = RunAddress(database, f"{stem}-{number}")
-    return StoredRun(parent / address.run, address)
+    names = (name for name in default_names(problem) if name not in taken)
+    name = next(name for name in names if not _is_used(parent / name))
+    return StoredRun(parent / name, RunAddress(database, name))
 
 
 def _is_used(folder: Path) -> bool:
-    return folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
 def named_runs(database: str) -> list[StoredRun]:

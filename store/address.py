@@ -25,7 +25,7 @@ class RunAddress:
 
     @classmethod
     def read(cls, text: str) -> "RunAddress":
-        """The address that a user wrote.
+        """Parse an address.
 
         Raises:
             ValueError: It is not one of a Postgres database, or names no run.

@@ -8,7 +8,7 @@ from costada.store.database import Database
 
 @dataclass(frozen=True, slots=True)
 class NamedRun:
-    """A name in a database: whose run it is once that has begun, and when it was taken.
+    """A name in a database: its run, once that has begun, and when the name was taken.
 
     `run_id` is empty before the run begins; `claimed_at` counts seconds since 1970 UTC. `last` is
     the last iteration that has ended.

@@ -11,6 +11,8 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from secrets import randbits
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import quote, urlsplit
 from weakref import WeakSet
@@ -45,14 +47,32 @@ SESSION = {
 """Settings of each session, whatever the server's or the user's are."""
 
 OWN_SESSION = "SELECT pg_backend_pid(), current_setting('search_path')"
+IS_LOCKED = (
+    "EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted"
+    " AND (classid::bigint << 32) | objid::bigint = %s)"
+)
+LOCK = "SELECT pg_backend_pid(), pg_advisory_lock(%s)"
+KEPT = f"SELECT pg_backend_pid(), {IS_LOCKED}"
+LEFT = (
+    "SELECT CASE WHEN pg_backend_pid() = %s THEN pg_advisory_unlock(%s) ELSE FALSE END,"
+    f" {IS_LOCKED}"
+)
+"""Take a lock, see whether it is held, and see what is left of it on the session that took it."""
+
+POLL_SECONDS, RESET_SECONDS = 0.01, 5.0
+"""Seconds that a pooler has for resetting the session of a client that has left."""
+
 NO_SESSION = (
-    "is reached through a pooler that gives each transaction another session, expected one session"
-    " for each connection: give the address of the server itself, or set the pooler to session mode"
+    "is reached through a pooler that shares sessions between clients or does not reset them,"
+    " expected one session for each connection, which ends with it: give the address of the server"
+    " itself, or set the pooler to session mode (PgBouncer: pool_mode = session)"
 )
 NO_OPTIONS = (
     "is reached through a pooler that refuses the options of a connection: give the address of the"
     " server itself, or let the pooler ignore them (PgBouncer: ignore_startup_parameters = options)"
 )
+
+NO_SESSION_LEFT = "the pooler has no session left; raise default_pool_size or end another client"
 
 LOST = f"the connection was lost; check the server, {CAN_RESUME}"
 LOST_IN_COMMIT = (
@@ -135,6 +155,8 @@ def explained(error: psycopg.Error, name: str) -> Exception:
         )
     if isinstance(error, psycopg.DataError):
         return ValueError(f"{name}: a value cannot be stored ({first_line(error)})")
+    if "query_wait_timeout" in str(error):
+        return OSError(errno.EAGAIN, f"{NO_SESSION_LEFT} ({first_line(error)})", name)
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return OSError(errno.EIO, f"{LOST} ({first_line(error)})", name)
     return error
@@ -241,22 +263,38 @@ class Connections:
         return connection
 
     def _check_session(self, connection: psycopg.Connection[Any]) -> None:
-        """Look for a pooler in between; raises `ValueError` where it shares sessions.
+        """Look for a pooler in between; raises `ValueError` where sessions outlive their client.
 
-        A pooler makes up the process id that a client gets when it connects. In transaction mode, a
-        second client takes the session of one that is idle. A pooler that keeps sessions apart may
-        have dropped the options of the connection.
+        A pooler makes up the process id that a client gets when it connects, and may drop the
+        options of the connection.
         """
         ((process, path),) = connection.execute(OWN_SESSION).fetchall()
-        if process != connection.info.backend_pid:
-            with self._connected() as other, other.transaction():
-                ((taken, _),) = other.execute(OWN_SESSION).fetchall()
-                ((kept, _),) = connection.execute(OWN_SESSION).fetchall()
-            if taken == process or kept != process:
-                raise ValueError(f"{self.name}: {NO_SESSION}")
-        self._has_to_set = path != SCHEMA
+        is_pooled = process != connection.info.backend_pid
+        if is_pooled and not self._has_own_sessions(connection):
+            raise ValueError(f"{self.name}: {NO_SESSION}")
+        self._has_to_set = is_pooled or path != SCHEMA
         known = connection.info.get_parameters()
         self._server = tuple(known.get(each, "") for each in ("host", "port", "dbname"))
+
+    def _has_own_sessions(self, connection: psycopg.Connection[Any]) -> bool:
+        """Whether the lock of another client is held while it is connected, and no longer.
+
+        Other clients of the pooler do not change the answer, whatever they do at the same time. In
+        transaction mode the lock stays on a session that is shared. A connection that meets it
+        there releases it.
+        """
+        key = randbits(62)
+        with self._connected() as leaving:
+            ((process, _),) = leaving.execute(LOCK, (key,)).fetchall()
+            is_kept = leaving.execute(KEPT, (key,)).fetchall() == [(process, True)]
+        end = monotonic() + RESET_SECONDS
+        while monotonic() < end:
+            found = connection.execute(LEFT, (process, key, key), prepare=False).fetchall()
+            ((is_shared, is_held),) = found
+            if is_shared or not is_held:
+                return is_kept and not is_shared
+            sleep(POLL_SECONDS)
+        return False
 
     def _connected(self) -> psycopg.Connection[Any]:
         try:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any, Self
 
 from billing_responses import response_events, response_of
@@ -146,17 +146,25 @@ class BillingServer:
     bill: list[Bill] = field(default_factory=list)
     requests: list[Body] = field(default_factory=list)
     clients: list[tuple[str, int]] = field(default_factory=list)
+    num_taken: int = 0
+    """Requests whose answers have been chosen, also before a reset."""
 
     def __post_init__(self) -> None:
         self._script: deque[Scripted] = deque()
         self._closing = Event()
         self._ids = count(1)
+        self._lock = Lock()
         self._server = _ManyClients(("127.0.0.1", 0), self._handler())
         self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    @property
+    def next_answer(self) -> Scripted:
+        """What answers the next request."""
+        return self._script[0] if self._script else self.default
 
     def script(self, *answers: Scripted) -> None:
         """Append answers for the coming requests."""
@@ -221,6 +229,8 @@ class BillingServer:
             self.bill.append(Bill(model, 10, 5))
         if isinstance(answer, Silence) and answer.is_billed:
             self.bill.append(Bill(model, answer.input_tokens, answer.output_tokens))
+        with self._lock:
+            self.num_taken += 1
         return answer
 
 

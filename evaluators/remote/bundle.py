@@ -1,4 +1,4 @@
-"""The files of a problem as one archive, and the folder that a worker makes of it.
+"""The files of a problem as one archive, and the folder that a worker extracts it to.
 
 An archive is named by the hash of its files, their names and contents. A worker keeps the folders
 that it has made, each under that name, and checks the hash whenever a process begins to use one.
@@ -86,7 +86,7 @@ def repository_bundle(folder: Path, repository: RepositoryFiles) -> Bundle:
 def _packed(
     folder: Path, root: Path, files: Mapping[str, Path], links: Mapping[str, str]
 ) -> Bundle:
-    """Files and links by their names, in which a problem folder is relative to a root."""
+    """Pack files and links by their names; `root` is the outermost folder."""
     size = sum(file.stat().st_size for file in files.values())
     if len(files) + len(links) > MAX_FILES or size > MAX_BYTES:
         raise ValueError(
@@ -113,7 +113,7 @@ def _packed(
 
 
 def _check_names(root: Path, files: dict[str, Path]) -> None:
-    """Refuse what a worker would leave out when it checks the hash."""
+    """Refuse files that a worker would leave out when it checks the hash."""
     folders = {folder for name in files for folder in PurePosixPath(name).parents}
     for path in sorted({*map(PurePosixPath, files), *folders} - {PurePosixPath()}):
         if is_output(root / path):
@@ -137,13 +137,13 @@ def _check_links(root: Path, files: dict[str, Path]) -> None:
 
 
 def unpacked(digest: str, archive: bytes | None) -> Path | None:
-    """The folder of a bundle on this machine, made of its archive if it is not there.
+    """The folder of a bundle on this machine, extracted from its archive if it is missing.
 
     Returns:
-        The outermost folder; None if it is not there, or not as it should be, and no archive came.
+        The outermost folder; None if it is missing or damaged and no archive is given.
 
     Raises:
-        ValueError: If the archive is not that of the hash.
+        ValueError: If the archive has another hash.
         OSError: If the folder cannot be made.
     """
     cache = cache_folder()
@@ -172,7 +172,7 @@ def unpacked(digest: str, archive: bytes | None) -> Path | None:
 
 
 def touch(digest: str) -> bool:
-    """Note that a folder is in use; False if it is not there any more."""
+    """Mark a folder as used now; False if it has been removed."""
     try:
         os.utime(cache_folder() / digest)
     except FileNotFoundError:
@@ -225,7 +225,7 @@ def _stays_inside(path: PurePosixPath, target: str) -> bool:
 
 
 def _digest_of(folder: Path) -> str:
-    """Hash of what was sent; not of what evaluations have made in the folder."""
+    """Hash of the files that were sent, without those that evaluations have created."""
     tree = whole_tree(folder / REPOSITORY)
     inner = {f"{REPOSITORY}/{path}": tree.root / path for path in tree.files}
     links = {f"{REPOSITORY}/{path}": target for path, target in tree.links.items()}

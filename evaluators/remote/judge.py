@@ -1,4 +1,4 @@
-"""Judges the programs of one problem by an engine, and repeats what lost workers did not finish."""
+"""Judges the programs of one problem with an engine; repeats evaluations of lost workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from threading import Lock
 from time import monotonic
 
 from costada.evaluators.problem import Problem
-from costada.evaluators.remote.engines import GONE, Engine, Resources, engine_of
+from costada.evaluators.remote.engine import GONE, Engine, Resources
+from costada.evaluators.remote.engines import engine_of
 from costada.evaluators.remote.task import (
     NOT_SENT,
     Answer,
@@ -43,25 +44,25 @@ class RemoteJudge:
     """
 
     def __init__(self, engine: Engine) -> None:
-        """Judge by an engine."""
+        """Take the engine."""
         self.engine = engine
         self._lock = Lock()
         self._known: tuple[Problem, Setting, bytes | None] | None = None
 
     @property
     def name(self) -> str:
-        """What a user calls the engine."""
+        """The engine's name for users."""
         return self.engine.name
 
     def judge(
         self, problem: Problem, program: Program, key: str, incumbent: float | None
     ) -> Evaluation:
-        """Verdict of a worker, with the worker and what confined the program as artifacts.
+        """Verdict of a worker; its artifacts name the worker and its sandbox layer.
 
         Raises:
             InterruptedError: If the evaluation was cancelled.
             ValueError: If a worker refuses the problem, with the reason.
-            OSError: If there are no workers any more, or the program has cost several.
+            OSError: If there are no workers any more, or several were lost to the program.
             Exception: What the problem's own `evaluate` raises.
         """
         setting, payload = self._sent(problem)
@@ -78,7 +79,7 @@ class RemoteJudge:
         return replace(evaluation, artifacts={**evaluation.artifacts, **known})
 
     def check(self, problem: Problem) -> str:
-        """What is to be noted about resources; raises as `check_elsewhere` does."""
+        """A note about resources, empty for none; raises as `check_elsewhere` does."""
         self._sent(problem)
         notes = [self.engine.check(_needs(problem))]
         if problem.repeats > 1 and problem.evaluators is None:
@@ -89,7 +90,7 @@ class RemoteJudge:
         return "; ".join(filter(None, notes))
 
     def _sent(self, problem: Problem) -> tuple[Setting, bytes | None]:
-        """What is sent of a problem, packed once."""
+        """A problem's setting and payload, packed once."""
         with self._lock:
             if self._known is None or not _is_sent_alike(self._known[0], problem):
                 self._known = (problem, *setting_of(problem))
@@ -116,14 +117,14 @@ class RemoteJudge:
             lost += 1
         raise OSError(
             f"evaluations: {self.engine.name} lost several workers, one after the other, to the"
-            " evaluation of one program, which may kill them; it has no verdict, and is evaluated"
-            " again when the run is resumed"
+            " evaluation of one program, which may kill them; the program has no verdict and is"
+            " evaluated again when the run is resumed"
         )
 
     def _result(
         self, needs: Resources, pickled: bytes, payload: bytes | None
     ) -> bytes | BaseException:
-        """What a worker returned, or the error in place of that."""
+        """What a worker returned, or the error that it raised."""
         try:
             future = self.engine.submit(needs, code_version(), pickled, payload)
         except self.engine.faults as refused:
@@ -149,7 +150,7 @@ class RemoteJudge:
         return future.exception() or future.result()
 
     def _read(self, answered: bytes) -> Answer:
-        """What a worker answered."""
+        """Parse the answer of a worker."""
         try:
             return Answer.from_json(answered)
         except (ValueError, TypeError) as error:
@@ -177,7 +178,10 @@ def evaluated_by(problem: Problem, given: str | Executor) -> Problem:
 
 
 def check_elsewhere(problem: Problem) -> str:
-    """Check, before money is spent, that workers can be sent a problem; a note about resources.
+    """Check, before money is spent, that a problem can be sent to workers.
+
+    Returns:
+        A note about resources, empty for none.
 
     Raises:
         ValueError: If it cannot be sent, or no worker has what it asks for.
@@ -194,7 +198,7 @@ def check_elsewhere(problem: Problem) -> str:
 
 
 def _is_sent_alike(one: Problem, other: Problem) -> bool:
-    """Whether two problems are one, but for what a check of it adds."""
+    """Whether two problems are equal, apart from fields that a check adds."""
     derived = {"evaluate"} if one.score else set()
     left_out = NOT_SENT.keys() | derived
     return one is other or all(

@@ -1,7 +1,7 @@
 """An executor of worker processes on this machine, each of which can be lost alone.
 
 The pools of the standard library and of loky fail as a whole when one process dies. Here only the
-evaluation that ran in it fails, and a new process takes the place.
+evaluation that ran in it fails, and a new process takes its place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNPICKLABLE = (
     *(pickle.PickleError, TypeError, AttributeError),
     *(ImportError, ValueError, RecursionError),
 )
-"""What may be raised for a value that cannot be sent."""
+"""Errors of values that cannot be pickled."""
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 Worker = tuple[subprocess.Popen[bytes], Connection]
@@ -42,7 +42,7 @@ class LocalWorkers(Executor):
     """
 
     def __init__(self, number: int) -> None:
-        """Allow so many processes."""
+        """Use at most `number` processes."""
         self._calls: SimpleQueue[tuple[Future[Any], Call] | None] = SimpleQueue()
         self._lock = Lock()
         self._running: dict[Future[Any], subprocess.Popen[bytes] | None] = {}
@@ -85,7 +85,7 @@ class LocalWorkers(Executor):
             thread.join()
 
     def _serve(self) -> None:
-        """Hand functions to one process after the other, until there are no more."""
+        """Run queued functions in one process, replacing it when it ends, until the close."""
         worker: Worker | None = None
         while (item := self._calls.get()) is not None:
             future, call = item

@@ -31,7 +31,7 @@ from costada.values.evaluation import Evaluation
 CLOUDPICKLE = "cloudpickle"
 
 NOT_SENT: dict[str, Any] = {"elsewhere": None, "seed_evaluation": None, "notes": ()}
-"""Fields of a problem that no worker needs, and what it has instead."""
+"""Fields of a problem that no worker needs, and their values there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Answer:
         worker: Host and process.
         evaluation: The verdict; None if the worker lacks the problem's files.
         layer: What confined the candidate; None if the problem's own `evaluate` ran it.
-        was_cancelled: Whether the worker was ended during the evaluation.
+        was_cancelled: Whether the worker was terminated during the evaluation.
     """
 
     worker: str

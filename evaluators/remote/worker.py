@@ -1,4 +1,4 @@
-"""What runs in a worker: it loads the problem once, and judges programs in a warm sandbox."""
+"""The function that workers run: it loads a problem once and judges programs in a warm sandbox."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
     """
     if version != code_version():
         raise ValueError(f"worker {_name()} has {code_version()}; expected {version}")
-    task: Task = pickle.loads(pickled)  # noqa: S301  (from the process that this worker works for)
+    task: Task = pickle.loads(pickled)  # noqa: S301  (from the run that this worker serves)
     problem = _problem(task.setting, payload)
     if problem is None:
         return Answer(_name()).to_json()
@@ -99,7 +99,9 @@ def _load(setting: Setting, payload: bytes | None) -> Problem | None:
     """Load a problem, check that it is the same here, and choose its layer."""
     python = setting.interpreter
     if python is not None and not os.access(python, os.X_OK):
-        raise ValueError(f"interpreter is {python!r}, which is not there")
+        raise ValueError(
+            f"interpreter is {python!r}, which does not exist or cannot be executed here"
+        )
     reference = setting.reference
     match reference.kind:
         case "benchmark":
@@ -121,7 +123,7 @@ def _load(setting: Setting, payload: bytes | None) -> Problem | None:
                 return None
             if sha256(payload).hexdigest() != reference.key:
                 raise ValueError(f"the object sent has another hash than {reference.key}")
-            found = pickle.loads(payload)  # noqa: S301  (sent by whom this worker works for)
+            found = pickle.loads(payload)  # noqa: S301  (from the run that this worker serves)
     given = replace(
         found,
         name=setting.name,

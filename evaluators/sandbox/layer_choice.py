@@ -26,7 +26,7 @@ with tempfile.TemporaryDirectory(prefix="costada-probe-") as folder:
     sys.stdout.flush()
     sys.stdin.readline()
 """
-"""Holds a temporary folder until it reads a line or its parent is gone."""
+"""Holds a temporary folder until it reads a line or its parent has ended."""
 
 ONLY_PROCESS = (
     "sandbox: only the process layer works here, so programs can read your files and use the"

@@ -314,7 +314,7 @@ class SimulatedRun:
         return stop_reason(self._budget, dollars, iteration, most, is_flat=self._is_flat)
 
     def _ask_guide(self, ticket: Ticket) -> None:
-        """Launch the pending guide; once it lands, the ticket goes on as a step."""
+        """Launch the pending guide; once it lands, the ticket continues as a step."""
         if not is_guided(self.controller):
             raise TypeError(f"controller: got {self._method!r}, expected a guided method")
         rng = draws(self._seed, ticket.number, "guide")

@@ -23,11 +23,11 @@ class Engine(Protocol):
 
     @property
     def leaving(self) -> str:
-        """What Ctrl-C does, in a sentence."""
+        """What Ctrl-C does, in a sentence for the user."""
 
     @property
     def outlives_command(self) -> bool:
-        """Whether jobs go on when the command ends."""
+        """Whether jobs continue when the command ends."""
 
     def active(self) -> Mapping[str, Status]:
         """The runs that have a queued or running job of an earlier command, by name."""

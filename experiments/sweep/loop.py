@@ -1,4 +1,4 @@
-"""Carries out a sweep: a limited number of runs at once, each a process somewhere."""
+"""Executes a sweep: a limited number of runs at once, each as a process or a job."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StopSignals:
     """Counts SIGINT and SIGTERM while it is entered; works in the main thread only."""
 
     def __init__(self, notify: Callable[[str], None], text: str = STOPPING) -> None:
-        """Take what shows a text when the first signal arrived; called inside a signal handler."""
+        """Show `text` with `notify` on the first signal, inside the signal handler."""
         self.count = 0
         self._notify = notify
         self._text = text
@@ -93,7 +93,7 @@ class SweepLoop:
         self._purse = purse
         self._processes: dict[int, Process] = {}
         self._began: dict[int, float] = {}
-        self._unpaid: set[int] = set()  # found too little, and no other has returned money since
+        self._unpaid: set[int] = set()  # found too little money, and none has been returned since
         self._looked = -PROGRESS_SECONDS
         self._is_draining = False
         self._shown = -PROGRESS_SECONDS

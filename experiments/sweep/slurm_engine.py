@@ -112,7 +112,7 @@ class SlurmQueue:
 
 
 class SlurmProcess:
-    """The job of a run. Draining it only ends the wait: the job goes on."""
+    """The job of a run. Draining it only ends the wait: the job continues."""
 
     def __init__(self, run: SweepRun, job: submitit.SlurmJob[End], queue: SlurmQueue) -> None:
         """Take the job of a run, and the queue that shows it."""
@@ -169,7 +169,7 @@ class SlurmProcess:
 class SlurmEngine:
     """Slurm, as the commands `sbatch`, `squeue` and `scancel` of this machine reach it."""
 
-    leaving = "Leaving: the jobs go on. --status shows them, --cancel cancels them"
+    leaving = "Leaving: the jobs continue. --status shows them, --cancel cancels them"
     outlives_command = True
 
     def __init__(

@@ -7,12 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from costada.experiments.sweep.job_file import (
-    STOP,
-    JobFile,
-    give_order,
-    is_ordered_to_stop,
-)
+from costada.experiments.sweep.job_file import STOP, JobFile, give_order, is_ordered_to_stop
 from costada.experiments.sweep.loop import End
 from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.experiments.sweep.worker import WorkerRun
@@ -34,7 +29,7 @@ class TaskProcess(ABC):
         """How the run ended, `None` while it waits or runs.
 
         Raises:
-            OSError: If the cluster is gone.
+            OSError: If the cluster cannot be reached any more.
         """
         return (Status.INTERRUPTED, "") if self._is_killed else self._result()
 
@@ -48,7 +43,7 @@ class TaskProcess(ABC):
 
     @abstractmethod
     def _result(self) -> End | None:
-        """What the cluster says of the task; raises as `end` does."""
+        """How the task ended, `None` while it waits or runs; raises as `end` does."""
 
 
 class TaskEngine:
@@ -66,7 +61,7 @@ class TaskEngine:
         return {}
 
     def prepare(self, runs: Sequence[SweepRun]) -> None:
-        """Note the runs in the sweep's folder."""
+        """Write the runs to the sweep's folder, and withdraw an earlier order to stop."""
         give_order(self._out)
         JobFile.of(self._out, self._address, runs).save(self._out)
 

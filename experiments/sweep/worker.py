@@ -23,9 +23,7 @@ class WorkerRun:
     """A run as a cluster gets it; its folder must be on a file system that all nodes share."""
 
     run: SweepRun
-    directory: Path = field(
-        default_factory=Path.cwd
-    )  # where the command was given, if a node has it
+    directory: Path = field(default_factory=Path.cwd)  # working directory, if the node has it
     version: str = field(default_factory=lambda: version("costada"))
     _process: RunProcess | None = field(default=None, init=False, repr=False)
 

@@ -1,4 +1,4 @@
-"""The runs that one execution of a graph carries out, and what they leave when it is aborted."""
+"""The runs of one execution of a graph, and what happens to them when it is aborted."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class ActiveRuns:
         """Cancel the evaluations, and return to the purses of the runs what they did not spend.
 
         Calls in flight end by themselves, are stored and reported. A run that is resumed evaluates
-        again, and draws its budget again. Where another process has taken over the thread, or the
-        server cannot say so, the account in the purse is left as it is.
+        again, and draws its budget again. If another process has taken over the thread, or the
+        server cannot be asked, the account in the purse is not changed.
         """
         for run_id, context in self.contexts.items():
             pool_of(context.store, run_id).cancel()
@@ -62,7 +62,7 @@ class ActiveRuns:
                     close_account(run_id, context)
 
     def _is_held(self) -> bool:
-        """Whether the thread still belongs to this process; a purse elsewhere cannot check that.
+        """Whether this process still holds the thread; a purse in another database cannot check it.
 
         Raises:
             LostLease: Another process has taken it over.

@@ -87,7 +87,7 @@ class Pool:
                 if is_cancelled():
                     raise InterruptedError("the run was asked to stop")
                 for key in (*self._finished, *keys):
-                    # what another thread has taken away counts as ended: `take` says so
+                    # what another thread has taken counts as ended; `take` raises for it
                     if key in keys and (key in self._finished or key not in self._launched):
                         return key
                 self._changed.wait(TICK_SECONDS)

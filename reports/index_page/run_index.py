@@ -174,11 +174,11 @@ class IndexedRun:
         self._forget("")
 
     def is_current(self) -> bool:
-        """Whether the row is that of the files as they are."""
+        """Whether the row is up to date."""
         return self._seen == self._signature(self.run)
 
     def read(self) -> None:
-        """Make the row again; it says so if the run cannot be read."""
+        """Make the row again; for an unreadable run it holds the reason."""
         self._seen = self._signature(self.run)
         known = {"id": self.name, "began": self._began()}
         try:

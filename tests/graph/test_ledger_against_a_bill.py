@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import sys
+import time
 from decimal import Decimal
 from typing import Any
 from urllib.request import Request, urlopen
@@ -11,6 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 from billing_server import BillingServer, Page, Refusal, Reply, Silence
 from fakes import IDEAS, hashed_answer, is_guide_prompt, program, rewrite
+from impatience import PATIENCE, SOON
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -277,7 +279,8 @@ def test_what_may_have_reached_the_server_keeps_its_upper_bound(server, way):
     """100 answer tokens at most cost $0.0002, and the prompt as many millionths as it has bytes."""
     server.default = Reply(rewrite(0.5), 100, 50)
     options = {"base_url": server.url, "api_key": SecretStr("none"), "max_completion_tokens": 100}
-    model: Any = ChatOpenAI(model="stand-in", max_retries=0, timeout=0.3, **options)
+    options["timeout"] = SOON if way == "timeout" else PATIENCE
+    model: Any = ChatOpenAI(model="stand-in", max_retries=0, **options)
     if way == "timeout":
         server.default = Silence(is_billed=True)
     elif way == "broken off":
@@ -291,6 +294,8 @@ def test_what_may_have_reached_the_server_keeps_its_upper_bound(server, way):
     else:
         model = Posting(url=server.url).bind(max_tokens=100)
     _, calls = run(model.with_fallbacks([OfflineModel()]), iterations=1)
+    while not server.num_taken:
+        time.sleep(0.01)
     assert len(server.requests) == 1
     assert Decimal("0.0002") < calls[0].cost + calls[0].bound < Decimal("0.005")
 

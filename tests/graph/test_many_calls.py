@@ -29,13 +29,16 @@ def server():
 
 def test_no_step_of_a_parallel_run_is_lost_to_a_rate_limit(server: BillingServer):
     """The provider serves two requests at once and refuses the others; eight are in flight."""
-    now, lock = [0], threading.Lock()
+    now, lock, has_refused = [0], threading.Lock(), threading.Event()
 
     def answer(body: Body) -> Answer:
         with lock:
             now[0] += 1
             is_refused = now[0] > 2
-        if not is_refused:
+        if is_refused:
+            has_refused.set()
+        else:
+            assert has_refused.wait(60)
             sleep(0.03)
         with lock:
             now[0] -= 1

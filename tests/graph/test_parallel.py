@@ -144,7 +144,7 @@ def test_a_call_that_never_ends_is_given_up_while_the_others_go_on(server):
         return Silence() if next(numbers) == 3 else Reply(hashed_answer(prompt), 1000, 500)
 
     server.default = answer
-    policy = RetryPolicy(call_timeout=2.0)
+    policy = RetryPolicy(call_timeout=5.0)
     model = client(server, max_tokens=600, max_attempts=1)
     options: dict[str, Any] = {"parallel": 4, "iterations": 16, "store": store}
     found = discovery(model, retry_policy=policy, **options).invoke({})

@@ -60,9 +60,18 @@ class DearAfterAGuide(ScriptedModel):
         return usage
 
 
-def slow_guides(prompt):
-    time.sleep(0.5 if is_guide_prompt(prompt) else 0.002)
-    return IDEAS if is_guide_prompt(prompt) else rewrite(0.2)
+def guided_late(store, budget):
+    """Answers whose guide comes when the other steps have spent the budget."""
+
+    def answer(prompt):
+        if not is_guide_prompt(prompt):
+            return rewrite(0.2)
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and not any(row["spent"] >= budget for row in rows_of(store)):
+            time.sleep(0.01)
+        return IDEAS
+
+    return answer
 
 
 def check_ledger(store, found):
@@ -72,9 +81,10 @@ def check_ledger(store, found):
 
 
 def test_a_guide_that_lands_last_stays_on_the_ledger_when_the_budget_is_raised():
-    store, model = RunStore(), DearAfterAGuide(answer=slow_guides)
+    store, budget = RunStore(), 0.06
+    model = DearAfterAGuide(answer=guided_late(store, budget))
     options = {"saver": InMemorySaver(), "store": store, "on_exhausted": "interrupt"}
-    graph = discovery(model, budget=0.06, parallel=4, **options)
+    graph = discovery(model, budget=budget, parallel=4, **options)
     found = graph.invoke({}, THREAD)
     (guide,) = (call.iteration for call in calls_of(store) if call.role == "guide")
     assert guide not in [row["ticket"] for row in rows_of(store)]

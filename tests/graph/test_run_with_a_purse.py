@@ -10,6 +10,7 @@ from decimal import Decimal
 import pytest
 from billing_server import Silence
 from fakes import ScriptedModel, hashed_answer, toy_problem
+from impatience import impatient
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from toy_graph import CALL_COST, THREAD, discovery, run_until, scripted, spent_by
@@ -134,11 +135,10 @@ def test_a_request_whose_bill_is_unknown_counts_in_the_purse_as_it_does_in_the_r
 ):
     purse = Purse(1)
     server.default = Silence(is_billed=True)
-    impatient = chat_model(
-        "openai:stand-in", base_url=server.url, timeout=0.2, max_attempts=1, max_tokens=100
-    )
+    options = {"base_url": server.url, "max_attempts": 1, "max_tokens": 100}
+    model = impatient(chat_model("openai:stand-in", **options), server)
     found = purse_graph(
-        purse, iterations=1, model=impatient, lost_calls=lost_calls, max_failures=1
+        purse, iterations=1, model=model, lost_calls=lost_calls, max_failures=1
     ).invoke({})
     assert purse.spent == Decimal(str(found["spent"]))
     assert (purse.spent > 0) is is_counted

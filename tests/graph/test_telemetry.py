@@ -436,12 +436,14 @@ def test_the_wait_for_an_answer_is_not_counted():
     store = RunStore()
     options = {"on_exhausted": "interrupt", "saver": InMemorySaver()}
     graph = discovery(budget=0.006, store=store, **options)
-    graph.invoke({}, THREAD)
-    sleep(0.2)
-    graph.invoke(Command(resume={"budget": 0.012}), THREAD)
-    graph.invoke(Command(resume="stop"), THREAD)
+    took = 0.0
+    for given in ({}, Command(resume={"budget": 0.012}), Command(resume="stop")):
+        sleep(1)
+        began = perf_counter()
+        graph.invoke(given, THREAD)
+        took += perf_counter() - began
     totals = store.timing.by_node(store.run_ids()[0])
-    assert 0 < totals["ask_for_budget"] < 0.1
+    assert 0 < totals["ask_for_budget"] <= took
 
 
 def test_a_trace_row_holds_no_seconds():

@@ -1,7 +1,7 @@
 """Ways of asking a model, through the real `ask_model`, against a server with its own bill."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from functools import reduce
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from billing_server import Bill, BillingServer
 from fakes import toy_problem
+from impatience import PATIENCE
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_openai import ChatOpenAI
@@ -52,7 +53,7 @@ def client(server: BillingServer, **options: Any) -> ChatOpenAI:
         "base_url": server.url,
         "max_retries": 0,
         "max_tokens": CAP,
-        "timeout": 5.0,
+        "timeout": PATIENCE,
         "stream_usage": True,
         "api_key": SecretStr("none"),
         "default_headers": {"Connection": "close"},
@@ -187,12 +188,23 @@ def left_early(model: Any, prompt: Any, config: Any) -> Any:
     return next(model.stream(prompt, config))
 
 
-def cancelled(model: Any, prompt: Any, config: Any) -> Any:
-    async def give_up_soon() -> Any:
-        async with asyncio.timeout(0.2):
-            return await model.ainvoke(prompt, config)
+async def given_up(server: BillingServer, asking: Coroutine[Any, Any, Any]) -> Any:
+    """Cancel what asks once its request has arrived; raises `TimeoutError`."""
+    task = asyncio.ensure_future(asking)
+    while not server.requests:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise TimeoutError from None
 
-    return asyncio.run(give_up_soon())
+
+def cancelled(server: BillingServer) -> Any:
+    model = client(server)
+    return RunnableLambda(
+        lambda prompt, config: asyncio.run(given_up(server, model.ainvoke(prompt, config)))
+    )
 
 
 def in_other_threads(model: Any, prompt: Any, config: Any) -> Any:

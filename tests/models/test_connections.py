@@ -75,7 +75,7 @@ def test_a_connection_that_served_before_is_closed_at_the_deadline_of_the_call_t
     drip, model = Drip(), served(keeping)
     keeping.script(Reply(), drip)
     assert isinstance(ask(model, MESSAGES, {}), AIMessage)
-    failure = ask(model, MESSAGES, {}, RetryPolicy(call_timeout=0.3))
+    failure = ask(model, MESSAGES, {}, RetryPolicy(call_timeout=3))
     assert isinstance(failure, ModelFailure)
     assert failure.kind is FailureKind.TIMEOUT
     assert drip.was_hung_up.wait(PATIENCE)
@@ -100,7 +100,7 @@ def test_a_call_that_is_given_up_leaves_the_connection_to_the_call_that_uses_it_
 
     def first() -> AIMessage | ModelFailure:
         sleep_between_requests.set(wait)
-        return ask(model, MESSAGES, {}, RetryPolicy(call_timeout=1.0))
+        return ask(model, MESSAGES, {}, RetryPolicy(call_timeout=4))
 
     with ThreadPoolExecutor(2) as pool:
         given_up = pool.submit(first)

@@ -37,7 +37,7 @@ def test_a_client_that_timed_out_waits_for_the_same_answer_when_it_asks_again(
     gate = Gate()
     server.script(gate)
     with pytest.raises(TimeoutError):
-        gateway.ask(execution="one", timeout=0.2)
+        gateway.ask(execution="one", timeout=2)
     gate.opened.set()
     assert gateway.ask(execution="one").content == "late"
     assert len(server.bill) == 1

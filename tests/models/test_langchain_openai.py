@@ -17,6 +17,7 @@ import openai._base_client
 import pytest
 from billing_server import BillingServer, Refusal, Reply, Silence
 from fakes import ScriptedModel, hashed_answer
+from impatience import SOON
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.messages import HumanMessage
@@ -238,7 +239,7 @@ def test_a_refusal_or_timeout_is_neither_unsent_nor_unreadable(
     server: BillingServer, protocol: dict[str, bool], is_streamed: bool, answer: Any
 ):
     server.default = answer
-    error = error_of(client(server, timeout=0.2, **protocol), is_streamed)
+    error = error_of(client(server, timeout=SOON, **protocol), is_streamed)
     assert not failed_before_sending(error)
     assert not failed_reading_response(error)
 

@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 from billing_server import BillingServer, Refusal, Reply, Silence
 from fakes import ScriptedModel, hashed_answer
+from impatience import SOON
 from langchain_core.caches import InMemoryCache
 from langchain_core.messages import HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult, LLMResult
@@ -21,6 +22,7 @@ from metered_calls import (
     charged,
     client,
     context_for,
+    given_up,
     rows_of,
 )
 
@@ -92,7 +94,7 @@ def test_a_structured_answer_that_does_not_parse_is_paid_and_an_error(
 def test_a_request_without_answer_is_reported_once_with_the_reason(server, calls, metered):
     server.script(Silence())
     with pytest.raises(Exception, match="timed out"):
-        client(server, timeout=0.2).invoke(PROMPT, metered)
+        client(server, timeout=SOON).invoke(PROMPT, metered)
     (call,) = calls
     assert call.usage == Usage(0, 0)
     assert "timed out" in (call.error or "")
@@ -103,12 +105,9 @@ def test_a_cancelled_request_is_reported_when_the_meter_is_closed(server, calls)
     server.script(Silence(is_billed=True))
     meter = CallMeter(calls.append)
 
-    async def give_up_soon():
-        async with asyncio.timeout(0.2):
-            await client(server).ainvoke(PROMPT, {"callbacks": [meter]})
-
+    asking = client(server).ainvoke(PROMPT, {"callbacks": [meter]})
     with pytest.raises(TimeoutError):
-        asyncio.run(give_up_soon())
+        asyncio.run(given_up(server, asking))
     assert calls == []
     meter.close()
     meter.close()

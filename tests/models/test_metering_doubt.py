@@ -10,6 +10,8 @@ from uuid import uuid4
 import httpx
 import pytest
 from billing_server import BillingServer, Reply, Silence
+from gateways import until
+from impatience import SOON
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
@@ -280,7 +282,7 @@ def test_a_request_that_could_not_be_written_down_does_not_leave(
 def test_a_timeout_after_a_request_that_reached_no_server_is_in_doubt(server: BillingServer):
     server.script(Silence(INPUT_BOUND, is_billed=True, output_tokens=CAP))
     missing = client(server, base_url="http://127.0.0.1:9/v1")
-    reachable = client(server, timeout=0.2)
+    reachable = client(server, timeout=SOON)
 
     def ask_both(prompt: Any, config: Any) -> Any:
         try:
@@ -290,6 +292,7 @@ def test_a_timeout_after_a_request_that_reached_no_server_is_in_doubt(server: Bi
 
     context = context_for(RunnableLambda(ask_both))
     asked(context)
+    until(lambda: server.num_taken)
     assert [row.is_in_doubt for row in rows_of(context)] == [False, True]
     assert_in_doubt(context, server)
 

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 from billing_server import Answer, BillingServer, Refusal, Reply, Silence
+from impatience import impatient
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -52,7 +53,7 @@ def test_a_passing_error_is_a_failure_after_the_last_attempt(server: BillingServ
 
 
 def test_a_timeout_is_a_failure(server: BillingServer):
-    failure = failure_of(served(server, Silence(), timeout=0.2, max_attempts=1))
+    failure = failure_of(impatient(served(server, Silence(), max_attempts=1), server))
     assert "TimeoutError: Request timed out" in failure.reason
     assert failure.kind is FailureKind.TIMEOUT
 

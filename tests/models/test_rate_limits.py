@@ -313,33 +313,48 @@ def test_a_single_call_is_retried_as_often_as_ever(
 
 def test_a_request_that_is_always_refused_ends_with_its_call(server: BillingServer):
     """A prompt may exceed what the provider allows per minute, while others are served."""
-    policy = RetryPolicy(call_timeout=1.3, retry_wait=0.1)  # the fifth request would be too late
-    model, is_over = limited(server, policy), threading.Event()
+    policy = RetryPolicy(call_timeout=60, retry_wait=10)  # the fifth request would be too late
+    model, is_over, waits = limited(server, policy), threading.Event(), list[float]()
+    limit = limit_of(server)
 
     def answer(body: Body) -> Answer:
         sleep(0.01)
-        return Refusal(429, "too large") if "large" in str(body) else Reply()
+        if "large" not in str(body):
+            return Reply()
+        if not waits:
+            answers = limit.num_answers
+            until(lambda: limit.num_answers > answers)
+        return Refusal(429, "too large")
 
-    def others() -> int:
-        number = 0
+    def others() -> None:
         while not is_over.is_set():
             assert isinstance(ask(model, MESSAGES, {}, QUICK), AIMessage)
-            number += 1
-        return number
+
+    def pass_quickly(seconds: float) -> None:
+        if seconds >= policy.retry_wait:
+            waits.append(seconds)
+        sleep(0.01)
+
+    def refused() -> AIMessage | ModelFailure:
+        sleep_between_requests.set(pass_quickly)
+        return ask(model, [HumanMessage("large")], {}, policy)
 
     server.default = answer
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         served = [pool.submit(others) for _ in range(2)]
-        until(lambda: server.bill)
-        began = monotonic()
-        failure = ask(model, [HumanMessage("large")], {}, policy)
-        took = monotonic() - began
-        is_over.set()
-        assert min(each.result(PATIENCE) for each in served) > 3
+        try:
+            until(lambda: server.bill)
+            failure = pool.submit(refused).result(PATIENCE)
+            billed = len(server.bill)
+            until(lambda: len(server.bill) > billed + 3)
+        finally:
+            is_over.set()
+        for each in served:
+            each.result(PATIENCE)
     assert isinstance(failure, ModelFailure)
     assert failure.kind is FailureKind.DOWN
-    assert 0.2 < took < 5
-    assert len(server.requests) - len(server.bill) > 3
+    assert [round(wait / 10 / 1.1) for wait in waits] == [1, 2, 4]
+    assert len(server.requests) - len(server.bill) == 4
 
 
 def reduced_to_one(server: BillingServer) -> None:
@@ -396,7 +411,7 @@ def test_a_call_that_is_given_up_gives_its_turn_back_although_its_request_never_
     reduced_to_one(server)
     model, gate = limited(server), Gate()
     server.script(gate)
-    failure = ask(model, MESSAGES, {}, RetryPolicy(call_timeout=0.2))
+    failure = ask(model, MESSAGES, {}, RetryPolicy(call_timeout=3))
     assert isinstance(failure, ModelFailure)
     assert failure.kind is FailureKind.TIMEOUT
     assert isinstance(ask(model, MESSAGES, {}, QUICK), AIMessage)

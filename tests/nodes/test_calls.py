@@ -12,6 +12,7 @@ import pytest
 from billing_server import BillingServer, Refusal, Reply, Silence
 from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
 from genai_prices.types import ModelPrice
+from impatience import impatient
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import PRICE, THREAD, calls_of, client, discovery, scripted
@@ -122,9 +123,8 @@ def test_a_lost_request_that_takes_much_of_the_budget_is_logged_with_advice(
     server, caplog, max_tokens, is_logged
 ):
     """At 2 dollars per million, 32,000 tokens are 6.4 % of the budget; the prompt adds."""
-    model = chat_model(
-        "openai:stand-in", base_url=server.url, timeout=0.3, max_attempts=1, max_tokens=max_tokens
-    )
+    options = {"base_url": server.url, "max_attempts": 1, "max_tokens": max_tokens}
+    model = impatient(chat_model("openai:stand-in", **options), server)
     server.script(Reply(rewrite(0.2)), Silence(), Reply(rewrite(0.4)))
     store = RunStore()
     graph_with(model, store, iterations=2).invoke({})
@@ -179,8 +179,8 @@ def test_an_evaluator_that_breaks_during_a_run_ends_it(server):
 CAP = 1000
 
 
-def run_once(server, store, *, lost_calls="count", timeout=20.0):
-    model = client(server, timeout=timeout, max_tokens=CAP, max_attempts=1)
+def run_once(server, store, *, lost_calls="count"):
+    model = impatient(client(server, max_tokens=CAP, max_attempts=1), server)
     limits = {"iterations": 1, "attempts": 1}
     return discovery(model, store=store, lost_calls=lost_calls, **limits).invoke({})
 
@@ -202,7 +202,7 @@ def test_an_answered_call_is_done_and_has_no_bound(server):
 def test_a_call_that_timed_out_counts_at_its_bound_unless_that_is_ignored(server, lost_calls):
     server.default = Silence()
     store = RunStore()
-    result = run_once(server, store, timeout=0.2, lost_calls=lost_calls)
+    result = run_once(server, store, lost_calls=lost_calls)
     (call,) = calls_of(store)
     assert (call.status, call.cost, call.is_in_doubt) == (CallStatus.ERROR, 0, True)
     assert call.bound == bound_of(call)

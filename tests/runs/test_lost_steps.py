@@ -5,7 +5,7 @@ import shutil
 from contextlib import closing
 from decimal import Decimal
 from itertools import count
-from time import sleep
+from threading import Event
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
@@ -83,19 +83,21 @@ class Copier(Progress):
 
     def __init__(self, folder, target):
         self._folder, self._target = folder, target
+        self.has_copied = Event()
 
     def step(self, row):
         if row["iteration"] == KEPT:
             copy_file(self._folder.database, self._target)
+            self.has_copied.set()
 
 
 def test_the_loss_is_charged_where_the_first_ticket_is_still_in_flight(tmp_path):
     folder, copy = RunFolder(tmp_path / "run"), tmp_path / "copy.sqlite"
-    calls = count()
+    calls, copier = count(), Copier(folder, copy)
 
     def straggling(prompt):
         if next(calls) == 0:
-            sleep(3)
+            assert copier.has_copied.wait(30)
         return hashed_answer(prompt)
 
     def carried_out(model, iterations, progress, **options):
@@ -108,7 +110,7 @@ def test_the_loss_is_charged_where_the_first_ticket_is_still_in_flight(tmp_path)
     settings = {"problem": "object:toy", "model": "object:scripted", "parallel": 4, "budget": 1.0}
     settings |= {"price": "1,2", "lost_calls": "ignore"}
     with Purse(2.0) as purse:
-        carried_out(ScriptedModel(answer=straggling), 2 * MADE, Copier(folder, copy))
+        carried_out(ScriptedModel(answer=straggling), 2 * MADE, copier)
         rows = [json.loads(line) for line in folder.steps.read_text().splitlines()]
         assert 1 not in [row["ticket"] for row in rows[:KEPT]]
         shutil.copy(copy, folder.database)

@@ -3,11 +3,13 @@ import subprocess
 import sys
 from contextlib import closing
 from shutil import rmtree
+from threading import Timer
 from urllib.parse import quote
 from uuid import uuid4
 
 import psycopg
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 from psycopg.conninfo import make_conninfo
 
 from costada import create_discovery_graph, discover, load_run
@@ -19,7 +21,7 @@ from costada.store.address import check_database
 from costada.store.candidates import SEED_ID
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_connections import name_of
-from costada.store.postgres_lease import Leases
+from costada.store.postgres_lease import PATIENCE_SECONDS, Leases
 from costada.store.run_store import RunStore
 
 SECRET = "hidden-4711"
@@ -364,6 +366,30 @@ def test_a_name_is_not_taken_while_a_graph_works_on_its_thread(begin, url):
     )
     assert named_runs(url) == []
     assert begin("hex").exit_code == 0
+
+
+def test_a_name_that_is_taken_while_a_process_waits_for_it_is_named_as_that(begin, url, elsewhere):
+    """Its holder has claimed it, has saved checkpoints, and was killed."""
+    begin("other")
+    config = run_at(f"{url}#other").load()
+    with RunStore.postgres(url) as store, closing(PostgresRunSaver(url)) as saver:
+        held = Leases(url).acquire(lease_name("hex"), 30.0)
+
+        def die():
+            store.named.claim("hex", config.text)
+            saver.put(*checkpoint_of("hex"))
+            held.release()
+
+        timer = Timer(PATIENCE_SECONDS / 2, die)
+        timer.start()
+        with pytest.raises(ValueError, match="#hex: already holds a run"):
+            run_at(f"{url}#hex").claim(config)
+        timer.join()
+
+
+def checkpoint_of(thread):
+    config = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+    return config, empty_checkpoint(), {}, {}
 
 
 READER = """

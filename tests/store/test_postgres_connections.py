@@ -1,4 +1,4 @@
-"""Connections: which losses count where, what a pooler may be, what a fork does to them."""
+"""Connections: which losses count where, and what a fork does to them."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -8,13 +8,11 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from pooler import pooled
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from costada.store.database import Database
 from costada.store.postgres_connections import Connections
 from costada.store.purse import Purse
-from costada.store.run_store import RunStore
 
 
 @pytest.fixture
@@ -55,48 +53,6 @@ def test_a_loss_counts_in_its_database_however_that_is_named(
         lose_one(same)
         now = [each.num_losses for each in (service, other, same)]
         assert [b - a for a, b in zip(before, now, strict=True)] == [1, 0, 1]
-
-
-@pytest.fixture
-def searched(postgres_address):
-    """A database whose sessions search our schema, whatever options they were opened with."""
-    name = conninfo_to_dict(postgres_address)["dbname"]
-    RunStore.postgres(postgres_address).close()
-    with psycopg.connect(postgres_address, autocommit=True) as connection:
-        connection.execute(f"ALTER DATABASE {name} SET search_path = costada")
-        yield postgres_address
-        connection.execute(f"ALTER DATABASE {name} RESET search_path")
-
-
-def test_a_pooler_that_shares_sessions_is_refused(searched):
-    with (
-        pooled(searched, "transaction") as address,
-        pytest.raises(ValueError, match=r"a pooler that gives each transaction another session"),
-    ):
-        RunStore.postgres(address)
-
-
-def test_a_pooler_whose_clients_keep_their_sessions_is_used_though_it_drops_options(
-    postgres_address,
-):
-    with pooled(postgres_address, "session") as address, Purse(1, dsn=address) as purse:
-        purse.begin("call", 0.25)
-        assert float(purse.remaining) == 0.75
-        with RunStore.postgres(address) as store:
-            store.hold("run").release()
-        with (
-            RunStore.postgres(address, is_read_only=True) as reader,
-            pytest.raises(OSError, match="it was opened for reading"),
-        ):
-            reader.put_step("run", 1, {})
-
-
-def test_a_pooler_that_refuses_the_options_of_a_connection_is_refused(postgres_address):
-    with (
-        pooled(postgres_address, "refusing") as address,
-        pytest.raises(ValueError, match=r"a pooler that refuses the options .*= options"),
-    ):
-        RunStore.postgres(address)
 
 
 def spend_often(address, number):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from math import inf
 from pathlib import Path
 from random import Random
 from threading import Lock
@@ -62,6 +63,9 @@ class Provider:
     answer_to: Callable[[str], str] = hashed_answer
     billed: Counter[str] = field(default_factory=Counter)
     bill: Decimal = Decimal(0)
+    last_answered: float = inf
+    """Later requests wait until this is raised, so that no run ends before it is killed."""
+
     _lock: Lock = field(default_factory=Lock)
 
     def answer(self, body) -> Reply:
@@ -70,10 +74,17 @@ class Provider:
         with self._lock:
             self.billed[prompt] += 1
             self.bill += cost_of(prompt, cap)
-        time.sleep(LATENCY)
+            number = self.billed.total()
+        self.take_time(number)
         taken, given = tokens_of(prompt, cap)
         text = IDEAS if is_guide_prompt(prompt) else self.answer_to(prompt)
         return Reply(text, input_tokens=taken, output_tokens=given)
+
+    def take_time(self, number: int) -> None:
+        """Return when the answer to the request of a number, from 1, is due."""
+        time.sleep(LATENCY)
+        while number > self.last_answered:
+            time.sleep(0.002)
 
     def forget(self) -> None:
         self.billed.clear()
@@ -119,15 +130,16 @@ def kill_often(
 
     Returns how often it was alive when it was killed. The instants lie around requests: some calls
     after the process began, the more are in flight the later, and up to two calls after that;
-    `draw` says which.
+    `draw` says which. At the first kill, the last of these calls is in flight.
     """
     rng, num_hits = Random(draw), 0
     most_calls = 2 + int(str(options.get("parallel", 1)))
-    for _ in range(num_kills):
+    for kill in range(num_kills):
         process = PROCESSES.Process(
             target=run_with, args=(dict(os.environ), run, folder, server.url, options)
         )
         num_calls = provider.billed.total() + rng.randint(1, most_calls)
+        provider.last_answered = num_calls + 2 if kill else num_calls - 1
         process.start()
         while process.is_alive() and provider.billed.total() < num_calls:
             process.join(0.001)
@@ -135,6 +147,7 @@ def kill_often(
         num_hits += process.is_alive()
         process.kill()
         process.join()
+        provider.last_answered = inf
     run(folder, server.url, options)
     return num_hits
 

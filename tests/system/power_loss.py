@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from random import Random
 from subprocess import TimeoutExpired
@@ -122,6 +123,7 @@ def kill_often(
     rng, num_hits = Random(len(clocks)), 0
     for clock in clocks:
         num_calls = provider.billed.total() + rng.randint(2, 4)
+        provider.last_answered = num_calls + 2
         with started(folder, url, options, disk, clock) as process:
             while process.poll() is None and provider.billed.total() < num_calls:
                 with suppress(TimeoutExpired):
@@ -130,6 +132,7 @@ def kill_often(
                 process.wait(rng.uniform(0, 2 * (LATENCY + EVALUATION)))
             num_hits += process.poll() is None
             process.kill()
+        provider.last_answered = inf
         if disk is not None:
             lose_power(folder, disk)
     return num_hits

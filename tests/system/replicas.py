@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise, product
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -64,9 +65,7 @@ REPLICAS = ("A", "B")
 WORK = "work.log"
 """File of a replica: a line for each time that it began to work on a run."""
 
-HEAD = (
-    " run  method     K  order    gateway  begun  handed over  calls  lost  billed  as undisturbed"
-)
+HEAD = " run  method     K  order    gateway starts    takeovers  calls  lost  billed  same result"
 
 
 @dataclass(frozen=True)
@@ -206,11 +205,16 @@ def kill_often(replicas: Replicas, providers: Sequence[Provider], num_kills: int
         return sum(provider.billed.total() for provider in providers)
 
     for _ in range(num_kills):
-        last = num_calls() + rng.randint(1, CALLS_BETWEEN_KILLS)
+        more = rng.randint(1, CALLS_BETWEEN_KILLS)
+        last = num_calls() + more
+        for provider in providers:
+            provider.last_answered = provider.billed.total() + more + 2
         while num_calls() < last and any(each.is_alive() for each in replicas.processes.values()):
             time.sleep(0.002)
         time.sleep(rng.uniform(0, 2 * (LATENCY + EVALUATION)))
         num_hits += replicas.kill(rng.choice(REPLICAS))
+    for provider in providers:
+        provider.last_answered = inf
     replicas.join()
     return num_hits
 

@@ -1,14 +1,13 @@
 """Runs over several models that are killed at random instants and resumed."""
 
 import json
-import time
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from billing_server import BillingServer, Refusal, Reply
-from crash_runs import LATENCY, Provider, kill_often, record_of, slow_evaluation
+from crash_runs import Provider, kill_often, record_of, slow_evaluation
 from fakes import toy_problem
 from menu_provider import CAP, DOLLARS, answer
 
@@ -33,7 +32,8 @@ class MenuProvider(Provider):
             self.billed[f"{body['model']} {body['messages'][-1]['content']}"] += 1
             tokens = reply.input_tokens + 4 * reply.output_tokens
             self.bill += DOLLARS[body["model"]] * tokens / 1_000_000
-        time.sleep(LATENCY)
+            number = self.billed.total()
+        self.take_time(number)
         return reply
 
 

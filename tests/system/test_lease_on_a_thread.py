@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from contextlib import contextmanager
+from math import inf
 from socket import gethostname
 from threading import Event
 
@@ -64,8 +65,12 @@ def replicas(address, saver, *, lease_seconds=LEASE_SECONDS, until=None):
     with BillingServer(default=answer) as server:
 
         def begin(calls: int | None = None) -> Replica:
-            """Start another process and wait for this number of billed requests."""
+            """Start another process and wait for this number of billed requests.
+
+            It does not end before the next one is begun.
+            """
             before = provider.billed.total()
+            provider.last_answered = before + calls if calls else inf
             begun.append(Replica(address, server.url, saver, lease_seconds))
             while calls and provider.billed.total() < before + calls:
                 assert begun[-1].process.is_alive()
@@ -75,6 +80,7 @@ def replicas(address, saver, *, lease_seconds=LEASE_SECONDS, until=None):
         try:
             yield begin
         finally:
+            provider.last_answered = inf
             if until is not None:
                 until.set()
             for each in begun:
@@ -130,9 +136,9 @@ def test_a_killed_holder_is_replaced_at_once(postgres_address):
 
 def test_a_living_holder_keeps_the_thread_beyond_the_time_of_a_lease(postgres_address):
     slow = Event()
-    with replicas(postgres_address, "of runs", lease_seconds=1.0, until=slow) as begin:
+    with replicas(postgres_address, "of runs", lease_seconds=4.0, until=slow) as begin:
         first = begin(calls=1)
-        time.sleep(2.5)
+        time.sleep(6)
         said, code = begin().outcome()
         assert f"another process is at work in this run: process {first.process.pid} on " in said
         assert code == 1

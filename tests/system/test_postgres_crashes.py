@@ -4,6 +4,7 @@ import os
 import time
 from contextlib import closing
 from decimal import Decimal
+from math import inf
 from threading import Thread
 
 import pytest
@@ -65,6 +66,7 @@ def test_a_killed_run_is_resumed_by_another_process_in_another_folder(
             folder = tmp_path / f"{number}"
             folder.mkdir()
             given = (postgres_address, server.url, saver, folder)
+            provider.last_answered = last + 1
             process = PROCESSES.Process(target=run, args=given)
             process.start()
             while process.is_alive() and provider.billed.total() < last:
@@ -81,7 +83,7 @@ def test_a_killed_run_is_resumed_by_another_process_in_another_folder(
 def test_a_run_whose_server_crashes_fails_with_the_name_of_the_server_and_can_be_resumed(
     parallel, undisturbed
 ):
-    provider = Provider()
+    provider = Provider(last_answered=6 + parallel)
     with (
         started_server() as database,
         BillingServer(default=provider.answer) as server,
@@ -93,6 +95,7 @@ def test_a_run_whose_server_crashes_fails_with_the_name_of_the_server_and_can_be
             while provider.billed.total() < 6:
                 time.sleep(0.002)
             database.control("restart", "--mode=immediate")
+            provider.last_answered = inf
 
         crashing = Thread(target=crash)
         crashing.start()

@@ -1,5 +1,6 @@
 """Two replicas and one Postgres, killed at random; `replicas.py` does the same for hours."""
 
+from pgbouncer import started_pgbouncer
 from replicas import HEAD, kill_replicas
 
 from costada.store.postgres_connections import name_of
@@ -14,3 +15,14 @@ def test_runs_of_killed_replicas_end_as_undisturbed_ones(postgres_address, tmp_p
     assert head == HEAD
     assert [line.split()[-1] for line in lines] == ["yes", "yes"]
     assert int(verdict.split()[0]) >= NUM_KILLS // 2
+
+
+def test_runs_of_killed_replicas_behind_pgbouncer_end_as_undisturbed_ones(
+    postgres_address, tmp_path
+):
+    with started_pgbouncer(postgres_address) as pooler:
+        _, line, verdict = kill_replicas(
+            tmp_path, name_of(pooler.address), seeds=(0,), kills=NUM_KILLS // 2, budget=0.1
+        )
+    assert line.split()[-1] == "yes"
+    assert int(verdict.split()[0]) >= NUM_KILLS // 4

@@ -142,7 +142,7 @@ class ForkServer(Server):
         self.files.remove()
 
     def _cleared(self, spared: str = "") -> bool:
-        """Replace the scratch folder by an empty one; whether the slot can go on."""
+        """Replace the scratch folder by an empty one; whether the slot can be used further."""
         self.folder.clear(os.path.join(self.work, worker.CANDIDATE_FILE), spared)
         if not self.folder.is_in_place:
             return False

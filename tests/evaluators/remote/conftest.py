@@ -6,7 +6,7 @@ from squares import write_squares
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import confine
-from costada.evaluators.remote.engines import LocalEngine
+from costada.evaluators.remote.executors import LocalEngine
 from costada.evaluators.remote.judge import evaluated_by
 
 

@@ -22,7 +22,7 @@ def score(results):
     value = sum(right) / len(right)
     return Evaluation(score=value, objective=value, is_valid=True, metrics={"right": sum(right)})
 """
-SETTINGS = 'entry_point = "square"\ntimeout = 2\n'
+SETTINGS = 'entry_point = "square"\ntimeout = 20\n'
 START = "def square(number):\n    return 4\n"
 
 

@@ -14,8 +14,10 @@ from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
 from costada.evaluators.remote import judge as judges
 from costada.evaluators.remote.bundle import bundle, unpacked
-from costada.evaluators.remote.engines import OwnExecutor, RayEngine, engine_of
+from costada.evaluators.remote.engines import engine_of
+from costada.evaluators.remote.executors import OwnExecutor
 from costada.evaluators.remote.judge import RemoteJudge, check_elsewhere
+from costada.evaluators.remote.ray_engine import RayEngine
 from costada.evaluators.remote.task import Answer
 from costada.evaluators.sandbox.limits import MEBIBYTE
 from costada.values.candidate import Program
@@ -157,7 +159,9 @@ def test_dask_refuses_memory_that_no_worker_offers_and_does_not_wait_for_it(
             check_elsewhere(large)
         monkeypatch.setattr(judges, "LOOK_SECONDS", 0.2)
         monkeypatch.setattr(judges, "PATIENCE_SECONDS", 2.0)
-        with pytest.raises(OSError, match=r"is gone \(for . s, no worker that has cpus = 1, gpus"):
+        with pytest.raises(
+            OSError, match=r"is gone \(for \d+ s, no worker that has cpus = 1, gpus"
+        ):
             large.judge(RIGHT, "key")
         assert fitting.judge(RIGHT, "key").score == 1.0
 
@@ -184,7 +188,9 @@ def test_ray_is_connected_to_the_cluster_that_is_named(here, cache, monkeypatch)
         lost = RayEngine(first.place)
         found = replace(here, elsewhere=RemoteJudge(lost))
         assert found.judge(RIGHT, "key").score == 1.0
-        with pytest.raises(OSError, match=r"gone \(for . s, no worker that has cpus = 1, gpus = 2"):
+        with pytest.raises(
+            OSError, match=r"gone \(for \d+ s, no worker that has cpus = 1, gpus = 2"
+        ):
             replace(found, gpus=2).judge(RIGHT, "key")
         with pytest.raises(
             OSError, match=rf"process is connected to ray://{first.place}; expected one"

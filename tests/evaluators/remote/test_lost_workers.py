@@ -17,7 +17,8 @@ from squares import load_squares
 
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.remote import judge as judges
-from costada.evaluators.remote.engines import OwnExecutor, engine_of
+from costada.evaluators.remote.engines import engine_of
+from costada.evaluators.remote.executors import OwnExecutor
 from costada.evaluators.remote.judge import RemoteJudge
 from costada.evaluators.remote.local_workers import LocalWorkers
 from costada.evaluators.sandbox.cancellation import (
@@ -29,8 +30,8 @@ from costada.evaluators.sandbox.cancellation import (
 from costada.values.candidate import Program
 from costada.values.evaluation import WORKER
 
-SLOW = "import time\ndef square(number):\n    time.sleep(1.5)\n    return number ** 2\n"
-LONG = SLOW.replace("1.5", "7")
+SLOW = "import time\ndef square(number):\n    time.sleep(3)\n    return number ** 2\n"
+LONG = SLOW.replace("3", "7")
 FAST = "def square(number):\n    return number ** 2\n"
 SECONDS = 60
 

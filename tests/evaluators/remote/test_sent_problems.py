@@ -15,7 +15,7 @@ from costada.evaluators.problem import Problem, confine
 from costada.evaluators.registry import problem
 from costada.evaluators.remote import bundle as bundles
 from costada.evaluators.remote.bundle import bundle, unpacked
-from costada.evaluators.remote.engines import OwnExecutor
+from costada.evaluators.remote.executors import OwnExecutor
 from costada.evaluators.remote.judge import RemoteJudge, check_elsewhere
 from costada.evaluators.remote.task import Answer, Task, code_version, setting_of
 from costada.evaluators.remote.worker import answer

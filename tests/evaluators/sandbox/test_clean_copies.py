@@ -300,7 +300,8 @@ def judged_by(command: str, repository: Path, tmp_path: Path, settings: str = ""
     ],
 )
 def test_a_command_without_a_score_is_the_candidates_failure(command, reason, repository, tmp_path):
-    settings = "scratch_mb = 8\ntimeout = 2\nmemory_mb = 600"
+    seconds = 2 if reason.startswith("timeout") else 30
+    settings = f"scratch_mb = 8\ntimeout = {seconds}\nmemory_mb = 600"
     judged = judged_by(command, repository, tmp_path, settings)
     assert reason in judged.error
     assert EVALUATOR_FAULT not in judged.artifacts

@@ -295,7 +295,7 @@ SOURCES = {
         "def f():\\n"
         "    os.mkdir('d', 0o300)\\n"
         "    for n in range(3): open(f'd/{n}', 'wb').write(bytes(9 * 2**20))\\n"
-        "    time.sleep(3)"
+        "    time.sleep(20)"
     ),
     "hang": "import time\\ndef f(): time.sleep(60)",
     "next": "import os\\ndef f(): return [os.getuid(), os.listdir()]",

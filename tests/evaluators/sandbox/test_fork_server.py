@@ -9,9 +9,11 @@ from time import sleep
 import pytest
 from sandbox_runs import (
     ONE,
+    PATIENCE_SECONDS,
     SCRATCH,
     WITHOUT_NAMESPACES,
     becomes_true,
+    check_in_time,
     descendants,
     has_ended,
     has_namespaces,
@@ -20,6 +22,7 @@ from sandbox_runs import (
     server_of,
 )
 
+from costada.evaluators.sandbox.execution import GRACE_SECONDS
 from costada.evaluators.sandbox.inside.process_tree import num_threads
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -131,7 +134,7 @@ def test_a_candidate_that_kills_it_fails_alone(tmp_path):
         f"result = run({source!r}, Layer.PROCESS, Limits(wall_seconds=60, processes=8))\n"
         f"assert result.error.startswith({LOST!r}), result\n"
         "assert result.is_sandbox_fault\n"
-        "assert result.seconds < 5\n"
+        "assert result.seconds < 30\n"
         "assert [has_ended(int(word)) for word in result.log.split()] == [True, True]\n"
         "assert becomes_true(one_slot)\n"
         f"print(run({ONE!r}, Layer.PROCESS).output)"
@@ -191,7 +194,7 @@ def test_a_kill_from_outside_during_a_run_fails_it_with_a_reason():
         assert becomes_true(lambda: [num_threads(pid) for pid in descendants(server)] == [2], 20)
         [candidate] = descendants(server)
         os.kill(server, signal.SIGKILL)
-        result = future.result(10)
+        result = future.result(PATIENCE_SECONDS)
     assert result.error.startswith(LOST)
     assert result.is_sandbox_fault
     assert has_ended(candidate)
@@ -199,27 +202,30 @@ def test_a_kill_from_outside_during_a_run_fails_it_with_a_reason():
 
 
 def test_slots_that_are_stopped_are_given_up_and_replaced_and_no_late_answer_counts(tmp_path):
-    note = tmp_path / "scratch"
-    wait = (
-        "import os, time\n"
-        f"open({str(note)!r}, 'a').write(os.getcwd() + '\\n')\n"
-        "def f(): time.sleep({}); return 7"
-    )
-    short, short_call = Limits(wall_seconds=1.5), Limits(wall_seconds=60, call_seconds=1.4)
-    with ThreadPoolExecutor(2) as pool:
-        asked = [
-            pool.submit(run, wait.format(60), Layer.PROCESS, short),
-            pool.submit(run, wait.format(2), Layer.PROCESS, short_call),
-        ]
-        assert becomes_true(lambda: note.exists() and len(note.read_text().splitlines()) == 2)
-        for scratch in note.read_text().splitlines():
-            os.kill(server_of(scratch), signal.SIGSTOP)
-    hung, late = (each.result() for each in asked)
-    assert hung.error == "timeout: the program exceeded 1.5 s"
-    assert 3 <= hung.seconds < 6
-    assert (late.output, late.error) == (None, "timeout: the call exceeded 1.4 s")
-    assert (hung.is_sandbox_fault, late.is_sandbox_fault) == (True, True)
-    assert run(ONE, Layer.PROCESS).output == 1
+    def check(seconds):
+        note = tmp_path / f"scratch-{seconds}"
+        wait = (
+            "import os, time\n"
+            f"open({str(note)!r}, 'a').write(os.getcwd() + '\\n')\n"
+            "def f(): time.sleep({}); return 7"
+        )
+        short, short_call = Limits(seconds), Limits(60, call_seconds=seconds)
+        with ThreadPoolExecutor(2) as pool:
+            asked = [
+                pool.submit(run, wait.format(60), Layer.PROCESS, short),
+                pool.submit(run, wait.format(seconds + 0.5), Layer.PROCESS, short_call),
+            ]
+            assert becomes_true(lambda: note.exists() and len(note.read_text().splitlines()) == 2)
+            for scratch in note.read_text().splitlines():
+                os.kill(server_of(scratch), signal.SIGSTOP)
+        hung, late = (each.result() for each in asked)
+        assert hung.error == f"timeout: the program exceeded {seconds:g} s"
+        assert seconds + GRACE_SECONDS <= hung.seconds < 60
+        assert (late.output, late.error) == (None, f"timeout: the call exceeded {seconds:g} s")
+        assert (hung.is_sandbox_fault, late.is_sandbox_fault) == (True, True)
+        assert run(ONE, Layer.PROCESS).output == 1
+
+    check_in_time(check, 1.5, 6, 20)
 
 
 def test_a_slot_that_was_stopped_while_idle_does_not_block_for_long():

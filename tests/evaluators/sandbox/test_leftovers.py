@@ -3,6 +3,7 @@
 import os
 import signal
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -38,6 +39,7 @@ pytestmark = pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="watching other processes needs Linux"
 )
 MANY = Limits(wall_seconds=60, processes=8)
+OWN = os.getpid()
 
 CHILDREN = {
     "an ordinary child": "'sleep', '600'",
@@ -61,11 +63,11 @@ def test_nothing_but_the_waiting_process_is_left_in_a_slot(layer, end):
     source = (
         "import subprocess, time\n"
         "def f():\n"
-        "    subprocess.Popen(['sleep', '601'], start_new_session=True, env={})\n"
+        f"    subprocess.Popen(['sleep', '601{OWN}'], start_new_session=True, env={{}})\n"
         f"    {end}"
     )
     run(source, layer, Limits(wall_seconds=0.4, processes=8))
-    assert becomes_true(lambda: not running("sleep\x00601\x00"))
+    assert becomes_true(lambda: not running(f"sleep\0601{OWN}\0"))
     assert servers_of(os.getpid()) == waiting
     assert becomes_true(lambda: len(prepared_of(os.getpid())) == len(waiting))
 
@@ -101,7 +103,7 @@ def test_a_child_that_holds_the_pipes_does_not_delay_the_result(layer):
     source = "import os, time\ndef f():\n    if os.fork() == 0: time.sleep(600)\n    os._exit(4)"
     result = run(source, layer, MANY)
     assert "exit status 4" in result.error
-    assert result.seconds < 5
+    assert result.seconds < 30
 
 
 def test_a_process_is_refused_with_the_policy(confined):
@@ -182,7 +184,9 @@ def test_no_descriptor_stays_open_after_slots_that_died():
     run(ONE, Layer.PROCESS)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(2):
-        os.kill(server_of(run(SCRATCH, Layer.PROCESS).output), signal.SIGKILL)
+        server = server_of(run(SCRATCH, Layer.PROCESS).output)
+        os.kill(server, signal.SIGKILL)
+        assert has_ended(server)
         assert run(ONE, Layer.PROCESS).output == 1
     assert len(os.listdir("/proc/self/fd")) <= before
 
@@ -285,7 +289,8 @@ def test_a_daemon_ends_when_what_is_above_it_is_killed_from_outside(start, kille
     assert becomes_true(lambda: not running(mark))
 
 
-WRITE_ON = "i=0; while [ $i -lt 300000 ]; do mkdir -p {folder}/d$i; i=$((i+1)); done; : writer-on"
+WRITER = f"writer-of-{OWN}"
+WRITE_ON = f"i=0; while [ $i -lt 300000 ]; do mkdir -p {{folder}}/d$i; i=$((i+1)); done; : {WRITER}"
 
 
 def test_a_writer_that_outlives_its_slot_is_no_error_and_takes_no_slot():
@@ -305,18 +310,20 @@ def test_a_writer_that_outlives_its_slot_is_no_error_and_takes_no_slot():
         assert [result.error is not None for result in found] == [True] * 6
         assert run(ONE, Layer.PROCESS).output == 1
     finally:
-        for number in running("writer-on"):
-            os.kill(number, 9)
+        for number in running(WRITER):
+            with suppress(ProcessLookupError):
+                os.kill(number, 9)
 
 
 def test_who_traces_a_candidate_does_not_hold_up_its_end():
     trace = "import ctypes, sys, time; ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), 0, 0)"
-    words = f"[sys.executable, '-c', '{trace}; time.sleep(20)', str(number), 'tracer-of-one']"
+    mark = f"tracer-of-{OWN}"
+    words = f"[sys.executable, '-c', '{trace}; time.sleep(20)', str(number), '{mark}']"
     limits = Limits(wall_seconds=2, processes=4)
     result = run(daemon(words, "time.sleep(60)"), Layer.PROCESS, limits)
     assert result.error == "timeout: the program exceeded 2 s"
     assert not result.is_sandbox_fault
-    assert becomes_true(lambda: not running("tracer-of-one"))
+    assert becomes_true(lambda: not running(mark))
 
 
 REMOVE = (

@@ -5,18 +5,20 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 
 import pytest
 from sandbox_runs import (
     AMPLE,
     ONE,
+    PATIENCE_SECONDS,
     WITHOUT_NAMESPACES,
     becomes_true,
     descendants,
     has_ended,
     output_of,
     prepared_of,
+    read_proc,
     run,
     servers_of,
     start_script,
@@ -52,13 +54,13 @@ def waiting(layer):
 
 
 def test_the_next_program_runs_in_the_process_that_waits(waiting, layer):
-    source = "import time\ndef f(): time.sleep(1)"
+    source = "import time\ndef f(): time.sleep(4)"
     with ThreadPoolExecutor(1) as threads:
         ended = threads.submit(run, source, layer)
         program = Path(f"/proc/{waiting}/cwd/candidate.py")
         assert becomes_true(program.exists)
         assert program.read_text() == source
-        assert ended.result(20).error is None
+        assert ended.result(PATIENCE_SECONDS).error is None
     assert has_ended(waiting)
     assert becomes_true(lambda: len(prepared_of(OWN)) == 1)
 
@@ -98,25 +100,29 @@ def test_a_program_that_may_start_processes_follows_one_that_may_not(confined):
 
 
 def test_the_time_in_which_it_waits_is_not_that_of_the_program(layer):
-    limits = Limits(wall_seconds=0.7)
+    limits = Limits(wall_seconds=3)
     source = "import time\ndef f():\n    time.sleep(0.3)\n    return time.process_time()"
     run(source, layer, limits)
-    sleep(1)
+    sleep(3)
+    begun = monotonic()
     result = run(source, layer, limits)
     assert result.error is None
-    assert 0.3 <= result.seconds < 0.6
+    assert 0.3 <= result.seconds <= monotonic() - begun
 
 
 def test_nothing_is_computed_while_a_process_waits(waiting):
     def ticks():
-        texts = [Path(f"/proc/{one}/stat").read_text() for one in descendants(OWN)]
+        texts = [read_proc(one, "stat") for one in descendants(OWN)]
         words = [text.rpartition(")")[2].split() for text in texts]
         return sum(int(word) for line in words for word in line[11:15])
 
+    def is_still():
+        before = ticks()
+        sleep(1.5)
+        return ticks() - before <= 0.01 * CLOCK_TICKS
+
     sleep(0.2)
-    before = ticks()
-    sleep(1.5)
-    assert ticks() - before <= 0.01 * CLOCK_TICKS
+    assert becomes_true(is_still, 10)  # at first, it removes what the last candidate left
 
 
 def test_it_holds_its_three_pipes_and_no_secret(waiting):

@@ -5,7 +5,16 @@ import math
 import os
 
 import pytest
-from sandbox_runs import CALL, ONE, WITHOUT_NAMESPACES, becomes_true, descendants, output_of, run
+from sandbox_runs import (
+    CALL,
+    ONE,
+    WITHOUT_NAMESPACES,
+    becomes_true,
+    check_in_time,
+    descendants,
+    output_of,
+    run,
+)
 
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
@@ -47,9 +56,14 @@ def test_a_number_of_processes_may_be_zero_and_not_less():
 
 def test_a_program_over_the_wall_limit_is_stopped(layer):
     source = "import time\nprint('begun')\ndef f(): time.sleep(600)"
-    result = run(source, layer, Limits(wall_seconds=0.5))
-    assert (result.error, result.log) == ("timeout: the program exceeded 0.5 s", "begun\n")
-    assert 0.5 <= result.seconds < 3
+
+    def check(seconds):
+        result = run(source, layer, Limits(wall_seconds=seconds))
+        reason = f"timeout: the program exceeded {seconds:g} s"
+        assert (result.error, result.log) == (reason, "begun\n")
+        assert seconds <= result.seconds < 60
+
+    check_in_time(check, 0.5, 3, 12)
 
 
 HANGS = {
@@ -126,7 +140,7 @@ FILES = {
     "files that only a thread has open": (
         "def hoard():\n"
         f"        for n in range(3): {DELETED}\n"
-        "        time.sleep(3)\n"
+        "        time.sleep(20)\n"
         "    threading.Thread(target=hoard).start()\n"
         "    libc.syscall(60, 0)"
     ),
@@ -157,7 +171,7 @@ except ValueError as reason:
 @pytest.mark.parametrize("name", ["process", "landlock"])
 def test_more_in_files_than_allowed_is_seen_where_no_file_system_bounds_them(name, tmp_path):
     opening = f"{CALL}import mmap\nkept = []\ndef f():\n    "
-    sources = [f"{opening}{write}\n    time.sleep(3)" for write in FILES.values()]
+    sources = [f"{opening}{write}\n    time.sleep(20)" for write in FILES.values()]
     text = f"layer, sources = Layer({name!r}), {sources!r}\n{HOARD}"
     answer = json.loads(output_of(text, tmp_path))
     if isinstance(answer, str):
@@ -208,7 +222,7 @@ def test_a_program_that_fills_its_files_is_shown_the_limit(bounding):
 
 def test_more_files_than_can_be_watched_are_stopped(layer):
     write = "for n in range(6_000): open(f'{n}', 'w').close()"
-    source = f"import time\ndef f():\n    {write}\n    time.sleep(3)"
+    source = f"import time\ndef f():\n    {write}\n    time.sleep(20)"
     error = run(source, layer, SMALL_SCRATCH).error
     assert error == "the program had more than 4096 files and folders"
 
@@ -268,7 +282,7 @@ def test_files_cannot_be_hidden_by_sending_them(confined):
         "        fds = array.array('i', [fd])\n"
         "        a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])\n"
         "        os.close(fd)\n"
-        "    time.sleep(2)"
+        "    time.sleep(20)"
     )
     assert run(source, confined, SMALL_SCRATCH).error is not None
 
@@ -331,14 +345,14 @@ FORKS = {
 def test_more_processes_than_allowed_are_stopped(layer, fork):
     SLOTS.close()  # so that only the processes of one slot are counted
     source = f"import os, threading, time\ndef f():\n    {fork}\n    time.sleep(20)"
-    error = run(source, layer, Limits(wall_seconds=3, processes=4)).error
+    error = run(source, layer, Limits(wall_seconds=20, processes=4)).error
     assert error == "the program started processes; at most 4 further processes are allowed"
     assert becomes_true(lambda: len(descendants(os.getpid())) < 12)
 
 
 def test_the_first_process_is_one_too_many_where_none_is_allowed():
     source = "import os, time\ndef f():\n    os.fork()\n    time.sleep(20)"
-    error = run(source, Layer.PROCESS, Limits(wall_seconds=3)).error
+    error = run(source, Layer.PROCESS, Limits(wall_seconds=20)).error
     assert error == "the program started processes; further processes are not allowed"
 
 
@@ -352,7 +366,7 @@ def test_a_thousand_processes_are_gone_before_the_wall_limit():
     )
     result = run(source, Layer.PROCESS, Limits(wall_seconds=10, processes=4))
     assert "at most 4 further processes" in result.error
-    assert (result.seconds < 5, result.is_sandbox_fault) == (True, False)
+    assert (result.seconds < 10, result.is_sandbox_fault) == (True, False)
 
 
 def test_processes_work_where_they_are_allowed(layer):

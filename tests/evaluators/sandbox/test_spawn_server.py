@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 from hostile.corpus import SHARED
-from sandbox_runs import AMPLE, ONE, becomes_true, descendants, has_ended, run_in, start_script
+from sandbox_runs import (
+    AMPLE,
+    ONE,
+    becomes_true,
+    check_in_time,
+    descendants,
+    has_ended,
+    run_in,
+    start_script,
+)
 
 from costada.evaluators.benchmarks.circle_packing.evaluator import ENTRY_POINT, score_packing
 from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
@@ -115,7 +124,6 @@ MANY_THREADS = "[threading.Thread(target=time.sleep, args=(60,)).start() for _ i
         ("os.fork()", {}, "the program started processes; further processes are not allowed"),
         (FORKED, {"memory_mb": 150, "processes": 3}, "the program held more than 150 MB of memory"),
         (MANY_THREADS, {"threads": 8}, "the program had more than 8 threads"),
-        ("", {"wall_seconds": 0.5}, "timeout: the program exceeded 0.5 s"),
         (
             "[open(name, 'wb').write(bytes(2**22)) for name in 'abc']",
             {"scratch_mb": 8},
@@ -127,7 +135,16 @@ def test_a_limit_that_is_passed_is_named(body, limits, expected):
     source = f"import os, threading, time\nprint('begun')\ndef f():\n    {body}\n    time.sleep(30)"
     result = run(source, Limits(**{"wall_seconds": 20, **limits}))
     assert (result.error, result.log) == (expected, "begun\n")
-    assert result.seconds < 10
+    assert result.seconds < 20
+
+
+def test_a_program_that_goes_on_too_long_is_stopped():
+    def check(seconds):
+        result = run("import time\nprint('begun')\ndef f(): time.sleep(60)", Limits(seconds))
+        reason = f"timeout: the program exceeded {seconds:g} s"
+        assert (result.error, result.log) == (reason, "begun\n")
+
+    check_in_time(check, 0.5, 3, 12)
 
 
 @pytest.mark.parametrize("end", ["return 1", "os._exit(0)", "time.sleep(600)"])
@@ -144,8 +161,13 @@ def test_what_a_candidate_started_is_killed(leave, end):
         "    print(int(os.read(read_fd, 99)))\n"
         f"    {end}"
     )
-    result = run(source, Limits(wall_seconds=0.5 if "sleep" in end else 60, processes=9))
-    assert has_ended(int(result.log), 1)
+
+    def check(seconds):
+        result = run(source, Limits(seconds, processes=9))
+        assert result.log, result.error
+        assert has_ended(int(result.log))
+
+    check_in_time(check, *((0.5, 3, 12) if "sleep" in end else (60,)))
 
 
 def test_the_scratch_folder_is_removed():
@@ -163,7 +185,7 @@ def test_a_candidate_that_kills_the_process_above_it_does_not_outlive_it():
     )
     result = run(source)
     assert result.is_sandbox_fault
-    assert has_ended(int(result.log), 1)
+    assert has_ended(int(result.log))
     assert run(ONE).output == 1
 
 
@@ -216,7 +238,7 @@ def test_a_candidate_dies_with_the_process_that_wanted_it(tmp_path):
     folder.mkdir()
     text = f"import test_spawn_server as tests\ntests.run({noting(note)!r})"
     with start_script(text, folder) as process:
-        has_begun = becomes_true(lambda: note.exists() and note.read_text(), 30)
+        has_begun = becomes_true(lambda: note.exists() and note.read_text())
         process.kill()
     assert has_begun
     assert has_ended(int(note.read_text()))

@@ -38,9 +38,8 @@ SHORT_WALL_SECONDS = 0.2
 MEMORY_MB = 1024
 SMALL_MEMORY_MB = 128
 GRACE_SECONDS = 3.0
-PATIENCE_SECONDS = 1.0
-SCRATCH_SECONDS = 5.0
-"""How long removing files may take: some disks need milliseconds for every folder."""
+PATIENCE_SECONDS = 20.0
+"""How long the end of processes may take, and removing files, on a machine that stalls."""
 SETTLE_SECONDS = 0.1
 """In which a slot has made the folder for its next candidate."""
 START_SECONDS = 60.0
@@ -179,7 +178,7 @@ class Watch:
         started = monotonic() if is_awaited else -inf
         while (left := self.leftovers()) and monotonic() < started + PATIENCE_SECONDS:
             sleep(0.02)
-        while (scratch := self.left_in_scratch()) and monotonic() < started + SCRATCH_SECONDS:
+        while (scratch := self.left_in_scratch()) and monotonic() < started + PATIENCE_SECONDS:
             sleep(0.02)
         files = self.ground.files()
         changed = sorted(dict(files.items() ^ self.files.items()))
