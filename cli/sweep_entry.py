@@ -5,6 +5,7 @@ import signal
 from threading import Thread
 
 from costada.cli.main import main as command
+from costada.runs.interruption import drain_on_every_sigterm
 
 STANDARD_INPUT = 0
 
@@ -18,5 +19,6 @@ def _stop_with_the_sweep() -> None:
 if __name__ == "__main__":
     # Slurm sends it to every process of a job before its time limit; the parent acts on it.
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    drain_on_every_sigterm()
     Thread(target=_stop_with_the_sweep, daemon=True).start()
     command()

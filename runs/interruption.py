@@ -35,6 +35,18 @@ class ExitCode(IntEnum):
 
 Handler = Callable[[int, FrameType | None], None]
 
+_URGENT = set(SIGNALS)
+"""Signals that end a draining run at once."""
+
+
+def drain_on_every_sigterm() -> None:
+    """Let further SIGTERMs change nothing in this process.
+
+    A run of a sweep gets several for one reason: Slurm sends it to every process of a job, of which
+    one passes it on. What is to end at once is killed.
+    """
+    _URGENT.discard(signal.SIGTERM)
+
 
 @contextmanager
 def draining_on_signal(control: RunControl, notify: Callable[[str], None]) -> Iterator[None]:
@@ -51,6 +63,8 @@ def draining_on_signal(control: RunControl, notify: Callable[[str], None]) -> It
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
+        if control.drain_requested and number not in _URGENT:
+            return
         if control.drain_requested:
             os.write(STANDARD_ERROR, SHOW_CURSOR * os.isatty(STANDARD_ERROR) + STOPPED)
             os._exit(ExitCode.INTERRUPTED)

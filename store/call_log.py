@@ -299,7 +299,7 @@ class CallLog:
         )
 
     def num_requests(self, run_id: str, which: CallFilter = ALL_CALLS) -> int:
-        """How many requests of these calls of a run have ended, without those of killed processes."""
+        """How many requests of these calls have ended, without those that a killed process left."""
         ((number,),) = self._db.rows(
             "SELECT COUNT(*) FROM costada_call"  # noqa: S608
             f" WHERE run_id = ? AND status NOT IN (?, ?) AND {IS_MEANT}",

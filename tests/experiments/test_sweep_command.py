@@ -10,6 +10,7 @@ from threading import Event
 from time import monotonic, sleep
 
 import pytest
+from billing_server import BillingServer, Reply
 
 from costada.experiments.sweep.local import ENTRY, RunProcess, last_error, options_of, start
 from costada.experiments.sweep.loop import STOPPING, StopSignals, SweepLoop
@@ -18,6 +19,8 @@ from costada.experiments.sweep.sweep import Status, SweepGrid, last_step, sweep_
 from costada.runs.config import RunConfig, load_config
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode
+from costada.store.rows import CallStatus
+from costada.store.run_store import RunStore
 
 COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
@@ -246,6 +249,34 @@ def test_a_process_stopped_before_it_begins_is_no_failure(near, tmp_path):
     process.drain()
     assert wait_for(process) == (Status.INTERRUPTED, "")
     assert not (tmp_path / "run.log").exists()
+
+
+def test_a_swept_run_that_gets_two_sigterms_keeps_the_answer_in_flight(near, tmp_path, monkeypatch):
+    """Slurm sends one to every process of a job, and the job's own process passes it on."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    answered, out = Event(), tmp_path / "run"
+    program = "# EVOLVE-BLOCK-START\ndef value():\n    return 0.5\n# EVOLVE-BLOCK-END"
+
+    def late(body):
+        assert answered.wait(60)
+        return Reply(f"```python\n{program}\n```", input_tokens=700, output_tokens=300)
+
+    with BillingServer() as server:
+        server.default = late
+        provider = ["--model=openai:m", f"--base-url={server.url}", "--price=1,2", "--no-gateway"]
+        words = ["run", str(near), f"--out={out}", *provider]
+        process = RunProcess(words, tmp_path / "run.log")
+        while not server.requests:
+            assert process.end() is None
+            Event().wait(LOOK_SECONDS)
+        for _ in range(2):
+            process.drain()
+            Event().wait(0.3)  # signals that come at once are one
+        answered.set()
+        assert wait_for(process) == (Status.INTERRUPTED, "")
+    with RunStore(out / "run.sqlite", is_read_only=True) as store:
+        (call,) = store.call_log.calls(store.run_ids()[-1])
+    assert (call.status, call.usage.output_tokens) == (CallStatus.DONE, 300)
 
 
 def test_a_second_ctrl_c_ends_runs_at_once(near, tmp_path):
