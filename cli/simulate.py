@@ -40,7 +40,7 @@ World = Annotated[
     str,
     typer.Option(
         metavar="landscape|recorded",
-        help="What answers: drawn landscapes, or outcomes of recorded GLM-5 runs on one problem.",
+        help="Outcomes: of random landscapes, or of recorded GLM-5 runs on one problem.",
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds for each method.")]
