@@ -151,7 +151,9 @@ def _values(known: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     }
     bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
     limits = [
-        f"{word} {known[key]:,.10g}" for key, word in bounds.items() if known.get(key, 10**9) < 10**9
+        f"{word} {known[key]:,.10g}"
+        for key, word in bounds.items()
+        if known.get(key, 10**9) < 10**9
     ]
     return ", ".join([words.get(known.get("type", ""), "text"), *limits])
 
@@ -160,7 +162,9 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     default = field.get_default(call_default_factory=True)
-    return "" if default in (None, "", (), {}) else f"`{to_json(default).decode()}`".replace('"', "")
+    return (
+        "" if default in (None, "", (), {}) else f"`{to_json(default).decode()}`".replace('"', "")
+    )
 
 
 def benchmarks() -> str:
