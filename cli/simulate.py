@@ -101,7 +101,7 @@ def simulate(
 ) -> None:
     """Compare methods in a simulated world: no model, no key, thousands of runs a minute.
 
-    With --menu, compare what chooses among several models instead.
+    With --menu, compare routers on menus of several models instead.
     """
     from costada.controller.methods import METHODS
     from costada.experiments.comparison.outcomes import append_outcomes
