@@ -133,7 +133,7 @@ class RunRecord:
     def _run_id(self) -> str:
         """The id of the run, empty before it begins."""
         if not self._known_id:
-            self._known_id = next(reversed(self._store.run_ids()), "")
+            self._known_id = self._store.last_run()
         return self._known_id
 
 

@@ -119,7 +119,7 @@ def _own_account(purse: Purse, folder: RunFolder) -> str:
     name, number, run_id = account_name(folder), 1, ""
     if is_there(folder.database) and folder.claimed_at is not None:
         with RunStore.at(folder.database, is_read_only=True) as store:
-            run_id = next(reversed(store.run_ids()), "")
+            run_id = store.last_run()
     own = name
     while (drawn := purse.drawn_from(own)) and run_id not in drawn:
         number += 1
