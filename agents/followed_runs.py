@@ -193,7 +193,7 @@ class StoredView:
             if self.known and not reason:
                 phase, error = self.known["phase"], self.known["error"]
         with RunStore.at(self.run.address, is_read_only=True) as store:
-            run_id = next(reversed(store.run_ids()), "")
+            run_id = store.last_run()
             last = store.last_step(run_id)
             row = cast(TraceRow, record(store.step_line(run_id, last))) if last else None
         accounts = self.purse.accounts()
@@ -251,6 +251,6 @@ def best_of(folder: RunFolder, start: Program) -> Program:
     if not is_there(folder.database):
         return start
     with RunStore.at(folder.database, is_read_only=True) as store:
-        run_id = next(reversed(store.run_ids()), "")
+        run_id = store.last_run()
         best = store.last_improvement(run_id)
         return start if best is None else store.candidates.get(run_id, best).program

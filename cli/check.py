@@ -36,10 +36,10 @@ SHORT_SECONDS = 2.0
 def check(
     folder: ProblemPath, settings: Callable[[], dict[str, Any]], as_json: options.AsJson = False
 ) -> None:
-    """Say what a problem folder holds and needs, and evaluate its initial program.
+    """Print what a problem folder contains and needs, and evaluate its initial program.
 
-    A start that takes less than 2 s is evaluated twice, to see whether its score varies. Makes no
-    model calls. Exits with 2 where a run of the folder would be refused.
+    An initial program that takes less than 2 s is evaluated twice, to see whether its score varies.
+    Makes no model calls. Exits with 2 if a run of the folder would be refused.
     """
     facts: Facts = {}
     with (

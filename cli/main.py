@@ -74,6 +74,10 @@ REFUSED = 2
 class Command(TyperCommand):
     """A command that refuses values it cannot read in one line, as it refuses all others."""
 
+    def get_params(self, ctx: Any) -> Any:
+        """The parameters, see `_without_types`."""
+        return _without_types(super().get_params(ctx))
+
     def make_context(self, info_name: Any, args: list[str], *rest: Any, **settings: Any) -> Any:
         """Read the arguments; a wrong value is named with its option and what was expected."""
         try:
@@ -95,6 +99,14 @@ class Command(TyperCommand):
             say(f"{info_name}: got {words!r} after its arguments, expected nothing more")
             raise typer.Exit(REFUSED)
         return context
+
+
+def _without_types(parameters: Any) -> Any:
+    """Parameters whose help leaves out the Python types of arguments and switches."""
+    for each in parameters:
+        if each.param_type_name == "argument" or each.is_flag:
+            each.display_type_rich = lambda ctx: None
+    return parameters
 
 
 def _refusal(parameter: Any, error: typer.BadParameter) -> str:
@@ -119,6 +131,10 @@ class Commands(TyperGroup):
         super().__init__(**settings)
         self.commands = {name: TyperCommand(name) for name in COMMANDS}
 
+    def get_params(self, ctx: Any) -> Any:
+        """The parameters, see `_without_types`."""
+        return _without_types(super().get_params(ctx))
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Load a command, except to list it; `None` if there is none of that name."""
         if cmd_name not in COMMANDS or self.commands[cmd_name].help:
@@ -126,8 +142,10 @@ class Commands(TyperGroup):
         place, epilog = COMMANDS[cmd_name]
         module, _, function = place.partition(":")
         found = getattr(import_module(f"costada.cli.{module}"), function)
+        # Typer keeps the line ends of a docstring, which are not those of the terminal.
+        text = "\n\n".join(" ".join(part.split()) for part in found.__doc__.split("\n\n"))
         alone = typer.Typer(add_completion=False)
-        alone.command(cmd_name, cls=Command, epilog=epilog)(found)
+        alone.command(cmd_name, cls=Command, help=text, epilog=epilog)(found)
         return typer.main.get_command(alone)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

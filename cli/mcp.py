@@ -107,9 +107,9 @@ def mcp(
 ) -> None:
     """Offer searches to MCP clients: the tools discover, status and best_program.
 
-    A client starts the server and talks to it over standard input and output. Runs continue in the
-    background while the server runs. costada resume resumes interrupted runs; with --store, the
-    next server does.
+    A client starts the server and communicates with it over standard input and output. Runs
+    continue in the background while the server runs. Interrupted runs are resumed by costada
+    resume; with --store, by the next server.
     """
     with refusing(ExitCode.BAD_INPUT):
         if find_spec("mcp") is None:

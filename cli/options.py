@@ -143,7 +143,7 @@ Trust = Annotated[
 ConfigFile = Annotated[
     Path | None,
     path_option(
-        "TOML file with settings, named as in settings.json; options on the command line win.",
+        "TOML file with settings, named as in settings.json. Options take precedence over it.",
         "--config",
         metavar="FILE",
     ),

@@ -29,13 +29,13 @@ Packages = Annotated[
 
 
 def prepare(folder: ProblemPath, packages: Packages = None) -> None:
-    """Install what a problem folder needs in an environment of its own, with uv.
+    """Install the packages that a problem folder needs in an environment of its own, with uv.
 
     Installs requirements.txt, of a repository too, and well-known packages that the folder's Python
-    files import in ~/.local/share/costada/environments (XDG_DATA_HOME). Its programs are evaluated
-    there from then on. Options in requirements.txt count, and installing
-    may run code of the packages, outside of the sandbox: read it first if it is not your own.
-    Where nothing is missing, no environment is made.
+    files import, in ~/.local/share/costada/environments (XDG_DATA_HOME). The folder's programs are
+    then evaluated in this environment. Options in requirements.txt count, and installing may run
+    code of the packages, outside of the sandbox: read the file first if it is not your own. If
+    nothing is missing, no environment is created.
     """
     with refusing(ExitCode.BAD_INPUT):
         from costada.evaluators.environment import interpreter_of, make_environment

@@ -27,7 +27,7 @@ Database = Annotated[
 
 
 def runs(database: Database, as_json: options.AsJson = False) -> None:
-    """List the runs in a Postgres database: what they found and spent, and who works on them."""
+    """List the runs in a Postgres database: results, dollars and the processes that hold them."""
     from costada.reports.terminal import TerminalTable, table_console
     from costada.runs.stored_index import StoredIndex
     from costada.store.address import check_database

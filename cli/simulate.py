@@ -40,7 +40,7 @@ World = Annotated[
     str,
     typer.Option(
         metavar="landscape|recorded",
-        help="What answers: drawn landscapes, or outcomes of recorded GLM-5 runs on one problem.",
+        help="Outcomes: of random landscapes, or of recorded GLM-5 runs on one problem.",
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds for each method.")]
@@ -101,7 +101,7 @@ def simulate(
 ) -> None:
     """Compare methods in a simulated world: no model, no key, thousands of runs a minute.
 
-    With --menu, compare what chooses among several models instead.
+    With --menu, compare routers on menus of several models instead.
     """
     from costada.controller.methods import METHODS
     from costada.experiments.comparison.outcomes import append_outcomes

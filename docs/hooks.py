@@ -25,6 +25,10 @@ from costada.runs.config import RunConfig
 ROOT = Path(__file__).parents[1]
 MARKER = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 NAMED_BLOCK = re.compile(r"^```(\w+) (\S+)$", re.MULTILINE)
+SOURCE_NOTE = re.compile(r"^`make docs` fills in .+\n\n", re.MULTILINE)
+"""What the source of a page says where the site has the generated text."""
+
+SHORT_CODE = re.compile(r"<code>([^<\n]{1,28})</code>")
 REMOTE_ASSET = re.compile(
     r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(?:https?:)?//[^>]*>"
 )
@@ -55,8 +59,13 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Fill in what is generated, and show the file names of code blocks."""
-    filled = MARKER.sub(lambda found: GENERATED[found[1]](), markdown)
+    filled = MARKER.sub(lambda found: GENERATED[found[1]](), SOURCE_NOTE.sub("", markdown))
     return NAMED_BLOCK.sub(r'```\1 title="\2"', filled)
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Mark short code in a line of text, which the style sheet keeps on one line."""
+    return SHORT_CODE.sub(r'<code class="short">\1</code>', html)
 
 
 def on_post_page(output: str, page: object, **_: object) -> str:
@@ -142,7 +151,9 @@ def _values(known: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     }
     bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
     limits = [
-        f"{word} {known[key]:g}" for key, word in bounds.items() if known.get(key, 10**9) < 10**9
+        f"{word} {known[key]:,.10g}"
+        for key, word in bounds.items()
+        if known.get(key, 10**9) < 10**9
     ]
     return ", ".join([words.get(known.get("type", ""), "text"), *limits])
 
@@ -151,7 +162,9 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     default = field.get_default(call_default_factory=True)
-    return "" if default in (None, (), {}) else f"`{to_json(default).decode()}`".replace('"', "")
+    return (
+        "" if default in (None, "", (), {}) else f"`{to_json(default).decode()}`".replace('"', "")
+    )
 
 
 def benchmarks() -> str:
@@ -173,7 +186,8 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _cell(value: object) -> str:
-    return _plain(str(value)).replace("|", " or ").replace("\n", " ")
+    text = "" if value is None else str(value)
+    return _plain(text).replace("|", " or ").replace("\n", " ")
 
 
 def _plain(text: str) -> str:

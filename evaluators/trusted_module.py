@@ -107,5 +107,5 @@ def _neighbours_importable(folder: Path) -> Iterator[None]:
 
 def _take_out(names: set[str]) -> dict[str, ModuleType]:
     """Remove the modules of these names, and below, from those loaded."""
-    found = [name for name in sys.modules if name.partition(".")[0] in names]
+    found = [name for name in list(sys.modules) if name.partition(".")[0] in names]
     return {name: sys.modules.pop(name) for name in found}

@@ -34,7 +34,7 @@ def run_patch(database: StorePlace, since: str = START, place: str = "") -> str:
     if isinstance(database, Path) and not database.is_file():
         raise ValueError(f"{database.parent}: holds no run (there is no {database.name} in it)")
     with RunStore.at(database, is_read_only=True) as store:
-        run_id = next(reversed(store.run_ids()), "")
+        run_id = store.last_run()
         first = store.candidates.find(run_id, SEED_ID if since == START else since)
         if first is None:
             known = (

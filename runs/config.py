@@ -243,7 +243,7 @@ class RunConfig(BaseModel):
         tuple[ModelEntry, ...], Shown(MODELS.panel, "MODEL,MODEL,...", "the one of --model")
     ] = ()
     """Models to choose from before each attempt, in place of one: PROVIDER:NAME, with @EFFORT,
-    @TIER or @SET behind it if wanted, or an alias of the models file."""
+    @TIER or @SET if wanted, or an alias of the models file."""
 
     router: Annotated[str, Shown(MODELS.panel, "ROUTER", names=(*ROUTERS, f"{FIXED}NAME"))] = (
         DEFAULT_ROUTER

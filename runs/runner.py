@@ -133,7 +133,7 @@ class RunRecord:
     def _run_id(self) -> str:
         """The id of the run, empty before it begins."""
         if not self._known_id:
-            self._known_id = next(reversed(self._store.run_ids()), "")
+            self._known_id = self._store.last_run()
         return self._known_id
 
 
@@ -262,31 +262,18 @@ def _stream(
     control: RunControl,
 ) -> None:
     """Run the graph to its end or until it is interrupted."""
-    max_iterations = plan.settings.constants.max_iterations
     heading = RunHeading(
         plan.title,
         plan.budget,
-        max_iterations,
+        plan.settings.constants.max_iterations,
         sandbox=_sandbox_text(plan),
         parallel=plan.parallel,
         database=files.database,
     )
     progress.begin(heading, files.recent_rows)
     state = _state(graph, files.thread)
-    if reason := state.get("stop_reason") or state.get("stopping"):
-        budget = plan.budget
-        if plan.purse and reason == "budget":
-            # The purse may not have the whole budget.
-            budget = min(budget, state["spent"] + max(0.0, float(plan.purse.remaining)))
-        is_over = bool(state["stop_reason"])
-        stopped = SearchState(**{**state, "stop_reason": reason})
-        if can_resume(stopped, budget, max_iterations):
-            # while calls are in flight, the current step comes first
-            if is_over or graph.get_state(files.thread).next == ("evaluate",):
-                again = SearchState(stop_reason="", stopping="")
-                graph.update_state(files.thread, again, as_node="gate_intervention")
-        elif is_over:
-            return
+    if not _reopened(graph, plan, files.thread, state):
+        return
     layer = plan.sandbox or ""
     if files.first_sandbox not in ("", layer):
         progress.notice(f"This run started in sandbox {files.first_sandbox}, now uses {layer}")
@@ -310,6 +297,28 @@ def _stream(
             raise
     finally:
         _await_calls(store, progress)
+
+
+def _reopened(
+    graph: DiscoveryGraph, plan: Plan, thread: RunnableConfig, state: SearchState
+) -> bool:
+    """Let a run that has stopped continue if its plan allows more; false if it is over."""
+    reason = state.get("stop_reason") or state.get("stopping")
+    if not reason:
+        return True
+    budget = plan.budget
+    if plan.purse and reason == "budget":
+        # The purse may not have the whole budget.
+        budget = min(budget, state["spent"] + max(0.0, float(plan.purse.remaining)))
+    is_over = bool(state["stop_reason"])
+    stopped = SearchState(**{**state, "stop_reason": reason})
+    if not can_resume(stopped, budget, plan.settings.constants.max_iterations):
+        return not is_over
+    # while calls are in flight, the current step comes first
+    if is_over or graph.get_state(thread).next == ("evaluate",):
+        again = SearchState(stop_reason="", stopping="")
+        graph.update_state(thread, again, as_node="gate_intervention")
+    return True
 
 
 def _sandbox_text(plan: Plan) -> str:

@@ -99,7 +99,9 @@ def paid_from(address: PurseAddress | None, plan: Plan, folder: RunFolder) -> It
         account = _drawn(purse, _own_account(purse, folder), plan)
         is_interrupted = False
         try:
-            yield replace(plan, purse=account, budget=_rounded_down(account.budget))
+            # Rounded down, as the nearest float may be more than the account can lend.
+            budget = float(account.budget.quantize(NANODOLLAR, ROUND_FLOOR))
+            yield replace(plan, purse=account, budget=budget)
             state = saved_state(folder)
             is_interrupted = not (state and state.get("stop_reason"))
         finally:
@@ -117,7 +119,7 @@ def _own_account(purse: Purse, folder: RunFolder) -> str:
     name, number, run_id = account_name(folder), 1, ""
     if is_there(folder.database) and folder.claimed_at is not None:
         with RunStore.at(folder.database, is_read_only=True) as store:
-            run_id = next(reversed(store.run_ids()), "")
+            run_id = store.last_run()
     own = name
     while (drawn := purse.drawn_from(own)) and run_id not in drawn:
         number += 1
@@ -143,8 +145,3 @@ def _drawn(purse: Purse, name: str, plan: Plan) -> Purse:
             " of an iteration"
         )
     return account
-
-
-def _rounded_down(budget: Decimal) -> float:
-    """A float that does not exceed a budget: the nearest float may."""
-    return float(budget.quantize(NANODOLLAR, ROUND_FLOOR))

@@ -72,15 +72,13 @@ class StoredIndex(RunIndex):
         begins = f"{self._sweep}/" if self._sweep else ""
         self.known = {each.name: each for each in found if each.name.startswith(begins)}
         self.holders = self._store.holders()
-        self._runs = {
-            quote(name): self._runs.get(quote(name))
-            or IndexedRun(quote(name), self._run(name), self._signature)
-            for name in self.known
-        }
+        runs: dict[str, IndexedRun] = {}
+        for name in self.known:
+            run = StoredRun(self._parent / name, RunAddress(self._database, name))
+            known = self._runs.get(quote(name))
+            runs[quote(name)] = known or IndexedRun(quote(name), run, self._signature)
+        self._runs = runs
         self._next_scan = monotonic() + SCAN_SECONDS
-
-    def _run(self, name: str) -> StoredRun:
-        return StoredRun(self._parent / name, RunAddress(self._database, name))
 
     def _signature(self, run: RunView) -> tuple[object, ...]:
         name = run.database.run if isinstance(run.database, RunAddress) else ""

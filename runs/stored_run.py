@@ -219,13 +219,11 @@ def unused_run(problem: str, database: str, parent: Path = DEFAULT_PARENT) -> St
     check_database(database)
     with RunStore.postgres(database) as store:
         taken = store.named.taken()
-    names = (name for name in default_names(problem) if name not in taken)
-    name = next(name for name in names if not _is_used(parent / name))
-    return StoredRun(parent / name, RunAddress(database, name))
-
-
-def _is_used(folder: Path) -> bool:
-    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    folders = (parent / name for name in default_names(problem) if name not in taken)
+    folder = next(
+        each for each in folders if not each.exists() or (each.is_dir() and not any(each.iterdir()))
+    )
+    return StoredRun(folder, RunAddress(database, folder.name))
 
 
 def named_runs(database: str) -> list[StoredRun]:

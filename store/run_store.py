@@ -264,6 +264,10 @@ class RunStore(RunFacts):
         """The ids of all runs, oldest first; only one if the store was opened for it."""
         return run_ids(self._db, self._only_run)
 
+    def last_run(self) -> str:
+        """The id of the run that began last, empty if none has begun."""
+        return next(reversed(self.run_ids()), "")
+
     def put_step(self, run_id: str, iteration: int, row: Mapping[str, object]) -> None:
         """Store the trace row of a finished iteration."""
         self._db.put_row("costada_step", (run_id, iteration, json.dumps(row)))

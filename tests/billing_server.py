@@ -143,6 +143,7 @@ class BillingServer:
 
     default: Scripted = field(default_factory=Reply)
     keeps_alive: bool = False
+    host: str = "127.0.0.1"
     bill: list[Bill] = field(default_factory=list)
     requests: list[Body] = field(default_factory=list)
     clients: list[tuple[str, int]] = field(default_factory=list)
@@ -154,12 +155,12 @@ class BillingServer:
         self._closing = Event()
         self._ids = count(1)
         self._lock = Lock()
-        self._server = _ManyClients(("127.0.0.1", 0), self._handler())
+        self._server = _ManyClients((self.host, 0), self._handler())
         self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/v1"
+        return f"http://{self.host}:{self._server.server_port}/v1"
 
     @property
     def next_answer(self) -> Scripted:

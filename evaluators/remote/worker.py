@@ -19,7 +19,7 @@ from costada.evaluators.initial_program import read_text
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import benchmark_folder
 from costada.evaluators.remote.bundle import REPOSITORY, touch, unpacked
-from costada.evaluators.remote.task import Answer, Setting, Task, code_version
+from costada.evaluators.remote.task import Answer, Reference, Setting, Task, code_version
 from costada.evaluators.repository import load_repository
 from costada.evaluators.repository_files import whole_tree
 from costada.evaluators.sandbox.cancellation import CANCELLED
@@ -102,28 +102,9 @@ def _load(setting: Setting, payload: bytes | None) -> Problem | None:
         raise ValueError(
             f"interpreter is {python!r}, which does not exist or cannot be executed here"
         )
-    reference = setting.reference
-    match reference.kind:
-        case "benchmark":
-            found = load_folder(benchmark_folder(reference.key))
-        case "folder":
-            place = unpacked(reference.key, payload)
-            if place is None:
-                return None
-            found = load_folder(Path(place, reference.folder), interpreter=python)
-        case "repository":
-            place = unpacked(reference.key, payload)
-            if place is None:
-                return None
-            own = place.resolve()
-            settings, task = read_settings(own / SETTINGS_FILE), read_text(own / TASK_FILE)
-            found = load_repository(own, settings, task, whole_tree(own / REPOSITORY))
-        case "object":
-            if payload is None:
-                return None
-            if sha256(payload).hexdigest() != reference.key:
-                raise ValueError(f"the object sent has another hash than {reference.key}")
-            found = pickle.loads(payload)  # noqa: S301  (from the run that this worker serves)
+    found = _referenced(setting.reference, payload, python)
+    if found is None:
+        return None
     given = replace(
         found,
         name=setting.name,
@@ -138,6 +119,27 @@ def _load(setting: Setting, payload: bytes | None) -> Problem | None:
             " version here, or a file that it reads is not there"
         )
     return given if setting.layer is None else replace(given, sandbox=_layer(setting.layer))
+
+
+def _referenced(reference: Reference, payload: bytes | None, python: str | None) -> Problem | None:
+    """The problem that a reference names; None if its files or its pickle are needed first."""
+    if reference.kind == "benchmark":
+        return load_folder(benchmark_folder(reference.key))
+    if reference.kind == "object":
+        if payload is None:
+            return None
+        if sha256(payload).hexdigest() != reference.key:
+            raise ValueError(f"the object sent has another hash than {reference.key}")
+        found: Problem = pickle.loads(payload)  # noqa: S301  (from the run that this worker serves)
+        return found
+    place = unpacked(reference.key, payload)
+    if place is None:
+        return None
+    if reference.kind == "folder":
+        return load_folder(Path(place, reference.folder), interpreter=python)
+    own = place.resolve()
+    settings, task = read_settings(own / SETTINGS_FILE), read_text(own / TASK_FILE)
+    return load_repository(own, settings, task, whole_tree(own / REPOSITORY))
 
 
 def _layer(wanted: Layer) -> Layer:

@@ -18,7 +18,6 @@ from costada.reports.summary import REASONS
 from costada.reports.trace import attempts_made, end_after
 from costada.store.history import RunHistory
 from costada.store.rows import RunSetup
-from costada.values.candidate import Program
 
 WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped"
 SEED = "0.1"
@@ -110,7 +109,7 @@ def best_program(history: RunHistory, run_id: str, candidate_id: str) -> dict[st
     for path, text in program.items():
         left -= len(text)
         texts.append((path, text if left >= 0 else None))
-    is_small = left >= 0 and start is not None and _length(start) <= LARGEST_SHOWN
+    is_small = left >= 0 and start is not None and sum(map(len, start.values())) <= LARGEST_SHOWN
     facts: dict[str, object] = {"id": candidate_id, "files": texts, "diff": None, "patch": None}
     if start is None or not is_small:
         return facts
@@ -147,7 +146,3 @@ def num_failures(steps: Sequence[Mapping[str, Any]]) -> int:
             break
         found += attempts_made(step)
     return found
-
-
-def _length(program: Program) -> int:
-    return sum(map(len, program.values()))

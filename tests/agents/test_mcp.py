@@ -223,7 +223,7 @@ def statuses(port, token):
     }
     found = {}
     for name, (path, headers) in asked.items():
-        connection = HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = HTTPConnection("127.0.0.1", port, timeout=60)
         ready = {
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",

@@ -25,7 +25,7 @@ from costada.store.run_store import RunStore
 COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 METHOD = "no-cost-calibration"
-ITERATIONS = 8
+ITERATIONS = 24
 SETTINGS = {
     "preset": "glm-5",
     "max_iterations": ITERATIONS,
@@ -307,7 +307,7 @@ def test_a_run_drains_when_its_sweep_dies(near, tmp_path):
                 process.wait(LOOK_SECONDS)
             assert process.returncode is None
         process.stdin.close()
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=PATIENCE_SECONDS) == 130
     assert folder.report.is_file()
 
 

@@ -104,7 +104,7 @@ def test_a_cancelled_node_stops_waiting_and_its_work_continues():
         began = monotonic()
         with pytest.raises(InterruptedError):
             pool.wait(["a"])
-        assert monotonic() - began < 5
+        assert monotonic() - began < 25  # the work may take 30 seconds
     finally:
         current_token.reset(reset)
     assert pool.num_in_flight == 1
@@ -143,7 +143,7 @@ def test_a_forked_process_has_threads_of_its_own():
     _run_twice(answers)
     child = forking.Process(target=_run_twice, args=(answers,))
     child.start()
-    child.join(20)
+    child.join(100)
     child.kill()
     assert child.exitcode == 0
     assert [answers.get() for _ in range(4)] == [3] * 4

@@ -314,7 +314,7 @@ def test_a_forked_process_never_spends_from_a_copy_of_its_parents_purse(open_pur
     child = forking.Process(target=spend_and_report, args=(purse, answers))
     child.start()
     found = answers.get()
-    child.join(20)
+    child.join(100)
     assert child.exitcode == 0
     if isinstance(address, str):
         assert (found, purse.spent) == ("begun", D("0.75"))

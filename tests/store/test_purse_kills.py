@@ -31,7 +31,7 @@ def emptied(address):
         env={**os.environ, "COSTADA_POSTGRES": address},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
     )
 
 

@@ -28,7 +28,7 @@ def chromium():
 def tab(chromium):
     """The tab that the tests of a module use one after the other."""
     opened = chromium.new_page()
-    opened.set_default_timeout(10_000)
+    opened.set_default_timeout(60_000)
     opened.said = []
     opened.on("console", lambda message: opened.said.append(message.text))
     opened.on("pageerror", lambda error: opened.said.append(str(error)))

@@ -1,36 +1,44 @@
-"""`deploy/start`: all processes but Postgres are killed while a run is active, which then ends."""
+"""`deploy/start`: a run survives the death of each process, and none outlives the others."""
 
 import asyncio
-import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
-from contextlib import asynccontextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
-from urllib.error import URLError
-from urllib.request import Request, urlopen
 
+import psutil
 import pytest
 from billing_server import BillingServer
-from crash_runs import PRICE_IN, PRICE_OUT, Provider, Record, check_against_bill
+from crash_runs import PRICE_IN, PRICE_OUT, Provider
 from fakes import toy_folder
-from mcp import ClientSession
-from mcp.client.streamable_http import streamable_http_client
-
-from costada.store.purse import Purse
-from costada.store.run_store import RunStore
+from served_runs import (
+    TOKEN,
+    begun,
+    check_ledger,
+    check_result,
+    ended,
+    status_of,
+    wait_until,
+)
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS = 150
-TOKEN = "a" * 32
 CALLS_BEFORE_THE_KILL = 8
 BUDGET = 0.2
+MAX_BUDGET = 1
+"""Dollars of a run, and of all runs of the server."""
+
+SECRETS = {
+    "OPENAI_API_KEY": "none-openai",
+    "ANTHROPIC_API_KEY": "none-anthropic",
+    "PGPASSWORD": "none-database",
+    "COSTADA_MCP_TOKEN": TOKEN,
+}
 POSTGRES = shutil.which("pg_ctl") or next(
     iter(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl")), None
 )
@@ -51,6 +59,17 @@ def folder():
     shutil.rmtree(made)
 
 
+@pytest.fixture
+def provider():
+    return Provider()
+
+
+@pytest.fixture
+def url(provider):
+    with BillingServer(default=provider.answer) as server:
+        yield server.url
+
+
 def free_ports(number):
     bound = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     ports = [each.getsockname()[1] for each in bound]
@@ -62,12 +81,12 @@ def free_ports(number):
 def start(folder, url, ports):
     port, scheduler = map(str, ports)
     model = ["--model", "openai:stand-in", "--base-url", url, "--price", f"{PRICE_IN},{PRICE_OUT}"]
-    money = ["--max-budget", "1", "--max-tokens", "4000"]
-    own = {"PORT": port, "SCHEDULER_PORT": scheduler, "COSTADA_MCP_TOKEN": TOKEN}
+    money = ["--max-budget", str(MAX_BUDGET), "--max-tokens", "4000"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, **own, "PATH": path, "OPENAI_API_KEY": "none"}
+    environment = {**os.environ, **SECRETS, "PATH": path}
+    environment |= {"PORT": port, "SCHEDULER_PORT": scheduler}
     environment.pop("COSTADA_STORE", None)
-    with open(folder / "start.log", "wb") as log:
+    with open(folder / "start.log", "ab") as log:
         return subprocess.Popen(
             [ROOT / "deploy" / "start", folder, *money, *model, "--problems", folder / "toy"],
             env=environment,
@@ -76,106 +95,111 @@ def start(folder, url, ports):
         )
 
 
-def status_of(url, headers=None):
-    """The HTTP status of a request; 0 if no server answers."""
+@contextmanager
+def started(folder, url, ports):
+    """The process of `deploy/start` when the server answers; it is ended with its services."""
+    process = start(folder, url, ports)
     try:
-        with urlopen(Request(url, headers=headers or {}), timeout=10) as response:
-            return response.status
-    except (URLError, ConnectionError) as error:
-        return getattr(error, "code", 0)
+        await_health(folder, ports)
+        yield process
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(90)
+        process.kill()
+        process.wait()
 
 
-def wait_until(is_true, folder):
-    deadline = time.monotonic() + START_SECONDS
-    while not is_true():
-        logs = "".join(each.read_text()[-2000:] for each in folder.glob("*.log"))
-        assert time.monotonic() < deadline, logs
-        time.sleep(0.005)
+def address_of(ports):
+    return f"http://127.0.0.1:{ports[0]}"
 
 
-@asynccontextmanager
-async def session_at(address):
-    async with (
-        streamable_http_client(f"{address}/mcp?token={TOKEN}") as (reading, writing, _),
-        ClientSession(reading, writing) as session,
-    ):
-        await session.initialize()
-        yield session
+def await_health(folder, ports):
+    await_that(lambda: status_of(f"{address_of(ports)}/health") == 200, folder)
 
 
-async def call(session, tool, **arguments):
-    result = await session.call_tool(tool, arguments)
-    assert not result.isError, result.content
-    return json.loads(result.content[0].text)
+def await_that(is_true, folder):
+    logs = [*folder.glob("*.log"), *folder.glob("postgres/*.log")]
+    wait_until(is_true, lambda: "".join(each.read_text()[-2000:] for each in logs))
 
 
-async def begun(address):
-    async with session_at(address) as session:
-        return await call(session, "discover", problem="toy", budget=BUDGET)
+def begin(folder, ports, provider):
+    """The name of a run that has made some calls."""
+    run = asyncio.run(begun(address_of(ports), BUDGET))
+    await_that(lambda: provider.billed.total() >= CALLS_BEFORE_THE_KILL, folder)
+    return run
 
 
-async def ended(address, run):
-    async with session_at(address) as session:
-        while True:
-            status = await call(session, "status", run=run, wait_seconds=5)
-            if status["phase"] not in ("running", "interrupted"):
-                return status, await call(session, "best_program", run=run)
-            await asyncio.sleep(0.2)
-
-
-def kill_services(folder):
-    killed = {}
-    for file in folder.glob("*.pid"):
-        killed[file.stem] = int(file.read_text())
-        os.kill(killed[file.stem], signal.SIGKILL)
-    return killed
-
-
-def test_a_run_survives_the_death_of_all_processes_except_postgres(folder):
-    provider = Provider()
-    with BillingServer(default=provider.answer) as server:
-        ports = free_ports(2)
-        address = f"http://127.0.0.1:{ports[0]}"
-        started = start(folder, server.url, ports)
-        try:
-            wait_until(lambda: status_of(f"{address}/health") == 200, folder)
-            assert status_of(f"{address}/mcp") == 401
-            run = asyncio.run(begun(address))["run"]
-            wait_until(lambda: provider.billed.total() >= CALLS_BEFORE_THE_KILL, folder)
-            killed = kill_services(folder)
-            assert set(killed) == {"mcp", "scheduler", "worker-1", "worker-2"}
-            billed = provider.billed.total()
-            wait_until(lambda: status_of(f"{address}/health") == 200, folder)
-            status, best = asyncio.run(ended(address, run))
-            assert provider.billed.total() > billed
-            check_ledger(folder, run, status, provider)
-            assert start(folder, server.url, ports).wait(60) == 2, "two starts use one folder"
-            started.send_signal(signal.SIGTERM)
-            started.wait(timeout=90)
-        finally:
-            started.kill()
-    assert (status["phase"], status["stop_reason"]) == ("finished", "budget")
-    assert best["best_score"] == status["best_score"] > 0.1
-    assert f"{best['best_score']:.4f}" in best["program"]
-    assert status_of(f"{address}/health") == 0
-    assert not list(folder.glob("*.pid"))
-    assert not (folder / "postgres" / "data" / "postmaster.pid").exists()
-
-
-def check_ledger(folder, run, status, provider):
+def check_end(folder, ports, run, provider):
+    """The run ends with the expected result, and its ledger is the bill."""
+    status, best = asyncio.run(ended(address_of(ports), run))
+    check_result(status, best)
     store_address = f"postgresql://costada@/postgres?host={folder / 'postgres'}"
-    with RunStore.postgres(store_address, run, is_read_only=True) as store:
-        (run_id,) = store.run_ids()
-        calls = tuple(store.call_log.calls(run_id))
-        record = Record("", "", calls, (), store.call_log.spent(run_id, status["iterations"]))
-        assert [row["iteration"] for row in store.steps(run_id)] == [
-            *range(1, status["iterations"] + 1)
-        ]
-    check_against_bill(record, provider)
-    assert sum(provider.billed.values()) <= len(record.done) + len(record.lost)
-    assert record.spent == sum(each.cost for each in record.done) + sum(
-        each.bound for each in record.lost
-    )
-    with Purse(1, dsn=store_address, name="the server's purse") as purse:
-        assert purse.spent == record.spent
-        assert purse.remaining == 1 - record.spent
+    check_ledger(store_address, run, status, provider, MAX_BUDGET)
+
+
+def services(process):
+    """All processes below `deploy/start`, but those that wait for a second."""
+    below = psutil.Process(process.pid).children(recursive=True)
+    return [each for each in below if each.is_running() and each.name() != "sleep"]
+
+
+def test_a_run_survives_the_death_of_all_processes_except_postgres(folder, url, provider):
+    ports = free_ports(2)
+    with started(folder, url, ports) as process:
+        assert status_of(f"{address_of(ports)}/mcp") == 401
+        run = begin(folder, ports, provider)
+        killed = {each.stem: int(each.read_text()) for each in folder.glob("*.pid")}
+        assert set(killed) == {"mcp", "scheduler", "worker-1", "worker-2"}
+        for number in killed.values():
+            os.kill(number, signal.SIGKILL)
+        billed = provider.billed.total()
+        await_health(folder, ports)
+        check_end(folder, ports, run, provider)
+        assert provider.billed.total() > billed
+        assert start(folder, url, ports).wait(60) == 2, "two starts use one folder"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=90) == 0
+    assert status_of(f"{address_of(ports)}/health") == 0
+    assert not list(folder.rglob("*.pid"))
+
+
+def test_a_run_survives_the_death_of_postgres(folder, url, provider):
+    ports = free_ports(2)
+    with started(folder, url, ports):
+        run = begin(folder, ports, provider)
+        noted = folder / "postgres" / "server.pid"
+        first = noted.read_text()
+        os.kill(int(first), signal.SIGKILL)
+        await_that(lambda: noted.read_text() not in ("", first), folder)
+        await_health(folder, ports)
+        check_end(folder, ports, run, provider)
+
+
+def test_all_services_end_when_the_script_is_killed_and_the_next_start_completes_the_run(
+    folder, url, provider
+):
+    ports = free_ports(2)
+    with started(folder, url, ports) as process:
+        run = begin(folder, ports, provider)
+        below = services(process)
+        names = " ".join(" ".join(each.cmdline()) for each in below)
+        assert all(name in names for name in ("postgres", "scheduler", "worker-2", "mcp"))
+        process.kill()
+        process.wait()
+        assert not psutil.wait_procs(below, timeout=90)[1]
+    with started(folder, url, ports):
+        check_end(folder, ports, run, provider)
+
+
+def test_only_the_server_gets_keys_and_tokens(folder, url):
+    ports = free_ports(2)
+    with started(folder, url, ports) as process:
+        server = int((folder / "mcp.pid").read_text())
+        below = [each for each in services(process) if each.pid != server]
+        others = [each for each in below if server not in [up.pid for up in each.parents()]]
+        given = [Path(f"/proc/{each.pid}/environ").read_bytes() for each in others]
+    assert sum(b"\0HOME=" in b"\0" + each for each in given) >= len(["scheduler", 1, 2])
+    for environment in given:
+        assert not [name for name in SECRETS if name.encode() in environment]
+        assert not [value for value in SECRETS.values() if value.encode() in environment]

@@ -35,7 +35,7 @@ def waiting(run):
 
 
 def posted(server, body, path="/ideas", **headers):
-    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     shown = {"Authorization": f"Bearer {server.token}", "Content-Type": JSON_TYPE}
     shown |= {name.replace("_", "-"): text for name, text in headers.items()}
     connection.request("POST", path, body, {name: each for name, each in shown.items() if each})

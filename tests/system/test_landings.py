@@ -62,7 +62,7 @@ def test_recorded_landings_are_replayed_as_they_were(tmp_path):
         for last in (*KILLED_AT, 10**9):
             process = PROCESSES.Process(target=run, args=(path, server.url, last))
             process.start()
-            process.join(60)
+            process.join(150)
             assert process.exitcode == (0 if last == 10**9 else -signal.SIGKILL)
             landings = landings_in(path)
             assert landings[: len(recorded)] == recorded

@@ -147,7 +147,7 @@ def server(run):
 def asked(
     server: PageServer, path: str, method: str = "GET", **headers: str
 ) -> tuple[HTTPResponse, str]:
-    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     shown = {"Authorization": f"Bearer {server.token}", **headers}
     connection.request(method, path, headers={name: text for name, text in shown.items() if text})
     answer = connection.getresponse()
@@ -250,13 +250,13 @@ def test_the_command_serves_until_it_is_interrupted(run):
         said = child.stdout.readline()
         assert re.match(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43} shows ", said)
         port = int(said.split("/")[2].split(":")[1])
-        connection = HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("GET", f"/figures/0?{said.split()[0].partition('?')[2]}")
         figures: Any = json.loads(connection.getresponse().read())
         connection.close()
         assert figures["run_id"] == "run"
         os.kill(child.pid, signal.SIGINT)
-        assert child.wait(10) == 0
+        assert child.wait(60) == 0
     finally:
         child.kill()
         child.communicate()

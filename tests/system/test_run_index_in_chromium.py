@@ -178,4 +178,4 @@ def test_values_beyond_whole_numbers_do_not_stop_the_page(page, root, watched):
         store.candidates.put("run", candidate(0, objective=1e17))
     write_steps(huge, rising(1e17 + 16))
     page.goto(f"{watched.address}#over=huge")
-    page.wait_for_selector("#overlay-chart path.over", timeout=5000)
+    page.wait_for_selector("#overlay-chart path.over")

@@ -2,7 +2,7 @@
 
 import math
 from importlib import import_module
-from time import monotonic
+from time import thread_time
 from types import ModuleType
 from typing import NamedTuple
 
@@ -183,9 +183,9 @@ def test_no_scale_brings_the_evaluator_down(name, shape, scale):
 @every_array
 def test_coordinates_of_very_different_size_are_judged_at_once(name, shape):
     points = np.logspace(-320, 308, math.prod(shape)).reshape(shape)
-    start = monotonic()
+    start = thread_time()
     outcome = score_or_reason(name, points)
-    assert monotonic() - start < 1
+    assert thread_time() - start < 1
     assert isinstance(outcome, str) or outcome == pytest.approx(0, abs=1e-6)
 
 

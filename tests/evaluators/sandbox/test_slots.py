@@ -17,7 +17,9 @@ from sandbox_runs import (
     check_in_time,
     command_of,
     descendants,
+    has_candidate,
     output_of,
+    read_proc,
     run,
     servers_of,
 )
@@ -147,41 +149,59 @@ def test_scipy_can_be_imported_by_a_program_that_does_not_name_it(layer):
     assert run(source, layer).output == "scipy"
 
 
-def killed_once(when):
-    """A thread that kills all processes of our slots as soon as a condition holds."""
+class Killer(threading.Thread):
+    """Kills all processes of our slots as soon as a condition holds, if no program runs by then."""
 
-    def kill():
-        assert becomes_true(when, 20)
-        for number in descendants(os.getpid()):
-            if "server_main.py" in command_of(number):
+    def __init__(self, when):
+        super().__init__()
+        self.is_in_time, self._when = False, when
+        self.start()
+
+    def run(self):
+        if becomes_true(self._when):
+            self._signal(signal.SIGSTOP)
+            self.is_in_time = not has_candidate(os.getpid())
+            self._signal(signal.SIGKILL if self.is_in_time else signal.SIGCONT)
+
+    def _signal(self, number):
+        for each in descendants(os.getpid()):
+            if "server_main.py" in command_of(each):
                 with suppress(ProcessLookupError):
-                    os.kill(number, signal.SIGKILL)
+                    os.kill(each, number)
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    return thread
+
+def is_replaced(source, layer, when):
+    """Whether a program runs though the processes for it are killed; False if that was too late."""
+    killer = Killer(when)
+    assert run(source, layer).output == 1
+    killer.join()
+    return killer.is_in_time
 
 
 def test_a_process_that_is_killed_while_it_starts_is_replaced(layer):
-    SLOTS.close()
-    killer = killed_once(lambda: servers_of(os.getpid()))
-    assert run(ONE, layer).output == 1
-    killer.join()
+    def check():
+        SLOTS.close()
+        return is_replaced(ONE, layer, lambda: servers_of(os.getpid()))
+
+    assert becomes_true(check)
 
 
 def test_a_process_that_is_killed_while_it_loads_more_is_replaced(layer):
-    SLOTS.close()
-    assert run(ONE, layer).output == 1
-    [number] = servers_of(os.getpid())
-    killer = killed_once(lambda: "/scipy/" in Path(f"/proc/{number}/maps").read_text())
-    assert run(f"import scipy\n{ONE}", layer).output == 1
-    killer.join()
+    def check():
+        SLOTS.close()
+        assert run(ONE, layer).output == 1
+        [number] = servers_of(os.getpid())
+        return is_replaced(
+            f"import scipy\n{ONE}", layer, lambda: "/scipy/" in read_proc(number, "maps")
+        )
+
+    assert becomes_true(check)
 
 
 def test_a_layer_is_tried_again_whose_process_is_killed_while_it_is_tried(tmp_path):
     text = (
-        "from test_slots import killed_once, servers_of\n"
-        "killer = killed_once(lambda: servers_of(os.getpid()))\n"
+        "from test_slots import Killer, servers_of\n"
+        "killer = Killer(lambda: servers_of(os.getpid()))\n"
         "print(chosen_layer(Layer.PROCESS).value)\n"
         "killer.join()"
     )

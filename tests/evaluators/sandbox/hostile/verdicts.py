@@ -6,7 +6,7 @@ from hostile.corpus import Program
 from hostile.watch import GRACE_SECONDS
 
 MAX_GROWTH_MB = 100
-MAX_CONTROL_SECONDS = 9.0
+MAX_CONTROL_SECONDS = 20.0
 MEMORY_SLACK = 1.25
 POLICY = re.compile(
     "not allowed|not permitted|denied|forbidden|no processes|not available|sandbox|out of memory"

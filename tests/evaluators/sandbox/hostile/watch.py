@@ -37,7 +37,7 @@ WALL_SECONDS = 6.0
 SHORT_WALL_SECONDS = 0.2
 MEMORY_MB = 1024
 SMALL_MEMORY_MB = 128
-GRACE_SECONDS = 3.0
+GRACE_SECONDS = 15.0
 PATIENCE_SECONDS = 20.0
 """How long the end of processes may take, and removing files, on a machine that stalls."""
 SETTLE_SECONDS = 0.1
