@@ -15,6 +15,7 @@ import yaml
 
 from costada.evaluators.folder_settings import LARGEST_SETTINGS, SETTINGS_FILE, FolderSettings
 from costada.values.language import find_language
+from costada.values.python_syntax import parsed_module
 
 CONFIGS = ("config.yaml", "config.yml", "config_*.y*ml", "shinka.y*ml", "shinka_*.y*ml")
 CONFIG_FOLDER = "configs/*.y*ml"
@@ -225,7 +226,7 @@ def _task_of_runner(path: Path) -> str:
     if not path.is_file() or path.stat().st_size > LARGEST_SETTINGS:
         return ""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+        tree = parsed_module(path.read_text(encoding="utf-8", errors="replace"))
     except (SyntaxError, ValueError, RecursionError):
         return ""
     for node in ast.walk(tree):

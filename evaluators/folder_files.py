@@ -22,6 +22,7 @@ from costada.evaluators.import_paths import (
     imported_modules,
     module_files,
 )
+from costada.values.python_syntax import parsed_module
 
 EVALUATOR_FILE = "evaluator.py"
 MAX_FILES = 10_000
@@ -284,7 +285,7 @@ def _reads_elsewhere(source: str) -> bool:
 def _nodes_in(source: str) -> list[ast.AST]:
     """Syntax of a program; empty if it cannot be parsed."""
     try:
-        return [*ast.walk(ast.parse(source))]
+        return [*ast.walk(parsed_module(source))]
     except UNPARSABLE:
         return []
 

@@ -9,6 +9,8 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
+from costada.values.python_syntax import parsed_module
+
 IMPORT_PATH = "sys.path"
 EXPRESSIONS = (ast.Attribute, ast.BinOp, ast.Call, ast.Subscript)
 UNPARSABLE = (SyntaxError, ValueError, RecursionError)
@@ -32,7 +34,7 @@ def _paths_in(source: str, path: Path) -> tuple[Path, ...]:
     if IMPORT_PATH not in source:
         return ()
     try:
-        tree = ast.parse(source)
+        tree = parsed_module(source)
     except UNPARSABLE:
         return ()
     reader = _PathReader(tree, path)
@@ -56,7 +58,7 @@ def imported_modules(source: str) -> tuple[str, ...]:
     """
     names: list[str] = []
     try:
-        nodes = [*ast.walk(ast.parse(source))]
+        nodes = [*ast.walk(parsed_module(source))]
     except UNPARSABLE:
         return ()
     for node in nodes:

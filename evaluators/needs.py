@@ -25,6 +25,7 @@ from costada.evaluators.initial_program import InitialProgram
 from costada.evaluators.sandbox.inside.standins import PACKAGES
 from costada.evaluators.sandbox.interpreter import Interpreter
 from costada.values.language import PYTHON
+from costada.values.python_syntax import parsed_module
 
 REQUIREMENTS_FILE = "requirements.txt"
 PREPARE = "costada prepare"
@@ -238,7 +239,7 @@ def _imports(source: str) -> Iterator[tuple[str, bool]]:
     Imports under `try` and `if` are optional and do not count.
     """
     try:
-        waiting: list[tuple[ast.AST, bool]] = [(ast.parse(source), True)]
+        waiting: list[tuple[ast.AST, bool]] = [(parsed_module(source), True)]
     except UNPARSABLE:
         return
     while waiting:

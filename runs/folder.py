@@ -33,6 +33,9 @@ THREAD: RunnableConfig = {"configurable": {"thread_id": "run"}}
 
 OPENAI = "openai"
 DEFAULT_PARENT = Path("runs-out")
+OWNER = "stored-run.json"
+"""File in the folder of a run in Postgres that names the run whose files are there."""
+
 BEST_PROGRAM = "best_program"
 PER_PROCESS_FOLDERS = (("proc",), ("dev", "fd"))
 """Folders whose content differs between processes."""
@@ -146,6 +149,10 @@ class RunFolder:
 
     def load(self) -> RunConfig:
         """The settings of the run; raises `ValueError` if there is none."""
+        if not self.settings.exists() and (self.path / OWNER).is_file():
+            raise ValueError(
+                f"{self.path}: its run is in Postgres; give the address that {OWNER} in it names"
+            )
         return load_config(self.settings)
 
     def save(self, config: RunConfig) -> None:

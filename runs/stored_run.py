@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from costada.runs.config import RunConfig, read_config
-from costada.runs.folder import DEFAULT_PARENT, RunFolder, default_names
+from costada.runs.folder import DEFAULT_PARENT, OWNER, RunFolder, default_names
 from costada.store.address import RunAddress, check_database, is_database
 from costada.store.files import create_text, make_folder, read_text
 from costada.store.lease import guarded_by
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[\w-][\w.=+-]*(/[\w-][\w.=+-]*)*")
 """Names are also paths below the folder of a machine's outputs."""
-
-OWNER = "stored-run.json"
-"""File of such a folder that says which run its files are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +40,14 @@ class StoredRun(RunFolder):
     def place(self) -> str:
         """The address without its password, as commands take it."""
         return str(self.address)
+
+    @property
+    def resume_command(self) -> str:
+        """The command that resumes this run in the same folder, which has its gateway's answers."""
+        command = f"costada resume {shlex.quote(self.place)}"
+        if self.path != DEFAULT_PARENT / self.address.run:
+            command += f" --out {shlex.quote(str(self.path))}"
+        return command
 
     @property
     def database(self) -> RunAddress:

@@ -21,6 +21,7 @@ from costada.models.offline.program import (
     read_program,
     stored_names,
 )
+from costada.values.python_syntax import parsed_expression
 
 OBJECTIVE, REPAIR = "objective", "repair"
 """Names of the nested functions that score an array, and move it to where it belongs."""
@@ -197,7 +198,7 @@ def _made_of_result(program: Program, function: ast.FunctionDef) -> Iterator[ast
             if not isinstance(statement, ast.Assign) or not end or not returned:
                 continue
             if called_name(statement.value) == function.name:
-                copy = ast.parse(ast.unparse(end), mode="eval").body
+                copy = parsed_expression(ast.unparse(end))
                 yield _Substitution(statement.targets[0], returned).visit(copy)
 
 

@@ -27,6 +27,7 @@ from costada.models.offline.program import (
     stored_names,
 )
 from costada.models.offline.running_time import affordable
+from costada.values.python_syntax import parsed_expression
 
 _SIGNS: dict[type[ast.operator], str] = {
     ast.Mult: "*=",
@@ -176,7 +177,7 @@ def _vectorised(value: ast.expr, rows: tuple[str, str]) -> str | None:
     """The value for all pairs of rows as one expression, or None where it has none."""
     rewriter = _PairRewriter(rows)
     try:
-        table = ast.unparse(rewriter.visit(ast.parse(ast.unparse(value), mode="eval").body))
+        table = ast.unparse(rewriter.visit(parsed_expression(ast.unparse(value))))
     except (RecursionError, SyntaxError, ValueError):
         return None
     is_complete = rewriter.seen == set(rows) and len(rewriter.arrays) == 1
@@ -201,7 +202,7 @@ class _PairRewriter(ast.NodeTransformer):
         self.seen.add(index)
         self.arrays.add(node.value.id)
         axes = "[:, None]" if index == self.rows[0] else "[None, :]"
-        return ast.parse(node.value.id + axes, mode="eval").body
+        return parsed_expression(node.value.id + axes)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Reduce over the last axis only; leave what works entry by entry."""
@@ -210,10 +211,10 @@ class _PairRewriter(ast.NodeTransformer):
         if not is_library or name not in _ELEMENTWISE | _REDUCING:
             self.is_foreign = True
             return node
-        node.func = ast.parse(f"np.{'linalg.' * (name == 'norm')}{name}", mode="eval").body
+        node.func = parsed_expression(f"np.{'linalg.' * (name == 'norm')}{name}")
         node.args = [self.visit(each) for each in node.args]
         if name in _REDUCING:
-            node.keywords = [ast.keyword("axis", ast.parse("-1", mode="eval").body)]
+            node.keywords = [ast.keyword("axis", parsed_expression("-1"))]
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.expr:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
+from costada.values.python_syntax import parsed_module
+
 _BLOCK = re.compile(r"\s*#.*EVOLVE-BLOCK-(?P<edge>START|END)")
 
 
@@ -139,7 +141,7 @@ def read_program(text: str) -> Program | None:
     """The program, or None where the text is no program that can be parsed."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip() + "\n"
     try:
-        tree = ast.parse(text)
+        tree = parsed_module(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     lines = text.split("\n")

@@ -16,6 +16,7 @@ from costada.models.offline.program import (
     range_call,
     read_program,
 )
+from costada.values.python_syntax import parsed_module
 
 SEARCH_SECONDS = 0.3
 """Seconds all searches of one program may take by this estimate."""
@@ -83,7 +84,7 @@ def evaluation_limit(program: Program, constructor: Constructor) -> int:
     """How often the searches of a program may score an array, at least 10."""
     counter = _Counter(program, frozenset())
     try:
-        parts = [*constructor.scoring, ast.parse(constructor.value)]
+        parts = [*constructor.scoring, parsed_module(constructor.value)]
         seconds = _OVERHEAD + sum(counter.seconds(each) for each in parts)
     except RecursionError:
         seconds = SEARCH_SECONDS

@@ -146,6 +146,19 @@ def test_python_runs_resumes_and_loads_it(near, url, elsewhere, tmp_path):
         discover(near, "offline", budget=1.0, out="other", store=opened)
 
 
+def test_its_folder_is_named_by_the_command_that_resumes_it(begin, invoke, url, tmp_path):
+    begin("shown")
+    again = begin("shown")
+    command = f"costada resume '{url}#shown' --out {tmp_path / 'shown'}"
+    assert command in again.output.replace("\n", "")
+    assert run_at(f"{url}#shown").resume_command == f"costada resume '{url}#shown'"
+    refused = invoke("resume", tmp_path / "shown")
+    assert refused.exit_code == 2
+    assert "its run is in Postgres; give the address that stored-run.json in it names" in (
+        " ".join(refused.output.split())
+    )
+
+
 def test_an_idea_of_a_user_waits_in_the_database(begin, invoke, url, elsewhere):
     begin("hex")
     assert invoke("steer", f"{url}#hex", "a wider step").exit_code == 0
