@@ -148,6 +148,7 @@ async def session_over_http(arguments, port):
     options = ("--http", "--port", str(port))
     process = await asyncio.create_subprocess_exec(COSTADA, *arguments, *options, **pipes)
     address = (await process.stdout.readline()).decode().strip()
+    assert (await process.stdout.readline()).startswith(b"sandbox: ")
     await listening(port)
     async with (
         streamable_http_client(address) as (reading, writing, _),
