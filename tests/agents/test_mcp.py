@@ -17,6 +17,7 @@ from fakes import program, toy_folder
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from ports import free_port
 from served_searches import better_programs, taking_time
 from warm import PROCESSES
 
@@ -106,12 +107,6 @@ def words(provider, parent, *more):
     offered = ["--problems", str(parent / "toy"), "--out", str(parent / "runs")]
     money = ["--max-budget", str(PURSE), "--purse", str(parent / "purse.sqlite")]
     return ["mcp", *offered, *money, *model, *map(str, more)]
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 async def listening(port):
