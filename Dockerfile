@@ -9,7 +9,8 @@ ENV PATH=/opt/costada/bin:$PATH
 COPY deploy/requirements.lock deploy/requirements.lock
 RUN pip install --require-hashes --no-deps --requirement deploy/requirements.lock
 COPY . .
-RUN pip install --no-deps . && python -m compileall -q /opt/costada/lib
+RUN pip install --no-deps --no-build-isolation . && pip uninstall --yes setuptools \
+    && python -m compileall -q /opt/costada/lib
 
 FROM python:3.12-slim-bookworm
 RUN apt-get update \

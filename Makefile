@@ -47,7 +47,7 @@ test: install  ## Run the test suite
 test-clusters: install  ## Run the tests that start Slurm, Dask and Postgres clusters; minutes
 	COSTADA_CLUSTERS=1 .ci/slurm .ci/postgres $(BIN)/pytest tests/system/test_sweep_on_slurm.py \
 		tests/system/test_sweep_on_tasks.py tests/system/test_deployment.py \
-		tests/system/test_sweep_in_postgres.py tests/evaluators/remote/test_sent_repositories.py
+		tests/system/test_containers.py tests/system/test_sweep_in_postgres.py tests/evaluators/remote/test_sent_repositories.py
 
 check: install  ## Lint, types, import directions
 	$(BIN)/ruff check .
@@ -66,8 +66,8 @@ lock: install  ## Resolve the lock file again
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --quiet \
 		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
 		--output-file requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --extra dask --extra gateway --extra mcp --extra postgres \
-		--constraint requirements.lock --universal --python-version 3.11 --quiet --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --group build --extra dask --extra gateway --extra mcp \
+		--extra postgres --constraint requirements.lock --universal --python-version 3.11 --quiet --generate-hashes \
 		--no-emit-index-url --no-annotate --custom-compile-command "make lock" \
 		--output-file deploy/requirements.lock
 

@@ -16,6 +16,7 @@ from time import monotonic
 from costada.agents.followed_runs import BackgroundRun, FollowedRun, StoredView
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
+from costada.evaluators.sandbox.layers import Layer
 from costada.runs.config import EXECUTION, RunConfig, checked_config
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.lease import is_held
@@ -82,9 +83,13 @@ class SearchService:
     _ended: set[str] = field(default_factory=set)
     _ending: Event = field(default_factory=Event)
 
-    def check(self) -> None:
-        """Refuse settings that no run could start with; raises `ValueError` as `plan_run` does."""
-        plan_run(self.settings.model_copy(update={"preflight": False}))
+    def check(self) -> Layer | None:
+        """Refuse settings that no run could start with; raises `ValueError` as `plan_run` does.
+
+        Returns:
+            What confines candidates of the first problem; `None` if its own evaluate does.
+        """
+        return plan_run(self.settings.model_copy(update={"preflight": False})).sandbox
 
     def reclaim(self) -> None:
         """Return the unspent money of an earlier server's runs here that no process works on."""

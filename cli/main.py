@@ -15,7 +15,12 @@ from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_p
 
 
 def _epilog(
-    finished: str, *, failed: str = "", refused: str = "refused", unpaid: str = "", stopped: str
+    finished: str,
+    *,
+    failed: str = "",
+    refused: str = "refused",
+    unpaid: str = "",
+    stopped: str = "",
 ) -> str:
     meanings = {0: finished, 1: failed, 2: refused, 3: unpaid, 130: stopped}
     lines = [f"{code} {meaning}" for code, meaning in meanings.items() if meaning]
@@ -35,6 +40,7 @@ EVALUATION = _epilog(
     failed="the evaluator or the sandbox failed",
     stopped="stopped",
 )
+WATCHING = _epilog("stopped with Ctrl-C")
 OTHERS = _epilog("done", stopped="stopped")
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -52,7 +58,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "diff": ("diff:diff", OTHERS),
     "report": ("report:report", OTHERS),
     "export": ("export:export", OTHERS),
-    "watch": ("watch:watch", OTHERS),
+    "watch": ("watch:watch", WATCHING),
     "runs": ("runs:runs", OTHERS),
     "evaluate": ("problems:evaluate", EVALUATION),
     "init": ("init:init", OTHERS),

@@ -26,6 +26,7 @@ from costada.store.address import check_database, is_database, shown
 
 if TYPE_CHECKING:
     from costada.agents.search_service import SearchService
+    from costada.evaluators.sandbox.layers import Layer
 
 DEFAULT_PORT = 8000
 SAVE_SECONDS = 1.5
@@ -121,13 +122,13 @@ def mcp(
         _check_money(max_budget, purse, store)
         with keeping_output_clean():
             service = _service(settings, max_budget, purse, problems, out, store)
-            service.check()
+            layer = service.check()
             if store is None:
                 service.reclaim()
             service.follow()
     with ending_on_signal():
         try:
-            _serve(service, http=http, host=host, port=port, token=token)
+            _serve(service, layer, http=http, host=host, port=port, token=token)
         finally:
             service.end(HTTP_SAVE_SECONDS if http else SAVE_SECONDS)
 
@@ -172,10 +173,17 @@ def _service(
 
 
 def _serve(
-    service: SearchService, *, http: bool, host: str | None, port: int | None, token: str
+    service: SearchService,
+    layer: Layer | None,
+    *,
+    http: bool,
+    host: str | None,
+    port: int | None,
+    token: str,
 ) -> None:
     """Serve until the client leaves or a signal arrives; an empty token stands for a new one."""
     from costada.agents.mcp import ADDRESS, serve_over_http, serve_over_stdio
+    from costada.evaluators.sandbox.layer_choice import described_layer
     from costada.reports.page.server import new_token
 
     if not http:
@@ -188,6 +196,7 @@ def _serve(
     else:
         token = new_token()
         show(f"{address}?token={token}")
+    show(f"sandbox: {described_layer(layer) if layer else 'up to the problem'}")
     serve_over_http(service, place, number, token)
 
 

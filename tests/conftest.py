@@ -32,7 +32,7 @@ LONGEST_FILES = (
 CLUSTER_FILES = (
     *("system/test_sweep_on_slurm.py", "system/test_sweep_on_tasks.py"),
     *("system/test_deployment.py", "system/test_sweep_in_postgres.py"),
-    "remote/test_sent_repositories.py",
+    *("system/test_containers.py", "remote/test_sent_repositories.py"),
 )
 """Files that start clusters, which takes minutes; `make test-clusters` runs them."""
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,6 +18,7 @@ from time import monotonic, sleep
 
 import psutil
 import pytest
+from ports import free_port
 
 from costada.evaluators.remote import engines
 from costada.evaluators.remote.engines import engine_of
@@ -45,12 +46,6 @@ RAY_OPTIONS = (
     *("--min-worker-port", "0", "--max-worker-port", "0", "--dashboard-agent-listen-port", "0"),
 )
 RAY_LOCK = Path(gettempdir(), "costada-tests-ray.lock")
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as bound:
-        bound.bind(("127.0.0.1", 0))
-        return bound.getsockname()[1]
 
 
 def end_tree(process: psutil.Process) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
+from ports import free_port
 
 from costada.store.postgres_connections import name_of
 from costada.store.run_store import RunStore
@@ -29,12 +29,6 @@ def test_the_configuration_is_valid():
     checked = subprocess.run([CLI, "validate"], cwd=ROOT, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
     assert "langgraph.json is valid. (1 graph found)" in checked.stdout
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @contextmanager

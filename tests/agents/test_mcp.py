@@ -17,6 +17,7 @@ from fakes import program, toy_folder
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from ports import free_port
 from served_searches import better_programs, taking_time
 from warm import PROCESSES
 
@@ -108,12 +109,6 @@ def words(provider, parent, *more):
     return ["mcp", *offered, *money, *model, *map(str, more)]
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 async def listening(port):
     while True:
         try:
@@ -148,6 +143,7 @@ async def session_over_http(arguments, port):
     options = ("--http", "--port", str(port))
     process = await asyncio.create_subprocess_exec(COSTADA, *arguments, *options, **pipes)
     address = (await process.stdout.readline()).decode().strip()
+    assert (await process.stdout.readline()).startswith(b"sandbox: ")
     await listening(port)
     async with (
         streamable_http_client(address) as (reading, writing, _),

@@ -97,6 +97,7 @@ def test_options_that_contradict_one_another_are_refused(
     [
         ("list", "Exit codes: 0 done; 2 refused; 130 stopped."),
         ("trace", "Exit codes: 0 done; 2 refused; 130 stopped."),
+        ("watch", "Exit codes: 0 stopped with Ctrl-C; 2 refused."),
         ("evaluate", "0 done, also if the program failed; 1 the evaluator or the sandbox failed"),
         ("simulate", "Exit codes: 0 done; 1 failed; 2 refused; 130 stopped."),
     ],

@@ -6,8 +6,13 @@ import pytest
 import yaml
 from doc_blocks import ROOT, check_commands
 
+from costada.cli.options import read_settings
+
 PIN = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
-NEEDED = ("distributed", "mcp", "psycopg", "psycopg-binary", "langgraph-checkpoint-postgres")
+NEEDED = (
+    *("distributed", "mcp", "psycopg", "psycopg-binary", "langgraph-checkpoint-postgres"),
+    "setuptools",
+)
 
 
 def pins(path):
@@ -53,3 +58,11 @@ def test_each_composed_service_has_a_health_check_and_takes_secrets_from_the_env
     assert "*.env*" in (ROOT / ".dockerignore").read_text().splitlines()
     assert services["worker"]["deploy"]["replicas"] == 2
     assert all("ports" not in each for name, each in services.items() if name != "mcp")
+
+
+def test_the_composed_server_reads_its_settings_from_a_file_that_is_there(services):
+    mounted = [each.rsplit(":", 2) for each in services["mcp"]["volumes"] if "SETTINGS" in each]
+    assert [each[1:] for each in mounted] == [["/settings.toml", "ro"]]
+    default = re.search(r":-(.+)}", mounted[0][0])[1]
+    assert "--config=/settings.toml" in services["mcp"]["command"]
+    assert read_settings({}, [], ROOT / default) == {}

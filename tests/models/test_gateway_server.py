@@ -15,6 +15,7 @@ from threading import Barrier, Thread
 import pytest
 from billing_server import Answer, BillingServer, Body, Refusal, Reply
 from gateways import PATIENCE, Gate, Gateway, until
+from ports import refusing_port
 
 from costada.models.gateway.client import hold_gateway, stop_gateway
 from costada.models.gateway.journal import RequestState
@@ -102,11 +103,10 @@ def test_a_refusal_passes_through_and_the_next_request_is_sent(
 
 
 def test_a_provider_out_of_reach_is_said_so_and_nothing_counts_as_sent(tmp_path: Path):
-    with BillingServer() as gone:
-        address = gone.url
-    gateway = Gateway(tmp_path, address)
-    received = gateway.ask()
-    gateway.end()
+    with refusing_port() as port:
+        gateway = Gateway(tmp_path, f"http://127.0.0.1:{port}/v1")
+        received = gateway.ask()
+        gateway.end()
     assert (received.status, "nothing was sent" in received.text) == (502, True)
     assert gateway.states() == [RequestState.UNSENT]
 

@@ -7,6 +7,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable, RunnableLambda
+from ports import refusing_port
 
 from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.chat_models import chat_model
@@ -59,9 +60,9 @@ def test_a_timeout_is_a_failure(server: BillingServer):
 
 
 def test_a_server_that_is_not_there_is_a_failure():
-    with BillingServer() as gone:
-        url = gone.url
-    failure = failure_of(chat_model("openai:stand-in", base_url=url, retry_wait=0))
+    with refusing_port() as port:
+        url = f"http://127.0.0.1:{port}/v1"
+        failure = failure_of(chat_model("openai:stand-in", base_url=url, retry_wait=0))
     assert "ConnectionError: Connection error" in failure.reason
     assert failure.kind is FailureKind.DOWN
 

@@ -98,7 +98,7 @@ def slow(near, tmp_path_factory):
     """A problem whose evaluations take a while, so that one runs when the workers are lost."""
     folder = shutil.copytree(near, tmp_path_factory.mktemp("slow") / "near")
     evaluator = folder / "evaluator.py"
-    evaluator.write_text(evaluator.read_text() + "\nimport time\ntime.sleep(0.5)\n")
+    evaluator.write_text(evaluator.read_text() + "\nimport time\ntime.sleep(0.8)\n")
     return folder
 
 

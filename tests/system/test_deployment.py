@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ import pytest
 from billing_server import BillingServer
 from crash_runs import PRICE_IN, PRICE_OUT, Provider
 from fakes import toy_folder
+from ports import free_port
 from served_runs import (
     TOKEN,
     begun,
@@ -68,14 +68,6 @@ def provider():
 def url(provider):
     with BillingServer(default=provider.answer) as server:
         yield server.url
-
-
-def free_ports(number):
-    bound = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [each.getsockname()[1] for each in bound]
-    for each in bound:
-        each.close()
-    return ports
 
 
 def start(folder, url, ports):
@@ -145,7 +137,7 @@ def services(process):
 
 
 def test_a_run_survives_the_death_of_all_processes_except_postgres(folder, url, provider):
-    ports = free_ports(2)
+    ports = free_port(), free_port()
     with started(folder, url, ports) as process:
         assert status_of(f"{address_of(ports)}/mcp") == 401
         run = begin(folder, ports, provider)
@@ -165,7 +157,7 @@ def test_a_run_survives_the_death_of_all_processes_except_postgres(folder, url, 
 
 
 def test_a_run_survives_the_death_of_postgres(folder, url, provider):
-    ports = free_ports(2)
+    ports = free_port(), free_port()
     with started(folder, url, ports):
         run = begin(folder, ports, provider)
         noted = folder / "postgres" / "server.pid"
@@ -179,7 +171,7 @@ def test_a_run_survives_the_death_of_postgres(folder, url, provider):
 def test_all_services_end_when_the_script_is_killed_and_the_next_start_completes_the_run(
     folder, url, provider
 ):
-    ports = free_ports(2)
+    ports = free_port(), free_port()
     with started(folder, url, ports) as process:
         run = begin(folder, ports, provider)
         below = services(process)
@@ -193,7 +185,7 @@ def test_all_services_end_when_the_script_is_killed_and_the_next_start_completes
 
 
 def test_only_the_server_gets_keys_and_tokens(folder, url):
-    ports = free_ports(2)
+    ports = free_port(), free_port()
     with started(folder, url, ports) as process:
         server = int((folder / "mcp.pid").read_text())
         below = [each for each in services(process) if each.pid != server]

@@ -12,6 +12,7 @@ from pathlib import Path
 from socket import socket
 
 import pytest
+from ports import free_port
 from swept_runs import (
     FAILED,
     FINISHED,
@@ -65,7 +66,7 @@ def dask_cluster(folder: Path):
 def ray_cluster(folder: Path):
     if find_spec("ray") is None:
         pytest.skip("needs Ray: the extra ray")
-    port = 20_000 + os.getpid() % 10_000
+    port = free_port()
     place = [f"--ray-client-server-port={port}", f"--temp-dir={folder}", "--port=0"]
     options = ["--head", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
     options += ["--node-ip-address=127.0.0.1", "--min-worker-port=0", "--max-worker-port=0"]
