@@ -57,7 +57,7 @@ def kill_in_flight(run, folder, served, options, number):
 
     def answer(body):
         reply = provider.answer(body)
-        if provider.billed.total() == number:
+        if provider.billed.total() >= number:  # calls in flight may be billed at once
             process.kill()
         return reply
 
