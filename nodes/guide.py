@@ -140,15 +140,16 @@ def tried_tactics(state: SearchState, context: RunContext) -> tuple[TriedTactic,
     iteration = state["controller"].iteration + 1
     # not that of the context: a resumed run asks what it asked before
     parallel = state.get("parallel", context.parallel)
-    for given, record in store.tactics(run_id, before=iteration, count=MAX_TRIED):
-        batch = TacticBatch.model_validate_json(record)
-        if batch.tactics:
-            # steps that followed a tactic may land after the last use was taken
-            last_use = store.end_of_batch(run_id, given)
-            end = min(last_use + parallel, iteration) - 1
-            best = store.candidates.best_score(run_id, given, end)
-            gain = 0.0 if best is None else best - batch.baseline_score
-            tried += [(given, TriedTactic(tactic, gain)) for tactic in batch.tactics]
+    batches = {
+        given: TacticBatch.model_validate_json(record)
+        for given, record in store.tactics(run_id, before=iteration, count=MAX_TRIED)
+    }
+    scores = store.candidates.best_of_batches(
+        run_id, [*batches], before=iteration, parallel=parallel
+    )
+    for (given, batch), best in zip(batches.items(), scores, strict=True):
+        gain = 0.0 if best is None else best - batch.baseline_score
+        tried += [(given, TriedTactic(tactic, gain)) for tactic in batch.tactics]
     for step, idea, gain in store.inputs.outcomes(run_id, before=iteration, count=MAX_TRIED):
         tried.append((step, TriedTactic(user_tactic(idea), gain)))
     tried.sort(key=itemgetter(0))

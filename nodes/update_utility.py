@@ -50,6 +50,7 @@ def _save_changes(
     table, run_id, iteration = context.store.candidates, state["run_id"], state["iteration"]
     for frontier, archive in enumerate(after):
         if archive in before[frontier : frontier + 1]:
+            table.pass_over(run_id, frontier, state["archive_seq"] + 1)
             continue
         for member in archive.members:
             if member.id != original_id(member.id) and member.iteration == iteration:

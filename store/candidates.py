@@ -1,9 +1,10 @@
 """Candidates of a run and the membership of its archives."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from costada.store.database import Database, any_of
@@ -27,6 +28,15 @@ ATTEMPT = (
 )
 """The second part of a candidate's id, which is no copy's: the number of an attempt."""
 
+BEST_OF_BATCH = """
+(SELECT MAX(score) FROM costada_candidate WHERE run_id = ? AND iteration IN (
+    SELECT CAST(json_extract(row, '$.ticket') AS BIGINT) FROM costada_step
+    WHERE run_id = ? AND iteration >= ? AND iteration < ? AND iteration < ? + (
+        SELECT iteration FROM costada_step WHERE run_id = ? AND iteration >= ?
+        AND CAST(json_extract(row, '$.tactic_uses_left') AS BIGINT) = 0
+        ORDER BY iteration LIMIT 1)))
+"""
+
 FACTS = [each.name for each in fields(Candidate) if each.name not in ("program", "evaluator")]
 """Fields kept as JSON; program and verdict have columns of their own."""
 
@@ -49,12 +59,12 @@ class CandidateTable:
         is_found = candidate.is_valid and not candidate.is_copy and not candidate.is_trial
         found = candidate.score if is_found else None
         row = (run_id, candidate.id, candidate.iteration, found)
+        text = _dump(facts)
         with self._db.transaction():
             code_hash = self._db.put_program(candidate.program)
-            self._db.put_row(
-                "costada_candidate", (*row, code_hash, _dump(facts), candidate.evaluator)
-            )
-        self._at_hand.pop((run_id, candidate.id), None)
+            self._db.put_row("costada_candidate", (*row, code_hash, text, candidate.evaluator))
+        # as it will be read: JSON has no tuples and no numbers of other libraries
+        self._keep({(run_id, candidate.id): self._row(code_hash, text, candidate.evaluator)})
 
     def get(self, run_id: str, candidate_id: str) -> Candidate:
         """One candidate; raises `ValueError` when the run has none of that id."""
@@ -89,10 +99,14 @@ class CandidateTable:
             (run_id, *ids),
         )
         found = dict(zip([each[-1] for each in stored], self._rows(stored), strict=True))
+        self._keep({(run_id, name): row for name, row in found.items()})
+        return found
+
+    def _keep(self, rows: Mapping[tuple[str, str], Candidate]) -> None:
+        """Keep rows for the next node that asks for them."""
         if len(self._at_hand) > RECENT_ROWS:
             self._at_hand.clear()
-        self._at_hand.update({(run_id, name): row for name, row in found.items()})
-        return found
+        self._at_hand.update(rows)
 
     def population(self, run_id: str, seen: Seen) -> list[Candidate]:
         """The initial program and all valid candidates of landed tickets, in order.
@@ -179,24 +193,38 @@ class CandidateTable:
         )
         return [str(row[0]) for row in found]
 
-    def best_score(self, run_id: str, first: int, last: int) -> float | None:
-        """The best score found in iterations `first` to `last`, `None` if there is none.
+    def best_of_batches(
+        self, run_id: str, given: Sequence[int], *, before: int, parallel: int
+    ) -> list[float | None]:
+        """The best score found with each batch of tactics, `None` if there is none.
 
         Failed candidates, copies and trials do not count.
+
+        Args:
+            run_id: The run.
+            given: The iterations in which the batches were given.
+            before: The iteration that is about to begin.
+            parallel: How many steps follow the one that took a last use, that one included: those
+                in flight then may land after it.
         """
-        found = self._db.rows(
-            "SELECT MAX(score) FROM costada_candidate WHERE run_id = ?1 AND iteration IN"
-            " (SELECT CAST(json_extract(row, '$.ticket') AS BIGINT) FROM costada_step"
-            " WHERE run_id = ?1 AND iteration BETWEEN ?2 AND ?3)",
-            (run_id, first, last),
+        if not given:
+            return []
+        values = ((run_id, run_id, each, before, parallel, run_id, each) for each in given)
+        (found,) = self._db.rows(
+            f"SELECT {', '.join([BEST_OF_BATCH] * len(given))}", [*chain.from_iterable(values)]
         )
-        best: float | None = found[0][0]
-        return best
+        return list(found)
 
     def put_archive(self, run_id: str, frontier: int, seq: int, members: Sequence[str]) -> None:
         """Store the member ids of a frontier's archive after change number `seq`."""
         self._db.put_row("costada_archive", (run_id, frontier, seq, _dump(list(members))))
-        self._archives.pop((run_id, frontier), None)
+        self._archives[run_id, frontier] = (seq, [*members])
+
+    def pass_over(self, run_id: str, frontier: int, seq: int) -> None:
+        """Note that change number `seq` left a frontier's archive as it was, so nothing is read."""
+        known = self._archives.get((run_id, frontier))
+        if known and known[0] == seq - 1:
+            self._archives[run_id, frontier] = (seq, known[1])
 
     def archive(self, run_id: str, frontier: int, seq: int) -> list[Candidate]:
         """A frontier's members as they were after change number `seq`, oldest first.

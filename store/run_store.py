@@ -318,16 +318,6 @@ class RunStore(RunFacts):
         )
         return int(last)
 
-    def end_of_batch(self, run_id: str, given: int) -> int:
-        """The iteration after which no tactic given in an iteration had a use left."""
-        ((end,),) = self._db.rows(
-            "SELECT iteration FROM costada_step WHERE run_id = ? AND iteration >= ?"
-            " AND CAST(json_extract(row, '$.tactic_uses_left') AS BIGINT) = 0"
-            " ORDER BY iteration LIMIT 1",
-            (run_id, given),
-        )
-        return int(end)
-
     def put_tactics(self, run_id: str, iteration: int, record: Mapping[str, object]) -> None:
         """Store the tactics that the guide gave in an iteration."""
         self._db.put_row("costada_tactics", (run_id, iteration, json.dumps(record)))

@@ -12,6 +12,7 @@ import pytest
 from store_backends import SHARED
 
 from costada.store.call_log import CallKey, InFlightCalls
+from costada.store.candidates import CandidateTable
 from costada.store.rows import CallRow, Seen
 from costada.store.run_store import Cut, RunStore, copy_file, cut_back
 from costada.values.candidate import Candidate, Program
@@ -92,17 +93,55 @@ def test_archives_are_read_as_of_a_change_so_later_rows_are_never_seen(store):
     assert members(3) == members(9) == ["b"]
 
 
+def test_what_a_writer_has_at_hand_is_what_a_reader_finds(store):
+    written = replace(
+        candidate("1.1", iteration=1),
+        inspirations=("0.1", "0.2"),
+        metrics={"float": Half(0.5), "int": 3},
+        measurements=(0.25, 0.75),
+    )
+    store.candidates.put("run", written)
+    for frontier in (0, 1):
+        store.candidates.put_archive("run", frontier, 4, ["1.1"])
+    store.candidates.pass_over("run", 0, 5)
+    reader = CandidateTable(store._db)
+    assert repr(store.candidates.get("run", "1.1")) == repr(reader.get("run", "1.1"))
+    assert store.candidates.get("run", "1.1") == written
+    for seq in (4, 5, 6):
+        assert store.candidates.archive("run", 0, seq) == reader.archive("run", 0, seq) == [written]
+    store.candidates.put_archive("run", 1, 5, [])
+    store.candidates.pass_over("run", 1, 7)
+    assert [*map(len, (store.candidates.archive("run", 1, seq) for seq in (4, 5, 7)))] == [1, 0, 0]
+
+
+class Half(float):
+    """A number of another library, which writes itself in its own way."""
+
+    def __repr__(self):
+        return f"Half({float(self)})"
+
+
 def test_an_archive_that_was_never_stored_names_the_remedy(store):
     with pytest.raises(ValueError, match="give create_discovery_graph the store"):
         store.candidates.archive("run", 0, 5)
 
 
-def test_best_score_looks_only_at_the_iterations_asked_for(store):
-    for iteration, score in enumerate([0.1, 0.9, 0.4]):
+def test_the_best_score_of_a_batch_is_among_the_steps_that_could_follow_it(store):
+    """Batches given in 1 and 4; uses left after each step: 1, 0, 0, 1, 0, 0."""
+    scores = {1: 0.1, 2: 0.2, 3: 0.9, 4: 0.4, 5: 0.3, 6: 0.8}
+    for iteration, score in scores.items():
         store.candidates.put("run", candidate(str(iteration), score=score, iteration=iteration))
-        store.put_step("run", iteration, {"ticket": iteration})
-    assert store.candidates.best_score("run", 2, 5) == 0.4
-    assert store.candidates.best_score("run", 7, 9) is None
+        left = 1 if iteration in (1, 4) else 0
+        store.put_step("run", iteration, {"ticket": iteration, "tactic_uses_left": left})
+
+    def best(given, before, parallel):
+        return store.candidates.best_of_batches("run", given, before=before, parallel=parallel)
+
+    assert best([1, 4], 7, 1) == [0.2, 0.4]
+    assert best([1, 4], 7, 2) == [0.9, 0.8]
+    assert best([4, 1], 5, 2) == [0.4, 0.9]
+    assert best([7], 8, 1) == [None]
+    assert best([], 7, 1) == []
 
 
 def test_failed_candidates_and_copies_are_no_finds(store):
@@ -110,8 +149,9 @@ def test_failed_candidates_and_copies_are_no_finds(store):
     store.candidates.put("run", replace(candidate("2.1", iteration=2), is_valid=False, score=0.0))
     store.candidates.put("run", replace(candidate("0.1>1@3", iteration=3), is_copy=True))
     for iteration in (1, 2, 3):
-        store.put_step("run", iteration, {"ticket": iteration})
-    assert store.candidates.best_score("run", 1, 3) == -5.5
+        store.put_step("run", iteration, {"ticket": iteration, "tactic_uses_left": 3 - iteration})
+    found = store.candidates.best_of_batches("run", [1], before=4, parallel=1)
+    assert found == [-5.5]
 
 
 def test_the_first_verdict_of_the_same_evaluator_on_the_same_program_is_found(store):
