@@ -1,6 +1,7 @@
 import asyncio
 import json
 from decimal import Decimal
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -49,13 +50,15 @@ def answer_of(model: Any, config: Any, is_asynchronous: bool) -> Any:
 
 def test_an_answer_is_reported_as_billed(server: BillingServer, calls, metered):
     server.script(Reply("yes", 70, 20, cached_tokens=30, reasoning_tokens=10))
+    began = monotonic()
     client(server).invoke(PROMPT, metered)
+    took = monotonic() - began
     (call,) = calls
     assert as_billed(calls) == server.bill
     assert (call.model, call.provider, call.answer) == ("stand-in", "openai", "yes")
     assert (call.finish_reason, call.provider_id, call.error) == ("stop", "answer-1", None)
     assert (call.is_cache_hit, call.is_estimated) == (False, False)
-    assert 0 < call.duration < 5
+    assert 0 < call.duration <= took
 
 
 def test_an_answer_from_langchains_cache_costs_nothing_and_says_so(server, calls, metered):
