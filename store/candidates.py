@@ -50,6 +50,13 @@ class CandidateTable:
         self._at_hand: dict[tuple[str, str], Candidate] = {}
         self._archives: dict[tuple[str, int], tuple[int, list[str]]] = {}
         self._size = 0
+        self._num_losses = 0
+
+    def forget(self) -> None:
+        """Read again what was kept: the database may hold something else now."""
+        self._num_losses = self._db.engine.num_losses
+        self._at_hand.clear()
+        self._archives.clear()
 
     def put(self, run_id: str, candidate: Candidate) -> None:
         """Store a candidate, replacing one of the same id."""
@@ -80,6 +87,8 @@ class CandidateTable:
 
     def get_many(self, run_id: str, ids: Sequence[str]) -> list[Candidate]:
         """The candidates of the ids, in that order."""
+        if self._num_losses != self._db.engine.num_losses:
+            self.forget()  # the last commits may be lost
         known = {name: row for name in ids if (row := self._at_hand.get((run_id, name)))}
         known |= self._read(run_id, [name for name in ids if name not in known])
         missing = [name for name in ids if name not in known]
@@ -247,6 +256,8 @@ class CandidateTable:
         return self.get_many(run_id, self._members(run_id, FRONT, seq) or [])
 
     def _members(self, run_id: str, frontier: int, seq: int) -> list[str] | None:
+        if self._num_losses != self._db.engine.num_losses:
+            self.forget()
         known = self._archives.get((run_id, frontier))
         if known and known[0] == seq:
             return known[1]

@@ -214,7 +214,10 @@ class RunStore(RunFacts):
             ValueError: Another process holds it, naming that one.
             OSError: The server cannot be reached.
         """
-        return self._db.engine.hold(name)
+        lease = self._db.engine.hold(name)
+        if lease is not None:
+            self.candidates.forget()  # another process may have worked on the run since
+        return lease
 
     def holders(self, name: str | None = None) -> dict[str, str]:
         """The process that holds each run or thread of a graph, or the one of a name.
