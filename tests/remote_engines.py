@@ -181,10 +181,16 @@ def connecting_to_ray() -> Iterator[None]:
         yield
 
 
+def has_ray() -> bool:
+    """Whether Ray is installed; a folder of that name on the path of modules is none."""
+    spec = find_spec("ray")
+    return spec is not None and spec.origin is not None
+
+
 @contextmanager
 def ray_cluster(*options: object) -> Iterator[RayProcesses]:
     """A Ray cluster of one node, to which this process is connected."""
-    if not find_spec("ray"):
+    if not has_ray():
         pytest.skip("the extra ray is not installed")
     os.environ.update(RAY_TOKEN)
     with ExitStack() as stack:

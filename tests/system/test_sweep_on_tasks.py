@@ -13,6 +13,7 @@ from socket import socket
 
 import pytest
 from ports import free_port
+from remote_engines import has_ray
 from swept_runs import (
     FAILED,
     FINISHED,
@@ -64,7 +65,7 @@ def dask_cluster(folder: Path):
 
 @contextmanager
 def ray_cluster(folder: Path):
-    if find_spec("ray") is None:
+    if not has_ray():
         pytest.skip("needs Ray: the extra ray")
     port = free_port()
     place = [f"--ray-client-server-port={port}", f"--temp-dir={folder}", "--port=0"]
