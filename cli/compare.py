@@ -48,7 +48,7 @@ def compare(
 ) -> None:
     """Compare methods at equal dollars: tables and a page with figures, from finished runs."""
     from costada.experiments.comparison.report import write_comparison
-    from costada.experiments.comparison.tables import mix_lines, overview
+    from costada.experiments.comparison.tables import missing_lines, mix_lines, overview
     from costada.reports.terminal import TerminalTable, table_console
 
     with refusing(ExitCode.BAD_INPUT):
@@ -63,7 +63,7 @@ def compare(
     table = overview(report.comparison)
     names = table.header[: table.num_names]
     TerminalTable(table.header, table.rows, names, optional=OPTIONAL_COLUMNS).print(console)
-    lines = [*mix_lines(report.comparison.mixes)]
+    lines = [*missing_lines(report.comparison), *mix_lines(report.comparison.mixes)]
     lines += [f"left out {each.place}: {each.reason}" for each in report.left_out]
     for line in (*lines, *map(str, report.files)):
         console.print(line, markup=False, soft_wrap=True)

@@ -15,6 +15,7 @@ from costada.experiments.comparison.metrics import (
     CUTOFFS,
     FEWEST,
     Interval,
+    Point,
     RunOutcome,
     digest,
     mean_interval,
@@ -74,6 +75,23 @@ class Section:
     # by methods A and B: smallest share of the budget at which A's mean curve reaches the mean
     # score that B has at the end
     shares: Mapping[tuple[str, str], float | None]
+
+    @property
+    def missing(self) -> dict[tuple[str, str], list[int]]:
+        """By method and problem, the seeds that another method has a run of and this one not."""
+        seeds = {
+            (method, problem): {run.seed for run in some}
+            for method, of_method in self.runs.items()
+            for problem, some in of_method.items()
+        }
+        of_problem: dict[str, set[int]] = {}
+        for (_, problem), own in seeds.items():
+            of_problem[problem] = of_problem.get(problem, set()) | own
+        return {
+            (method, problem): lacking
+            for (method, problem), own in seeds.items()
+            if (lacking := sorted(of_problem[problem] - own))
+        }
 
 
 def ordered_methods(names: set[str]) -> list[str]:
@@ -186,7 +204,8 @@ UNSET = "-"
 class Rerun:
     """Runs with a small budget against a cutoff of a larger one, at the same dollars (App. H).
 
-    `rerun` and `cutoff` are the scores, the objectives where every run has one.
+    `rerun` and `cutoff` are the scores over the seeds of both budgets; `rerun_objective` and
+    `cutoff_objective` the objectives, over the runs that have one.
     """
 
     problem: str
@@ -310,28 +329,40 @@ def _kept_apart(
 
 
 def _reruns(sections: Sequence[Section]) -> tuple[Rerun, ...]:
-    """Each small budget beside each larger one of the same problem, model and method."""
+    """Each small budget beside each larger one of the same problem, model and method.
+
+    Both are averaged over the seeds that both have; without one there is nothing to compare.
+    """
     reruns = []
     for large, small in product(sections, sections):
         is_same = (small.problems, small.model) == (large.problems, large.model)
         if not is_same or small.budget >= large.budget:
             continue
         (problem,) = small.problems
-        for method, summaries in small.summaries.items():
-            if method not in large.runs:
+        for method, of_method in small.runs.items():
+            by_seed = {run.seed: run for run in large.runs.get(method, {}).get(problem, ())}
+            pairs = [
+                (point_at(run, small.budget), point_at(by_seed[run.seed], small.budget))
+                for run in of_method[problem]
+                if run.seed in by_seed
+            ]
+            if not pairs:
                 continue
-            cut = [point_at(run, small.budget) for run in large.runs[method][problem]]
-            objectives = [each.best_objective for each in cut if each.best_objective is not None]
             rerun = Rerun(
                 problem=problem,
                 model=small.model,
                 method=method,
                 small=small.budget,
                 large=large.budget,
-                rerun=summaries[FINAL_SCORE],
-                cutoff=summarize([[each.best_score for each in cut]]),
-                rerun_objective=summaries.get(FINAL_OBJECTIVE),
-                cutoff_objective=summarize([objectives]) if objectives else None,
+                rerun=summarize([[ours.best_score for ours, _ in pairs]]),
+                cutoff=summarize([[cut.best_score for _, cut in pairs]]),
+                rerun_objective=_mean_objective([ours for ours, _ in pairs]),
+                cutoff_objective=_mean_objective([cut for _, cut in pairs]),
             )
             reruns.append(rerun)
     return tuple(reruns)
+
+
+def _mean_objective(points: Sequence[Point]) -> Summary | None:
+    found = [each.best_objective for each in points if each.best_objective is not None]
+    return summarize([found]) if found else None

@@ -31,6 +31,7 @@ from costada.experiments.comparison.tables import (
     NOTHING,
     Table,
     best_objective,
+    missing_runs,
     money,
     objective,
 )
@@ -86,12 +87,14 @@ def published_tables(comparison: Comparison) -> tuple[Table, ...]:
             )
             if found:
                 details.append(_detail(title, numbers, found, sections))
-    overview = _overview(rows, unmatched)
+    missing = "; ".join(filter(None, map(missing_runs, comparison.sections))) if rows else ""
+    warning = missing and f"Methods here are not over the same seeds: {missing}."
+    overview = _overview(rows, unmatched, warning)
     people = _people(comparison.sections)
     return tuple(table for table in (overview, *details, people) if table.rows or table.note)
 
 
-def _overview(rows: Sequence[tuple[str, ...]], unmatched: Sequence[str]) -> Table:
+def _overview(rows: Sequence[tuple[str, ...]], unmatched: Sequence[str], warning: str) -> Table:
     header = (
         *("table", "paper", "here", "means", "with SE"),
         *(f"within {NEAR:g} SE", f"within {FAR:g} SE", f"beyond {FAR:g} SE", "farthest"),
@@ -106,7 +109,7 @@ def _overview(rows: Sequence[tuple[str, ...]], unmatched: Sequence[str]) -> Tabl
             f"No counterpart: {', '.join(unmatched)}; the paper has {', '.join(has)}."
             " Give the same model and budget to compare."
         )
-    return Table(TITLE, " ".join(notes), header, tuple(rows), num_names=3)
+    return Table(TITLE, " ".join(notes), header, tuple(rows), num_names=3, warning=warning)
 
 
 def _overview_row(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -27,6 +27,7 @@ from costada.experiments.comparison.published_tables import published_tables
 from costada.experiments.comparison.tables import (
     DEFINITIONS,
     Table,
+    missing_runs,
     mix_table,
     money,
     rerun_table,
@@ -59,6 +60,7 @@ class Drawn:
     panels: Sequence[Markup]
     caption: str
     methods: Sequence[str]
+    warning: str = ""  # why its lines are not comparable; empty if they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,8 @@ def _parts(comparison: Comparison, styles: LineStyles, out: Path) -> list[Part]:
     for number, ((model, budget), some) in enumerate(settings):
         sections, anchor = list(some), f"part-{number}"
         paths = _drawn(budget_paths(sections, styles, anchor), PATHS, sections, styles)
+        missing = "; ".join(filter(None, map(missing_runs, sections)))
+        paths = replace(paths, warning=missing and f"Not over the same seeds: {missing}.")
         if len(sections) == 1:
             parts.append(_problem_part(anchor, sections[0], styles, [paths], out))
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from math import floor, inf, log10
 
 from costada.experiments.comparison.comparison import (
@@ -61,6 +62,26 @@ def section_title(section: Section) -> str:
     problems = section.problems
     what = problems[0] if len(problems) == 1 else f"mean of {len(problems)} problems"
     return f"{what}, {section.model}, {money(section.budget)}"
+
+
+def missing_runs(section: Section) -> str:
+    """Which methods lack runs that others have, in a few words; empty if none does."""
+    parts = []
+    for (method, problem), seeds in section.missing.items():
+        blocks: list[str] = []
+        for _, block in groupby(enumerate(seeds), lambda pair: pair[1] - pair[0]):
+            numbers = [seed for _, seed in block]
+            is_range = len(numbers) > 2
+            blocks += [f"{numbers[0]} to {numbers[-1]}"] if is_range else map(str, numbers)
+        what = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(blocks)}"
+        parts.append(f"{method} has no comparable run of {problem}, {what}")
+    return "; ".join(parts)
+
+
+def unequal_seeds(section: Section) -> str:
+    """What to know where averages of methods are over different seeds; empty if they are not."""
+    missing = missing_runs(section)
+    return missing and f"Not over the same seeds, so nothing is bold: {missing}."
 
 
 def money(dollars: float) -> str:
@@ -124,6 +145,7 @@ class Table:
     # row and column of every cell that holds the best of its column
     best: frozenset[tuple[int, int]] = frozenset()
     num_names: int = 1  # leading columns that hold words rather than numbers
+    warning: str = ""  # why its rows are not comparable; empty if they are
 
     @property
     def num_numbers(self) -> int:
@@ -145,7 +167,10 @@ class Column:
 
 
 def by_method(section: Section, title: str, note: str, columns: Sequence[Column]) -> Table:
-    """The table of a section with a row per method; without columns it has no row."""
+    """The table of a section with a row per method; without columns it has no row.
+
+    The best of a column is marked only where all methods have runs of the same seeds.
+    """
     summaries = section.summaries
     header = (METHOD, *(column.heading for column in columns))
     if not columns:
@@ -153,11 +178,12 @@ def by_method(section: Section, title: str, note: str, columns: Sequence[Column]
     rows = [(method, *(column.text(by) for column in columns)) for method, by in summaries.items()]
     best = set()
     for number, column in enumerate(columns, 1):
-        if column.rank is None or len(summaries) == 1:
+        if column.rank is None or len(summaries) == 1 or section.missing:
             continue
         ranks = list(map(column.rank, summaries.values()))
         best |= {(row, number) for row, rank in enumerate(ranks) if rank == max(ranks) > -inf}
-    return Table(title, note, header, tuple(rows), frozenset(best))
+    warning = unequal_seeds(section)
+    return Table(title, note, header, tuple(rows), frozenset(best), warning=warning)
 
 
 def score_column(heading: str, metric: str) -> Column:
@@ -166,13 +192,22 @@ def score_column(heading: str, metric: str) -> Column:
 
 
 def objective_column(heading: str, metric: str, section: Section) -> Column:
-    """Mean and sample standard deviation of an objective."""
+    """Mean and sample standard deviation of an objective, over the runs that have one.
+
+    Where a run has none, the cell counts those that do, and no value is better than another.
+    """
     sign = -1.0 if section.is_minimized else 1.0
-    return Column(
-        heading,
-        lambda by: objective_spread(by.get(metric)),
-        lambda by: sign * by[metric].mean if metric in by else -inf,
-    )
+
+    def is_partial(by: Summaries) -> bool:
+        return metric in by and by[metric].n < by[FINAL_SCORE].n
+
+    def text(by: Summaries) -> str:
+        shown = objective_spread(by.get(metric))
+        return f"{shown} ({by[metric].n} of {by[FINAL_SCORE].n} runs)" if is_partial(by) else shown
+
+    if any(map(is_partial, section.summaries.values())):
+        return Column(heading, text)
+    return Column(heading, text, lambda by: sign * by[metric].mean if metric in by else -inf)
 
 
 def best_objective(by: Summaries, section: Section) -> float | None:
@@ -281,7 +316,10 @@ def differences(section: Section) -> Table:
         f"Each run minus the {section.baseline} run of the same problem and seed: above 0 is"
         f" better than {section.baseline}."
     )
-    return Table(f"Difference to {section.baseline}", note, header, tuple(rows))
+    missing = missing_runs(section)
+    warning = missing and f"Each row is over the seeds that both methods have: {missing}."
+    title = f"Difference to {section.baseline}"
+    return Table(title, note, header, tuple(rows), warning=warning)
 
 
 def share_matrix(section: Section) -> Table:
@@ -295,16 +333,20 @@ def share_matrix(section: Section) -> Table:
         " reaches the final mean score of the method above; - if it never does."
     )
     title = "Share of the budget to reach another method's final score"
-    return Table(title, note, ("reaches", *methods), rows if len(methods) > 1 else ())
+    header, warning = ("reaches", *methods), unequal_seeds(section)
+    return Table(title, note, header, rows if len(methods) > 1 else (), warning=warning)
 
 
 def rerun_table(reruns: Sequence[Rerun]) -> Table:
     """Runs with a small budget beside larger budgets cut off at the same dollars."""
     header = (
         *("problem", "model", METHOD, "budget", "its score", "its objective"),
-        *("cut from", "score there", "objective there", "score, rerun - cutoff"),
+        *("cut from", "score there", "objective there", "score, rerun - cutoff", "pairs"),
     )
-    note = "Runs that knew of the small budget, beside runs of the larger one when they crossed it."
+    note = (
+        "Runs that knew of the small budget, beside runs of the larger one when they crossed it;"
+        " both over the seeds that both budgets have."
+    )
     rows = tuple(
         (
             each.problem,
@@ -317,6 +359,7 @@ def rerun_table(reruns: Sequence[Rerun]) -> Table:
             score_spread(each.cutoff),
             objective_spread(each.cutoff_objective),
             f"{each.rerun.mean - each.cutoff.mean:+.4f}",
+            str(each.rerun.n),
         )
         for each in reruns
     )
@@ -344,6 +387,15 @@ def mix_lines(mixes: Sequence[Mix]) -> list[str]:
         + ", ".join(f"{name} {values[number]}" for name, values in mix.differing.items())
         for mix in mixes
         for number, label in enumerate(mix.labels)
+    ]
+
+
+def missing_lines(comparison: Comparison) -> list[str]:
+    """One line per section whose averages are not over the same seeds."""
+    return [
+        f"not over the same seeds, {section.model} at {money(section.budget)}: {missing}"
+        for section in comparison.sections
+        if (missing := missing_runs(section))
     ]
 
 

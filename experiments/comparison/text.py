@@ -20,7 +20,7 @@ from costada.experiments.comparison.tables import (
 AVERAGE = "(mean over problems)"
 COLUMNS = (
     *("problem", "model", "budget", "method", "metric"),
-    *("mean", "std", "n", "low", "high", "min", "max"),
+    *("mean", "std", "n", "low", "high", "min", "max", "missing"),
 )
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -62,6 +62,7 @@ def to_csv(comparison: Comparison) -> str:
 
     Differences to the baseline and shares to reach another method are metrics too, the other
     method after a colon. `low` and `high` bound the confidence interval of the mean.
+    `missing` are the runs, as PROBLEM:SEED, that another method has and this one has not.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -70,6 +71,12 @@ def to_csv(comparison: Comparison) -> str:
         problem = section.problems[0] if section.is_minimized is not None else AVERAGE
         for method, summaries in section.summaries.items():
             differences = section.differences.get(method, {})
+            missing = " ".join(
+                f"{where}:{seed}"
+                for (who, where), seeds in section.missing.items()
+                for seed in seeds
+                if who == method
+            )
             cells = {metric: _summary_cells(summary) for metric, summary in summaries.items()}
             for metric, summary in differences.items():
                 cells[f"{metric}_minus:{section.baseline}"] = _summary_cells(summary)
@@ -78,7 +85,7 @@ def to_csv(comparison: Comparison) -> str:
                 cells[f"share_to_reach:{other}"] = [share, *[""] * 6]
             for metric, row in cells.items():
                 name = (problem, section.model, repr(section.budget), method, metric)
-                writer.writerow([*name, *row])
+                writer.writerow([*name, *row, missing])
     return text.getvalue()
 
 
@@ -110,6 +117,8 @@ def _markdown_table(table: Table) -> list[str]:
     lines = [f"### {_markdown(table.title)}", ""]
     if table.note:
         lines += [_markdown(table.note), ""]
+    if table.warning:
+        lines += [f"**{_markdown(table.warning)}**", ""]
     if not table.rows:
         return lines
     lines.append(f"| {' | '.join(map(_markdown, table.header))} |")
@@ -134,10 +143,11 @@ def _markdown(text: str) -> str:
 
 
 def _latex_table(heading: str, table: Table) -> str:
+    caption = f"{heading}. {table.title}. {table.warning}".rstrip()
     lines = [
         r"\begin{table}[t]",
         r"\centering",
-        rf"\caption{{{_latex(f'{heading}. {table.title}.')}}}",
+        rf"\caption{{{_latex(caption)}}}",
         rf"\begin{{tabular}}{{{'l' * table.num_names}{'r' * table.num_numbers}}}",
         r"\toprule",
         rf"{' & '.join(map(_latex, table.header))} \\",

@@ -18,6 +18,7 @@ from costada.experiments.comparison.report import to_html
 from costada.experiments.comparison.tables import (
     Table,
     final_quality,
+    missing_runs,
     objective,
     rerun_table,
     section_tables,
@@ -104,9 +105,94 @@ def test_notes_count_runs_that_failures_ended():
     assert final_quality(small().sections[0]).note == ""
 
 
+MISSING = "costada has no comparable run of one, seed 1"
+EQUAL = {"costada": [0.5, 0.7], "evox": [0.6, 0.6]}
+UNEQUAL = f"Not over the same seeds, so nothing is bold: {MISSING}."
+
+
+def unequal() -> Comparison:
+    """Two problems with two seeds each; costada has no second seed of the first problem."""
+    one = runs_of({"costada": [0.9], "evox": [0.8, 0.2]}, problem="one")
+    return compare_outcomes([*one, *runs_of(EQUAL, problem="two")])
+
+
+def test_averages_over_other_seeds_are_named_in_their_tables_and_nothing_is_bold():
+    comparison = unequal()
+    (average,) = comparison.averages
+    one, two = comparison.sections
+    tables = section_tables(average)
+    final = next(each for each in tables if each.title == "Final quality")
+    # ((0.9) / 1 + (0.5 + 0.7) / 2) / 2 and ((0.8 + 0.2) / 2 + (0.6 + 0.6) / 2) / 2
+    assert [row[1] for row in final.rows] == ["0.7500", "0.5500"]
+    for table in (*tables, *section_tables(one)):
+        assert table.best == frozenset()
+        if not table.title.startswith("Difference"):
+            assert table.warning == UNEQUAL
+    assert average.missing == one.missing == {("costada", "one"): [1]}
+    assert two.missing == {}
+    assert {table.warning for table in section_tables(two)} == {""}
+    assert final_quality(two).best
+
+
+def test_differences_are_over_the_seeds_that_both_methods_have():
+    (average,) = unequal().averages
+    table = next(each for each in section_tables(average) if each.title.startswith("Difference"))
+    ((method, _, _, difference, _, pairs),) = table.rows
+    # ((0.8 - 0.9) + ((0.6 - 0.5) + (0.6 - 0.7)) / 2) / 2
+    assert (method, difference, pairs) == ("evox", "-0.0500", "3")
+    assert table.warning == f"Each row is over the seeds that both methods have: {MISSING}."
+
+
+def test_every_format_says_that_averages_are_not_over_the_same_seeds():
+    comparison = unequal()
+    text = to_markdown(comparison, [], [])
+    assert f"**{UNEQUAL}**" in text
+    of_one = text.split("## one, glm-5, $1")[1].split("\n## ")[0]
+    assert "| **" not in of_one
+    assert UNEQUAL in to_latex(comparison, [])
+    page = to_html(comparison, [], [], [], Path())
+    Tags(page)
+    assert f'<p class="warning">{UNEQUAL}</p>' in page
+    assert f'<p class="warning">Not over the same seeds: {MISSING}.</p>' in page
+    rows = list(csv.DictReader(io.StringIO(to_csv(comparison))))
+    missing = {(row["problem"], row["method"]): row["missing"] for row in rows}
+    assert missing == {
+        ("(mean over problems)", "costada"): "one:1",
+        ("(mean over problems)", "evox"): "",
+        ("one", "costada"): "one:1",
+        **dict.fromkeys([("one", "evox"), ("two", "costada"), ("two", "evox")], ""),
+    }
+    for shown in (to_markdown(small(), [], []), to_html(small(), [], [], [], Path())):
+        assert "same seeds:" not in shown
+
+
+def test_missing_seeds_are_counted_in_ranges():
+    methods = {"costada": (0, 1), "evox": (1, 2, 4, 5, 6)}
+    runs = [
+        outcome([(1.0, 0.5)], method=method, seed=seed)
+        for method, seeds in methods.items()
+        for seed in seeds
+    ]
+    (section,) = compare_outcomes(runs).sections
+    assert missing_runs(section) == (
+        "costada has no comparable run of toy, seeds 2, 4 to 6;"
+        " evox has no comparable run of toy, seed 0"
+    )
+
+
+def test_an_objective_that_some_runs_lack_is_shown_with_its_count_and_not_bold():
+    runs = runs_of({"costada": [0.8, 0.9], "evox": [0.6, 0.7]})
+    bare = replace(runs[0], points=(Point(1, 1.1, 0.8, None),))
+    (section,) = compare_outcomes([bare, *runs[1:]]).sections
+    table = final_quality(section)
+    assert [row[1] for row in table.rows] == ["9.0000 (1 of 2 runs)", "6.5000 ± 0.71"]
+    assert {column for _, column in table.best} == {2, 3, 5}
+
+
 def test_reruns_are_shown_with_their_difference():
-    ((*row, difference),) = rerun_table(small().reruns).rows
+    ((*row, difference, pairs),) = rerun_table(small().reruns).rows
     assert (row[0], row[3], row[6], difference) == ("one", "$0.5", "$1", "-0.1500")
+    assert pairs == "2"
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,17 @@ def test_a_small_budget_is_compared_with_the_larger_one_at_the_same_dollars():
     (rerun,) = compare_outcomes([*large, *small]).reruns
     assert (rerun.small, rerun.large, rerun.method) == (0.5, 1.0, "costada")
     assert (rerun.rerun.mean, rerun.rerun.n) == (0.8, 1)
-    assert (rerun.cutoff.mean, rerun.cutoff.n) == (0.7, 2)
+    assert (rerun.cutoff.mean, rerun.cutoff.n) == (0.7, 1)
+
+
+def test_a_small_budget_and_a_larger_one_are_compared_over_the_seeds_that_both_have():
+    large = [outcome([(0.6, score), (1.1, 0.9)], seed=seed) for seed, score in ((0, 0.5), (1, 0.7))]
+    small = [outcome([(0.6, 0.8)], budget=0.5, seed=seed) for seed in (1, 2)]
+    (rerun,) = compare_outcomes([*large, *small]).reruns
+    assert (rerun.rerun.mean, rerun.rerun.n) == (0.8, 1)
+    assert (rerun.cutoff.mean, rerun.cutoff.n) == (0.7, 1)
+    assert rerun.cutoff_objective.mean == 7.0
+    assert compare_outcomes([large[0], *small]).reruns == ()
 
 
 def test_shares_say_how_early_one_method_is_as_far_as_another():
