@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
+from select import POLLERR, poll
 from shutil import get_terminal_size
 from textwrap import fill
+from typing import TextIO
 
 import typer
 from pydantic import ValidationError
@@ -44,6 +46,8 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
     except (ValueError, UnmeteredCall) as error:
         message = with_options(str(error), RunConfig.model_fields)
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _is_unread(sys.stdout):
+            raise  # `head` has read enough: Typer ends the command without a word
         has_path = error.filename and error.strerror
         own = describe(error) if error.errno or not error.args else str(error)
         message = f"{error.filename}: {error.strerror}" if has_path else own
@@ -53,6 +57,13 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
         return
     say(message, hint)
     raise typer.Exit(code)
+
+
+def _is_unread(stream: TextIO) -> bool:
+    """Whether the reader of a pipe has closed it."""
+    watched = poll()
+    watched.register(stream, 0)
+    return any(event & POLLERR for _, event in watched.poll(0))
 
 
 @contextmanager

@@ -1,7 +1,10 @@
 import csv
 import io
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 from pyarrow import parquet
@@ -218,3 +221,12 @@ def test_a_table_in_a_folder_that_does_not_exist_is_refused_by_the_name_of_the_o
 def test_a_file_in_place_of_a_run_folder_is_refused(finished):
     with pytest.raises(ValueError, match=r"run.sqlite: is a file, expected the folder of a run"):
         load_run(finished / "run.sqlite")
+
+
+def test_a_pipe_that_its_reader_has_closed_ends_the_export_without_a_word(finished):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "costada.cli.entry", "export", str(finished), "--to", "csv"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
