@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.values.evaluation import Direction
+from costada.values.expectation import expectation, refusal
 
 SETTINGS_FILE = "problem.toml"
 LARGEST_SETTINGS = 2**20
@@ -159,6 +160,6 @@ def read_settings(path: Path) -> FolderSettings:
 def _fault(details: ErrorDetails) -> str:
     key = ".".join(map(str, details["loc"]))
     if details["type"] != UNKNOWN_KEY:
-        return f"{key}: {details['msg']}"
+        return refusal(key, details["input"], expectation(details))
     nearest = get_close_matches(key, FolderSettings.model_fields, n=1)
     return f"unknown key {key!r}" + (f", did you mean {nearest[0]!r}?" if nearest else "")

@@ -350,8 +350,8 @@ def confine(
         ValueError: If this machine does not offer the layer, or the problem's own `evaluate`
             cannot be confined, or a limit is below what an empty Python program needs.
     """
+    given = {"sandbox": sandbox, "timeout": timeout, "memory_mb": memory_mb}
     if not isinstance(problem.evaluate, Confined):
-        given = {"sandbox": sandbox, "timeout": timeout, "memory_mb": memory_mb}
         for name, value in given.items():
             if value is not None:
                 raise ValueError(
@@ -369,7 +369,9 @@ def confine(
     if is_here or layer is Layer.AUTO:
         layer = chosen_layer(layer)
     if is_here and problem.entry_point and problem.language == PYTHON.name and not problem.build:
-        check_least(limits, layer)
+        own = f"problem {problem.name!r}: "
+        names = {name: f"{own if value is None else ''}{name}" for name, value in given.items()}
+        check_least(limits, layer, names)
     return replace(
         problem,
         limits=limits,

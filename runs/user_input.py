@@ -7,12 +7,11 @@ from difflib import get_close_matches
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from costada.values.expectation import expectation, refusal
+
 ALL = "all"
 OWN_VALUE = re.compile(r"([\w.]+: )?got |Unknown ")
 """How an expectation begins that shows the value itself, or the part of it that is wrong."""
-
-NUMBERS = {"int": "expected a whole number", "float": "expected a number"}
-"""What is expected where pydantic cannot read a number, by the first part of the error's type."""
 
 COMPOUND_NAME = re.compile(r"(?<![.\w])[a-z]+(?:_[a-z]+)+")
 
@@ -100,10 +99,15 @@ def explain(
         label: Turns a field's name into the name that the user knows, for example an option.
     """
     names = list(known_fields)
-    return "\n".join(_line(details, names, label) for details in error.errors(include_url=False))
+    return "\n".join(
+        explain_one(details, names, label) for details in error.errors(include_url=False)
+    )
 
 
-def _line(details: ErrorDetails, known_fields: list[str], label: Callable[[str], str]) -> str:
+def explain_one(
+    details: ErrorDetails, known_fields: Collection[str], label: Callable[[str], str] = str
+) -> str:
+    """The line of one wrong field; see `explain`."""
     field = ".".join(str(part) for part in details["loc"])
     if details["type"] == "extra_forbidden":
         table, _, own = field.rpartition(".")
@@ -113,16 +117,11 @@ def _line(details: ErrorDetails, known_fields: list[str], label: Callable[[str],
         return unknown_name("setting", field, siblings or known_fields)
     if details["type"] == "missing":
         return f"{label(field)}: is missing"
-    expectation = details["msg"].removeprefix("Value error, ")
-    expectation = re.sub("^(Input should be|String should have)", "expected", expectation)
-    expectation = NUMBERS.get(details["type"].partition("_")[0], expectation)
-    expectation = COMPOUND_NAME.sub(
-        lambda name: label(name[0]) if name[0] in known_fields else name[0], expectation
+    expected = COMPOUND_NAME.sub(
+        lambda name: label(name[0]) if name[0] in known_fields else name[0], expectation(details)
     )
     if not field:
-        return expectation
-    if OWN_VALUE.match(expectation):
-        return f"{label(field)}: {expectation}"
-    value = details["input"]
-    shown = repr(value) if isinstance(value, str) else str(value)
-    return f"{label(field)}: got {shown}, {expectation}"
+        return expected
+    if OWN_VALUE.match(expected):
+        return f"{label(field)}: {expected}"
+    return refusal(label(field), details["input"], expected)

@@ -1,5 +1,6 @@
 """The least limits under which a program that does nothing runs, measured on this machine."""
 
+from collections.abc import Mapping
 from functools import cache
 
 from costada.evaluators.sandbox.execution import CandidateResult
@@ -17,21 +18,26 @@ PLENTY_MB, PLENTY_SECONDS = 64, 0.5
 """Limits that are not measured, as an empty program always works within them."""
 
 
-def check_least(limits: Limits, layer: Layer) -> None:
+def check_least(limits: Limits, layer: Layer, names: Mapping[str, str]) -> None:
     """Refuse a limit of memory or time under which no program can work in a layer.
+
+    Args:
+        limits: The limits of one evaluation.
+        layer: What confines the program.
+        names: How the message begins, for `memory_mb` and for `timeout`.
 
     Raises:
         ValueError: Naming the limit, its value and the least one that works here.
     """
     if limits.memory_mb < PLENTY_MB and limits.memory_mb < (least := least_memory(layer)):
         raise ValueError(
-            f"memory_mb: got {limits.memory_mb}, but a program that does nothing needs {least} MiB"
-            f" in the sandbox {layer.value}; expected at least {least}"
+            f"{names['memory_mb']}: got {limits.memory_mb}, but a program that does nothing needs"
+            f" {least} MiB in the sandbox {layer.value}; expected at least {least}"
         )
     if limits.wall_seconds < PLENTY_SECONDS and limits.wall_seconds < (time := least_time(layer)):
         raise ValueError(
-            f"timeout: got {limits.wall_seconds:g}, but a program that does nothing takes"
-            f" {time:.3g} seconds in the sandbox {layer.value}; expected more"
+            f"{names['timeout']}: got {limits.wall_seconds:g}, but a program that does nothing"
+            f" takes {time:.3g} seconds in the sandbox {layer.value}; expected more"
         )
 
 

@@ -115,7 +115,7 @@ def test_settings_fill_every_field_of_the_problem(make_folder):
 
 
 def test_a_wrong_value_is_refused_without_the_list_of_keys(make_folder):
-    with pytest.raises(ValueError, match="timeout: Input should be greater than 0") as refusal:
+    with pytest.raises(ValueError, match="timeout: got 0, expected greater than 0") as refusal:
         load_folder(make_folder(settings="timeout = 0"))
     assert "known keys" not in str(refusal.value)
 
@@ -132,17 +132,17 @@ def test_settings_may_begin_with_a_byte_order_mark(make_folder):
         ("limit = 3", r"unknown key 'limit' \(known keys: name, program,"),
         ("tiemout = 3", r"unknown key 'tiemout', did you mean 'timeout'\? \(known keys"),
         ("memory = 9", r"unknown key 'memory', did you mean 'memory_mb'\?"),
-        ("timeout = 0", "timeout: Input should be greater than 0"),
-        ("timeout = '9'", "timeout: Input should be a valid number"),
-        ("timeout = inf", "timeout: Input should be a finite number"),
-        ("call_timeout = 0", "call_timeout: Input should be greater than 0"),
-        ("memory_mb = 1.5", "memory_mb: Input should be a valid integer"),
-        ("threads = 0", "threads: Input should be greater than or equal to 1"),
-        ("processes = -1", "processes: Input should be greater than or equal to 0"),
-        ("sandbox = 'jail'", "sandbox: Input should be 'auto', 'process', 'landlock'"),
+        ("timeout = 0", "timeout: got 0, expected greater than 0"),
+        ("timeout = '9'", "timeout: got '9', expected a number"),
+        ("timeout = inf", "timeout: got inf, expected a finite number"),
+        ("call_timeout = 0", "call_timeout: got 0, expected greater than 0"),
+        ("memory_mb = 1.5", "memory_mb: got 1.5, expected a whole number"),
+        ("threads = 0", "threads: got 0, expected greater than or equal to 1"),
+        ("processes = -1", "processes: got -1, expected greater than or equal to 0"),
+        ("sandbox = 'jail'", "sandbox: got 'jail', expected 'auto', 'process', 'landlock'"),
         ("preload = ['no_such_module']", "expected modules, found no no_such_module"),
-        ("direction = 'up'", "direction: Input should be 'maximize' or 'minimize'"),
-        ("reference = -1.0", "reference: Input should be greater than 0"),
+        ("direction = 'up'", "direction: got 'up', expected 'maximize' or 'minimize'"),
+        ("reference = -1.0", "reference: got -1.0, expected greater than 0"),
         ("direction = 'minimize'", "reference is missing; needed where direction is 'minimize'"),
         (
             "metric = 'a'\nobjectives = ['a:max', 'b:min']\nweights = {a = 1.0}",

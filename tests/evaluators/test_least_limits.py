@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from costada.evaluators.problem import confine
@@ -27,6 +29,16 @@ def test_less_memory_than_an_empty_program_needs_is_refused_by_the_least(invoke,
 def test_a_timeout_that_no_program_can_keep_is_refused():
     with pytest.raises(ValueError, match=r"timeout: got 0\.0001, but a program that does nothing"):
         confine(problem("circle_packing"), timeout=0.0001)
+
+
+def test_too_little_memory_in_a_problem_is_refused_without_naming_an_option(invoke, tmp_path):
+    assert invoke("init", tmp_path / "small").exit_code == 0
+    file = tmp_path / "small" / "problem.toml"
+    file.write_text(re.sub("memory_mb = .*", "memory_mb = 1", file.read_text()))
+    result = invoke("check", tmp_path / "small")
+    assert result.exit_code == 2
+    words = "costada: problem 'small': memory_mb: got 1, but a program that does nothing needs"
+    assert words in " ".join(result.output.split())
 
 
 def test_the_least_memory_that_was_named_is_accepted():
