@@ -11,6 +11,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from costada.runs.config import (
@@ -28,7 +29,7 @@ from costada.runs.config import (
 from costada.runs.folder import RunFolder
 from costada.runs.menu import MODELS_FILE, resolved_menu
 from costada.runs.stored_run import run_at
-from costada.runs.user_input import as_option, unknown_name
+from costada.runs.user_input import as_option, explain_one, unknown_name
 from costada.store.address import is_database
 from costada.store.files import read_text
 
@@ -275,6 +276,10 @@ def read_settings(
         OSError: The file cannot be read.
     """
     given: dict[str, Any] = _read_file(config_file) if config_file else {}
+    named = {text.partition("=")[0] for text in set_values}
+    named |= {name for name, value in options.items() if value not in (None, [])} | {MENU}
+    if config_file:
+        _check_values(config_file, {name: given[name] for name in given.keys() - named})
     groups = {name: dict(given.pop(name, {})) for name in GROUPS}
     known = [name for name in RunConfig.model_fields if name not in GROUPS]
     known += [f"{CONTROLLER}.{name}" for name in constant_names()]
@@ -312,6 +317,17 @@ def _read_file(path: Path) -> dict[str, Any]:
         if not isinstance(given.get(name, {}), dict):
             raise ValueError(f"{path}: {name}: expected a table")
     return given
+
+
+def _check_values(path: Path, given: Mapping[str, object]) -> None:
+    """Name the file if one of its values is wrong; combinations are checked with the options."""
+    try:
+        RunConfig.model_validate(given)
+    except ValidationError as error:
+        wrong = [each for each in error.errors() if each["loc"] and each["type"] != "missing"]
+        lines = [f"{path}: {explain_one(each, RunConfig.model_fields)}" for each in wrong]
+        if lines:
+            raise ValueError("\n".join(lines)) from None
 
 
 def _value(text: str) -> object:

@@ -319,6 +319,28 @@ def test_wrong_settings_from_a_file_or_the_command_line_are_refused(tmp_path, wo
 
 
 @pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("budget = 'x'", "run.toml: budget: got 'x', expected a number"),
+        ("memory_mb = 0", "run.toml: memory_mb: got 0, expected"),
+        ("bugdet = 1", "run.toml: Unknown setting 'bugdet'. Did you mean 'budget'?"),
+    ],
+)
+def test_a_wrong_value_in_a_file_names_the_file_and_no_option(invoke, tmp_path, text, line):
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    result = invoke("run", "circle_packing", "--config", file, "--dry-run")
+    assert result.exit_code == 2
+    assert f"costada: {tmp_path}/{line}" in result.stderr
+
+
+def test_values_of_a_file_that_options_replace_or_complete_are_not_refused(tmp_path):
+    text = "problem = 'p'\nbudget = 'x'\nseed = 'y'\nguide_model = 'openai:m'\n"
+    found = given(tmp_path, "--budget", 2.0, "--set", "seed=4", text=text)
+    assert (found["budget"], found["seed"], found["guide_model"]) == (2.0, 4, "openai:m")
+
+
+@pytest.mark.parametrize(
     ("constants", "line"),
     [
         ({"base_patience": 8.5}, "controller.base_patience: got 8.5, expected a whole number"),
