@@ -9,10 +9,10 @@ from costada.reports.status import show_status
 COMPLETING = "_COSTADA_COMPLETE"
 """Variable of the environment by which a shell asks for completions."""
 
-INSTALL = "--install-completion"
+INSTALL, SHOW = "--install-completion", "--show-completion"
 WITH_EVALUATOR = ("run", "resume", "evaluate", "check")
 SILENT = ("--help", "--quiet")
-INTERRUPTED = 130
+REFUSED, INTERRUPTED = 2, 130
 
 
 def main() -> None:
@@ -32,6 +32,12 @@ def _run(words: Sequence[str]) -> None:
 
         if answer(instruction):
             return
+    if words[:1] in ([INSTALL], [SHOW]) and words[1:]:
+        from costada.cli.errors import say
+
+        given = " ".join(words[1:])
+        say(f"{words[0]}: got {given!r}, expected nothing more: it is for the shell that calls it")
+        sys.exit(REFUSED)
     if words == [INSTALL]:
         from costada.cli.completion import table
 

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from contextlib import suppress
 
+import pytest
+
 from costada.cli.main import COMMANDS
 from costada.reports.status import show_status
 from costada.reports.terminal import show
@@ -55,6 +57,19 @@ def test_the_help_lists_each_command_and_loads_none(invoke):
 
 def test_a_misspelt_command_is_refused_with_the_right_one(invoke):
     assert "No such command 'resum'. Did you mean 'resume'?" in invoke("resum").output
+
+
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_completion_for_a_named_shell_is_refused(tmp_path, option):
+    """Typer would ignore the word, and install the completion of the shell that calls it."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, option, "zsh"],
+        env={**os.environ, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])
+    assert done.stderr.startswith(f"costada: {option}: got 'zsh', expected nothing more")
 
 
 def test_the_words_are_erased_by_what_is_printed_next():
