@@ -7,7 +7,7 @@ from langgraph.types import Command, StateUpdate
 from costada.controller.constants import Constants
 from costada.graph.user_input import check_command
 from costada.nodes.settings import Settings
-from costada.nodes.state import SearchInput, SearchState
+from costada.nodes.state import SearchInput, SearchOutput, SearchState
 
 NOTHING: Mapping[str, object] = {}
 
@@ -24,6 +24,12 @@ SETTING_ARGUMENTS = {
     "budget": "create_discovery_graph(..., budget=DOLLARS)",
 }
 """How each setting of a search is given. A configurable `model` is a chat model's own."""
+
+RECORDED = {
+    *SearchOutput.__annotations__,
+    *("best", "extended_budget", "granted_budget", "last_doubt", "spent_at_gain"),
+} - {"stop_reason"}
+"""Keys of the state that no caller changes: money and results."""
 
 
 def check_input(given: object, *, is_parents_state: bool = False) -> None:
@@ -54,7 +60,7 @@ def check_input(given: object, *, is_parents_state: bool = False) -> None:
 
 
 def check_update(values: object) -> None:
-    """Refuse keys of an update of the state that the state does not have.
+    """Refuse keys of an update of the state that it does not have, and its money and results.
 
     Raises:
         ValueError: Naming the key, and where it is given if it is named like a setting.
@@ -64,9 +70,12 @@ def check_update(values: object) -> None:
     if isinstance(values, list | tuple):
         values = dict(values)
     for key in values if isinstance(values, Mapping) else ():
-        if key not in SearchState.__annotations__:
-            known = ", ".join(SearchState.__annotations__)
-            raise ValueError(f"state: got key {key!r}, expected one of {known}{_advice(key)}")
+        if key not in SearchState.__annotations__ or key in RECORDED:
+            known = ", ".join(each for each in SearchState.__annotations__ if each not in RECORDED)
+            origin = ", which follows from the run's calls and programs" if key in RECORDED else ""
+            raise ValueError(
+                f"state: got key {key!r}{origin}, expected one of {known}{_advice(key)}"
+            )
 
 
 def check_updates(supersteps: Sequence[Sequence[StateUpdate]]) -> None:

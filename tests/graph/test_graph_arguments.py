@@ -193,3 +193,27 @@ def test_a_saver_without_a_thread_is_answered_in_langgraphs_own_words(configurab
         graph.invoke({}, {"configurable": configurable})
     assert str(ours.value) == str(theirs.value)
     assert model.prompts == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"spent": 0.0},
+        {"remaining": 1.0},
+        {"extended_budget": -5},
+        {"granted_budget": 1.0},
+        {"best_score": 9.0},
+        {"stop_reason": "", "iterations": 0},
+    ],
+)
+def test_no_update_of_the_state_changes_money_and_results(values):
+    thread = {"configurable": {"thread_id": "1"}}
+    graph, model = graph_of(checkpointer=InMemorySaver(), constants=Constants(max_iterations=1))
+    graph.invoke({}, thread)
+    before, asked = graph.get_state(thread).values, len(model.prompts)
+    name = list(values)[-1]
+    with pytest.raises(ValueError, match=f"state: got key '{name}', which follows from the run's"):
+        graph.update_state(thread, values, as_node="gate_intervention")
+    with pytest.raises(ValueError, match=f"state: got key '{name}'"):
+        graph.invoke(Command(update=values), thread)
+    assert (graph.get_state(thread).values, len(model.prompts)) == (before, asked)
