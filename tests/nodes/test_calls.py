@@ -22,6 +22,7 @@ from costada.evaluators.verdicts import sort_values, verdict
 from costada.graph.build import DiscoveryGraph
 from costada.models.asking import ModelFailure
 from costada.models.chat_models import chat_model
+from costada.models.errors import UnmeteredCall
 from costada.models.prices import GivenPrice, PackagedPrice, PriceBook, Quote, price_book
 from costada.models.requests import OutgoingRequest
 from costada.nodes.calls.asking import ask_model
@@ -136,6 +137,19 @@ def test_a_lost_request_that_takes_much_of_the_budget_is_logged_with_advice(
         assert "(7% of the budget)" in line
         assert "--max-tokens" in line
         assert "--gateway" in line
+
+
+def test_an_answer_without_token_counts_is_announced_as_nothing_else(server, caplog):
+    """Its bound is 7 % of the budget, as that of a lost request would be."""
+    model = chat_model("openai:stand-in", base_url=server.url, max_attempts=1, max_tokens=32_000)
+    server.script(Reply(rewrite(0.2), reports_usage=False))
+    store = RunStore()
+    with pytest.raises(UnmeteredCall, match="answered without token counts"):
+        graph_with(model, store).invoke({})
+    (call,) = calls_of(store)
+    assert call.status is CallStatus.UNCOUNTED
+    assert float(call.bound) > 0.06
+    assert [record for record in caplog.records if record.name == "costada.money"] == []
 
 
 NAN = float("nan")
