@@ -138,7 +138,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         def _stream(self, given: object, own: RunnableConfig, options: dict[str, Any]):
             """Stream a run whose input, configuration and context have been checked."""
             if has_answer(given):
-                given = self._accepted(given, self.get_state(own), own)
+                newest = self.get_state(_newest(own))
+                given = self._accepted(given, self.get_state(own), newest, own)
             parts = super().stream(given, self._limited(own), **options)
             lease = own["configurable"][ACTIVE_RUNS].lease
             try:
@@ -177,8 +178,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         async def _astream(self, given: object, own: RunnableConfig, options: dict[str, Any]):
             """Do what `_stream` does, without blocking the event loop."""
             if has_answer(given):
-                state = await self.aget_state(own)
-                given = await asyncio.to_thread(self._accepted, given, state, own)
+                newest, state = await self.aget_state(_newest(own)), await self.aget_state(own)
+                given = await asyncio.to_thread(self._accepted, given, state, newest, own)
             parts = super().astream(given, self._limited(own), **options)
             lease = own["configurable"][ACTIVE_RUNS].lease
             try:
@@ -394,10 +395,13 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         limit = (self.config or {}).get("recursion_limit")
         return RunnableConfig(**{**config, "recursion_limit": limit}) if limit else config
 
-    def _accepted(self, given: Any, paused: StateSnapshot, own: RunnableConfig) -> Any:
+    def _accepted(
+        self, given: Any, paused: StateSnapshot, newest: StateSnapshot, own: RunnableConfig
+    ) -> Any:
         """What `accept_answer` returns; it writes only while the thread is held."""
+        ids = [state.config["configurable"].get("checkpoint_id") for state in (paused, newest)]
         with guarded_by(own["configurable"][ACTIVE_RUNS].lease):
-            return accept_answer(given, paused, self.search.store)
+            return accept_answer(given, paused, self.search.store, is_newest=ids[0] == ids[1])
 
 
 def _own(config: RunnableConfig | None, runs: ActiveRuns) -> RunnableConfig:
@@ -405,6 +409,12 @@ def _own(config: RunnableConfig | None, runs: ActiveRuns) -> RunnableConfig:
     given = config or RunnableConfig()
     configurable = {**given.get("configurable", {}), ACTIVE_RUNS: runs}
     return RunnableConfig(**{**given, "configurable": configurable})
+
+
+def _newest(config: RunnableConfig) -> RunnableConfig:
+    """The configuration of the same thread, with its newest checkpoint."""
+    configurable = {**config["configurable"], "checkpoint_id": None}
+    return RunnableConfig(**{**config, "configurable": configurable})
 
 
 def _give_up(holding: "asyncio.Future[Lease | None]") -> None:

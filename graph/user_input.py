@@ -32,16 +32,22 @@ def has_answer(given: object) -> TypeGuard[Command[Any]]:
 
 
 def accept_answer(
-    given: Command[Any], paused: StateSnapshot, store: RunStore
+    given: Command[Any], paused: StateSnapshot, store: RunStore, *, is_newest: bool
 ) -> Command[Any] | None:
     """Put an idea or a program into the run of a thread; what the run is to be resumed with then.
 
     A step takes it, after those that came before it. A run that asks its caller something gets the
     value as the answer instead, and refuses it there.
 
+    Args:
+        given: What the run is resumed with.
+        paused: The state at the checkpoint that it is resumed from.
+        store: Keeps the run.
+        is_newest: Whether the thread has no newer checkpoint.
+
     Raises:
-        ValueError: The value is neither, the run has not begun or is over, or as
-            `UserInputTable.put_idea` and `put_program` do.
+        ValueError: The value is neither, the run has not begun, is over or has gone beyond the
+            checkpoint, or as `UserInputTable.put_idea` and `put_program` do.
     """
     if paused.interrupts:
         return given
@@ -60,6 +66,11 @@ def accept_answer(
         raise ValueError(
             f"resume: got a {keys[0]} for a run that {'is over' if run_id else 'has not begun'};"
             ' expected one that pauses, as interrupt_before=["build_context"] makes it'
+        )
+    if not is_newest:
+        raise ValueError(
+            f"resume: got a {keys[0]} for an earlier checkpoint of the thread, expected its newest"
+            " one: name the thread without a checkpoint_id"
         )
     if keys[0] == TACTIC:
         store.inputs.put_idea(run_id, answer[TACTIC])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -270,6 +271,22 @@ def test_a_wrong_input_is_refused_by_name_before_the_run_goes_on(value, match):
     with pytest.raises(ValueError, match=match):
         graph.invoke(Command(resume=value), THREAD)
     assert rows_of(store) == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("value", [{"tactic": "another way"}, {"program": program(0.9)}])
+def test_an_input_for_an_earlier_checkpoint_is_refused(value, is_async):
+    graph, store = paused()
+    earlier = graph.get_state(THREAD).config
+    graph.invoke(Command(resume={"tactic": IDEA}), earlier, interrupt_before=["build_context"])
+    again = partial(graph.invoke, Command(resume=value), earlier)
+    if is_async:
+        again = partial(asyncio.run, graph.ainvoke(Command(resume=value), earlier))
+    with pytest.raises(ValueError, match=r"resume: got a .* for an earlier checkpoint"):
+        again()
+    assert store.inputs.waiting(store.run_ids()[-1]) == []
+    graph.invoke(Command(resume=value), graph.get_state(THREAD).config)
+    assert [row["steered"]["number"] for row in rows_of(store) if "steered" in row] == [1, 2]
 
 
 @pytest.mark.parametrize("value", [{"foo": 1}, "better", ["tactic"], {}])
