@@ -96,6 +96,9 @@ class BackgroundRun(Progress):
         self.is_hindered = False
         """Whether a server, the machine or another process stopped it, so it can be resumed."""
 
+        self.is_abandoned = False
+        """Whether the process ends before the run: its interpreter starts no more threads."""
+
         self.control = RunControl()
         self._has_begun = Event()
         self.thread = Thread(target=self._carry_out, daemon=True)
@@ -151,6 +154,10 @@ class BackgroundRun(Progress):
         except (ValueError, UnmeteredCall, OSError, sqlite3.Error) as error:
             self._error = str(error) or describe(error)
             self.is_hindered = isinstance(error, OSError | LostLease)
+        except RuntimeError:
+            if not self.is_abandoned:
+                raise
+            self.is_hindered = True
         finally:
             self._has_begun.set()
 

@@ -157,7 +157,10 @@ class SearchService:
             Thread(target=self._follow, name="costada-follow", daemon=True).start()
 
     def end(self, seconds: float) -> None:
-        """Interrupt all runs, so that they save, and wait for them for at most `seconds`."""
+        """Interrupt all runs, so that they save, and wait for them for at most `seconds`.
+
+        A run that takes longer keeps what its journal has by the end of the process.
+        """
         self._ending.set()
         with self._lock:
             running = [run for run in self.runs.values() if run.thread.is_alive()]
@@ -167,6 +170,7 @@ class SearchService:
         deadline = monotonic() + seconds
         for run in running:
             run.thread.join(max(0.0, deadline - monotonic()))
+            run.is_abandoned = run.thread.is_alive()
         allow_evaluations()
 
     @contextmanager
