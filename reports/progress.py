@@ -333,10 +333,12 @@ class LiveProgress(Progress):
         since = clock(now - self._step_began)
         is_alone = self._heading.parallel == 1
         place = f"{since} in this step" if is_alone else f"last step {since} ago"
-        waiting = f"{clock(now - self._began)} ({place})"
+        total = clock(now - self._began)
+        waiting = f"{total} ({place})"
         row, most = self._row, self._heading.max_iterations
         if row is None:
-            return [("iteration", f"1 of at most {most}"), ("time", waiting)]
+            time = waiting if is_alone else total  # there is no last step yet
+            return [("iteration", f"1 of at most {most}"), ("time", time)]
         facts = [
             ("best", f"{objective_text(row['best_objective'])} (score {row['best_score']:.4f})"),
             ("last step", f"${row['step_cost']:.4f}"),

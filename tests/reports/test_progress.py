@@ -236,6 +236,23 @@ def test_a_narrow_panel_shows_every_fact(make_row):
 
 
 @pytest.mark.parametrize(
+    ("parallel", "is_in_step"), [(1, True), (4, False)], ids=["alone", "parallel"]
+)
+def test_no_last_step_is_named_before_there_is_one(make_row, parallel, is_in_step):
+    target, text = console(is_terminal=True)
+    with (progress := LiveProgress(target)):
+        progress.begin(RunHeading("toy", 1.0, 100, parallel=parallel), [])
+        progress._live.refresh()
+        before = text.getvalue()
+        progress.step(make_row())
+        progress._live.refresh()
+    assert "1 of at most 100" in before
+    assert "last step" not in before
+    assert ("in this step)" in before) is is_in_step
+    assert "last step" in text.getvalue()
+
+
+@pytest.mark.parametrize(
     ("spent", "iteration", "iterations"),
     [(0.5, 10, 10), (0.3, 10, 24), (0.01, 10, 90), (0.0, 10, 90), (1.2, 10, 0), (0.5, 100, 0)],
 )
