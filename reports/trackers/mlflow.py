@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import time
+from urllib.parse import urlsplit
 
 import mlflow
 from mlflow.entities import Metric, Param, RunTag
@@ -22,6 +23,7 @@ LAST = "spent"
 """The metric that is logged last of an iteration."""
 
 SQLITE = "sqlite:///"
+INSTALLED = "pip install 'costada[mlflow]'"
 
 MOST_METRICS, MOST_PARAMETERS, LONGEST_PARAMETER = 1000, 100, 500
 """What one request of MLflow may hold."""
@@ -39,9 +41,12 @@ class MlflowTracker:
             with opening_alone():
                 self._client = MlflowClient()
         except MlflowException as error:
+            uri = mlflow.get_tracking_uri()
+            is_folder = urlsplit(uri).scheme in ("", "file")
+            mended = "set MLFLOW_ALLOW_FILE_STORE=true" if is_folder else INSTALLED
             raise ValueError(
-                f"cannot open {mlflow.get_tracking_uri()}; pip install 'costada[mlflow]', or set"
-                f" MLFLOW_TRACKING_URI to a server. MLflow: {' '.join(str(error).split())}"
+                f"cannot open {uri}; {mended}, or set MLFLOW_TRACKING_URI to a server. MLflow:"
+                f" {' '.join(str(error).split())}"
             ) from None
 
     def begin(self, run: TrackedRun) -> int:

@@ -262,6 +262,15 @@ def test_a_store_that_mlflow_cannot_open_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_folder_of_files_is_refused_by_the_variable_that_allows_it(near, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    words = r"log: mlflow: cannot open file:\S*; set MLFLOW_ALLOW_FILE_STORE=true, or set MLFLOW_"
+    with pytest.raises(ValueError, match=words):
+        discover(near, "offline", budget=1, out=tmp_path / "run", log="mlflow")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.skipif(bool(find_spec("sqlalchemy")), reason="the whole mlflow is installed")
 def test_mlflow_skinny_with_its_default_store_is_refused(near, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
