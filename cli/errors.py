@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from errno import ENOSPC
 from functools import partial
 from select import POLLERR, poll
 from shutil import get_terminal_size
@@ -51,6 +52,8 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
         has_path = error.filename and error.strerror
         own = describe(error) if error.errno or not error.args else str(error)
         message = f"{error.filename}: {error.strerror}" if has_path else own
+        if error.errno == ENOSPC and not hint:
+            hint = "Free some space, then repeat the command."
     except sqlite3.Error as error:
         message = describe(error)
     else:

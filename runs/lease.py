@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
 
-from costada.store.files import opened_to_share
+from costada.store.files import naming, opened_to_share
 
 LEASE = "run.lease"
 LARGEST_LEASE = 4096
@@ -46,10 +46,9 @@ def hold_lease(folder: Path) -> Iterator[None]:
     with file:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-        file.seek(0)
-        file.truncate()
-        file.write(json.dumps(holder) + "\n")
-        file.flush()
+        with naming(path):
+            os.ftruncate(file.fileno(), 0)
+            os.pwrite(file.fileno(), f"{json.dumps(holder)}\n".encode(), 0)
         try:
             yield
         finally:

@@ -140,3 +140,24 @@ def test_discover_is_refused_a_live_run(tmp_path):
     with held_by_another(out), pytest.raises(ValueError, match="another process is at work"):
         discover(toy_problem(), model, budget=0.01, resume=True, **options)
     assert len(model.prompts) == num_prompts
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="mounts a small disk with bubblewrap")
+def test_a_run_that_cannot_be_held_on_a_full_disk_names_the_file_and_how_to_go_on(
+    finished, tmp_path
+):
+    """Nothing at all fits on the disk, not even the name of the holder."""
+    resume = f"{sys.executable} -m costada.cli.entry resume disk/run --max-iterations 9"
+    script = f"cp -r {finished} disk/run; cat /dev/zero >disk/rest 2>/dev/null; {resume}"
+    disk = ("--size", str(2**24), "--tmpfs", str(tmp_path / "disk"))
+    (tmp_path / "disk").mkdir()
+    done = subprocess.run(
+        ["bwrap", "--dev-bind", "/", "/", *disk, "--chdir", str(tmp_path), "sh", "-c", script],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "costada: disk/run/run.lease: No space left on device",
+        "Free some space, then repeat the command.",
+    ]
