@@ -10,7 +10,7 @@ from costada.experiments.sweep.engine import SLURM, engine_on
 from costada.experiments.sweep.job_file import STOP, JobFile, give_order
 from costada.experiments.sweep.local import LONGEST_LOG_END, last_error
 from costada.experiments.sweep.place import is_followed, place_of
-from costada.experiments.sweep.purse_share import NOTHING_LEFT, payable
+from costada.experiments.sweep.purse_share import payable, unpaid
 from costada.experiments.sweep.sweep import Status, SweepRun, step_of, with_progress
 from costada.runs.interruption import ExitCode
 from costada.runs.shared_purse import PurseAddress
@@ -39,7 +39,7 @@ def job_status(out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
     is_active = any(run.status in (Status.QUEUED, Status.RUNNING) for run in runs)
     if is_active or jobs.purse is None or not _is_known(jobs.purse, store):
         return runs
-    return _with_skipped(runs, jobs.purse)
+    return _with_unpaid(runs, jobs.purse)
 
 
 def cancel_jobs(out: Path, store: str | None = None) -> None:
@@ -95,14 +95,11 @@ def _is_known(purse: PurseAddress, store: str | None) -> bool:
     )
 
 
-def _with_skipped(runs: tuple[SweepRun, ...], address: PurseAddress) -> tuple[SweepRun, ...]:
-    """The runs, of which those that the purse cannot pay for are skipped."""
+def _with_unpaid(runs: tuple[SweepRun, ...], address: PurseAddress) -> tuple[SweepRun, ...]:
+    """The runs, of which those that the purse cannot pay for are skipped or cut short."""
     waiting = [run for run in runs if run.status is Status.WAITING]
     if not waiting:
         return runs
     with address.opened() as purse:
-        unpaid = {run.name for run in waiting} - {run.name for run in payable(waiting, purse)}
-    return tuple(
-        replace(run, status=Status.SKIPPED, error=NOTHING_LEFT) if run.name in unpaid else run
-        for run in runs
-    )
+        names = {run.name for run in waiting} - {run.name for run in payable(waiting, purse)}
+    return tuple(unpaid(run) if run.name in names else run for run in runs)

@@ -10,8 +10,8 @@ from types import FrameType
 from typing import Any, Protocol, Self
 
 from costada.experiments.sweep.progress import SweepProgress
-from costada.experiments.sweep.purse_share import NOTHING_LEFT, payable
-from costada.experiments.sweep.sweep import LastStep, Status, SweepRun, step_of
+from costada.experiments.sweep.purse_share import payable, unpaid
+from costada.experiments.sweep.sweep import LastStep, Status, SweepRun, step_of, with_grant
 from costada.store.purse import Purse
 
 STOPPING = "Stopping: every run finishes its current call and saves; Ctrl-C again stops at once"
@@ -82,7 +82,8 @@ class SweepLoop:
         """Take the runs, of which finished ones are skipped, and at most how many run at once.
 
         `step_of` finds the last finished iteration of a run. While the purse that pays for the runs
-        has too little left, runs wait for what others return, and are skipped once none is running.
+        has too little left, runs wait for what others return. Once none is running, those that
+        have begun are cut short, and the others skipped.
         """
         self._runs = list(runs)
         self._num_jobs = num_jobs
@@ -173,7 +174,7 @@ class SweepLoop:
             return
         for index, run in enumerate(self._runs):
             if run.status is Status.WAITING:
-                self._runs[index] = replace(run, status=Status.SKIPPED, error=NOTHING_LEFT)
+                self._runs[index] = unpaid(run)
                 self._progress.end(self._runs, self._runs[index])
 
     def _startable(self) -> list[int]:
@@ -210,3 +211,7 @@ class SweepLoop:
             step=self._step_of(run),
             seconds=monotonic() - self._began[index],
         )
+        if status is Status.SKIPPED:
+            self._runs[index] = unpaid(self._runs[index], text)
+        elif status is Status.FINISHED and run.purse:
+            self._runs[index] = with_grant(self._runs[index])

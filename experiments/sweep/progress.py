@@ -21,7 +21,9 @@ from costada.reports.formats import budget_text, clock, counted
 from costada.reports.progress import Lines, SilentProgress
 from costada.runs.interruption import ExitCode
 
-ENDED = (Status.FINISHED, Status.SKIPPED, Status.FAILED)
+PAID_OUT = (Status.FINISHED, Status.CUT_SHORT, Status.SKIPPED)
+"""What a sweep ends with where nothing failed: its runs are done, or its purse is empty."""
+ENDED = (*PAID_OUT, Status.FAILED)
 BAR_WIDTH = 20
 
 
@@ -131,7 +133,24 @@ def status_text(runs: Sequence[SweepRun]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     errors = [f"{run.name}: {run.error}" for run in runs if run.error]
-    return "\n".join([*lines, _totals(runs), *errors])
+    return "\n".join([*lines, _totals(runs), *errors, *_smaller_budgets(runs)])
+
+
+def _smaller_budgets(runs: Sequence[SweepRun]) -> list[str]:
+    """Lines that name the runs that began with less than their budget; none without such a run."""
+    given = [
+        f"  {run.name}: {budget_text(run.budget_at_start)} of {budget_text(run.config.budget)}"
+        for run in runs
+        if run.budget_at_start is not None
+    ]
+    if not given:
+        return []
+    return [
+        f"Began with less than --budget, as the purse had no more: {len(given)}",
+        *given,
+        "They decided by that smaller budget: `costada compare` never averages them with the"
+        " others, also after they are resumed.",
+    ]
 
 
 def _totals(runs: Sequence[SweepRun]) -> str:
@@ -176,7 +195,7 @@ def headline(runs: Sequence[SweepRun], num_jobs: int, left: float = inf) -> str:
 def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
     """The result in a few lines; failures come last."""
     finished = [run for run in runs if run.status is Status.FINISHED]
-    skipped = [run for run in runs if run.status is Status.SKIPPED]
+    unpaid = Counter(run.status for run in runs if run.status in PAID_OUT[1:])
     spent = sum(run.spent for run in runs)
     lines = [
         f"Finished {len(finished)} of {counted(len(runs), 'run')}; all together spent"
@@ -185,14 +204,16 @@ def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
     ]
     if num_jobs := sum(run.status in (Status.QUEUED, Status.RUNNING) for run in runs):
         lines.append(f"{counted(num_jobs, 'job')} queued or running: --status shows all runs.")
-    elif len(finished) + len(skipped) < len(runs):
+    elif len(finished) + unpaid.total() < len(runs):
         lines.append("Repeat the command to resume.")
     if warned := [run for run in runs if run.warning]:
         lines.append(f"With warnings: {len(warned)}")
         lines += [f"  {run.name}: {run.warning}" for run in warned]
-    if skipped:
-        lines.append(f"Skipped, as too little is left in the purse: {len(skipped)}")
+    for status, count in sorted(unpaid.items()):
+        lines.append(f"{status.capitalize()}, as too little is left in the purse: {count}")
+    if unpaid:
         lines.append("Repeat the command with a higher --total to run them.")
+    lines += _smaller_budgets(runs)
     failures = [run for run in runs if run.status is Status.FAILED]
     if failures:
         lines.append(f"Failed: {len(failures)}")
@@ -212,6 +233,7 @@ def sweep_json(runs: Sequence[SweepRun]) -> str:
             "model": run.config.model,
             "seed": run.config.seed,
             "budget": run.config.budget,
+            "budget_at_start": run.budget_at_start,
             "status": run.status,
             "iterations": step.iteration if step else 0,
             "spent": run.spent,
@@ -231,6 +253,4 @@ def exit_code(runs: Sequence[SweepRun]) -> ExitCode:
     statuses = {run.status for run in runs}
     if Status.FAILED in statuses:
         return ExitCode.FAILED
-    return (
-        ExitCode.FINISHED if statuses <= {Status.FINISHED, Status.SKIPPED} else ExitCode.INTERRUPTED
-    )
+    return ExitCode.FINISHED if statuses <= {*PAID_OUT} else ExitCode.INTERRUPTED

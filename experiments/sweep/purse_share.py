@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from costada.experiments.sweep.sweep import SweepRun
+from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.runs.shared_purse import account_name
 from costada.store.purse import Purse
 
@@ -21,3 +22,8 @@ def payable(runs: Sequence[SweepRun], purse: Purse) -> list[SweepRun]:
         for run in runs
         if account_name(run.folder) in names or (own.remaining > 0 and own.remaining >= run.least)
     ]
+
+
+def unpaid(run: SweepRun, reason: str = NOTHING_LEFT) -> SweepRun:
+    """A run that the purse cannot pay for: cut short if it has spent money, skipped otherwise."""
+    return replace(run, status=Status.CUT_SHORT if run.step else Status.SKIPPED, error=reason)

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 from itertools import product
+from math import inf
 from pathlib import Path
 
+from costada.reports.formats import budget_text
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.shared_purse import PurseAddress
@@ -67,7 +69,8 @@ class Status(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     FINISHED = "finished"
-    SKIPPED = "skipped"
+    CUT_SHORT = "cut short"  # has spent what its purse gave it, which was less than its budget
+    SKIPPED = "skipped"  # its purse has too little left to begin it
     FAILED = "failed"
     INTERRUPTED = "interrupted"
 
@@ -95,6 +98,8 @@ class SweepRun:
     warning: str = ""  # what its trackers warned of
     seconds: float = 0.0  # time that this sweep has spent on it
     purse: PurseAddress | None = None  # pays for it; `None`: its budget is its own
+    # dollars that its purse gave it at its start; `None` if that was its whole budget
+    budget_at_start: float | None = None
     least: Decimal = Decimal(0)  # dollars that its purse must have left to begin it
 
     @property
@@ -198,7 +203,36 @@ def with_progress(run: SweepRun, *, may_run: bool = False) -> SweepRun:
         step = step_of(run)
         is_done = is_finished(folder) and (isinstance(folder, StoredRun) or _has_its_page(folder))
     status = Status.FINISHED if is_done else Status.WAITING
-    return replace(run, status=status, step=step)
+    given = _smaller_budget_at_start(run) if run.purse else None
+    return replace(run, status=status, step=step, budget_at_start=given)
+
+
+def _smaller_budget_at_start(run: SweepRun) -> float | None:
+    """The budget of which a run knew at its start, `None` if it was not less than its own."""
+    from costada.store.history import RunHistory
+
+    if not is_there(run.folder.database):
+        return None
+    with RunHistory.of(run.folder.database) as history:
+        setup = history.setup(history.last_run())
+    given = float(setup.settings.get("budget", "inf")) if setup else inf
+    return given if given < run.config.budget else None
+
+
+def with_grant(run: SweepRun) -> SweepRun:
+    """A run that has ended: cut short if its purse gave it less than its budget to spend.
+
+    If the server of its database does not respond, it stays as it is.
+    """
+    try:
+        found = with_progress(run, may_run=True)
+    except OSError:
+        return run
+    given = found.budget_at_start
+    if given is None or found.status is not Status.WAITING:
+        return replace(run, budget_at_start=given)
+    words = f"got {budget_text(given)} of {budget_text(run.config.budget)} from the purse"
+    return replace(run, status=Status.CUT_SHORT, budget_at_start=given, error=words)
 
 
 def _has_its_page(folder: RunFolder) -> bool:

@@ -454,19 +454,48 @@ def test_the_result_lists_every_run_and_the_errors_of_failed_ones():
         "Finished 1 of 4 runs; all together spent $1.0100 (1:01:40 in this sweep)."
     )
     assert "Failed: 1\n  x/costada/seed-2: no money left" in text
+    assert "Began with" not in text
     facts = json.loads(sweep_json(RUNS))
     assert [each["status"] for each in facts] == ["finished", "running", "failed", "waiting"]
     named = {"problem": "x", "method": "costada", "model": "offline", "seed": 2, "budget": 0.5}
+    named["budget_at_start"] = None
     found = {"iterations": 7, "spent": 0.25, "best_score": 0.875, "best_objective": 2.5}
     end = {"status": "failed", "error": "no money left", "warning": None}
     end["folder"] = "sweep/x/costada/seed-2"
     assert facts[2] == named | found | end
 
 
+def test_the_result_names_runs_that_began_with_less_than_their_budget():
+    cut = replace(run(1, Status.CUT_SHORT, STEP), budget_at_start=0.25)
+    resumed = replace(run(2, Status.FINISHED, STEP), budget_at_start=0.125)
+    text = sweep_text([RUNS[0], cut, resumed, run(3, Status.SKIPPED)], Path("sweep"), seconds=60)
+    assert text.splitlines() == [
+        "Finished 2 of 4 runs; all together spent $1.0100 (1:00 in this sweep).",
+        "  runs            sweep",
+        "Cut short, as too little is left in the purse: 1",
+        "Skipped, as too little is left in the purse: 1",
+        "Repeat the command with a higher --total to run them.",
+        "Began with less than --budget, as the purse had no more: 2",
+        "  x/costada/seed-1: $0.25 of $0.5",
+        "  x/costada/seed-2: $0.125 of $0.5",
+        "They decided by that smaller budget: `costada compare` never averages them with the"
+        " others, also after they are resumed.",
+    ]
+
+
+@pytest.mark.parametrize(("status", "step"), [(Status.CUT_SHORT, STEP), (Status.SKIPPED, None)])
+def test_a_run_without_money_is_cut_short_once_it_has_spent_some(runs, status, step):
+    with Purse(0.5, policy="hard") as purse:
+        purse.put("all", cost=0.5)
+        waiting = [replace(runs[0], step=step)]
+        assert with_purse(waiting, lambda run: ScriptedProcess(), purse) == [status]
+
+
 @pytest.mark.parametrize(
     ("runs", "code"),
     [
         ([RUNS[0]], ExitCode.FINISHED),
+        ([RUNS[0], run(1, Status.CUT_SHORT, STEP), run(2, Status.SKIPPED)], ExitCode.FINISHED),
         ([RUNS[0], RUNS[3]], ExitCode.INTERRUPTED),
         (RUNS, ExitCode.FAILED),
     ],

@@ -170,7 +170,8 @@ def test_a_lost_node_leaves_a_shared_purse_exact(
         finally:
             slurm("slurmd", "-N", node)
     assert process.returncode == FINISHED, errors
-    assert sorted(statuses(printed)) in (["finished"] * 3, ["finished", "finished", "skipped"])
+    assert statuses(printed).count("finished") >= 2
+    assert set(statuses(printed)) <= {"finished", "cut short", "skipped"}
     assert 0 < max(seen) <= Decimal(str(total))
     check_purse(address, out, total, range(3), address)
     shown = invoke("sweep", "--out", out, "--status", "--store", address, "--json")

@@ -14,6 +14,7 @@ from costada.store.purse import Purse
 
 TOTAL = 0.05
 UNPAID = 3
+NAME = "near/costada/seed-1"
 
 
 def words(near: Path, out: Path, *more: object) -> list[object]:
@@ -34,8 +35,14 @@ def test_all_runs_draw_from_one_purse_until_it_is_empty(near, tmp_path, request,
     assert result.returncode == FINISHED, result.stderr
     assert f"Largest bill from here on: ${TOTAL:g} in the purse" in result.stderr
     runs = json.loads(result.stdout)
-    assert {run["status"] for run in runs} <= {"finished", "skipped"}
-    assert [run["status"] for run in runs].count("finished") >= 2
+    statuses = [run["status"] for run in runs]
+    assert set(statuses) <= {"finished", "cut short", "skipped"}
+    # Two runs of $0.03 begin at once: the purse has $0.02 for the second one.
+    assert statuses.count("finished") >= 1
+    short = [run for run in runs if run["status"] == "cut short"]
+    assert short
+    assert all(0 < run["budget_at_start"] < 0.03 for run in short)
+    assert all(run["budget_at_start"] is None for run in runs if run["status"] == "skipped")
 
     folders = [out / "near" / "costada" / f"seed-{seed}" for seed in range(3)]
     if dsn:
@@ -50,6 +57,10 @@ def test_all_runs_draw_from_one_purse_until_it_is_empty(near, tmp_path, request,
             assert bill <= Decimal(str(TOTAL))
         assert purse.remaining == Decimal(str(TOTAL)) - bill
 
+    repeated = costada(*given, "--total", TOTAL)
+    assert repeated.returncode == FINISHED, repeated.stderr
+    assert [run["status"] for run in json.loads(repeated.stdout)] == statuses
+    bill = sum(map(paid, places), Decimal(0))
     without = words(near, out, *store, "--budget-policy", policy)
     refused = costada(*without)
     assert refused.returncode == REFUSED
@@ -57,10 +68,33 @@ def test_all_runs_draw_from_one_purse_until_it_is_empty(near, tmp_path, request,
     assert f"--purse: is missing, expected {place}, which pays for the runs of" in text
     again = costada(*given, "--total", 1)
     assert again.returncode == FINISHED, again.stderr
-    assert [run["status"] for run in json.loads(again.stdout)] == ["finished"] * 3
+    ended = json.loads(again.stdout)
+    assert [run["status"] for run in ended] == ["finished"] * 3
+    assert [run["budget_at_start"] for run in ended] == [run["budget_at_start"] for run in runs]
     with Purse.existing("sweep", path=path, dsn=dsn) as purse:
         assert purse.budget == 1
         assert purse.spent > bill
+
+
+def test_a_run_that_began_with_less_than_its_budget_is_named_and_kept_apart(near, tmp_path):
+    place, out = tmp_path / "purse.sqlite", tmp_path / "sweep"
+    given = [each for each in words(near, out, "--purse", place, "--jobs", 1) if each != "--json"]
+    first = costada(*given, "--seeds", 1, "--total", 0.04)
+    assert first.returncode == FINISHED, first.stderr
+    with Purse.existing("sweep", path=place) as purse:
+        left = purse.remaining
+    assert 0 < left < Decimal("0.03")
+    named = "Began with less than --budget, as the purse had no more: 1"
+    named += f"\n  {NAME}: ${left:f} of $0.03\n"
+    cut = costada(*given, "--seeds", 2, "--total", 0.04)
+    assert f"{NAME}: cut short" in cut.stdout
+    resumed = costada(*given, "--seeds", 2, "--total", 1)
+    for shown in (cut, resumed):
+        assert shown.returncode == FINISHED, shown.stderr
+        assert named in shown.stdout
+    assert "Finished 2 of 2 runs" in resumed.stdout
+    compared = costada("compare", out)
+    assert f"1 run from {out / NAME}: budget_at_start {left:f}" in compared.stdout
 
 
 def test_a_run_that_a_purse_cannot_pay_for_ends_with_a_code_of_its_own(near, tmp_path):
