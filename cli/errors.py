@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from costada.models.errors import UnmeteredCall, describe
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
-from costada.runs.interruption import ExitCode
+from costada.runs.interruption import STOPPED_AT_ONCE, ExitCode
 from costada.runs.user_input import as_option, explain, with_options
 from costada.store.purse import OverBudget
 
@@ -37,7 +37,7 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, InterruptedError):
-        say("stopped at once", hint)
+        say(STOPPED_AT_ONCE, hint)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except ValidationError as error:
         explained = explain(error, RunConfig.model_fields, as_option)

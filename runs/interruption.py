@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 STOPPING = "Stopping after the calls in flight (evaluations end now); Ctrl-C again stops at once"
 SHOW_CURSOR = b"\x1b[?25h"
-STOPPED = b"\ncostada: stopped at once; finished iterations are saved, resume with costada resume\n"
+STOPPED_AT_ONCE = "stopped at once"
+STOPPED = (
+    f"\ncostada: {STOPPED_AT_ONCE}; finished iterations are saved, resume with costada resume\n"
+).encode()
 STANDARD_ERROR = 2
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -7,12 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from costada.experiments.sweep.engine import SLURM, engine_on
-from costada.experiments.sweep.job_file import STOP, JobFile, give_order
+from costada.experiments.sweep.job_file import (
+    STOP,
+    JobFile,
+    give_order,
+    is_ordered_to_stop,
+    order_path,
+)
 from costada.experiments.sweep.local import LONGEST_LOG_END, last_error
 from costada.experiments.sweep.place import is_followed, place_of
 from costada.experiments.sweep.purse_share import payable, unpaid
 from costada.experiments.sweep.sweep import Status, SweepRun, step_of, with_progress
-from costada.runs.interruption import ExitCode
+from costada.runs.interruption import STOPPED_AT_ONCE, ExitCode
 from costada.runs.shared_purse import PurseAddress
 from costada.store.address import shown
 from costada.store.files import read_end
@@ -35,7 +41,9 @@ def job_status(out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
         with engine_on(SLURM, out, {}, None) as engine:
             active = engine.active()
     found = jobs.runs(out, place_of(out, store))
-    runs = tuple(_seen(run, active.get(run.name)) for run in found)
+    order = order_path(out)
+    is_stopped = order.is_file() and is_ordered_to_stop(order)
+    runs = tuple(_seen(run, active.get(run.name), is_stopped=is_stopped) for run in found)
     is_active = any(run.status in (Status.QUEUED, Status.RUNNING) for run in runs)
     if is_active or jobs.purse is None or not _is_known(jobs.purse, store):
         return runs
@@ -68,11 +76,15 @@ def cancel_jobs(out: Path, store: str | None = None) -> None:
 def _jobs_in(out: Path) -> JobFile:
     jobs = JobFile.load(out)
     if jobs is None:
-        raise ValueError(f"{out}: holds no sweep of a cluster, expected one made with --on")
+        raise ValueError(
+            f"{out}: holds no sweep of a cluster, expected one made with --on; `costada watch`"
+            " shows other sweeps"
+        )
     return jobs
 
 
-def _seen(run: SweepRun, status: Status | None) -> SweepRun:
+def _seen(run: SweepRun, status: Status | None, *, is_stopped: bool) -> SweepRun:
+    """A run as it is; a stopped one has no error in its log until its worker removes that."""
     if status is None and run.folder.is_running:
         status = Status.RUNNING
     if status is not None:
@@ -84,7 +96,10 @@ def _seen(run: SweepRun, status: Status | None) -> SweepRun:
         log = read_end(run.folder.log, LONGEST_LOG_END)
     except FileNotFoundError:
         return run
-    return replace(run, status=Status.FAILED, error=last_error(log, ExitCode.FAILED))
+    error = last_error(log, ExitCode.FAILED)
+    if error.startswith(STOPPED_AT_ONCE) or (is_stopped and not log):
+        return replace(run, status=Status.INTERRUPTED)
+    return replace(run, status=Status.FAILED, error=error)
 
 
 def _is_known(purse: PurseAddress, store: str | None) -> bool:
