@@ -276,7 +276,7 @@ def test_a_cluster_that_does_not_respond_is_refused(slow, tmp_path):
         (("--on", "pbs"), "--on: got 'pbs', expected slurm, dask://HOST:PORT"),
         (("--slurm", "mem=1G"), "--slurm: needs --on slurm"),
         (("--detach",), "--detach: needs --on slurm"),
-        (("--status",), "holds no sweep of a cluster, expected one made with --on"),
+        (("--status",), "no sweep of a cluster, expected one made with --on; `costada watch`"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(slow, tmp_path, invoke, given, message):
