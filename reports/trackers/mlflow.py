@@ -11,9 +11,12 @@ from time import time
 from urllib.parse import urlsplit
 
 import mlflow
+import requests
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from requests.exceptions import ConnectionError as RequestsConnectionError
+from requests.exceptions import ReadTimeout, SSLError
 
 from costada.reports.trackers.tracker import Step, TrackedEnd, TrackedRun, Tracker
 
@@ -23,6 +26,7 @@ LAST = "spent"
 """The metric that is logged last of an iteration."""
 
 SQLITE = "sqlite:///"
+PROBE_SECONDS = 5.0
 INSTALLED = "pip install 'costada[mlflow]'"
 
 MOST_METRICS, MOST_PARAMETERS, LONGEST_PARAMETER = 1000, 100, 500
@@ -36,7 +40,10 @@ class MlflowTracker:
         self._id = ""
 
     def check(self) -> None:
-        """Raise `ValueError` if the store cannot be opened; mlflow-skinny opens no database."""
+        """Raise `ValueError` if the store cannot be opened, or the server not be reached.
+
+        mlflow-skinny opens no database.
+        """
         try:
             with opening_alone():
                 self._client = MlflowClient()
@@ -48,6 +55,7 @@ class MlflowTracker:
                 f"cannot open {uri}; {mended}, or set MLFLOW_TRACKING_URI to a server. MLflow:"
                 f" {' '.join(str(error).split())}"
             ) from None
+        check_server(mlflow.get_tracking_uri())
 
     def begin(self, run: TrackedRun) -> int:
         """Find the run by its token, or create it."""
@@ -96,6 +104,23 @@ class MlflowTracker:
         self._client.log_batch(self._id, tags=[RunTag("stop_reason", end.reason)])
         status = "KILLED" if end.reason == "interrupted" else "FINISHED"
         self._client.set_terminated(self._id, "FAILED" if end.has_failed else status)
+
+
+def check_server(uri: str) -> None:
+    """Raise `ValueError` if there is no server at an HTTP address; any response of it will do."""
+    address = urlsplit(uri)
+    if address.scheme not in ("http", "https"):
+        return
+    try:
+        requests.head(uri, timeout=PROBE_SECONDS, allow_redirects=False)
+    except (SSLError, ReadTimeout):
+        return  # it is there; variables of MLflow say how it is trusted and how long it may take
+    except RequestsConnectionError:
+        host = address.netloc.rpartition("@")[2]
+        raise ValueError(
+            f"MLFLOW_TRACKING_URI: got the server {host}, which cannot be reached; start it, or use"
+            " --log none"
+        ) from None
 
 
 @contextmanager

@@ -76,7 +76,7 @@ class Tracker(Protocol):
     """Logs one run. Any exception ends the tracker, never the run."""
 
     def check(self) -> None:
-        """Raise `ValueError` if the user has something to set up first. Sends nothing."""
+        """Raise `ValueError` if the user has something to set up first. Sends nothing of a run."""
 
     def begin(self, run: TrackedRun) -> int:
         """Begin the run or continue it, and return the last iteration that it has already."""

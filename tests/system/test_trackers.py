@@ -6,14 +6,17 @@ import struct
 import subprocess
 import sys
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
+from time import monotonic
 
 import pytest
 from crash_runs import kill_often, record_of, run_to_end, serve
 
 from costada import discover
-from costada.reports.trackers.tracker import TrackerName
+from costada.reports.trackers.tracker import CHECK_SECONDS, TrackerName
 
 SECRET = "sk-never-to-be-logged"
 LOGGED = ("spent", "step_cost", "score", "best_score", "utility", "intensity", "frontier")
@@ -170,11 +173,25 @@ def test_a_run_that_is_killed_often_is_continued_in_all_trackers(store, tmp_path
         assert logged.reason == "budget"
 
 
-def test_a_tracker_that_fails_warns_once_by_name_and_leaves_the_ledger_as_it_is(
-    tmp_path, monkeypatch, caplog
-):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+class AnswersErrors(BaseHTTPRequestHandler):
+    """Supports no method at all, and says so in one line."""
+
+    error_message_format = "%(message)s"
+
+
+@pytest.fixture
+def failing_mlflow(monkeypatch):
+    """A server at MLflow's address that answers every request with an error."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), AnswersErrors) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        yield
+        server.shutdown()
+
+
+@pytest.mark.usefixtures("failing_mlflow")
+def test_a_tracker_that_fails_warns_once_by_name_and_leaves_the_ledger_as_it_is(tmp_path, caplog):
     server, _ = serve()
     with server, caplog.at_level(logging.WARNING, "costada"):
         for name, log in (("plain", ()), ("logged", "mlflow")):
@@ -213,9 +230,8 @@ def test_each_run_of_a_sweep_is_a_run_of_mlflow(is_sqlite, store, near, tmp_path
         assert [each.step for each in steps] == [1, 2]
 
 
-def test_a_sweep_says_which_trackers_failed(near, tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+@pytest.mark.usefixtures("failing_mlflow")
+def test_a_sweep_says_which_trackers_failed(near, tmp_path):
     done = swept(near, tmp_path)
     for run in json.loads(done.stdout):
         assert run["status"] == "finished"
@@ -259,6 +275,19 @@ def test_a_store_that_mlflow_cannot_open_is_refused_before_anything_is_written(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlyte:///mlflow.db")
     with pytest.raises(ValueError, match=r"log: mlflow: cannot open sqlyte:.*'costada\[mlflow\]'"):
         discover(near, "offline", budget=1, out=tmp_path / "run", log="mlflow")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_server_of_mlflow_that_cannot_be_reached_is_refused_within_seconds(
+    near, tmp_path, monkeypatch
+):
+    """MLflow itself would try for minutes, after the first iteration is paid."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:1")
+    words = "log: mlflow: MLFLOW_TRACKING_URI: got the server 127.0.0.1:1, which cannot be reached"
+    began = monotonic()
+    with pytest.raises(ValueError, match=words):
+        discover(near, "offline", budget=1, out=tmp_path / "run", log="mlflow")
+    assert monotonic() - began < CHECK_SECONDS
     assert not (tmp_path / "run").exists()
 
 
