@@ -35,6 +35,14 @@ class InFlightCalls:
         self._changed = Condition()
         self._requests: Counter[Hashable] = Counter()
 
+    @property
+    def keys(self) -> list[Hashable]:
+        """The calls with a request in flight.
+
+        Takes no lock: `none_of` holds it and waits for the database, which the caller may hold.
+        """
+        return [*self._requests]
+
     def begin(self, key: Hashable) -> None:
         """Note that a request of a call is about to be sent."""
         with self._changed:
@@ -308,13 +316,13 @@ class CallLog:
         return int(number)
 
     def last_error(self, run_id: str) -> str:
-        """What went wrong with the last request of a run; empty if nothing did."""
+        """What went wrong with the last request of a run that failed; empty if none did."""
         found = self._db.rows(
             "SELECT facts FROM costada_call NOT INDEXED WHERE run_id = ?"
-            " ORDER BY rowid DESC LIMIT 1",
+            " AND json_extract(facts, '$.error') IS NOT NULL ORDER BY rowid DESC LIMIT 1",
             (run_id,),
         )
-        return (record(found[0][0])["error"] or "") if found else ""
+        return str(record(found[0][0])["error"]) if found else ""
 
     def last_kind(self, run_id: str, entry: str | None = None) -> OutcomeKind | None:
         """What the last call of a run, or of a model of its menu, came to; `None` before one."""
@@ -414,10 +422,17 @@ class CallLog:
         return total
 
     def num_sent(self, run_id: str, seen: Seen, apart_from: int) -> int:
-        """How many of the tickets that had not landed, apart from one, have a request in flight."""
+        """How many of the tickets that had not landed, apart from one, have a request in flight.
+
+        A request of a process that has died counts until its ticket is launched again, which the
+        tickets that were open then are. A later ticket may have been launched without being saved,
+        and is perhaps never launched again: it counts if this process has sent its request.
+        """
         found = self._of_open("iteration, status", run_id, seen)
+        keys = [key for key in self.in_flight.keys if isinstance(key, CallKey)]
+        launched = {*seen.open, *(key.iteration for key in keys if key.run_id == run_id)}
         sent = {number for number, status in found if status == CallStatus.STARTED}
-        return len(sent - {apart_from})
+        return len(sent & launched - {apart_from})
 
     def _of_open(self, columns: str, run_id: str, seen: Seen) -> list[tuple[Any, ...]]:
         """Columns of all calls of the tickets that had not landed.

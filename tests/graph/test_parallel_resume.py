@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Decimal
+from functools import partial
 from itertools import count
 from threading import Event, Semaphore
 
@@ -112,6 +113,43 @@ class Held:
             input_tokens=sum(len(message["content"].encode()) for message in body["messages"]),
             output_tokens=body["max_completion_tokens"],
         )
+
+
+def forget_launches(saver, number):
+    """Take away the checkpoints with more than so many tickets, as a kill before them leaves it."""
+    newest = next(
+        saved.config["configurable"]["checkpoint_id"]
+        for saved in saver.list(THREAD)
+        if len(saved.checkpoint["channel_values"].get("tickets", ())) == number
+    )
+    for table in ("checkpoints", "writes"):
+        saver.conn.execute(f"DELETE FROM {table} WHERE checkpoint_id > ?", (newest,))
+    saver.conn.commit()
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 8])
+def test_a_hard_budget_is_not_waited_for_where_launches_were_not_saved(server, tmp_path, parallel):
+    server.default = held = Held(8)
+    killed, copy = tmp_path / "killed.sqlite", tmp_path / "copy.sqlite"
+    options = {"budget": HARD_BUDGET, "budget_policy": "hard", "iterations": 40}
+    with (
+        ThreadPoolExecutor() as threads,
+        SqliteSaver.from_conn_string(str(killed)) as saver,
+        RunStore(killed) as store,
+    ):
+        model = client(server, max_tokens=600)
+        graph = discovery(model, parallel=8, store=store, saver=saver, **options)
+        first = threads.submit(partial(graph.invoke, durability="sync"), {}, THREAD)
+        assert held.all_are_asked.wait(PATIENCE)
+        copy_file(killed, copy)
+        with SqliteSaver.from_conn_string(str(copy)) as saved, RunStore(copy) as copied:
+            forget_launches(saved, 5)
+            graph = discovery(model, parallel=parallel, store=copied, saver=saved, **options)
+            found = graph.invoke(None, THREAD)
+            assert found["stop_reason"] == "budget"
+            assert billed(server) < spent_by(copied) <= Decimal(str(HARD_BUDGET))
+        held.is_released.set()
+        first.result(PATIENCE)
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 8])

@@ -98,7 +98,16 @@ def test_a_guide_reads_the_rows_of_ideas_and_no_others(tmp_path):
 def test_a_ticket_that_is_open_and_later_than_the_last_is_counted_once(long_run):
     call_log = long_run.call_log
     assert call_log.open_cost(RUN, Seen(7, (3, 9)), counts_lost=True) == Decimal(LONG - 6) / 4
+    assert call_log.num_sent(RUN, Seen(7, (LONG - 1, LONG)), 0) == 2
+
+
+def test_a_later_ticket_of_a_process_that_died_is_not_in_flight(long_run):
+    call_log, key = long_run.call_log, CallKey(RUN, LONG - 1, "generation", 1)
+    assert call_log.num_sent(RUN, Seen(7, (LONG,)), 0) == 1
+    call_log.in_flight.begin(key)
     assert call_log.num_sent(RUN, Seen(7, (LONG,)), 0) == 2
+    call_log.in_flight.end(key)
+    assert call_log.num_sent(RUN, Seen(7, (LONG,)), 0) == 1
 
 
 def statements_of_a_resume(folder: Path, iterations: int) -> int:

@@ -20,7 +20,10 @@ from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 REFUSED = r"through a pooler that shares sessions between clients .* \(PgBouncer: pool_mode = sess"
-ADVISORY_LOCKS = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory'"
+ADVISORY_LOCKS = (
+    "SELECT COUNT(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database"
+    " WHERE locktype = 'advisory' AND datname = current_database()"
+)
 NUM_CLIENTS = 6
 
 
