@@ -409,9 +409,8 @@ class RunConfig(BaseModel):
             return ()
         if NO_TRACKER in names:
             raise ValueError(f"got {NO_TRACKER} with others, expected it alone")
-        for name in names:
-            if name not in list(TrackerName):
-                raise ValueError(unknown_name("tracker", name, TRACKERS))
+        if unknown := [name for name in names if name not in list(TrackerName)]:
+            raise ValueError(unknown_name("tracker", unknown[0], TRACKERS))
         if len(set(names)) < len(names):
             raise ValueError("expected different trackers")
         return tuple(names)
@@ -512,18 +511,17 @@ class RunConfig(BaseModel):
     @property
     def listed(self) -> list[ListedSetting]:
         """All settings for a reader, the problem by its name."""
-        values = self.model_dump(mode="json")
-        values["problem"] = Path(self.problem).name
+        values = {**self.model_dump(mode="json"), "problem": Path(self.problem).name}
         found = []
         for name, field in type(self).model_fields.items():
             shown = next((each for each in field.metadata if isinstance(each, Shown)), None)
             value = shown.default if shown and values[name] is None else values[name]
-            if isinstance(value, bool):
-                value = "yes" if value else "no"
             is_default = getattr(self, name) == field.get_default(call_default_factory=True)
             is_empty = value is None or value == [] or value == {}
             text = value if isinstance(value, str) else "none" if is_empty else json.dumps(value)
-            if name == MENU and self.models:
+            if isinstance(value, bool):
+                text = "yes" if value else "no"
+            elif name == MENU and self.models:
                 text = "; ".join(entry.text for entry in self.models)
             found.append(ListedSetting(name, text, is_default, field.description or ""))
         return found

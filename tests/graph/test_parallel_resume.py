@@ -50,7 +50,7 @@ HARD_BUDGET = 0.028
 """Pays for the longest answers to eight calls, and to one more."""
 
 
-class DearAfterAGuide(ScriptedModel):
+class ExpensiveAfterAGuide(ScriptedModel):
     """Steps find nothing; once a guide is asked, which takes its time, they cost $0.04 more."""
 
     def _usage(self):
@@ -83,7 +83,7 @@ def check_ledger(store, found):
 
 def test_a_guide_that_lands_last_stays_on_the_ledger_when_the_budget_is_raised():
     store, budget = RunStore(), 0.06
-    model = DearAfterAGuide(answer=guided_late(store, budget))
+    model = ExpensiveAfterAGuide(answer=guided_late(store, budget))
     options = {"saver": InMemorySaver(), "store": store, "on_exhausted": "interrupt"}
     graph = discovery(model, budget=budget, parallel=4, **options)
     found = graph.invoke({}, THREAD)
