@@ -63,5 +63,9 @@ def test_a_call_that_ends_after_the_wait_for_runs_is_saved_without_a_traceback(t
         billed = len(provider.bill)
     with RunStore.at(RunFolder(tmp_path / "runs" / "toy-1").database, is_read_only=True) as store:
         calls = list(store.call_log.calls(store.last_run()))
-    assert [call.status for call in calls] == [CallStatus.DONE] * billed
+    charged = [call for call in calls if call.cost + call.bound]
+    assert [call.status for call in charged] == [CallStatus.DONE] * billed
+    # a connection may fail on a busy machine, and is tried again
+    failed = [call for call in calls if call not in charged]
+    assert {call.status for call in failed} <= {CallStatus.ERROR}, failed
     assert billed > 2
