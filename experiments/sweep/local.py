@@ -13,6 +13,7 @@ from subprocess import DEVNULL, PIPE, Popen
 
 from costada.experiments.sweep.loop import STOPPING, End
 from costada.experiments.sweep.sweep import Status, SweepRun
+from costada.models.menu import price_text
 from costada.reports.trackers.tracker import TrackerName
 from costada.runs.config import CONTROLLER, MENU, OTHER_PRICES, RunConfig
 from costada.runs.interruption import ExitCode
@@ -166,8 +167,7 @@ def options_of(run: SweepRun) -> list[str]:
         if name == "tool_evaluations" and run.config.generator != "agent":
             continue
         if isinstance(value, Price):
-            rates = (value.input_per_million, value.output_per_million, value.cached_per_million)
-            options.append(f"{as_option(name)}={','.join(map(str, rates))}")
+            options.append(f"{as_option(name)}={price_text(value)}")
         elif isinstance(value, tuple):
             options.append(f"{as_option(name)}={','.join(value)}")
         elif not isinstance(value, bool):
