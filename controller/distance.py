@@ -20,7 +20,7 @@ TOKEN = re.compile(r"[^\W\d]\w+|\d[\d.]+")
 IMPORT = re.compile(r"^[ \t]*import[ \t]+([^\n#;]+)", re.MULTILINE)
 FROM_IMPORT = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import\b", re.MULTILINE)
 DEFINITION = re.compile(r"^[ \t]*(?:async[ \t]+)?(def|class)[ \t]+(\w+)", re.MULTILINE)
-DOTTED_CALL = re.compile(r"(?<![\w.])([^\W\d]\w*+(?:\.\w++)++)[ \t]*+\(")
+DOTTED_CALL = re.compile(r"(?<![\w.])([^\W\d]\w*(?:\.\w+)+)[ \t]*\(")
 KEYWORDS = frozenset({"for", "while", "try", "with", "yield", "async", "lambda"})
 
 

@@ -5,15 +5,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import dropwhile, islice
 
-_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<ticks>`{3,})[ \t]*+(?P<language>[\w+#.-]*)[ \t]*")
+# Linear time without possessive quantifiers, which CPython matches wrongly before 3.11.5: wherever
+# a repetition gives something back, what must follow it fails at once.
+_FENCE = re.compile(
+    r"(?P<indent>[ \t]*)(?P<ticks>`{3,})[ \t]*(?![ \t])(?P<language>[\w+#.-]*)[ \t]*"
+)
 
 _OPENING = r"[ \t]*<{5,9} ?SEARCH\b"
 _DIVIDER = r"={7}[ \t]*\n"
 _CLOSING = r"[ \t]*>{5,9} ?REPLACE\b"
 BLOCK = re.compile(
     rf"^{_OPENING}.*\n"
-    rf"(?P<search>(?:(?!{_OPENING}|{_DIVIDER}).*\n)*+){_DIVIDER}"
-    rf"(?P<replacement>(?:(?!{_OPENING}|{_CLOSING}).*\n)*+){_CLOSING}.*$",
+    rf"(?P<search>(?:(?!{_OPENING}|{_DIVIDER}).*\n)*){_DIVIDER}"
+    rf"(?P<replacement>(?:(?!{_OPENING}|{_CLOSING}).*\n)*){_CLOSING}.*$",
     re.MULTILINE,
 )
 """A SEARCH/REPLACE block with all three markers."""

@@ -31,7 +31,7 @@ Marks = tuple[re.Pattern[str], re.Pattern[str]]
 
 def _marks(comment: str) -> Marks:
     start, end = (
-        re.compile(rf"^[ \t]*+{comment}[ \t]*+{word}.*$", re.MULTILINE)
+        re.compile(rf"^[ \t]*{comment}[ \t]*{word}.*$", re.MULTILINE)
         for word in (BLOCK_START, BLOCK_END)
     )
     return start, end
