@@ -94,7 +94,7 @@ class Base:
                 fcntl.flock(lock_fd, fcntl.LOCK_SH)
                 if not _is_at(lock_fd, lock):
                     continue
-                if _hash_of(place / REPOSITORY) == self.digest:
+                if _is_as_made(place) and _hash_of(place / REPOSITORY) == self.digest:
                     unless_kept.pop_all()
                     return
                 with suppress(BlockingIOError):
@@ -167,6 +167,15 @@ def _identity(place: Path) -> tuple[int, int]:
         about = place.stat()
         return about.st_dev, about.st_ino
     return 0, 0
+
+
+def _is_as_made(place: Path) -> bool:
+    """Whether a folder holds what `_copy` makes: it may have come with the problem folder."""
+    if not place.is_dir():
+        return False
+    with os.scandir(place) as entries:
+        found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+    return found == {HOME: True, REPOSITORY: True} and not os.listdir(place / HOME)
 
 
 def _hash_of(folder: Path) -> str:

@@ -129,3 +129,18 @@ def test_the_folder_of_the_files_is_mended_and_removed_when_none_uses_it(tmp_pat
     left = {path.name for path in places.iterdir()}
     assert left == {"used", "used.lock", made.name, f"{made.name}.lock"}
     assert (made / "repository" / "bench.py").read_text() == BENCH
+
+
+@pytest.mark.parametrize("home", ["file", "link", "absent"])
+def test_a_folder_that_came_with_the_problem_and_holds_more_is_made_again(folders, tmp_path, home):
+    folder, repository = folders
+    base = base_of(repository_files(repository, folder), ())
+    brought = originals(folder) / base.digest[:32]
+    shutil.copytree(repository, brought / "repository")
+    if home == "file":
+        write(brought / "home", {".profile": "x"})
+    if home == "link":
+        (brought / "home").symlink_to(write(tmp_path / "other", {"key": "CANARY"}))
+    made = Path(base.original(folder).path)
+    assert not (made / "home").is_symlink()
+    assert [path.name for path in sorted(made.rglob("*"))] == ["home", "repository", "data.txt"]
