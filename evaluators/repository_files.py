@@ -22,6 +22,9 @@ SECRETS = (".env", ".env.*", ".envrc", ".git-credentials", ".netrc", ".npmrc", "
 GIT = ".git"
 GIT_SECONDS = 60.0
 LISTING = ("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+ONLY_LISTING = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
+"""Has git fetch nothing: the repository's own settings may name a program for it."""
+
 TRACKED = ("ls-files", "-z", "--cached", "--deduplicate")
 MAX_FILES = 200_000
 MAX_BYTES = 4 * 2**30
@@ -113,6 +116,7 @@ def _git_paths(root: Path, words: Iterable[str]) -> list[str]:
     # Variables of git name another repository where this process runs in a hook.
     environment = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
     command = [program, "-C", str(root), "-c", "core.fsmonitor=false", *words]
+    environment |= ONLY_LISTING
     try:
         listed = subprocess.run(
             command, env=environment, capture_output=True, check=False, timeout=GIT_SECONDS

@@ -21,11 +21,11 @@ AUTHOR = {
 }
 
 
-def git(folder: Path, *words: str) -> None:
-    """Run git in a folder."""
-    subprocess.run(
-        ["git", "-C", folder, *words], check=True, capture_output=True, env={**os.environ, **AUTHOR}
-    )
+def git(folder: Path, *words: str) -> str:
+    """Run git in a folder; what it prints."""
+    command, environment = ["git", "-C", folder, *words], {**os.environ, **AUTHOR}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    return done.stdout
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:

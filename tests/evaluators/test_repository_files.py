@@ -1,6 +1,7 @@
 """Which files of a repository its copies hold, and what their hash covers."""
 
 import os
+from contextlib import suppress
 
 import pytest
 from made_repositories import FILES, commit, git, make_repository, problem_of, write
@@ -192,3 +193,23 @@ def test_settings_that_make_no_sense_are_refused_by_name(change, reason, reposit
     (folder / "problem.toml").write_text("\n".join(given))
     with pytest.raises(ValueError, match=reason):
         load_folder(folder)
+
+
+def test_listing_the_files_starts_no_program_that_the_repository_names(tmp_path):
+    root = make_repository(tmp_path.resolve() / "given", {"a/x.py": "", "b/y.py": "", "z.py": ""})
+    tree = git(root, "rev-parse", "HEAD:b").strip()
+    git(root, "sparse-checkout", "init", "--cone", "--sparse-index")
+    git(root, "sparse-checkout", "set", "a")
+    (root / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    settings = {
+        "core.repositoryformatversion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": f"ext::touch {tmp_path}/started",
+        "protocol.ext.allow": "always",
+    }
+    for name, value in settings.items():
+        git(root, "config", name, value)
+    with suppress(ValueError):  # what git says of a folder that it cannot fetch differs
+        assert "z.py" in paths_of(root)
+    assert not (tmp_path / "started").exists()
