@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from costada.evaluators.folder_settings import LARGEST_SETTINGS, SETTINGS_FILE, FolderSettings
+from costada.evaluators.shown_paths import read_shown, unshown_reason
 from costada.values.language import find_language
 from costada.values.python_syntax import parsed_module
 
@@ -78,7 +79,7 @@ def read_config(folder: Path, settings: FolderSettings) -> FolderConfig:
         note = (f"{RUNNER}: took over {TASK_NAME}, and nothing else",) if task else ()
         return FolderConfig(task=task, notes=note)
     path, *others = found
-    table = _read_table(path)
+    table = _read_table(path, folder)
     reader = _Reader(path, table)
     language = reader.text(*LANGUAGES)
     known = find_language(language) if language else None
@@ -102,7 +103,7 @@ def _config_files(folder: Path, settings: FolderSettings) -> list[Path]:
     """The configuration to read, then those of the same kind that are not."""
     if settings.config is not None:
         chosen = folder / settings.config
-        if not chosen.is_file() or not chosen.resolve().is_relative_to(folder.resolve()):
+        if not chosen.is_file() or unshown_reason(chosen, folder):
             raise ValueError(f"config is {settings.config!r}; expected a file in {folder}")
         return [chosen]
     for pattern in CONFIGS:
@@ -118,11 +119,11 @@ def _config_files(folder: Path, settings: FolderSettings) -> list[Path]:
     return choice
 
 
-def _read_table(path: Path) -> dict[str, Any]:
+def _read_table(path: Path, folder: Path) -> dict[str, Any]:
     if path.stat().st_size > LARGEST_SETTINGS:
         raise ValueError(f"{path}: larger than {LARGEST_SETTINGS:,} bytes, expected settings")
     try:
-        table = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        table = yaml.safe_load(read_shown(path, folder).decode("utf-8-sig"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(table, dict | None):
@@ -225,8 +226,9 @@ def _task_of_runner(path: Path) -> str:
     """The text that a `run_evo.py` assigns to a name that ends in `task_sys_msg`."""
     if not path.is_file() or path.stat().st_size > LARGEST_SETTINGS:
         return ""
+    source = read_shown(path, path.parent).decode("utf-8", "replace")
     try:
-        tree = parsed_module(path.read_text(encoding="utf-8", errors="replace"))
+        tree = parsed_module(source)
     except (SyntaxError, ValueError, RecursionError):
         return ""
     for node in ast.walk(tree):

@@ -1,14 +1,13 @@
 """The files of a problem folder: their content as one hash, and those its evaluator may read.
 
 An evaluator that runs beside the candidate may read what its code imports or names, from
-`evaluator.py` on, and what `problem.toml` declares; never hidden files, nor what runs and Python
-leave behind, nor links to such.
+`evaluator.py` on, and what `problem.toml` declares, as far as `shown_paths` lets it.
 """
 
 import ast
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import file_digest, sha256
@@ -22,6 +21,7 @@ from costada.evaluators.import_paths import (
     imported_modules,
     module_files,
 )
+from costada.evaluators.shown_paths import is_output, open_shown, unshown_reason
 from costada.values.python_syntax import parsed_module
 
 EVALUATOR_FILE = "evaluator.py"
@@ -29,13 +29,6 @@ MAX_FILES = 10_000
 MAX_BYTES = 256 * 2**20
 """Most files and bytes of one folder that are hashed; beyond, its content counts as unknown."""
 
-OUTPUT_FOLDERS = {"__pycache__", "runs-out"}
-OUTPUT_SUFFIXES = (".pyc", ".log")
-RUN_SETTINGS = "settings.json"
-RUN_KEYS = {"problem", "method", "budget"}
-"""Keys that distinguish the settings of a run from a data file of the same name."""
-
-LARGEST_RUN_SETTINGS = 2**16
 MAX_LEVELS = 3
 """How far above a problem's folder the helpers of its evaluator may be."""
 
@@ -90,12 +83,16 @@ def _file_hash(file: Path, stamp: tuple[int, ...]) -> bytes:
         return file_digest(opened, "sha256").digest()
 
 
-def content_files(path: Path) -> Iterator[tuple[str, Path]]:
+def content_files(path: Path, within: Path | None = None) -> Iterator[tuple[str, Path]]:
     """Each regular file at or below a path in a fixed order, with its name below it.
+
+    Links are followed; with `within`, only to what may be shown of that folder.
 
     Raises:
         OSError: If a folder cannot be read.
     """
+    if within is not None and unshown_reason(path, within):
+        return
     if not path.is_dir():
         if _is_regular(path):
             yield "", path
@@ -107,29 +104,16 @@ def content_files(path: Path) -> Iterator[tuple[str, Path]]:
             folders.clear()
             continue
         seen.add(real)
+        if within is not None and unshown_reason(Path(folder), within):
+            folders.clear()
+            continue
         folders[:] = sorted(name for name in folders if not is_output(Path(folder, name)))
         for name in sorted(files):
             file = Path(folder, name)
-            if not is_output(file) and _is_regular(file):
+            if is_output(file) or not _is_regular(file):
+                continue
+            if within is None or unshown_reason(file, within) is None:
                 yield str(file.relative_to(path)), file
-
-
-def is_output(path: Path) -> bool:
-    """Whether a file or folder is hidden, or left behind by Python or by runs.
-
-    The files of a run must not change what judges it.
-    """
-    name = path.name
-    if name.startswith(".") or name in OUTPUT_FOLDERS or name.endswith(OUTPUT_SUFFIXES):
-        return True
-    settings = path / RUN_SETTINGS
-    if not settings.is_file() or settings.stat().st_size > LARGEST_RUN_SETTINGS:
-        return False
-    try:
-        known = json.loads(settings.read_bytes())
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(known, dict) and known.keys() >= RUN_KEYS
 
 
 def _is_regular(file: Path) -> bool:
@@ -168,6 +152,21 @@ class EvaluatorFile:
         """
         return shown_files(self.folder, self.files, self.path)
 
+    def identities(self) -> dict[Path, tuple[Path, tuple[int, int]]]:
+        """The same, each with device and inode of what was opened there, however links change.
+
+        Files that this user cannot read are left out.
+
+        Raises:
+            ValueError: As `shown` does, or if a file may no longer be shown.
+        """
+        found = {}
+        for path, listable in self.shown().items():
+            with suppress(PermissionError), open_shown(path, self.folder, listable) as file:
+                about = os.fstat(file.fileno())
+                found[path] = listable, (about.st_dev, about.st_ino)
+        return found
+
     def decided_by(self) -> tuple[object, ...]:
         """What its verdicts depend on: every file of the folder, and helpers of other folders."""
         helpers = [path for path in self.shown() if not path.is_relative_to(self.folder)]
@@ -188,9 +187,12 @@ def shown_files(
         Each file, with the outermost folder around it that may be listed.
 
     Raises:
-        ValueError: If something declared is hidden, outside of the folder, or absent.
+        ValueError: If the evaluator may not be shown, or something declared is hidden, outside of
+            the folder, or absent.
     """
     start = evaluator or folder / EVALUATOR_FILE
+    if reason := unshown_reason(start, folder):
+        raise ValueError(f"{start} {reason}; expected a file of {folder}, or a copy of it")
     first = [start]
     if start.parent != folder:
         first += _matches(folder, str(start.parent.relative_to(folder)))
@@ -198,7 +200,7 @@ def shown_files(
         if not (found := [*_matches(folder, pattern)]):
             raise ValueError(
                 f"files has {pattern!r}; expected files below the folder that are there, none of"
-                " them hidden and none left behind by runs"
+                " them hidden, left behind by runs, or a link that leads to elsewhere"
             )
         first += found
     shown: dict[Path, Path] = {}
@@ -230,10 +232,10 @@ def shown_files(
 
 
 def _modules(name: str, places: Mapping[Path, Path], folder: Path) -> Iterator[tuple[Path, Path]]:
-    """The files of a module in some places, none of them hidden or a link to what is."""
+    """The files of a module in some places that may be shown."""
     for base, listable in places.items():
         for file in module_files(name, base):
-            if not _is_hidden(file.resolve(), folder):
+            if unshown_reason(file, listable, folder) is None:
                 yield file, listable
 
 
@@ -249,11 +251,13 @@ def _near(folder: Path, added: Iterable[Path]) -> dict[Path, Path]:
     """Of the folders added to the import path those that count, each with what may be listed.
 
     They are in the problem's folder, or close: a folder around it, up to `MAX_LEVELS` above, or one
-    in these.
+    in these. None is hidden, or reached by a link from there to elsewhere.
     """
     around = folder.parents[:MAX_LEVELS]
     found = {}
     for base in added:
+        if unshown_reason(base, Path(os.path.commonpath([folder, base]))):
+            continue
         if base.is_relative_to(folder):
             found[base] = folder
         elif (base in around or base.parent in around) and base not in (Path.home(), Path("/")):
@@ -331,21 +335,8 @@ def _matches(folder: Path, name: str, base: Path | None = None) -> Iterator[Path
     if not _is_path(name):
         return
     for found in sorted(here.glob(name)) if _is_pattern(name) else [here / name]:
-        if found.exists() and not _is_hidden(found, folder):
-            for _, file in content_files(found):
-                if not _is_hidden(file.resolve(), folder.resolve()):
-                    yield file
-
-
-def _is_hidden(path: Path, folder: Path) -> bool:
-    """Whether a file is hidden or left behind, or in a folder that is.
-
-    Of a path outside of the problem's folder, where a link led, only the name counts.
-    """
-    if not path.is_relative_to(folder):
-        return is_output(path)
-    within = path.relative_to(folder)
-    return any(is_output(folder / each) for each in (within, *within.parents[:-1]))
+        if found.exists():
+            yield from (file for _, file in content_files(found, folder))
 
 
 def _is_pattern(name: str) -> bool:

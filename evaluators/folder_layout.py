@@ -98,11 +98,11 @@ class Layout:
             ValueError: If none of them says it.
         """
         if (self.folder / TASK_FILE).is_file():
-            return read_text(self.folder / TASK_FILE)
+            return read_text(self.folder / TASK_FILE, self.folder)
         if self.config.task:
             return self.config.task
         if (self.folder / README).is_file():
-            return read_text(self.folder / README)
+            return read_text(self.folder / README, self.folder)
         config = self.config.path
         where = f", and {config.name} has no text at prompt.system_message" if config else ""
         raise ValueError(
@@ -133,7 +133,7 @@ def find_layout(folder: Path, settings: FolderSettings) -> Layout:
             f"{folder} holds {len(names)} {what} ({shown}{more}); expected the path of one, such"
             f" as {folder / names[0]}"
         )
-    source = read_text(evaluator)
+    source = read_text(evaluator, folder)
     is_ours = _contract(evaluator, source) is Contract.SCORE and (folder / TASK_FILE).is_file()
     config = FolderConfig() if is_ours else read_config(folder, settings)
     contract = _contract(evaluator, source, config.thresholds)

@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
+from costada.evaluators.shown_paths import read_shown
 from costada.values.evaluation import Direction
 from costada.values.expectation import expectation, refusal
 
@@ -130,12 +131,13 @@ def read_settings(path: Path) -> FolderSettings:
     """What a `problem.toml` says; the defaults if there is none.
 
     Raises:
-        ValueError: Naming the key that is unknown or wrong, or missing beside another one.
+        ValueError: Naming the key that is unknown or wrong, or missing beside another one, or if
+            the file may not be shown.
     """
     if path.is_file() and path.stat().st_size > LARGEST_SETTINGS:
         raise ValueError(f"{path}: larger than {LARGEST_SETTINGS:,} bytes, expected settings")
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig")) if path.is_file() else {}
+        table = _table_in(path) if path.is_file() else {}
         settings = FolderSettings.model_validate(table)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from None
@@ -155,6 +157,10 @@ def read_settings(path: Path) -> FolderSettings:
             " one of them"
         )
     return settings
+
+
+def _table_in(path: Path) -> dict[str, object]:
+    return tomllib.loads(read_shown(path, path.parent).decode("utf-8-sig"))
 
 
 def _fault(details: ErrorDetails) -> str:

@@ -99,7 +99,7 @@ def load_folder(path: str | Path, *, interpreter: str | None = None) -> Problem:
     """
     folder, given = _settings_of(path)
     if given.repository is not None:
-        return load_repository(folder, given, read_text(folder / TASK_FILE))
+        return load_repository(folder, given, read_text(folder / TASK_FILE, folder))
     found = read_folder(folder, interpreter=interpreter)
     layout, settings, program = found.layout, found.settings, found.program
     config, task = layout.config, layout.task

@@ -1,5 +1,6 @@
 """The initial program of a problem folder: one file, a folder of files, or files by pattern."""
 
+import io
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -7,8 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 
-from costada.evaluators.folder_files import OUTPUT_FOLDERS, OUTPUT_SUFFIXES
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings, read_settings
+from costada.evaluators.shown_paths import (
+    OUTPUT_FOLDERS,
+    OUTPUT_SUFFIXES,
+    open_shown,
+    read_shown,
+    unshown_reason,
+)
 from costada.values.language import PYTHON, language_of
 from costada.values.program_form import MAX_FILES, matches, path_fault, pattern_fault
 
@@ -60,17 +67,15 @@ def read_initial_program(
     named = settings.program or _found(folder)
     if isinstance(named, str) and not any(sign in named for sign in WILDCARDS):
         place = folder / named
-        if not place.resolve().is_relative_to(folder.resolve()):
-            is_link = ".." not in PurePosixPath(named).parts and not os.path.isabs(named)
-            link = f", a link to {place.resolve()}" if is_link else ""
-            raise ValueError(f"program is {named!r}{link}; expected a path in {folder}")
+        if reason := unshown_reason(place, folder):
+            raise ValueError(f"program is {named!r}, which {reason}; expected a path in {folder}")
         if not place.is_dir():
             found = language_of(named)
             by_name = language if found.is_text else None
             chosen = settings.language or by_name or found.name
             own_name = place.name if settings.program else f"candidate{place.suffix}"
             file_name = "" if place.suffix in PYTHON.endings else own_name
-            text = read_text(place, keeps_line_ends=True)
+            text = read_text(place, folder, keeps_line_ends=True)
             return InitialProgram(text, (), chosen, file_name=file_name)
         root, editable = place, EVERYTHING
     else:
@@ -162,7 +167,7 @@ def files_in(folder: Path, is_wanted: Callable[[str], bool]) -> dict[str, str]:
     found: dict[str, str] = {}
     size = 0
     for path in filter(is_wanted, _paths(folder)):
-        content = _content(folder / path)
+        content = _content(folder / path, folder)
         size += len(content)
         if len(found) == MAX_FILES or size > LARGEST_PROGRAM:
             raise ValueError(
@@ -188,7 +193,7 @@ def _paths(folder: Path) -> Iterator[str]:
                 yield path
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, folder: Path) -> bytes:
     found = path.lstat()
     if not S_ISREG(found.st_mode):
         raise ValueError(f"{path} is no regular file; expected one, links are not followed")
@@ -196,19 +201,21 @@ def _content(path: Path) -> bytes:
         raise ValueError(
             f"{path} has {found.st_size:,} bytes; expected at most {LARGEST_PROGRAM:,}"
         )
-    return path.read_bytes()
+    return read_shown(path, folder, with_hidden=True)
 
 
-def read_text(path: Path, *, keeps_line_ends: bool = False) -> str:
+def read_text(path: Path, folder: Path, *, keeps_line_ends: bool = False) -> str:
     """The text of a file that a problem folder needs; lines end in LF unless the ends are kept.
 
     Raises:
-        ValueError: It is missing, empty, or no text.
+        ValueError: It is missing, empty, no text, or may not be shown.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is missing in {path.parent}; a problem folder needs it")
+    newline = "" if keeps_line_ends else None
+    content = open_shown(path, folder)
     try:
-        with path.open(encoding="utf-8-sig", newline="" if keeps_line_ends else None) as file:
+        with io.TextIOWrapper(content, encoding="utf-8-sig", newline=newline) as file:
             text = file.read()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error}") from None

@@ -29,6 +29,7 @@ from costada.evaluators.sandbox.execution import WITHOUT_CONTROLS, CandidateResu
 from costada.evaluators.sandbox.inside.reported_scores import SECONDS
 from costada.evaluators.sandbox.run_in_copy import run_in_copy
 from costada.evaluators.sandboxed import Confined
+from costada.evaluators.shown_paths import read_shown
 from costada.evaluators.verdicts import evaluation_error, verdict
 from costada.values.candidate import Program
 from costada.values.evaluation import (
@@ -219,7 +220,7 @@ def load_repository(
     where = folder / SETTINGS_FILE
     _check_settings(where, settings)
     patterns = (settings.program,) if isinstance(settings.program, str) else settings.program
-    root = sent.root if sent else (folder / (settings.repository or "")).resolve()
+    root = sent.root if sent else repository_root(folder, settings)
     files = sent or repository_files(root, folder, settings.files)
     program = {
         path: text for path, text in read_files(root, patterns).items() if path in files.files
@@ -251,6 +252,23 @@ def load_repository(
         )
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
+
+
+def repository_root(folder: Path, settings: FolderSettings) -> Path:
+    """The repository that a problem folder names, without links.
+
+    Raises:
+        ValueError: If a relative path leads over a link, which the folder may have brought along.
+    """
+    named = settings.repository or ""
+    place = Path(os.path.normpath(folder.resolve() / named))
+    real = Path(os.path.realpath(place))
+    if real != place and not os.path.isabs(named):
+        raise ValueError(
+            f"{folder / SETTINGS_FILE}: repository is {named!r}, a link or behind one, which leads"
+            f" to {real}; expected a folder without links on the way, or an absolute path"
+        )
+    return real
 
 
 def _check_settings(where: Path, settings: FolderSettings) -> None:
@@ -292,6 +310,7 @@ def _shown_to_guide(settings: FolderSettings, base: Base) -> str:
     for word in dict.fromkeys(word for text in commands for word in re.split(r"[\s'\"=]+", text)):
         path = str(PurePosixPath(word)) if word else ""
         if path in base.paths and base.repository.files[path] <= MAX_SOURCE_BYTES:
-            text = (base.repository.root / path).read_text(encoding="utf-8", errors="replace")
+            root = base.repository.root
+            text = read_shown(root / path, root, with_hidden=True).decode("utf-8", "replace")
             parts.append(f"{path}:\n{text}")
     return "\n\n".join(parts)

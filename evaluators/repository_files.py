@@ -15,7 +15,7 @@ from pathlib import Path
 from shutil import which
 from stat import S_ISLNK, S_ISREG, S_IXUSR
 
-from costada.evaluators.folder_files import OUTPUT_FOLDERS, OUTPUT_SUFFIXES
+from costada.evaluators.shown_paths import OUTPUT_FOLDERS, OUTPUT_SUFFIXES, unshown_reason
 from costada.values.program_form import matches
 
 SECRETS = (".env", ".env.*", ".envrc", ".git-credentials", ".netrc", ".npmrc", ".pypirc")
@@ -78,8 +78,8 @@ def repository_files(root: Path, without: Path, also: Sequence[str] = ()) -> Rep
             continue  # deleted, or a folder on the way was replaced by a link since git saw it
         about = place.lstat()
         if S_ISLNK(about.st_mode):
-            target = Path(os.path.realpath(place))
-            if target.is_relative_to(root):
+            if unshown_reason(place, root, with_hidden=True) is None:
+                target = Path(os.path.realpath(place))
                 links[path] = os.path.relpath(target, place.parent)
             else:
                 left_out[path] = os.readlink(place)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from costada.evaluators.folder_settings import SETTINGS_FILE
 from costada.evaluators.sandbox.inside.refusals import PROCESS_REFUSED
+from costada.evaluators.shown_paths import unshown_reason
 
 MAX_HINT_CHARS = 300
 REFUSED = "Operation not permitted"
@@ -36,6 +37,7 @@ READ_ONLY_HINT = (
 )
 HOME_HINT = "HOME is the scratch folder in the sandbox, which holds no files of yours"
 OUTSIDE_HINT = "{} is outside of the problem's folder: copy it into the folder and change the path"
+UNSHOWN_HINT = "{} {}, so it is not shown: copy it into the folder"
 FILES_HINT = (
     "An evaluator sees the files of its folder that its code imports or names; declare others as"
     f" files in {SETTINGS_FILE}"
@@ -80,6 +82,10 @@ def file_hint(text: str, source: str, folder: Path) -> str:
         return ""
     found = NAMED_PATH.search(kind)
     path = found[1] if found else ""
+    place = folder / path
+    is_there = place.is_relative_to(folder) and place.exists()
+    if is_there and (reason := unshown_reason(place, folder)):
+        return UNSHOWN_HINT.format(place, reason)
     if READ_ONLY in kind or ("PermissionError" in kind and WRITING.search(text)):
         return READ_ONLY_HINT
     if HOME_FOLDER.search(text) or path.startswith("~"):

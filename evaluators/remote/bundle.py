@@ -18,10 +18,11 @@ from stat import S_IXUSR
 from tempfile import mkdtemp
 from time import time
 
-from costada.evaluators.folder_files import MAX_BYTES, MAX_FILES, content_files, is_output
+from costada.evaluators.folder_files import MAX_BYTES, MAX_FILES, content_files
 from costada.evaluators.folder_layout import TASK_FILE
 from costada.evaluators.folder_settings import SETTINGS_FILE
 from costada.evaluators.repository_files import RepositoryFiles, whole_tree
+from costada.evaluators.shown_paths import read_shown, unshown_reason
 
 CACHE_FOLDER = "XDG_CACHE_HOME"
 """Variable that names the folder of the user's caches; `~/.cache` where it does not."""
@@ -58,16 +59,20 @@ def bundle(folder: Path, others: tuple[Path, ...]) -> Bundle:
     Hidden files, and those that Python and runs leave behind, stay out.
 
     Raises:
-        ValueError: If there are more files or bytes than can be sent, or one of a hidden folder,
-            or a link to a hidden file.
+        ValueError: If there are more files or bytes than can be sent, or one that may not be shown:
+            a worker would leave it out, or it is none of the folder.
     """
     outside = [path for path in others if not path.is_relative_to(folder)]
     root = Path(os.path.commonpath([folder, *(path.parent for path in outside)]))
-    own = [(str((folder / name).relative_to(root)), file) for name, file in content_files(folder)]
-    files = dict(sorted([*own, *((str(path.relative_to(root)), path) for path in outside)]))
-    _check_names(root, files)
-    _check_links(root, files)
-    return _packed(folder, root, files, {})
+    _check(folder, root)
+    files = {}
+    for name, file in content_files(folder):
+        _check(file, folder)
+        files[str((folder / name).relative_to(root))] = file
+    for path in outside:
+        _check(path, root)
+        files[str(path.relative_to(root))] = path
+    return _packed(folder, root, dict(sorted(files.items())), {})
 
 
 def repository_bundle(folder: Path, repository: RepositoryFiles) -> Bundle:
@@ -80,13 +85,16 @@ def repository_bundle(folder: Path, repository: RepositoryFiles) -> Bundle:
     files = {f"{REPOSITORY}/{path}": repository.root / path for path in repository.files}
     files |= {name: folder / name for name in (TASK_FILE, SETTINGS_FILE)}
     links = {f"{REPOSITORY}/{path}": target for path, target in repository.links.items()}
-    return _packed(folder, folder, files, links)
+    return _packed(folder, folder, files, links, repository.root)
 
 
 def _packed(
-    folder: Path, root: Path, files: Mapping[str, Path], links: Mapping[str, str]
+    folder: Path, root: Path, files: Mapping[str, Path], links: Mapping[str, str], *others: Path
 ) -> Bundle:
-    """Pack files and links by their names; `root` is the outermost folder."""
+    """Pack files and links by their names.
+
+    `root` is the outermost folder in the archive; all files are below it, or below the others.
+    """
     size = sum(file.stat().st_size for file in files.values())
     if len(files) + len(links) > MAX_FILES or size > MAX_BYTES:
         raise ValueError(
@@ -96,7 +104,7 @@ def _packed(
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, file in files.items():
-            content = file.read_bytes()
+            content = read_shown(file, root, *others, with_hidden=True)
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             entry.mode = EXECUTABLE if _is_program(file) else PLAIN
@@ -112,28 +120,13 @@ def _packed(
     )
 
 
-def _check_names(root: Path, files: dict[str, Path]) -> None:
-    """Refuse files that a worker would leave out when it checks the hash."""
-    folders = {folder for name in files for folder in PurePosixPath(name).parents}
-    for path in sorted({*map(PurePosixPath, files), *folders} - {PurePosixPath()}):
-        if is_output(root / path):
-            raise ValueError(
-                f"the evaluator uses files of {root / path}, which is hidden or the output of a run"
-                " and cannot be sent to workers; expected another name"
-            )
-
-
-def _check_links(root: Path, files: dict[str, Path]) -> None:
-    """Refuse links to hidden files, which may hold secrets."""
-    base = os.path.realpath(root)
-    for file in files.values():
-        real = os.path.realpath(file)
-        parts = PurePosixPath(os.path.relpath(real, base)).parts
-        if any(part.startswith(".") and part != ".." for part in parts):
-            raise ValueError(
-                f"{file} leads to {real}, which is hidden and cannot be sent to workers; expected"
-                " a link to a file that is not hidden, or a copy of it"
-            )
+def _check(file: Path, folder: Path) -> None:
+    """Refuse a file that may not be shown."""
+    if reason := unshown_reason(file, folder):
+        raise ValueError(
+            f"{file} {reason}; it cannot be sent to workers, expected a file or a copy below"
+            f" {folder} that is not hidden"
+        )
 
 
 def unpacked(digest: str, archive: bytes | None) -> Path | None:

@@ -138,7 +138,7 @@ def _referenced(reference: Reference, payload: bytes | None, python: str | None)
     if reference.kind == "folder":
         return load_folder(Path(place, reference.folder), interpreter=python)
     own = place.resolve()
-    settings, task = read_settings(own / SETTINGS_FILE), read_text(own / TASK_FILE)
+    settings, task = read_settings(own / SETTINGS_FILE), read_text(own / TASK_FILE, own)
     return load_repository(own, settings, task, whole_tree(own / REPOSITORY))
 
 

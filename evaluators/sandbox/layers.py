@@ -236,6 +236,8 @@ def _started(python: Interpreter, settings: Mapping[str, object]) -> list[str]:
 
 def _settings(kind: SlotKind, python: Interpreter, scratch: str) -> dict[str, object]:
     """The settings that `inside/server_main.py` reads."""
+    # An engine may run containers in a virtual machine, where files have other identities.
+    is_same_system = kind.layer is not Layer.CONTAINER
     return {
         "role": "spawn_server" if kind.is_single_use else "fork_server",
         "is_supervised": kind.is_supervised,
@@ -254,8 +256,9 @@ def _settings(kind: SlotKind, python: Interpreter, scratch: str) -> dict[str, ob
         "hidden": str(PACKAGE_FOLDER),
         "readable": [
             *(*python.standard_folders, *python.libraries, *kind.readable),
-            *(file.path for file in kind.files),
+            *(file.path for file in kind.files if not is_same_system),
         ],
+        "files": [(file.path, *file.identity) for file in kind.files if is_same_system],
         "listable": list(dict.fromkeys(path for file in kind.files for path in file.folders)),
     }
 

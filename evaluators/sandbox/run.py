@@ -122,11 +122,11 @@ def run_evaluator(
         RuntimeError: If the sandbox itself does not work.
         ValueError: If this machine does not offer the layer, or declared files are not there.
     """
-    shown = evaluator.shown()
-    files = []
-    for path, listable in shown.items():
-        about = path.stat()
-        files.append(ReadableFile(str(path), str(listable), (about.st_dev, about.st_ino)))
+    shown = evaluator.identities()
+    files = [
+        ReadableFile(str(path), str(listable), identity)
+        for path, (listable, identity) in shown.items()
+    ]
     layer = chosen_layer(layer)
     python = interpreter_at(interpreter) if interpreter else None
     kind = SlotKind(

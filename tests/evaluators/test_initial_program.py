@@ -99,8 +99,8 @@ def test_a_program_of_several_files_is_in_the_language_of_most_of_them(write):
     [
         ("", "initial_program.cpp and initial_program.rs; expected one of them, or program ="),
         ("missing.py", "missing.py is missing in"),
-        ("../elsewhere", "program is '../elsewhere'; expected a path in"),
-        ("link.py", "program is 'link.py', a link to /etc/hostname; expected a path in"),
+        ("../elsewhere", "program is '../elsewhere', which is outside of .*; expected a path in"),
+        ("link.py", "program is 'link.py', which leads to /etc/hostname, outside of"),
         (["../*.py"], "expected patterns of relative paths"),
         (["/etc/*"], "expected patterns of relative paths"),
         ([".git/*"], "expected patterns of relative paths"),

@@ -222,8 +222,9 @@ class Confinement:
         """Prepare the rules for the first candidate, which may write to `scratch` only.
 
         Candidates may read the system's libraries and what is `readable`, but not what is
-        `hidden` among it; list what is `listable`; read `programs` and `tools` if they may execute
-        programs. With `owns_files`, the only files of which they may change the mode are their own.
+        `hidden` among it; read `files`, each given with the device and inode that it must have;
+        list what is `listable`; read `programs` and `tools` if they may execute programs. With
+        `owns_files`, the only files of which they may change the mode are their own.
         """
         import landlockpy
 
@@ -239,6 +240,7 @@ class Confinement:
         self._filters: dict[Permissions, seccomp.Filter] = {}
         self._new_filter = seccomp.Filter
         self._readable: list[str] = []
+        self._files = settings["files"]
         self._listable = list(settings["listable"])
         real = Path(settings["hidden"]).resolve()
         self._hidden, self._above = _identity(real), set(map(_identity, real.parents)) - {None}
@@ -257,6 +259,8 @@ class Confinement:
             self._filters[permissions] = self._new_filter(self._compile(permissions))
             programs = self._programs if permissions.may_execute else []
             rules = self._writing(os.path.dirname(self._scratch), [*self._readable, *programs])
+            for path, *identity in self._files:
+                self._allow_file(rules, path, tuple(identity))
             for path in self._listable:
                 rules.allow_path(path, self._landlock.AccessFS.READ_DIR)
             self._slot_rules[permissions] = rules
@@ -290,6 +294,19 @@ class Confinement:
         rules.allow_path("/dev/null", access.READ_FILE | access.WRITE_FILE)
         rules.allow_path(folder, write)
         return rules
+
+    def _allow_file(
+        self, rules: "landlockpy.Ruleset", path: str, identity: tuple[int, ...]
+    ) -> None:
+        """Let candidates read a file, unless the path leads to another one by now."""
+        try:
+            file_fd = os.open(path, os.O_PATH)
+        except OSError:
+            return
+        about = os.fstat(file_fd)
+        if (about.st_dev, about.st_ino) == identity:
+            rules.allow_path(f"/proc/self/fd/{file_fd}", self._landlock.AccessFS.READ_FILE)
+        os.close(file_fd)
 
     def _add_readable(self, path: str) -> None:
         """Let candidates read a path if it exists, except for a hidden folder inside it.

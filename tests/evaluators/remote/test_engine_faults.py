@@ -117,7 +117,7 @@ def test_a_helper_in_a_hidden_folder_is_refused_by_name(tmp_path):
     hidden = tmp_path / "tasks" / ".lib"
     hidden.mkdir()
     (hidden / "helper.py").write_text("")
-    with pytest.raises(ValueError, match=r"uses files of .*/tasks/\.lib, which is hidden"):
+    with pytest.raises(ValueError, match=r"helper\.py is in .*/tasks/\.lib, which is hidden"):
         bundle(folder, (hidden / "helper.py",))
 
 

@@ -93,16 +93,25 @@ def test_a_worker_that_cannot_keep_the_files_names_itself(
         found.judge(RIGHT, "key")
 
 
-def test_a_link_to_a_hidden_file_is_refused_and_another_is_sent(squares, tmp_path):
+def test_a_link_to_a_file_of_the_folder_is_sent_and_another_is_refused(squares, tmp_path):
     folder = shutil.copytree(squares, tmp_path / "tasks" / "squares")
-    (tmp_path / "numbers").write_text("1 2 3")
-    (folder / "numbers").symlink_to(tmp_path / "numbers")
+    (folder / "data").mkdir()
+    (folder / "data" / "numbers").write_text("1 2 3")
+    (folder / "numbers").symlink_to("data/numbers")
     setting, sent = setting_of(load_folder(folder))
     assert (unpacked(setting.reference.key, sent) / "numbers").read_text() == "1 2 3"
-    (tmp_path / ".token").write_text("secret")
-    (folder / "token").symlink_to(tmp_path / ".token")
-    with pytest.raises(ValueError, match=r"squares/token leads to .*/\.token, which is hidden"):
-        setting_of(load_folder(folder))
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key").write_text("secret")
+    (folder / ".token").write_text("secret")
+    for name, target, found in (
+        ("token", ".token", r"/\.token, which is hidden"),
+        ("keys", "../../secrets", "/secrets/key, outside of"),
+        ("all", "/", "/.*, outside of"),
+    ):
+        (folder / name).symlink_to(target)
+        with pytest.raises(ValueError, match=rf"squares/{name}.* leads to .*{found}"):
+            setting_of(load_folder(folder))
+        (folder / name).unlink()
 
 
 def test_a_benchmark_travels_by_name(local_engine):

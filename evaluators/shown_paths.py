@@ -1,0 +1,120 @@
+"""Which paths of a folder may be shown: to its evaluator, to a model, to another machine.
+
+The folder may come from somebody else, and a link in it may lead to any file of the user. So what
+counts is the real path, without links: it is below the folder, and no part of it there is hidden or
+left behind by Python or runs. A hard link is the file itself and cannot be told from it; programs
+that unpack archives or clone repositories make none to files elsewhere.
+"""
+
+import fcntl
+import json
+import os
+from io import BufferedReader
+from pathlib import Path
+from stat import S_ISREG
+from typing import Final
+
+OUTPUT_FOLDERS = {"__pycache__", "runs-out"}
+OUTPUT_SUFFIXES = (".pyc", ".log")
+RUN_SETTINGS = "settings.json"
+RUN_KEYS = {"problem", "method", "budget"}
+"""Keys that distinguish the settings of a run from a data file of the same name."""
+
+LARGEST_RUN_SETTINGS = 2**16
+F_GETPATH: Final[int | None] = getattr(fcntl, "F_GETPATH", None)
+"""How macOS says what path a descriptor leads to; Linux says it in /proc."""
+
+MAX_PATH_BYTES = 1024
+
+
+def unshown_reason(path: Path, *folders: Path, with_hidden: bool = False) -> str | None:
+    """Why a file or folder may not be shown, as the rest of a sentence; None if it may.
+
+    Args:
+        path: Where it is looked for; links on the way are followed.
+        folders: Where it may be: below one of these.
+        with_hidden: Whether hidden files count too, as the tracked ones of a repository do.
+    """
+    return _reason(path, Path(os.path.realpath(path)), folders, with_hidden=with_hidden)
+
+
+def open_shown(path: Path, *folders: Path, with_hidden: bool = False) -> BufferedReader:
+    """Open a regular file that may be shown.
+
+    What counts is where the opened file is, so a link that changes meanwhile leads to nothing else.
+
+    Raises:
+        ValueError: If it may not be shown, with the reason, or is not a regular file.
+        OSError: If it cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        reason = _reason(path, _path_of(descriptor), folders, with_hidden=with_hidden)
+        if reason is None and not S_ISREG(os.fstat(descriptor).st_mode):
+            reason = "is not a regular file"
+        if reason is not None:
+            raise ValueError(f"{path} {reason}; expected a file of {folders[0]}, or a copy of it")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def read_shown(path: Path, *folders: Path, with_hidden: bool = False) -> bytes:
+    """Content of a file; raises as `open_shown` does."""
+    with open_shown(path, *folders, with_hidden=with_hidden) as file:
+        return file.read()
+
+
+def is_output(path: Path) -> bool:
+    """Whether a file or folder is hidden, or left behind by Python or by runs.
+
+    The files of a run must not change what judges it.
+    """
+    name = path.name
+    if name.startswith(".") or name in OUTPUT_FOLDERS or name.endswith(OUTPUT_SUFFIXES):
+        return True
+    settings = path / RUN_SETTINGS
+    if not settings.is_file() or settings.stat().st_size > LARGEST_RUN_SETTINGS:
+        return False
+    try:
+        known = json.loads(settings.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(known, dict) and known.keys() >= RUN_KEYS
+
+
+def _reason(path: Path, real: Path, folders: tuple[Path, ...], *, with_hidden: bool) -> str | None:
+    is_link = real != Path(os.path.abspath(path))
+    lead = f"leads to {real}, " if is_link else "is "
+    reason = f"{lead}outside of {folders[0]}"
+    for folder in folders:
+        root = Path(os.path.realpath(folder))
+        if not real.is_relative_to(root):
+            continue
+        hidden = None if with_hidden else _hidden_part(path, folder) or _hidden_part(real, root)
+        if hidden is None:
+            return None
+        if is_link:
+            lead += "which is" if hidden == real else f"and {hidden} is"
+        elif hidden != path:
+            lead += f"in {hidden}, which is"
+        reason = f"{lead.strip()} hidden, or left behind by Python or runs"
+    return reason
+
+
+def _hidden_part(path: Path, folder: Path) -> Path | None:
+    """The outermost part of a path below a folder that is hidden or left behind."""
+    if not path.is_relative_to(folder):
+        return None
+    within = path.relative_to(folder)
+    parts = reversed([folder / each for each in (within, *within.parents) if each.name])
+    return next(filter(is_output, parts), None)
+
+
+def _path_of(descriptor: int) -> Path:
+    """The path of an open file, without links."""
+    if F_GETPATH is None:
+        return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+    found = fcntl.fcntl(descriptor, F_GETPATH, bytes(MAX_PATH_BYTES))
+    return Path(os.fsdecode(found.rstrip(b"\0")))
