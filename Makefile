@@ -7,7 +7,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --qu
 # Seven times as fast as pip, but it does not read pip's configuration.
 UV := UV_SYSTEM_CERTS=true $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps
 
-.PHONY: help install demo reproduce docs test test-clusters check editor format lock test-lowest test-highest release bench
+.PHONY: help install demo reproduce reference docs test test-clusters check editor format lock test-lowest test-highest release bench
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -37,6 +37,9 @@ reproduce: install  ## Compare all methods without a key, into reproduced/compar
 	$(BIN)/costada simulate --menu random --world recorded --seeds 20 --out reproduced/menus-recorded
 	$(BIN)/costada theory --out reproduced/theory
 	$(BIN)/costada compare reproduced --published
+
+reference: install  ## Rewrite what the reference pages take from the code
+	$(BIN)/python docs/reference_tables.py
 
 docs: install  ## Build the documentation site, links checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -1,6 +1,7 @@
 """Every code block of `docs/` runs, and prints what the page says it prints."""
 
 import re
+import runpy
 import shutil
 
 import pytest
@@ -50,6 +51,15 @@ def test_a_table_of_the_reference_lists_each_key(page):
     listed = set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE))
     missing = {key for keys in TABLES[page] for key in keys} - listed
     assert not missing
+
+
+def test_the_reference_holds_what_the_code_generates():
+    tables = runpy.run_path(str(ROOT / "docs" / "reference_tables.py"))
+    pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
+    held = [part for page in pages for part in re.findall("<!-- end of (.+) -->", page.read_text())]
+    assert sorted(held) == sorted(tables["PARTS"])
+    stale = [page.name for page in tables["stale_pages"]()]
+    assert stale == [], "run `make reference`"
 
 
 def test_each_symbol_of_the_paper_is_in_its_home():

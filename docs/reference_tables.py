@@ -1,0 +1,189 @@
+"""Rewrite what the reference pages take from the code; `--check` only names stale pages.
+
+A page holds each such part between `<!-- generated: NAME -->` and `<!-- end of NAME -->`.
+"""
+
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import to_json
+from typer.testing import CliRunner
+
+import costada
+from costada.cli.main import app
+from costada.evaluators.folder_settings import FolderSettings
+from costada.reports.export.tables import COLUMNS, GROUPS
+from costada.runs.config import RunConfig
+
+ROOT = Path(__file__).parents[1]
+PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(\n<!-- end of \2 -->)", re.DOTALL)
+MAX_SHOWN_LIMIT = 10**9
+"""Limits from here on only say that the number fits into the file."""
+
+
+def commands() -> str:
+    """The commands with their arguments and options, as `--help` shows them."""
+    group = typer.main.get_command(app)
+    return "\n\n".join(
+        "\n\n".join(_command(name, group.get_command(None, name)))
+        for name in group.list_commands(None)
+    )
+
+
+def _command(name: str, command: typer.core.TyperCommand) -> Iterator[str]:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option"]
+    yield f"## costada {name}"
+    yield _plain(command.help)
+    usage = " ".join([name, "[OPTIONS]" if options else "", *(each.metavar for each in arguments)])
+    yield f"```sh\ncostada {usage}\n```"
+    if arguments:
+        yield _table(("Argument", "Meaning"), ((each.metavar, each.help) for each in arguments))
+    panels: dict[str, list[typer.core.TyperOption]] = {}
+    for option in options:
+        panels.setdefault(option.rich_help_panel or "Options", []).append(option)
+    for panel, shown in panels.items():
+        yield f"**{panel}**"
+        yield _table(("Option", "Meaning", "Default"), map(_option, shown))
+    if command.epilog:
+        yield _plain(command.epilog)
+
+
+def _option(option: typer.core.TyperOption) -> tuple[str, str, str]:
+    value = "" if option.is_flag else f" {option.metavar or 'VALUE'}"
+    names = ", ".join(f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts))
+    default = option.show_default if isinstance(option.show_default, str) else ""
+    return names, option.help, "required" if option.required else default
+
+
+def settings() -> str:
+    """The settings of a run with meaning, values and default."""
+    return _fields(RunConfig, "Setting")
+
+
+def problem_keys() -> str:
+    """The keys of `problem.toml` with meaning, values and default."""
+    return _fields(FolderSettings, "Key")
+
+
+def _fields(model: type[BaseModel], kind: str) -> str:
+    schema = model.model_json_schema()
+    rows = (
+        (f"`{name}`", field.description or "", _values(known, schema), _default(field))
+        for (name, field), known in zip(
+            model.model_fields.items(), schema["properties"].values(), strict=True
+        )
+    )
+    return _table((kind, "Meaning", "Values", "Default"), rows)
+
+
+def _values(known: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    if "$ref" in known:
+        return _values(schema["$defs"][known["$ref"].split("/")[-1]], schema)
+    if "anyOf" in known:
+        return _values(known["anyOf"][0], schema)
+    if "enum" in known:
+        return ", ".join(f"`{value}`" for value in known["enum"])
+    words = {"boolean": "`true`, `false`", "array": "list", "object": "table"}
+    kind = known.get("type", "string")
+    bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
+    limits = [
+        f"{word} {known[key]:,.10g}"
+        for key, word in bounds.items()
+        if known.get(key, MAX_SHOWN_LIMIT) < MAX_SHOWN_LIMIT
+    ]
+    return ", ".join([words.get(kind, kind), *limits])
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    default = field.get_default(call_default_factory=True)
+    return (
+        "" if default in (None, "", (), {}) else f"`{to_json(default).decode()}`".replace('"', "")
+    )
+
+
+def benchmarks() -> str:
+    """The benchmarks with their objectives, as `costada list` knows them."""
+    listed = CliRunner().invoke(app, ["list", "--json"]).stdout
+    columns = ("name", "direction", "seed", "reference", "human")
+    return _table(columns, ([known[key] for key in columns] for known in json.loads(listed)))
+
+
+def examples() -> str:
+    """The text of each example."""
+    files = sorted((ROOT / "examples").glob("*.py"))
+    return "\n\n".join(f"## {path.name}\n\n```py\n{path.read_text()}```" for path in files)
+
+
+def export_columns() -> str:
+    """The columns of the tables that `costada export` writes."""
+    words = {int: "integer", float: "number", str: "string", bool: "true or false"}
+    groups = {"steps": ("objectives", "dollars"), "calls": (), "candidates": ("metrics",)}
+    parts = []
+    for table, columns in COLUMNS.items():
+        rows = [(f"`{each.name}`", words[each.kind], each.meaning) for each in columns]
+        rows += [(f"`{name}.NAME`", "number", GROUPS[name]) for name in groups[table]]
+        parts += [f"## {table}", _table(("Column", "Values", "Meaning"), rows)]
+    return "\n\n".join(parts)
+
+
+def public_names() -> str:
+    """What `costada` exports, with the first line of each docstring."""
+    names = sorted(costada.__all__, key=str.lower)
+    docstrings = ((name, inspect.getdoc(getattr(costada, name)) or "") for name in names)
+    rows = ((f"`{name}`", text.splitlines()[0] if text else "") for name, text in docstrings)
+    return _table(("Name", "Meaning"), rows)
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    lines = [[*header], ["---" for _ in header], *([_cell(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    return _plain(text).replace("|", " or ").replace("\n", " ")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\[/?b\]", "`", text).strip()
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "settings": settings,
+    "problem_keys": problem_keys,
+    "benchmarks": benchmarks,
+    "examples": examples,
+    "export_columns": export_columns,
+    "public_names": public_names,
+}
+
+
+def stale_pages() -> dict[Path, str]:
+    """Return the pages whose generated parts differ from the code, with what they should hold."""
+    pages = {page: page.read_text() for page in sorted((ROOT / "docs").rglob("*.md"))}
+    current = {
+        page: PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]]()}\n{part[3]}", text)
+        for page, text in pages.items()
+    }
+    return {page: text for page, text in current.items() if text != pages[page]}
+
+
+if __name__ == "__main__":
+    stale = stale_pages()
+    if "--check" in sys.argv:
+        names = ", ".join(str(page.relative_to(ROOT)) for page in stale)
+        sys.exit(f"stale: {names}; expected what `make reference` writes" if stale else 0)
+    for page, text in stale.items():
+        page.write_text(text)
