@@ -78,6 +78,9 @@ RECENT_ITERATIONS = 100
 MAX_STRATEGY_CALLS = 3
 """Calls one evolution may make until it yields a valid strategy."""
 
+FIRST_TICKET = 1
+"""The ticket of the first step, to which the labels are charged."""
+
 
 def build_context(state: SearchState, *, context: RunContext) -> SearchState:
     """Let the strategy choose parent and inspirations, and write the prompt of the next attempt.
@@ -123,7 +126,8 @@ def guide(state: SearchState, config: RunnableConfig, *, context: RunContext) ->
     made; when its calls use up the budget, no step is left for a new strategy.
     """
     if _evox_of(state).pending == LABELS:
-        reply = _ask(_labels_prompt(context), 1, state, config, context)
+        key = CallKey(state["run_id"], FIRST_TICKET, "guide", 1)
+        reply = _ask(_labels_prompt(context), key, state, config, context)
         return _with_labels(reply, state, context)
     return _evolve_strategy(state, config, context)
 
@@ -220,13 +224,20 @@ def _previous_attempts(
     )
 
 
+def _evolution_key(state: SearchState, call: int) -> CallKey:
+    """The key of a call of the current step's evolution, which count from 1.
+
+    With several steps in flight, the step of the first ticket may end so late that a strategy is
+    bought in it. The labels are the first guide call of that ticket.
+    """
+    ticket = state["step"]["number"]
+    return CallKey(state["run_id"], ticket, "guide", call + (ticket == FIRST_TICKET))
+
+
 def _ask(
-    prompt: Prompt, attempt: int, state: SearchState, config: RunnableConfig, context: RunContext
+    prompt: Prompt, key: CallKey, state: SearchState, config: RunnableConfig, context: RunContext
 ) -> str:
     """Ask the guide model; the answer is empty if none came or the budget is used up."""
-    is_before_step = _evox_of(state).pending == LABELS
-    number = state["launched"] + 1 if is_before_step else state["step"]["number"]
-    key = CallKey(state["run_id"], number, "guide", attempt)
     answer = ask_for_guide(prompt, key, state, config, context, is_further=True)
     return "" if isinstance(answer, ModelFailure) else answer_text(answer)
 
@@ -290,11 +301,11 @@ def _evolve_strategy(
 ) -> SearchState:
     """Ask for an insight, then for a strategy, until one is valid or the calls are used up."""
     prompt, request = _requests(state, context)
-    insight = _ask(prompt, 1, state, config, context)
+    insight = _ask(prompt, _evolution_key(state, 1), state, config, context)
     request = replace(request, insight=insight)
-    for attempt in range(2, MAX_STRATEGY_CALLS + 2):
+    for call in range(2, MAX_STRATEGY_CALLS + 2):
         asked = strategy_prompt(request, context.settings.prompt_order)
-        read = parse_strategy(_ask(asked, attempt, state, config, context))
+        read = parse_strategy(_ask(asked, _evolution_key(state, call), state, config, context))
         if isinstance(read, Rejection):
             request = replace(request, failure=FailedAttempt(read.reason))
             continue

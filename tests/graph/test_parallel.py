@@ -39,6 +39,9 @@ from toy_graph import (
     trace,
 )
 
+from costada.controller.methods import METHODS
+from costada.experiments.landscape.model import SimulatedModel
+from costada.experiments.landscape.problem import landscape
 from costada.models.retry_policy import RetryPolicy
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
@@ -240,6 +243,17 @@ def test_steps_with_tools_stay_on_the_ledger_and_within_their_cap(server, parall
         assert max(generated.values()) <= cap
     else:
         assert max(generated.values()) < 2 * cap
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_two_calls_of_a_run_have_one_key_with_eight_in_flight(method):
+    for seed in range(4):
+        store, options = RunStore(), {"method": method, "iterations": 10, "order": "launch"}
+        model = SimulatedModel(seed=seed)
+        graph = discovery(model, problem=landscape(), parallel=8, store=store, **options)
+        assert graph.invoke({"seed": seed})["stop_reason"] == "iterations"
+        calls = calls_of(store)
+        assert len(calls) == len({(call.iteration, call.role, call.attempt) for call in calls})
 
 
 @pytest.mark.parametrize("latencies", [(0.0, 0.03), (0.03, 0.0), (0.01, 0.02, 0.05)])

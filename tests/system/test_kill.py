@@ -17,8 +17,10 @@ from crash_runs import (
     run_to_end,
     serve,
 )
+from warm import PROCESSES
 
 from costada.models.gateway.protocol import address_file, is_held
+from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.gateway import gateway_journal, stop_gateway
 from costada.runs.resume import LOST_STEPS
@@ -148,6 +150,44 @@ def test_a_killed_run_continues_with_another_number_of_calls_in_flight(tmp_path,
     record = record_of(folder, frontiers=())
     check_against_bill(record, provided[1])
     assert record.spent == record.bill_at_most >= provided[1].bill
+
+
+def evolve(folder, is_resumed):
+    """Start or resume a run of EvoX that buys a strategy when the step of the first ticket ends."""
+    options = {"method": "evox", "max_iterations": 10, "parallel": 8, "order": "launch", "seed": 3}
+    discover(
+        "landscape",
+        "simulated",
+        budget=5.0,
+        out=folder,
+        resume=is_resumed,
+        lost_calls="ignore",
+        **options,
+    )
+
+
+def test_a_killed_run_of_evox_with_eight_calls_in_flight_ends_as_an_uninterrupted_one(tmp_path):
+    whole, killed = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "killed")
+    evolve(whole.path, is_resumed=False)
+    for kill, num_steps in enumerate((2, 8)):
+        process = PROCESSES.Process(target=evolve, args=(killed.path, kill > 0))
+        process.start()
+        while process.is_alive() and num_lines(killed.steps) < num_steps:
+            process.join(0.001)
+        process.kill()
+        process.join()
+    evolve(killed.path, is_resumed=True)
+    assert killed.steps.read_text() == whole.steps.read_text()
+    calls = [record_of(each.path, frontiers=()).calls for each in (whole, killed)]
+    paid = [{(call.iteration, call.role, call.prompt) for call in each} for each in calls]
+    assert paid[0] == paid[1]
+    assert [call.attempt for call in calls[0] if call.iteration == 1 and call.role == "guide"] == [
+        *(1, 2, 3)
+    ]
+
+
+def num_lines(path):
+    return len(path.read_text().splitlines()) if path.exists() else 0
 
 
 @pytest.mark.parametrize("order", ["landing", "launch"])
