@@ -20,6 +20,7 @@ from costada.values.candidate import Program
 from costada.values.evaluation import (
     COMBINED_SCORE,
     EVALUATOR_FAULT,
+    LOG,
     NO_VERDICT,
     PRIVATE_METRICS,
     SANDBOX_FAULT,
@@ -120,7 +121,7 @@ class FolderEvaluator(Confined):
 
         Numbers become metrics; texts, None and numbers that are not finite become artifacts.
         """
-        log = {"log": run.log} if run.log else {}
+        log = {LOG: run.log} if run.log else {}
         if run.error is not None and run.is_own_fault:
             mark = SANDBOX_FAULT if run.is_sandbox_fault else NO_VERDICT
             error = evaluation_error(run.error, self.limits)

@@ -31,6 +31,7 @@ from costada.evaluators.syntax import SyntaxCheck
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     FAULTS,
+    LOG,
     NOT_STORABLE,
     REJECTED_AT,
     Direction,
@@ -306,7 +307,7 @@ def check_problem(problem: Problem) -> Evaluation:
             raise ValueError(f"problem {problem.name!r}, initial program: {fault}{log}")
     if not (evaluation.is_valid or problem.allow_invalid_start):
         reason = evaluation.artifacts.get(REJECTED_AT) or evaluation.error
-        said = (reason or "", evaluation.artifacts.get("log", ""), problem.evaluator_source)
+        said = (reason or "", evaluation.artifacts.get(LOG, ""), problem.evaluator_source)
         hint = (setup_hint(*said) if problem.score is None else "") or (
             "If the start is meant to be invalid, say so: --allow-invalid-start,"
             " Problem(allow_invalid_start=True), or allow_invalid_start = true in problem.toml"
@@ -323,7 +324,7 @@ def end_of_log(evaluation: Evaluation, message: str) -> str:
 
     Lines on a refused process are left out where the message names it.
     """
-    log = evaluation.artifacts.get("log", "")
+    log = evaluation.artifacts.get(LOG, "")
     printed = [line[:LOG_LINE_CHARS] for line in log.splitlines() if line.strip()]
     is_known = PROCESS_REFUSED in message
     lines = [line for line in printed if not (is_known and line.startswith(PROCESS_REFUSED))]

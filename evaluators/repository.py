@@ -35,6 +35,7 @@ from costada.values.candidate import Program
 from costada.values.evaluation import (
     COMBINED_SCORE,
     EVALUATOR_FAULT,
+    LOG,
     NO_VERDICT,
     SANDBOX_FAULT,
     Direction,
@@ -151,7 +152,7 @@ class RepositoryEvaluator(Confined):
             error = run.error or "malformed answer: it is no report of a command"
             reason = evaluation_error(error, self.limits)
             mark = SANDBOX_FAULT if run.is_sandbox_fault else NO_VERDICT
-            log = {"log": run.log} if run.log else {}
+            log = {LOG: run.log} if run.log else {}
             return failed(reason, artifacts=log | {mark: reason}, seconds=seconds)
         printed = {"stdout": _readable(report.stdout), "stderr": _readable(report.stderr)}
         log = {name: text[-MAX_LOG_CHARS:] for name, text in printed.items() if text.strip()}

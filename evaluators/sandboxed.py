@@ -21,6 +21,7 @@ from costada.values.evaluation import (
     COMBINED_SCORE,
     EVAL_TIME,
     EVALUATOR_FAULT,
+    LOG,
     NO_VERDICT,
     REJECTED_AT,
     SANDBOX_FAULT,
@@ -110,7 +111,7 @@ class SandboxedEvaluator(Confined):
         else:
             judged = _scored(score, results[0].output if self.is_single else results)
         log = "\n".join(dict.fromkeys(result.log for result in results if result.log))
-        printed = {"log": log} if log else {}
+        printed = {LOG: log} if log else {}
         artifacts = {**printed, **judged.artifacts, **_marks(judged, results)}
         seconds = sum(result.seconds for result in results)
         metrics = {**judged.metrics, COMBINED_SCORE: judged.score, EVAL_TIME: seconds}

@@ -50,7 +50,7 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
         return SearchState(step=submitted(state, context))
     controller, assignment = take_tactic(state, context)
     drawn = _draw_context(state, context, is_guided=assignment is not None)
-    failed = failed_attempts(state["step"], context)
+    failed = failed_attempts(state, context)
     request = GenerationRequest(
         task=context.problem.task,
         current=shown(drawn.parent, context.problem),
@@ -103,19 +103,24 @@ def _draw_context(state: SearchState, context: RunContext, *, is_guided: bool) -
     return AttemptContext(parent, inspirations, Siblings(parent.score, scores) if scores else None)
 
 
-def failed_attempts(step: StepRecord, context: RunContext) -> tuple[FailedAttempt, ...]:
+def failed_attempts(state: SearchState, context: RunContext) -> tuple[FailedAttempt, ...]:
     """The attempts of the step that failed so far, oldest first."""
-    store = context.store
-    return tuple(
-        FailedAttempt(store.text(why), store.program(name).source if name else None)
-        for why, name in _failed(step)
-    )
+    store, found = context.store, []
+    for why, name, evaluated in _failed(state["step"]):
+        failed = FailedAttempt(store.text(why), store.program(name).source if name else None)
+        if evaluated:
+            view = shown(candidate_of(evaluated, state, context), context.problem)
+            # Where every number is 0, they only repeat that the program failed.
+            metrics = view.metrics if any(view.metrics.values()) else {}
+            failed = replace(failed, metrics=metrics, artifacts=view.artifacts)
+        found.append(failed)
+    return tuple(found)
 
 
 def _failed(step: StepRecord) -> list[list[str]]:
-    """Failure and program of every attempt that failed, the last one included."""
-    last = [[step["failure"], step["program"]]] if step["failure"] else []
-    return [*step["failed"], *last]
+    """Failure, program and candidate of every attempt that failed, the last one included."""
+    last = [step["failure"], step["program"], step["candidate"]]
+    return [*step["failed"], *([last] if step["failure"] else [])]
 
 
 def next_attempt(

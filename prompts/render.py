@@ -18,8 +18,9 @@ from costada.prompts.programs import (
     program_block,
 )
 from costada.prompts.replies import BLOCK_START
-from costada.prompts.requests import GenerationRequest, GuideRequest
+from costada.prompts.requests import FEEDBACK, FailedAttempt, GenerationRequest, GuideRequest
 from costada.values.candidate import Program, changed_files
+from costada.values.evaluation import LOG
 from costada.values.program_form import ProgramForm
 from costada.values.prompt_data import PromptData
 
@@ -52,6 +53,9 @@ CODE_LIMIT = 1500
 
 FAILED_FILES_LIMIT = 6000
 """Characters shown of the files of a program that failed."""
+
+REPORT_LIMIT = 6000
+"""Characters shown of all numbers and texts that an evaluator reports of a program that failed."""
 
 STRATEGY_LIMIT = 6000
 """Characters shown of a search strategy that is not the one to improve on."""
@@ -118,6 +122,31 @@ def failed_program(code: str | Program, form: ProgramForm, current: str | Progra
     return program_block(Program.of(begun), form, limit=FAILED_FILES_LIMIT)
 
 
+def evaluator_report(failure: FailedAttempt) -> str:
+    """What the evaluator reports of a failed program beside the error; empty if nothing.
+
+    The feedback comes first and the log last. Texts that the error repeats are left out, and so is
+    what does not fit into `REPORT_LIMIT` characters.
+    """
+    ranks = {FEEDBACK: 0, LOG: 2}
+    texts = sorted(failure.artifacts.items(), key=lambda each: ranks.get(each[0], 1))
+    parts = [f"- {name}: {value:.4f}\n" for name, value in failure.metrics.items()]
+    parts += [
+        f"\nEvaluator output `{name}`:\n\n{fenced(cut(text, TEXT_LIMIT), 'text')}\n"
+        for name, text in texts
+        if text.strip() and text.strip() not in failure.error
+    ]
+    report, left_out = "", 0
+    for part in parts:
+        if len(report) + len(part) <= REPORT_LIMIT:
+            report += part
+        else:
+            left_out += 1
+    if left_out:
+        report += f"\n[{left_out} more of its {len(parts)} numbers and texts]\n"
+    return f"The evaluator reported:\n\n{report.strip()}\n\n" if report else ""
+
+
 def render(template: str, **values: object) -> str:
     """A template filled with values, ending in one newline."""
     return _TEMPLATES.get_template(template).render(values).strip() + "\n"
@@ -142,6 +171,7 @@ _TEMPLATES.filters |= {
     "cut": cut,
     "program": program_block,
     "failed_program": failed_program,
+    "evaluator_report": evaluator_report,
     "in_code": "`{}`".format,
     "one_line": lambda text: " ".join(text.split()),
     "decimals": "{:.4f}".format,

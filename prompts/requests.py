@@ -1,7 +1,7 @@
 """What a prompt is made of, as plain records."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from costada.prompts.tactics import Tactic, TriedTactic
 from costada.values.candidate import Program
@@ -103,10 +103,19 @@ class Siblings:
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """An earlier attempt of the iteration: why it failed, and its program if there was one."""
+    """An earlier attempt of the iteration that failed.
+
+    Attributes:
+        error: Why it failed.
+        code: Its program, if there was one.
+        metrics: Numbers that the evaluator reported of the program, by name.
+        artifacts: Texts that the evaluator reported of the program, by name.
+    """
 
     error: str
     code: str | Program | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    artifacts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

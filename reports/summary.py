@@ -14,7 +14,7 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.reports.formats import counted, percent
 from costada.reports.terminal import printable
 from costada.store.rows import CallRow
-from costada.values.evaluation import MARKS, Evaluation
+from costada.values.evaluation import LOG, MARKS, Evaluation
 from costada.values.usage import NO_TOKENS, Usage, total
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ REASONS = {
     "failures": "too many attempts in a row yielded no usable program",
     "interrupted": "",
 }
-LOG = "log"
 NUM_LINES, NUM_CHARACTERS = 20, 2000
 """Limits of a printed text of an evaluation."""
 

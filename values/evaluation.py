@@ -24,6 +24,9 @@ SANDBOX_FAULT = "sandbox_fault"
 REJECTED_AT = "rejected_at"
 """Artifact: last line of the traceback of a rejection, and its place in the evaluator."""
 
+LOG = "log"
+"""Artifact: what program and evaluator printed."""
+
 SCORED_BY = "scored_by"
 """Artifact: what the score is made of, where the evaluator does not say one."""
 

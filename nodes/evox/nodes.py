@@ -112,7 +112,7 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
         label=label_text(selection.label, advice),
         label_name=selection.label,
         previous=_previous_attempts(population, state, context),
-        earlier_failures=failed_attempts(state["step"], context),
+        earlier_failures=failed_attempts(state, context),
         form=context.problem.form,
     )
     step = next_attempt(state, chosen, request, context, label=selection.label)

@@ -1,6 +1,7 @@
 """Runs whose scores are noisy, and runs with several objectives."""
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from threading import Lock
 
@@ -12,7 +13,7 @@ from toy_graph import THREAD, client, discovery, events_of, resumed, rows_of, ru
 
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate
-from costada.values.evaluation import Evaluation
+from costada.values.evaluation import Evaluation, failed
 
 
 class Luck:
@@ -76,6 +77,41 @@ def test_a_program_that_a_tool_has_tried_keeps_what_was_measured_then(server):
     assert row["measurements"] == row["confirmation"] == pytest.approx([7.1, 6.9, 7.0])
     assert (row["is_cached"], row["events"]) == (True, ["confirmed"])
     assert sorted(evaluate.measured.values()) == [6, 6, 6]  # each was the best when it was tried
+
+
+def complaining(code: str, excess: float = 4.0) -> Evaluation:
+    """An evaluator that says in an artifact and a metric what is wrong with an invalid program."""
+    found = evaluate_value(code)
+    if found.is_valid:
+        return found
+    return failed(
+        "the evaluator says validity 0",
+        metrics={"excess": excess, "combined_score": 0.0, "eval_time": 1.5},
+        artifacts={"reason": "circle 25 is outside", "rejected_at": "line 3", "log": "printed"},
+    )
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_a_retry_reads_all_that_the_evaluator_says_of_an_invalid_program(parallel):
+    model = scripted(lambda prompt: rewrite(0.5 if "# Failed attempt" in prompt else 5.0))
+    problem = toy_problem(evaluate=complaining)
+    discovery(model, problem=problem, iterations=1, parallel=parallel).invoke({}, THREAD)
+    first, retry = model.prompts[0], next(each for each in model.prompts if "circle 25" in each)
+    report = retry.split("The evaluator reported:")[1]
+    assert "- excess: 4.0000\n- combined_score: 0.0000\n" in report
+    assert "`reason`:\n\n```text\ncircle 25 is outside\n```" in report
+    assert "`log`:\n\n```text\nprinted\n```" in report
+    assert not any(word in report for word in ("rejected_at", "eval_time"))
+    assert "The evaluator reported:" not in first
+
+
+def test_zeros_of_a_failed_program_are_not_repeated_in_the_retry():
+    model = scripted(lambda prompt: rewrite(0.5 if "# Failed attempt" in prompt else 5.0))
+    problem = toy_problem(evaluate=partial(complaining, excess=0.0))
+    discovery(model, problem=problem, iterations=1).invoke({}, THREAD)
+    report = model.prompts[1].split("The evaluator reported:")[1]
+    assert "circle 25" in report
+    assert "excess" not in report
 
 
 def test_a_problem_without_noise_has_no_measurements_on_its_trace():

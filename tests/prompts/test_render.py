@@ -2,7 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from costada.prompts.render import CODE_LIMIT, TEXT_LIMIT, cut, generation_prompt, guide_prompt
+from costada.prompts.render import (
+    CODE_LIMIT,
+    REPORT_LIMIT,
+    TEXT_LIMIT,
+    cut,
+    generation_prompt,
+    guide_prompt,
+)
 from costada.prompts.requests import (
     FailedAttempt,
     GenerationRequest,
@@ -141,6 +148,49 @@ def test_long_errors_artifacts_and_failed_programs_are_cut():
     assert user.count("ö") == CODE_LIMIT
     assert "a" * TEXT_LIMIT + "\n[the first 2000 of 2001 characters]" in user
     assert cut("abc", 3) == "abc"
+
+
+def test_a_retry_shows_what_the_evaluator_reports_beside_the_error():
+    failure = FailedAttempt(
+        "the evaluator says validity 0",
+        "x = 1\n",
+        metrics={"num_outside": 2.0},
+        artifacts={
+            "log": "solver done",
+            "error": "validity 0",
+            "circles": "Circle 25 is outside the unit square",
+            "feedback": "shrink circle 25",
+        },
+    )
+    user = generation_prompt(replace(REQUEST, failure=failure)).user
+    retry = user.split("## Failed attempt\n")[1]
+    assert (
+        "The evaluator reported:\n\n"
+        "- num_outside: 2.0000\n\n"
+        "Evaluator output `feedback`:\n\n```text\nshrink circle 25\n```\n\n"
+        "Evaluator output `circles`:\n\n```text\nCircle 25 is outside the unit square\n```\n\n"
+        "Evaluator output `log`:\n\n```text\nsolver done\n```\n\n"
+        "Find the cause"
+    ) in retry
+    assert retry.count("validity 0") == 1
+    together = replace(REQUEST, earlier_failures=(failure, FailedAttempt("Empty.")))
+    both = generation_prompt(together).user
+    assert both.count("The evaluator reported:") == both.count("shrink circle 25") == 1
+
+
+def test_what_an_evaluator_reports_of_a_failed_program_is_bounded():
+    artifacts = {f"note {number}": "é" * 5000 for number in range(50)}
+    metrics = {f"error {number}": 1.0 for number in range(5000)}
+    for failure in (
+        FailedAttempt("no", artifacts=artifacts),
+        FailedAttempt("no", metrics=metrics),
+        FailedAttempt("no", artifacts={"x" * 10**6: "long name", "note": "short"}),
+    ):
+        bare = generation_prompt(replace(REQUEST, failure=FailedAttempt("no"))).user
+        user = generation_prompt(replace(REQUEST, failure=failure)).user
+        assert 0 < len(user) - len(bare) < REPORT_LIMIT + 200
+    assert "[1 more of its 2 numbers and texts]" in user
+    assert "```text\nshort\n```" in user
 
 
 def test_a_program_cannot_close_its_own_fence():
