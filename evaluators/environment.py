@@ -15,6 +15,7 @@ from shutil import which
 
 from packaging.requirements import Requirement
 
+from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
 from costada.evaluators.sandbox.layers import PRELOAD
 
 DATA_FOLDER = "XDG_DATA_HOME"
@@ -93,7 +94,13 @@ def _own_requirements() -> list[str]:
 def _run(command: Sequence[str], folder: Path) -> None:
     """Run uv in a problem folder, from which the paths in its requirements lead on."""
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, errors="replace", check=False
+        command,
+        cwd=folder,
+        capture_output=True,
+        env=helper_environment(*NETWORK, "UV_*"),
+        text=True,
+        errors="replace",
+        check=False,
     )
     if done.returncode != 0:
         last = "\n".join(done.stderr.strip().splitlines()[-SHOWN_LINES:])

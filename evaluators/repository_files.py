@@ -15,6 +15,7 @@ from pathlib import Path
 from shutil import which
 from stat import S_ISLNK, S_ISREG, S_IXUSR
 
+from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.evaluators.shown_paths import OUTPUT_FOLDERS, OUTPUT_SUFFIXES, unshown_reason
 from costada.values.program_form import matches
 
@@ -113,13 +114,16 @@ def _git_paths(root: Path, words: Iterable[str]) -> list[str]:
     program = which("git")
     if program is None:
         raise ValueError(f"repository is '{root}'; expected git installed, to list its files")
-    # Variables of git name another repository where this process runs in a hook.
-    environment = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
+    # Variables of git, which name another repository where this process runs in a hook, are not in
+    # the environment.
     command = [program, "-C", str(root), "-c", "core.fsmonitor=false", *words]
-    environment |= ONLY_LISTING
     try:
         listed = subprocess.run(
-            command, env=environment, capture_output=True, check=False, timeout=GIT_SECONDS
+            command,
+            env={**helper_environment(), **ONLY_LISTING},
+            capture_output=True,
+            check=False,
+            timeout=GIT_SECONDS,
         )
     except subprocess.TimeoutExpired:
         raise ValueError(

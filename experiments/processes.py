@@ -1,10 +1,11 @@
 """Many independent pieces of work in several processes."""
 
-import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import as_completed
 from contextlib import contextmanager
-from multiprocessing import get_context
 from typing import TypeVar
+
+from costada.evaluators.remote.local_workers import LocalWorkers
 
 Run = TypeVar("Run")
 Result = TypeVar("Result")
@@ -23,12 +24,21 @@ def in_processes(
 ) -> Iterator[Iterator[Result]]:
     """Iterate over what work makes of each run, in any order; leaving the block stops the rest.
 
-    With one job, this process does the work.
+    With one job, this process does the work. Ctrl-C is for this process to handle, not for others.
     """
     if num_jobs == 1:
         yield map(work, runs)
         return
-    # Ctrl-C is for this process to handle, not for its workers.
-    ignoring = (signal.SIGINT, signal.SIG_IGN)
-    with get_context("spawn").Pool(num_jobs, signal.signal, ignoring) as pool:
-        yield pool.imap_unordered(work, runs, chunksize=runs_per_task)
+    workers = LocalWorkers(num_jobs)
+    try:
+        tasks = [
+            workers.submit(_results, work, runs[start : start + runs_per_task])
+            for start in range(0, len(runs), runs_per_task)
+        ]
+        yield (result for task in as_completed(tasks) for result in task.result())
+    finally:
+        workers.shutdown(cancel_futures=True)
+
+
+def _results(work: Callable[[Run], Result], runs: Sequence[Run]) -> list[Result]:
+    return [work(run) for run in runs]

@@ -15,6 +15,7 @@ from subprocess import DEVNULL, TimeoutExpired, run
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple
 
+from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
 from costada.models.gateway.protocol import GatewayAddress, address_file, is_held, read_address
 from costada.runs.folder import RunFolder
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from costada.models.menu import MenuModel
     from costada.runs.plan import Plan
 
-ENTRY = "costada.models.gateway"
+ENTRY = "costada.runs.gateway_process"
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 TICK_SECONDS = 0.02
@@ -231,6 +232,7 @@ def _start(folder: RunFolder, number: int, upstream: str, call_timeout: float) -
         started = run(
             [sys.executable, "-P", "-m", ENTRY, *words],
             stdin=DEVNULL,
+            env=helper_environment(*NETWORK),
             capture_output=True,
             text=True,
             timeout=START_SECONDS,

@@ -22,6 +22,9 @@ from threading import Lock, Thread
 from typing import Any
 from weakref import WeakSet
 
+from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
+from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
+
 START = "import sys; from costada.evaluators.remote.local_workers import serve; serve(sys.argv[1])"
 CLOSE_SECONDS = 5.0
 UNPICKLABLE = (
@@ -129,7 +132,8 @@ class LocalWorkers(Executor):
 def _start() -> Worker:
     """A new process, in a session of its own: Ctrl-C is for this one.
 
-    It imports nothing from the working folder (`-P`), whose files may have names of modules.
+    It imports nothing from the working folder (`-P`), whose files may have names of modules, and
+    gets no keys.
     """
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -139,6 +143,7 @@ def _start() -> Worker:
             [sys.executable, "-P", "-c", START, str(descriptor)],
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
+            env=helper_environment(*NETWORK),
             start_new_session=True,
         )
         connection = Connection(ours.detach())
@@ -156,7 +161,11 @@ def _end(process: subprocess.Popen[bytes], connection: Connection, *, seconds: f
 
 
 def serve(descriptor: str) -> None:
-    """Run the functions that come through a socket; ends with the process on the other side."""
+    """Run the functions that come through a socket; ends with the process on the other side.
+
+    Programs of the same user cannot read the memory of the process: it gets private inputs.
+    """
+    set_process_option(PR_SET_DUMPABLE, 0)
     os.dup2(2, 1)  # what an evaluator prints is no output of a command
     connection = Connection(int(descriptor))
     sys.path[:] = connection.recv()

@@ -17,6 +17,7 @@ from pathlib import Path
 from shutil import which
 from time import monotonic
 
+from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
 IMAGE = "costada-empty:1"
@@ -135,7 +136,12 @@ def _ask(engine: Engine, *words: str, sent: bytes = b"") -> subprocess.Completed
     command = [engine.program, *words]
     try:
         return subprocess.run(
-            command, input=sent, capture_output=True, check=False, timeout=ENGINE_SECONDS
+            command,
+            input=sent,
+            capture_output=True,
+            check=False,
+            env=helper_environment(),
+            timeout=ENGINE_SECONDS,
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, b"", b"no answer in time")

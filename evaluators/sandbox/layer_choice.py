@@ -13,6 +13,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from costada.evaluators.sandbox.execution import execute_in_any, request_for, results_of
+from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.evaluators.sandbox.layers import PRELOAD, UNCONFINED, Layer, SlotKind
 from costada.evaluators.sandbox.limits import Limits
 
@@ -122,7 +123,7 @@ def _temporary_folder() -> Iterator[Path]:
     """A folder that is removed when the block ends, also when this process is killed."""
     with subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", TEMPORARY_FOLDER],
-        env={**os.environ, "TMPDIR": gettempdir()},
+        env={**helper_environment(), "TMPDIR": gettempdir()},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,

@@ -13,6 +13,7 @@ from shutil import which
 from typing import NamedTuple
 
 from costada.evaluators.sandbox.container import INNER_FOLDER, INNER_SOCKET, run_command
+from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.evaluators.sandbox.interpreter import Interpreter, own_interpreter
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 
@@ -223,7 +224,7 @@ def launch(kind: SlotKind, folder: Path | None, control_fd: int, info_fd: int) -
         mounts = [*SYSTEM_FOLDERS, *SYSTEM_FILES, *mounted]
         runner = run_command(folder, mounts, kind.room_mb, environment)
         command = [*runner, *_started(python, settings | {"control_path": INNER_SOCKET})]
-        return Launch(command, dict(os.environ), scratch)
+        return Launch(command, helper_environment(), scratch)
     command = _started(python, settings | {"control_fd": control_fd})
     if kind.layer is Layer.BUBBLEWRAP:
         command = [*_bubblewrap(kind, mounted, info_fd), *command]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
+from typing import IO, cast
 
+from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.experiments.sweep.loop import STOPPING, End
 from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.models.menu import price_text
@@ -39,7 +43,8 @@ CAUSE = re.compile(r"[\w.]+: ")
 class RunProcess:
     """A `costada` command. Ctrl-C in the terminal does not reach it; `drain` and `kill` do.
 
-    Its standard input stays open as long as this process lives: when it closes, the command drains.
+    Its standard input begins with the environment of this process, as nobody else can read keys
+    there, and stays open as long as this process lives: when it closes, the command drains.
     Its standard error is kept beside the run's folder if it fails.
     """
 
@@ -55,9 +60,14 @@ class RunProcess:
                 stdin=PIPE,
                 stdout=DEVNULL,
                 stderr=errors,
+                env=helper_environment(),
                 cwd=directory,
                 process_group=0,
             )
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+        with suppress(BrokenPipeError):
+            self._stdin.write(f"{json.dumps(dict(os.environ))}\n".encode())
+            self._stdin.flush()
 
     def has_started(self) -> bool:
         """Always: a process does not wait in a queue."""
@@ -68,8 +78,8 @@ class RunProcess:
         code = self._process.poll()
         if code is None:
             return None
-        if self._process.stdin:
-            self._process.stdin.close()
+        with suppress(BrokenPipeError):  # of one that has never read its environment
+            self._stdin.close()
         is_stopped = code == ExitCode.INTERRUPTED or (code < 0 and self._is_asked)
         log = read_end(self._log, LONGEST_LOG_END)
         if not (is_stopped or code in (ExitCode.FINISHED, ExitCode.UNPAID)):

@@ -13,6 +13,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any
 
+from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.experiments.sweep.engine import MINUTES, SLURM
 from costada.experiments.sweep.job_file import JOBS, JobFile, Submission
 from costada.experiments.sweep.loop import End
@@ -281,7 +282,13 @@ def cancel(submission: Submission) -> None:
 def command(*words: str) -> str:
     """What a command of Slurm prints; raises `OSError` with its error if it fails."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            env=helper_environment("SLURM_*"),
+            timeout=COMMAND_SECONDS,
+        )
     except subprocess.TimeoutExpired:
         raise OSError(f"{words[0]}: no response within {COMMAND_SECONDS:g} seconds") from None
     if done.returncode:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
 from costada.reports.trackers.tracker import (
     CHECK,
     Step,
@@ -25,7 +26,11 @@ DIED = TrackedEnd("interrupted", has_failed=False, files={})
 
 
 def main() -> None:
-    """Log a run to the tracker that the command line names."""
+    """Log a run to the tracker that the command line names.
+
+    Programs of the same user cannot read the tracker's login in the process's environment.
+    """
+    set_process_option(PR_SET_DUMPABLE, 0)
     tracker = make_tracker(TrackerName(sys.argv[1]))
     tracker.check()
     if CHECK in sys.argv[2:]:

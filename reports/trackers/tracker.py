@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
 
 CHECK = "--check"
 CHECK_SECONDS = 60.0
@@ -31,6 +33,16 @@ LIBRARIES = {
     TrackerName.TENSORBOARD: "tensorboardX",
 }
 """The module that each tracker needs."""
+
+VARIABLES: dict[TrackerName, tuple[str, ...]] = {
+    TrackerName.MLFLOW: (
+        *("MLFLOW_*", "DATABRICKS_*", "AWS_*", "AZURE_STORAGE_*"),
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    ),
+    TrackerName.WANDB: ("WANDB_*", "NETRC"),
+    TrackerName.TENSORBOARD: (),
+}
+"""Variables that each tracker reads, as patterns: its own login among them, no keys of models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +124,7 @@ def check_trackers(names: Sequence[TrackerName]) -> None:
                 capture_output=True,
                 timeout=CHECK_SECONDS,
                 stdin=subprocess.DEVNULL,
+                env=tracker_environment(name),
             )
         except subprocess.TimeoutExpired:
             continue
@@ -122,6 +135,12 @@ def check_trackers(names: Sequence[TrackerName]) -> None:
 def tracker_command(name: TrackerName, *options: str) -> list[str]:
     """The command of a tracker's process; with `-P` no file of the working folder is imported."""
     return [sys.executable, "-P", "-m", "costada.reports.trackers.process", name, *options]
+
+
+def tracker_environment(name: TrackerName, secrets: Collection[str] = ()) -> dict[str, str]:
+    """The variables of a tracker's process: its own and those of its storage, without `secrets`."""
+    given = helper_environment(*NETWORK, *VARIABLES[name])
+    return {variable: value for variable, value in given.items() if variable not in secrets}
 
 
 def last_line(output: bytes) -> str:

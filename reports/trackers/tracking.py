@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
@@ -25,6 +24,7 @@ from costada.reports.trackers.tracker import (
     TrackerName,
     last_line,
     tracker_command,
+    tracker_environment,
 )
 from costada.store.files import make_folder, read_text, replace_text
 from costada.store.rows import record
@@ -128,7 +128,7 @@ class TrackerProcess:
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._output,
-            env={key: value for key, value in os.environ.items() if key not in secrets},
+            env=tracker_environment(name, secrets),
             start_new_session=True,  # Ctrl-C reaches only the run
         )
         self.send(asdict(run))

@@ -302,6 +302,8 @@ def test_a_run_drains_when_its_sweep_dies(near, tmp_path):
     command = [sys.executable, "-m", ENTRY, "run", near, "--out", folder.path, "--quiet"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
+        process.stdin.write(b"{}\n")
+        process.stdin.flush()
         while last_step(folder.steps) is None:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(LOOK_SECONDS)
@@ -309,6 +311,13 @@ def test_a_run_drains_when_its_sweep_dies(near, tmp_path):
         process.stdin.close()
         assert process.wait(timeout=PATIENCE_SECONDS) == 130
     assert folder.report.is_file()
+
+
+def test_a_run_whose_sweep_dies_before_it_sends_the_environment_does_not_begin(near, tmp_path):
+    command = [sys.executable, "-m", ENTRY, "run", near, "--out", tmp_path / "run"]
+    ended = subprocess.run(command, input=b'{"OPENAI', capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, b"")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def family(number: int) -> dict[int, int]:
     Without /proc, as on macOS, it takes one run of `ps`.
     """
     if not HAS_PROC:
-        with subprocess.Popen(LISTING, stdout=subprocess.PIPE, text=True) as ps:
+        with subprocess.Popen(LISTING, stdout=subprocess.PIPE, env={}, text=True) as ps:
             text, _ = ps.communicate()
         return listed_family(text, number, ps.pid)
     held = {}

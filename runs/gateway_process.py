@@ -1,4 +1,4 @@
-"""Starts a gateway that outlives its starter: `python -m costada.models.gateway`.
+"""Starts a gateway that outlives its starter: `python -m costada.runs.gateway_process`.
 
 It prints its address on standard output once it can be used, or what is wrong on standard error;
 both are closed then, so a starter that reads to their end has waited long enough.
@@ -10,6 +10,7 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
+from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
 from costada.models.errors import describe
 from costada.models.gateway.protocol import (
     CALL_TIMEOUT,
@@ -21,8 +22,13 @@ from costada.models.gateway.server import GatewaySettings, serve
 
 
 def main() -> None:
-    """Leave the starter's process, then serve."""
-    parser = ArgumentParser(prog="costada.models.gateway")
+    """Leave the starter's process, then serve.
+
+    Keys come with the requests. Programs of the same user cannot read them in the memory of this
+    process.
+    """
+    set_process_option(PR_SET_DUMPABLE, 0)
+    parser = ArgumentParser(prog="costada.runs.gateway_process")
     parser.add_argument("--upstream", required=True)
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument("--log", required=True, type=Path)
