@@ -12,7 +12,11 @@ class ModelUnusable(ValueError):
 
 
 class UnmeteredCall(RuntimeError):
-    """A model answered and did not say how many tokens it billed, or said what cannot be."""
+    """What an answer cost is unknown: its token counts are missing or impossible."""
+
+
+class UncountedAnswer(UnmeteredCall):
+    """A model answered and did not say how many tokens it billed."""
 
 
 def describe(error: BaseException) -> str:

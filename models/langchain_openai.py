@@ -162,6 +162,35 @@ def with_address(
     )
 
 
+_READ_CHUNK = "_convert_chunk_to_generation_chunk"
+"""The method that makes a message of one event of a stream, and drops the response's id."""
+
+
+def loses_response_ids(model: BaseChatModel) -> bool:
+    """Whether the streams of a model do not say which response of the provider they are."""
+    return hasattr(type(model), _READ_CHUNK) and _READ_CHUNK not in vars(model)
+
+
+def with_response_ids(model: BaseChatModel) -> BaseChatModel:
+    """A copy of an OpenAI chat model whose streamed messages have the id of their response.
+
+    LangChain keeps the id of a whole response and gives the parts of a stream one of its own. The
+    copy keeps its class, by which LangChain and the meter know it.
+    """
+    copied = model.model_copy()
+    read: Any = getattr(copied, _READ_CHUNK)
+
+    def read_with_id(chunk: Mapping[str, Any], *further: Any) -> Any:
+        part = read(chunk, *further)
+        found = chunk.get("id") or (chunk.get("chunk") or {}).get("id")
+        if part is not None and found:
+            part.message.id = found
+        return part
+
+    vars(copied)[_READ_CHUNK] = read_with_id
+    return copied
+
+
 def client_retries(model: BaseChatModel) -> int | None:
     """How often a model's SDK clients send a failed request again; `None` if none says."""
     held = [getattr(model, name, None) for name in (*_CLIENTS, *_lazy_clients(model))]

@@ -19,7 +19,7 @@ from langchain_core.outputs import ChatGenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
 from costada.models.deadline import check_time_left
-from costada.models.errors import UnmeteredCall, describe
+from costada.models.errors import UncountedAnswer, UnmeteredCall, describe
 from costada.models.langchain_openai import ERRORS_TELL_ORIGIN, RequestFacts
 from costada.models.provider_errors import may_have_been_billed
 from costada.models.replies import (
@@ -30,6 +30,7 @@ from costada.models.replies import (
     is_cumulative,
     read_failure,
     read_reply,
+    response_id,
     streamed_usage,
     text_with_tool_calls,
     usage_from_metadata,
@@ -156,6 +157,7 @@ class _Inflight:
     began: float = field(default_factory=monotonic)
     words: list[str] = field(default_factory=list)
     parts: list[Usage] = field(default_factory=list)
+    response_id: str | None = None
 
     @property
     def arrived(self) -> str:
@@ -195,7 +197,7 @@ class CallMeter(BaseCallbackHandler):
             on_call: Receives the report of each request, in the order in which they end.
             on_start: Called with each request before it leaves.
             on_missing_usage: What to do with an answer without token counts. "raise" reports it
-                with estimated counts and an error text, raises UnmeteredCall and refuses further
+                with estimated counts and an error text, raises UncountedAnswer and refuses further
                 requests of this logical call. "estimate" reports it with estimated counts and
                 continues; so it does with a stream that broke. See `estimated_usage`.
 
@@ -211,7 +213,7 @@ class CallMeter(BaseCallbackHandler):
         self._numbers = count(1)
         self._estimates = on_missing_usage == "estimate"
         self._inflight: dict[UUID, _Inflight] = {}
-        self._refusal: str | None = None
+        self._refusal: UnmeteredCall | None = None
         self._has_seen_request = False
         self._has_counted_answer = False
         self._outer: list[tuple[Token[CallMeter | None], Token[_ConnectionCount]]] = []
@@ -231,7 +233,7 @@ class CallMeter(BaseCallbackHandler):
         meter, connections = self._outer.pop()
         _CONNECTIONS.reset(connections)
         _METER.reset(meter)
-        self._refusal = self._refusal or _OVER
+        self._refusal = self._refusal or UnmeteredCall(_OVER)
         self.close()
 
     def close(self) -> None:
@@ -262,7 +264,7 @@ class CallMeter(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Note a chat request; raises UnmeteredCall after an answer without counts."""
+        """Note a chat request; raises `UnmeteredCall` after an answer that cannot be charged."""
         sent = [message for batch in messages for message in batch]
         self._start(run_id, sent, serialized, metadata, kwargs)
 
@@ -288,7 +290,7 @@ class CallMeter(BaseCallbackHandler):
     ) -> None:
         check_time_left()
         if self._refusal is not None:
-            raise UnmeteredCall(self._refusal)
+            raise type(self._refusal)(*self._refusal.args)
         params = extras.get("invocation_params") or {}
         facts = RequestFacts(params, metadata or {}, serialized or {})
         request = outgoing_request(facts, prompts)._replace(number=next(self._numbers))
@@ -317,6 +319,7 @@ class CallMeter(BaseCallbackHandler):
         if inflight is None or not isinstance(chunk, ChatGenerationChunk):
             return
         inflight.words.append(answer_text(chunk.message))
+        inflight.response_id = inflight.response_id or response_id(chunk.message)
         usage = usage_from_metadata(getattr(chunk.message, "usage_metadata", None))
         if usage is not None:
             inflight.parts.append(usage)
@@ -325,8 +328,8 @@ class CallMeter(BaseCallbackHandler):
         """Report an answer.
 
         Raises:
-            UnmeteredCall: If it came without token counts and estimates are not allowed, or with
-                counts that its request cannot have caused.
+            UncountedAnswer: If it came without token counts and estimates are not allowed.
+            UnmeteredCall: If its request cannot have caused the counts that it came with.
         """
         inflight = self._pop(run_id)
         if inflight is None:
@@ -394,7 +397,7 @@ class CallMeter(BaseCallbackHandler):
         """
         impossible = _impossible(usage, inflight.request, is_estimated=is_estimated)
         if impossible is not None:
-            self._refusal = impossible
+            self._refusal = UnmeteredCall(impossible)
         self._report(inflight, reply, usage, is_estimated=is_estimated, **facts)
         if impossible is not None:
             raise UnmeteredCall(impossible)
@@ -406,21 +409,22 @@ class CallMeter(BaseCallbackHandler):
         if self._estimates:
             self._report_counted(inflight, reply, usage, is_estimated=True)
             return
-        self._refusal = (
+        refusal = (
             f"model {inflight.request.model!r} answered without token counts, so the call cannot"
             " be charged: to charge an estimate, use --on-missing-usage estimate (Python:"
             ' on_missing_usage="estimate"); if the model streams, set stream_usage=True on it'
         )
+        self._refusal = UncountedAnswer(refusal)
         self._report(
             inflight,
             reply,
             usage,
             is_estimated=True,
             is_uncounted=True,
-            error=self._refusal,
+            error=refusal,
             may_be_billed=True,
         )
-        raise UnmeteredCall(self._refusal)
+        raise UncountedAnswer(refusal)
 
     def _report(self, inflight: _Inflight, reply: Reply, usage: Usage | None, **facts: Any) -> None:
         """Pass a report on; if that fails, no further request is sent."""
@@ -431,7 +435,7 @@ class CallMeter(BaseCallbackHandler):
             is_cache_hit=reply.is_cache_hit,
             answer=reply.answer,
             finish_reason=reply.finish_reason,
-            provider_id=reply.provider_id,
+            provider_id=reply.provider_id or inflight.response_id,
             duration=monotonic() - inflight.began,
             number=inflight.request.number,
             reported_cost=reply.cost,
@@ -442,7 +446,7 @@ class CallMeter(BaseCallbackHandler):
         try:
             self._on_call(call)
         except BaseException as error:  # raised again: whatever it is, a request is unaccounted for
-            self._refusal = self._refusal or f"{_NOT_ACCOUNTED} ({describe(error)})"
+            self._refusal = self._refusal or UnmeteredCall(f"{_NOT_ACCOUNTED} ({describe(error)})")
             raise
 
 

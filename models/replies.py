@@ -9,6 +9,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
+from langchain_core.utils.utils import LC_ID_PREFIX
 
 from costada.values.usage import NO_TOKENS, Usage
 
@@ -164,13 +165,18 @@ def read_reply(result: LLMResult) -> Reply:
     return Reply(
         answer=message_to_text(message),
         finish_reason=_text(facts.get("finish_reason") or facts.get("stop_reason")),
-        provider_id=_text(facts.get("id")),
+        provider_id=_text(facts.get("id")) or response_id(message),
         usage=usage,
         # LangChain gives a message from its cache a total cost of zero.
         is_cache_hit=isinstance(metadata, Mapping) and metadata.get("total_cost") == 0,
         cost=_reported_cost(facts.get("token_usage")),
         service_tier=_text(facts.get("service_tier")),
     )
+
+
+def response_id(message: BaseMessage) -> str | None:
+    """The provider's id of the response that a message is from; LangChain numbers some itself."""
+    return None if (message.id or "").startswith(LC_ID_PREFIX) else _text(message.id)
 
 
 def read_failure(result: object, arrived: str) -> Reply:

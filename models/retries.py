@@ -12,7 +12,13 @@ from langchain_core.runnables import Runnable
 from tenacity import RetryCallState, retry_if_exception
 
 from costada.models.deadline import seconds_left
-from costada.models.langchain_openai import RetryWithOptions, client_retries, without_client_retries
+from costada.models.langchain_openai import (
+    RetryWithOptions,
+    client_retries,
+    loses_response_ids,
+    with_response_ids,
+    without_client_retries,
+)
 from costada.models.provider_errors import is_transient, retry_after
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, underlying_models, with_models_changed
@@ -109,22 +115,25 @@ def with_visible_requests(
 
     Clients of the OpenAI, Anthropic and similar SDKs send a failed request again by themselves,
     two times by default, and each of these may be billed. The returned runnable retries as often
-    outside of the client, where a meter sees each request. Streams report their token counts; where
-    they would lose the reported cost, answers are not streamed. The given runnable is not modified,
+    outside of the client, where a meter sees each request. Streams report their token counts and the
+    id of their response; where they would lose the reported cost, answers are not streamed. The given runnable is not modified,
     and is returned itself where nothing has to change.
 
     Raises:
         ValueError: If a model retries by itself and cannot be replaced or configured not to.
     """
     if not any(
-        hidden_retries(model) or _loses_cost(model) or _loses_counts(model)
+        hidden_retries(model)
+        or _loses_cost(model)
+        or _loses_counts(model)
+        or loses_response_ids(model)
         for model in underlying_models(runnable)
     ):
         return runnable
     waits = policy or RetryPolicy()
 
     def change(model: BaseChatModel) -> Runnable[Any, Any]:
-        hidden, reporting = hidden_retries(model), _with_reported_counts(model)
+        hidden, reporting = hidden_retries(model), _with_whole_reports(model)
         if not hidden:
             return reporting
         sending_once = without_client_retries(reporting)
@@ -139,13 +148,14 @@ def with_visible_requests(
 def without_hidden_retries(model: BaseChatModel) -> tuple[BaseChatModel, int]:
     """A chat model with nothing hidden from a meter, and how often it used to retry.
 
-    The retries are left to the caller. Streams report their token counts.
+    The retries are left to the caller. Streams report their token counts and the id of their
+    response.
 
     Raises:
         ValueError: If the model retries by itself and cannot be configured not to.
     """
     hidden = hidden_retries(model)
-    changed = _with_reported_counts(without_client_retries(model) if hidden else model)
+    changed = _with_whole_reports(without_client_retries(model) if hidden else model)
     _refuse_hidden_retries(changed)
     return changed, hidden
 
@@ -166,10 +176,12 @@ def _refuse_hidden_retries(model: BaseChatModel) -> None:
         )
 
 
-def _with_reported_counts(model: BaseChatModel) -> BaseChatModel:
+def _with_whole_reports(model: BaseChatModel) -> BaseChatModel:
     if _loses_cost(model):
         model = model.model_copy(update={"disable_streaming": True})
-    return model.model_copy(update={"stream_usage": True}) if _loses_counts(model) else model
+    if _loses_counts(model):
+        model = model.model_copy(update={"stream_usage": True})
+    return with_response_ids(model) if loses_response_ids(model) else model
 
 
 def _loses_counts(model: BaseChatModel) -> bool:

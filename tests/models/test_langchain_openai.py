@@ -35,10 +35,12 @@ from costada.models.langchain_openai import (
     failed_before_sending,
     failed_reading_response,
     is_openai,
+    loses_response_ids,
     messages_of,
     raised_by_model_code,
     request_facts,
     with_address,
+    with_response_ids,
     without_client_retries,
 )
 
@@ -287,3 +289,13 @@ def test_an_error_of_the_models_own_code_is_told_from_one_of_the_network(server:
 def test_messages_are_made_of_any_input(server: BillingServer):
     message = HumanMessage("hi")
     assert list(messages_of(client(server), [message])) == [message]
+
+
+@PROTOCOLS
+def test_a_stream_can_say_which_response_it_is(server: BillingServer, protocol: dict[str, Any]):
+    plain = client(server, **protocol)
+    named = with_response_ids(plain)
+    assert (loses_response_ids(plain), loses_response_ids(named)) == (True, False)
+    assert type(named) is ChatOpenAI
+    first = next(part for part in named.stream("hi") if part.content)
+    assert first.id == "answer-1"

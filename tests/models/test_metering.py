@@ -1,5 +1,6 @@
 import asyncio
 import json
+from contextlib import suppress
 from decimal import Decimal
 from time import monotonic
 from typing import Any
@@ -31,6 +32,7 @@ from costada.models.chat_models import chat_model
 from costada.models.errors import UnmeteredCall
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.prices import price_book
+from costada.models.retries import with_visible_requests
 from costada.values.usage import Price, Usage
 
 PROMPT = "twelve bytes"
@@ -177,6 +179,30 @@ def test_fallbacks_and_bound_names_are_reported_under_the_name_asked(server, cal
     first.bind(model="other").invoke(PROMPT, metered)
     assert [call.model for call in calls] == ["first", "second", "other"]
     assert as_billed(calls) == server.bill
+
+
+@pytest.mark.parametrize("protocol", [{}, {"use_responses_api": True}])
+@pytest.mark.parametrize("breaks_after", [None, 2])
+def test_a_streamed_answer_keeps_the_id_of_the_provider(
+    server: BillingServer, calls, metered, protocol, breaks_after
+):
+    server.script(Reply("one two three", breaks_after=breaks_after))
+    model = with_visible_requests(client(server, **protocol))
+    with suppress(Exception):
+        list(model.stream(PROMPT, metered))
+    (call,) = calls
+    assert (call.provider_id, call.error is None) == ("answer-1", breaks_after is None)
+
+
+def test_an_answer_streamed_in_an_event_loop_keeps_the_id_of_the_provider(
+    server: BillingServer, calls, metered
+):
+    async def ids() -> set[str | None]:
+        model = with_visible_requests(client(server))
+        return {part.id async for part in model.astream(PROMPT, metered) if part.content}
+
+    assert asyncio.run(ids()) == {"answer-1"}
+    assert [call.provider_id for call in calls] == ["answer-1"]
 
 
 def test_the_text_of_a_stream_is_reported(server: BillingServer, calls, metered):
