@@ -288,9 +288,9 @@ def price_book(
 ) -> PriceBook:
     """The prices of all chat models inside the given runnables.
 
-    A price given with a runnable is that of its first model, by the name of its constructor.
-    Further models, such as fallbacks, and names that are bound to a model have theirs in
-    `other_prices` or in the packaged data.
+    A price given with a runnable is that of its first model, by the name of its constructor; it is
+    not used where another name is bound to that model. Further models, such as fallbacks, and names
+    that are bound to a model have theirs in `other_prices` or in the packaged data.
 
     Raises:
         ValueError: A model has no price or two, or a runnable holds no chat model.
@@ -302,7 +302,7 @@ def price_book(
             raise ValueError(f"model is {runnable!r}; expected a LangChain chat model")
         own = model_identity(underlying_models(runnable)[0]).name
         names = [each.identity.name for each in asked]
-        if price and own not in names and names[0] not in prices:
+        if price and own not in names and not _is_priced(asked[0], prices):
             raise ValueError(
                 f"price: got that of {own!r} for a model that is asked as {names[0]!r};"
                 f" {_no_price(names[0])}"
@@ -317,6 +317,10 @@ def price_book(
                 listed = replace(listed, requested=listed.requested | {each.service_tier})
             prices[name] = listed
     return PriceBook(prices)
+
+
+def _is_priced(asked: AskedModel, prices: Mapping[str, ListPrice]) -> bool:
+    return asked.identity.name in prices or packaged_price(*asked.identity) is not None
 
 
 def _list_price(asked: AskedModel) -> ListPrice:

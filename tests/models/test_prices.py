@@ -197,6 +197,13 @@ MILLION = Usage(1_000_000, 100_000)
             "given",
         ),
         (
+            [(GPT.bind(model="gpt-5.4-mini"), Price(1, 1))],
+            {},
+            {"model": "gpt-5.4-mini", "provider": "openai"},
+            "1.2",
+            "genai-prices",
+        ),
+        (
             [(ScriptedModel(answer=hashed_answer), Price(1, 1, "0.1"))],
             {},
             {"model": "scripted", "usage": Usage(1_000_000, 0, 500_000)},
@@ -216,6 +223,7 @@ MILLION = Usage(1_000_000, 100_000)
         "offline",
         "a bound name has its own price",
         "a price is that of the constructor's name",
+        "a bound name that is listed has its list price",
         "cached tokens have their own price",
     ],
 )
