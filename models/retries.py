@@ -115,9 +115,9 @@ def with_visible_requests(
 
     Clients of the OpenAI, Anthropic and similar SDKs send a failed request again by themselves,
     two times by default, and each of these may be billed. The returned runnable retries as often
-    outside of the client, where a meter sees each request. Streams report their token counts and the
-    id of their response; where they would lose the reported cost, answers are not streamed. The given runnable is not modified,
-    and is returned itself where nothing has to change.
+    outside of the client, where a meter sees each request. Streams report their token counts and
+    the id of their response; where they would lose the reported cost, answers are not streamed. The
+    given runnable is not modified, and is returned itself where nothing has to change.
 
     Raises:
         ValueError: If a model retries by itself and cannot be replaced or configured not to.
