@@ -220,7 +220,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             CallTimeout: The call has not ended by its deadline.
         """
         request, payment, retrying = self._prepared(request)
-        turns = turns_of(request.model, self._policy)
+        turns = turns_of(request.model, self._policy, request.model_settings)
 
         def send() -> Answer:
             return _encodable(handler(payment.limited(request)))
@@ -243,7 +243,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> Answer | AIMessage:
         """`wrap_model_call` without blocking the event loop."""
         request, payment, retrying = self._prepared(request)
-        turns = turns_of(request.model, self._policy)
+        turns = turns_of(request.model, self._policy, request.model_settings)
 
         async def send() -> Answer:
             return _encodable(await handler(payment.limited(request)))

@@ -79,8 +79,8 @@ def summary_text(
 
 def _model_text(row: ModelRow, used: RoleSum) -> str:
     attempts = f"{counted(row['tries'], 'attempt')} with credit {row['credit']:.2f}"
-    aside = "; put aside" if row["is_put_aside"] else ""
-    return f"{_calls_text(used)}, {attempts}{aside}"
+    disabled = "; disabled" if row["is_disabled"] else ""
+    return f"{_calls_text(used)}, {attempts}{disabled}"
 
 
 def _calls_text(used: RoleSum) -> str:

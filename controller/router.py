@@ -53,14 +53,14 @@ class ModelRecord:
         credit: Sum of the credit of its attempts, each in [0, 1] (S_m).
         tries: Attempts that have landed (n_m).
         dollars: What they cost (D_m).
-        is_put_aside: Whether it refuses all further requests of the run.
+        is_disabled: Whether it gets no further requests of the run.
     """
 
     name: str
     credit: float = 0.0
     tries: int = 0
     dollars: float = 0.0
-    is_put_aside: bool = False
+    is_disabled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Router:
     ) -> str | None:
         """Name of the model for the next attempt; `None` where nothing left can pay for any.
 
-        The order of the menu does not matter. Models that are put aside are never chosen, and one
+        The order of the menu does not matter. Models that are disabled are never chosen, and one
         whose expected price exceeds what is left only if that holds for all of them.
 
         Args:
@@ -191,7 +191,7 @@ class Router:
             rng: Randomness of this choice.
 
         Raises:
-            ValueError: Every model is put aside, or the offers are not those of the menu.
+            ValueError: Every model is disabled, or the offers are not those of the menu.
         """
         known = {offer.name: offer for offer in offers}
         if known.keys() != {record.name for record in self.records}:
@@ -202,10 +202,10 @@ class Router:
         lots = [
             Lot(record, known[record.name])
             for record in sorted(self.records, key=lambda record: record.name)
-            if not record.is_put_aside
+            if not record.is_disabled
         ]
         if not lots:
-            raise ValueError("models: every model of the menu is put aside, expected one to ask")
+            raise ValueError("models: every model of the menu is disabled, expected one to ask")
         payable = [lot for lot in lots if lot.offer.is_payable]
         if not payable:
             return None
@@ -257,9 +257,9 @@ class Router:
             name, lambda record: replace(record, dollars=dollar_sum(record.dollars, dollars))
         )
 
-    def put_aside(self, name: str) -> Router:
-        """The router without a model that refuses all further requests."""
-        return self._changed(name, lambda record: replace(record, is_put_aside=True))
+    def disable(self, name: str) -> Router:
+        """The router without a model."""
+        return self._changed(name, lambda record: replace(record, is_disabled=True))
 
     def _changed(self, name: str, change: Callable[[ModelRecord], ModelRecord]) -> Router:
         records = tuple(change(each) if each.name == name else each for each in self.records)

@@ -19,11 +19,11 @@ from costada.models.provider_errors import (
     is_provider_failure,
     is_timeout,
     is_unavailable,
-    retry_after,
 )
 from costada.models.replies import answer_text, calls_tools, encodable_message
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import asked_models
+from costada.values.provider_error import retry_after
 
 _REQUEST_REMEDY = "check the model's parameters and that the prompt fits its context window"
 _CREDIT_REMEDY = "add credit to the provider's account"

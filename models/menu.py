@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from costada.models.addresses import checked_address
-from costada.models.retry_policy import YEAR
+from costada.values.provider_error import YEAR
 from costada.values.usage import Price
 
 if TYPE_CHECKING:

@@ -1,9 +1,6 @@
 """Whether an error is the provider's or ours, transient or permanent, billed or not."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from math import isfinite
 from socket import gaierror
 
 from langchain_core.exceptions import (
@@ -26,7 +23,13 @@ from costada.models.langchain_openai import (
     raised_by_model_code,
     traceback_frames,
 )
-from costada.models.retry_policy import YEAR
+from costada.values.provider_error import (
+    LOST_CONNECTION,
+    is_named,
+    is_transient_status,
+    says_out_of_quota,
+    stated_status,
+)
 
 _METER = "costada.models.metering"
 
@@ -37,7 +40,6 @@ _STATUS_OF_KIND: dict[type[ModelError], int] = {
     ModelNotFoundError: 404,
     ModelRateLimitError: 429,
 }
-_TRANSIENT_STATUSES = frozenset({408, 409, 425, 429})
 _TRANSIENT_KINDS = (
     ConnectionError,
     TimeoutError,
@@ -45,13 +47,6 @@ _TRANSIENT_KINDS = (
     ModelConnectionError,
     ModelTimeoutError,
 )
-_OUT_OF_QUOTA = frozenset(
-    {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"}
-)
-_OUT_OF_CREDIT = ("credit balance is too low", "insufficient_quota")
-
-# SDKs of different providers name their errors alike, and not all are installed: classes by name.
-_LOST_CONNECTION = frozenset({"APIConnectionError", "TransportError"})
 _TIMED_OUT = frozenset({"APITimeoutError", "ReadTimeout", "Timeout", "ServerTimeoutError"})
 _SDK_FAILURES = frozenset({"APIError", "LengthFinishReasonError", "ContentFilterFinishReasonError"})
 _NEVER_SENT = frozenset(
@@ -78,15 +73,9 @@ _NEVER_SENT = frozenset(
 
 def http_status(error: BaseException) -> int | None:
     """The HTTP status an error stands for, wherever its SDK puts it."""
-    response = getattr(error, "response", None)
-    codes = (
-        getattr(error, "status_code", None),
-        getattr(response, "status_code", None),
-        getattr(error, "code", None),
-    )
-    for code in codes:
-        if isinstance(code, int) and 200 <= code < 600:
-            return int(code)
+    stated = stated_status(error)
+    if stated is not None:
+        return stated
     for kind, status in _STATUS_OF_KIND.items():
         if isinstance(error, kind):
             return status
@@ -107,7 +96,7 @@ def may_have_been_billed(error: BaseException, may_be_sent: bool) -> bool:
     status = http_status(error)
     has_status = hasattr(error, "status_code") or hasattr(error, "response")
     # The OpenAI SDK gives the error event of a stream a code and no status.
-    is_stream_event = _is_named(error, _SDK_FAILURES) and not has_status
+    is_stream_event = is_named(error, _SDK_FAILURES) and not has_status
     if status is not None and status >= 400 and not is_stream_event:
         return False
     causes = list(_causes(error))
@@ -127,18 +116,13 @@ def is_transient(error: BaseException) -> bool:
         return False
     status = http_status(error)
     if status is not None:
-        return status in _TRANSIENT_STATUSES or status >= 500
-    return isinstance(error, _TRANSIENT_KINDS) or _is_named(error, _LOST_CONNECTION)
+        return is_transient_status(status)
+    return isinstance(error, _TRANSIENT_KINDS) or is_named(error, LOST_CONNECTION)
 
 
 def is_out_of_quota(error: BaseException) -> bool:
     """Whether a provider refuses a request because the account has no money or quota left."""
-    in_answer = _reported_in_answer(error)
-    codes = [getattr(error, "code", None), getattr(error, "type", None), in_answer.get("code")]
-    if any(isinstance(code, str) and code in _OUT_OF_QUOTA for code in codes):
-        return True
-    text = str(error).lower()
-    return http_status(error) in (400, 429) and any(words in text for words in _OUT_OF_CREDIT)
+    return says_out_of_quota(error, http_status(error), _reported_in_answer(error).get("code"))
 
 
 def is_rate_limit(error: BaseException) -> bool:
@@ -149,7 +133,7 @@ def is_rate_limit(error: BaseException) -> bool:
 
 def is_timeout(error: BaseException) -> bool:
     """Whether a request reached its provider and no complete answer came in time."""
-    is_late = isinstance(error, TimeoutError | ModelTimeoutError) or _is_named(error, _TIMED_OUT)
+    is_late = isinstance(error, TimeoutError | ModelTimeoutError) or is_named(error, _TIMED_OUT)
     return is_late and not any(map(_never_connected, _causes(error)))
 
 
@@ -161,7 +145,7 @@ def is_unavailable(error: BaseException) -> bool:
     """
     code = str(_reported_in_answer(error).get("code", ""))
     if code.isdecimal():
-        return int(code) in _TRANSIENT_STATUSES or int(code) >= 500
+        return is_transient_status(int(code))
     return is_transient(error) and not is_timeout(error)
 
 
@@ -183,37 +167,9 @@ def is_provider_failure(error: BaseException) -> bool:
         http_status(error) is not None
         or is_transient(error)
         or isinstance(error, ModelError | OutputParserException)
-        or _is_named(error, _SDK_FAILURES)
+        or is_named(error, _SDK_FAILURES)
         or failed_reading_response(error)
     )
-
-
-def retry_after(error: BaseException) -> float | None:
-    """Seconds that a provider asks to wait before the next request, if it does; at most a year."""
-    headers = getattr(getattr(error, "response", None), "headers", None)
-    if not isinstance(headers, Mapping):
-        return None
-    milliseconds = _seconds(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    value = headers.get("retry-after")
-    seconds = _seconds(value)
-    if seconds is not None or not value:
-        return seconds
-    try:
-        moment = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return min(YEAR, max(0.0, (moment - datetime.now(UTC)).total_seconds()))
-
-
-def _seconds(value: object) -> float | None:
-    try:
-        seconds = float(str(value))
-    except ValueError:
-        return None
-    return min(YEAR, max(0.0, seconds)) if isfinite(seconds) else None
 
 
 def _reported_in_answer(error: BaseException) -> Mapping[str, object]:
@@ -225,7 +181,7 @@ def _reported_in_answer(error: BaseException) -> Mapping[str, object]:
 
 
 def _never_connected(error: BaseException) -> bool:
-    return isinstance(error, ConnectionRefusedError | gaierror) or _is_named(error, _NEVER_SENT)
+    return isinstance(error, ConnectionRefusedError | gaierror) or is_named(error, _NEVER_SENT)
 
 
 def _is_of_a_network(error: BaseException) -> bool:
@@ -233,17 +189,13 @@ def _is_of_a_network(error: BaseException) -> bool:
     return (
         isinstance(error, ModelError)
         or (isinstance(error, ConnectionError | TimeoutError) and not raised_by_model_code(error))
-        or _is_named(error, _LOST_CONNECTION | _SDK_FAILURES | {"RpcError"})
+        or is_named(error, LOST_CONNECTION | _SDK_FAILURES | {"RpcError"})
         or http_status(error) is not None
     )
 
 
 def _came_through_meter(error: BaseException) -> bool:
     return any(module == _METER for module, _ in traceback_frames(error))
-
-
-def _is_named(error: BaseException, names: frozenset[str]) -> bool:
-    return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,14 +1,15 @@
-"""How many requests may be in flight at one address: fewer after a 429, slowly more again.
+"""How many requests to one model may be in flight: fewer after a 429, slowly more again.
 
 The rule is that of TCP (RFC 5681), additive increase and multiplicative decrease, with a refusal in
-the place of a lost packet. It holds for all calls of the process. Requests wait for their turn
-before any callback sees them, so what waits is neither journaled nor charged.
+the place of a lost packet. It holds for all calls of the process to a model at an address; models
+at the same address do not slow each other down, as providers limit each by itself. Requests wait
+for their turn before any callback sees them, so what waits is neither journaled nor charged.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,10 +26,16 @@ from langchain_core.runnables.config import get_config_list
 
 from costada.models.deadline import check_time_left, off_the_clock, releasing, seconds_left
 from costada.models.metering import NO_PROVIDER
-from costada.models.provider_errors import is_rate_limit, retry_after
-from costada.models.retries import growing_wait, sleep_between_requests, with_jitter
+from costada.models.provider_errors import is_rate_limit
+from costada.models.retries import (
+    growing_wait,
+    may_send_again,
+    sleep_between_requests,
+    with_jitter,
+)
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, with_models_changed
+from costada.values.provider_error import retry_after
 
 Result = TypeVar("Result")
 
@@ -43,7 +50,7 @@ class Refusals:
     """The refusals that a request has got so far.
 
     Attributes:
-        answers_before: How many requests its address had answered before it was to leave.
+        answers_before: How many requests its model had answered before it was to leave.
         number: How many refusals.
         wait: Seconds to wait after the last of them.
     """
@@ -54,11 +61,11 @@ class Refusals:
 
 
 class RateLimit:
-    """The requests in flight at one address, and how many there may be."""
+    """The requests in flight to one model, and how many there may be."""
 
-    def __init__(self, address: str) -> None:
-        """Begin without a limit."""
-        self._address = address
+    def __init__(self, name: str) -> None:
+        """Begin without a limit; `name` is what the log calls the model."""
+        self._name = name
         self._allowed: int | None = None
         self._lifted_above = 0
         self._in_flight = 0
@@ -141,7 +148,7 @@ class RateLimit:
             if self._allowed > self._lifted_above and self._allowed >= wanted:
                 self._allowed = None
                 if self._told is not None:
-                    _LOG.warning("Rate limit of %s: recovered, no limit now", self._address)
+                    _LOG.warning("Rate limit of %s: recovered, no limit now", self._name)
                 self._told = None
 
     def note_refusal(self, number: int, pause: float | None, answers_before: int) -> bool:
@@ -155,7 +162,7 @@ class RateLimit:
             answers_before: As in `Refusals`.
 
         Returns:
-            Whether the address serves other requests, so that this one can be repeated.
+            Whether the model serves other requests, so that this one can be repeated.
         """
         with self._lock:
             if pause is not None:
@@ -175,7 +182,7 @@ class RateLimit:
         self._told = allowed
         _LOG.warning(
             "Rate limit of %s: at most %d request%s at a time now%s",
-            self._address,
+            self._name,
             allowed,
             "" if allowed == 1 else "s",
             f", the next in {pause:.0f} s" if pause else "",
@@ -186,28 +193,29 @@ _LIMITS: dict[str, RateLimit] = {}
 _LIMITS_LOCK = Lock()
 
 
-def rate_limit(address: str) -> RateLimit:
-    """The limit of an address, the same for all calls of the process."""
+def rate_limit(model: BaseChatModel, bound: Mapping[str, Any] | None = None) -> RateLimit:
+    """The limit of what a model asks with bound parameters, the same for all calls of the process.
+
+    It goes by the name that is asked and the address without secrets, otherwise the provider.
+    """
+    name, provider, base_url = model_identity(model, bound)
+    place = provider
+    if base_url is not None:
+        parts = urlsplit(base_url)
+        place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+    full = f"{name} at {place}" if place else name
     with _LIMITS_LOCK:
-        return _LIMITS.setdefault(address, RateLimit(address))
-
-
-def address_of(model: BaseChatModel) -> str:
-    """What a model's rate limit goes by: its base URL without secrets, otherwise its provider."""
-    name, provider, base_url = model_identity(model)
-    if base_url is None:
-        return provider or name
-    parts = urlsplit(base_url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        return _LIMITS.setdefault(full, RateLimit(full))
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
     """Sends the requests of a model when it is their turn.
 
-    A request that is refused while its address serves others is sent again, after waits as between
-    retries; that is no failed attempt. It ends when the deadline of its call would pass. The time
-    that a request waits for its turn does not count towards that deadline.
+    A request that is refused while its model serves others is sent again, after waits as between
+    retries; that is no failed attempt. It ends when the deadline of its call would pass, or the
+    call may send nothing again (`may_send_again`). The time that a request waits for its turn does
+    not count towards that deadline.
     """
 
     limit: RateLimit
@@ -277,25 +285,31 @@ class Turns:
         else:
             refusals.wait = with_jitter(asked)
         is_in_time = left is None or refusals.wait < left
-        return is_serving and is_in_time and not is_too_long
+        return is_serving and is_in_time and not is_too_long and may_send_again.get()()
 
 
 class RateLimitedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
-    """One chat model; each request to it waits for its turn. Its streams do not wait."""
+    """One chat model; each request to it waits for its turn. Its streams do not wait.
 
-    turns: Turns
+    `bound` is the chat model (`asked`), perhaps with something bound to it since.
+    """
+
+    asked: BaseChatModel
+    policy: RetryPolicy
 
     def invoke(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> AIMessage:
         """Ask when it is the request's turn."""
-        return self.turns.ask(partial(super().invoke, input, config, **kwargs))
+        turns = turns_of(self.asked, self.policy, kwargs)
+        return turns.ask(partial(super().invoke, input, config, **kwargs))
 
     async def ainvoke(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> AIMessage:
         """`invoke` without blocking the event loop."""
-        return await self.turns.aask(partial(super().ainvoke, input, config, **kwargs))
+        turns = turns_of(self.asked, self.policy, kwargs)
+        return await turns.aask(partial(super().ainvoke, input, config, **kwargs))
 
     def batch(
         self,
@@ -314,9 +328,11 @@ class RateLimitedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # t
         return answers
 
 
-def turns_of(model: BaseChatModel, policy: RetryPolicy | None = None) -> Turns:
-    """The turns of a model's requests; without a policy the waits of the default one."""
-    return Turns(rate_limit(address_of(model)), policy or RetryPolicy())
+def turns_of(
+    model: BaseChatModel, policy: RetryPolicy, bound: Mapping[str, Any] | None = None
+) -> Turns:
+    """The turns of a model's requests with bound parameters."""
+    return Turns(rate_limit(model, bound), policy)
 
 
 def with_rate_limits(
@@ -330,6 +346,6 @@ def with_rate_limits(
     def change(model: BaseChatModel) -> Runnable[Any, Any]:
         if model_identity(model).provider == NO_PROVIDER:
             return model
-        return RateLimitedModel(bound=model, turns=turns_of(model, policy))
+        return RateLimitedModel(bound=model, asked=model, policy=policy or RetryPolicy())
 
     return with_models_changed(runnable, change)

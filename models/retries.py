@@ -19,9 +19,10 @@ from costada.models.langchain_openai import (
     with_response_ids,
     without_client_retries,
 )
-from costada.models.provider_errors import is_transient, retry_after
+from costada.models.provider_errors import is_transient
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, underlying_models, with_models_changed
+from costada.values.provider_error import retry_after
 
 JITTER = 0.2
 """The largest part by which a wait is made longer at random, so that clients spread out."""
@@ -34,8 +35,8 @@ sleep_between_requests: ContextVar[Callable[[float], None]] = ContextVar(
 )
 """How a wait between two requests is spent, in seconds; a run can interrupt it."""
 
-is_probe: ContextVar[bool] = ContextVar("is_probe", default=False)
-"""Whether one request is enough to see that a provider still does not answer."""
+may_send_again: ContextVar[Callable[[], bool]] = ContextVar("may_send_again", default=lambda: True)
+"""Whether a call may repeat a request that has just failed; a run can forbid it."""
 
 
 def growing_wait(first: float, longest: float, number: int) -> float:
@@ -52,8 +53,8 @@ def retry_options(max_attempts: int, first_wait: float, longest_wait: float) -> 
     """Options of a retry by tenacity for transient errors of any provider.
 
     It waits as long as the provider asks, otherwise a growing time. It stops after the last
-    attempt, of a probe the first, where the provider asks for more than the longest wait, and where
-    the wait would pass the deadline of the call. Waits are seconds.
+    attempt, where the provider asks for more than the longest wait, where the wait would pass the
+    deadline of the call, and where `may_send_again` says so. Waits are seconds.
     """
 
     def requested_wait(state: RetryCallState) -> float | None:
@@ -69,10 +70,10 @@ def retry_options(max_attempts: int, first_wait: float, longest_wait: float) -> 
     def is_over(state: RetryCallState) -> bool:
         requested, left = requested_wait(state), seconds_left()
         return (
-            is_probe.get()
-            or state.attempt_number >= max_attempts
+            state.attempt_number >= max_attempts
             or (requested is not None and requested > longest_wait)
             or (left is not None and state.upcoming_sleep >= left)
+            or not may_send_again.get()()
         )
 
     return {"wait": wait, "stop": is_over, "retry": retry_if_exception(is_transient)}

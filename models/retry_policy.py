@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-YEAR = 366 * 86_400.0
-"""Seconds of the longest time that can be waited for."""
+from costada.values.provider_error import YEAR
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def _new_step(number: int, allocation: Allocation) -> StepRecord:
         is_refused=False,
         refused=[],
         refusal="",
-        put_aside=[],
+        disabled=[],
         failed=[],
         is_guided=False,
         is_launched=False,

@@ -128,7 +128,7 @@ def named_model(name: str, context: RunContext) -> PricedModel:
 def guides_of(state: SearchState, context: RunContext) -> list[PricedModel]:
     """The models that may be asked for a guide, in the order in which they are.
 
-    A guide model of the menu comes first there unless it is put aside.
+    A guide model of the menu comes first there unless it is disabled.
     """
     chosen = context.guide_model
     if chosen is not None and not chosen.name:
@@ -139,9 +139,9 @@ def guides_of(state: SearchState, context: RunContext) -> list[PricedModel]:
 
 
 def models_left(state: SearchState, context: RunContext) -> list[PricedModel]:
-    """The models of a menu that are not put aside, in its order."""
-    aside = {each.name for each in state["router"].records if each.is_put_aside}
-    return [each for each in context.menu if each.name not in aside]
+    """The models of a menu that are not disabled, in its order."""
+    disabled = {each.name for each in state["router"].records if each.is_disabled}
+    return [each for each in context.menu if each.name not in disabled]
 
 
 def is_alone(state: SearchState, context: RunContext) -> bool:

@@ -30,7 +30,7 @@ MEASURED_AGAIN, CONFIRMED = "measured_again", "confirmed"
 PARETO_FRONT = "pareto_front"
 """Event of a step whose candidate entered the Pareto front."""
 
-PUT_ASIDE = "put_aside"
+DISABLED = "disabled"
 """Event of a step, with the name of a model that refuses all further requests."""
 
 
@@ -50,7 +50,7 @@ class ModelRow(TypedDict):
     """What one model of a menu earned and cost up to an iteration.
 
     `credit`, `tries` and `dollars` are sums over its attempts that landed. `mean` and `deviation`
-    are those of the posterior of its next attempt's credit, in [0, 1]. A model that is put aside
+    are those of the posterior of its next attempt's credit, in [0, 1]. A model that is disabled
     refuses all further requests of the run.
     """
 
@@ -58,7 +58,7 @@ class ModelRow(TypedDict):
     credit: float
     tries: int
     dollars: float
-    is_put_aside: bool
+    is_disabled: bool
     mean: float
     deviation: float
 
@@ -197,7 +197,7 @@ def trace_row(
         FLAT: _is_flat(state, context),
         STEERED: idea_of(step, context) is not None and not was_released(step),
         SUBMITTED: is_submission(step),
-        **{f"{PUT_ASIDE}:{each}": True for each in step["put_aside"]},
+        **{f"{DISABLED}:{each}": True for each in step["disabled"]},
     }
     name = step["candidate"]
     found = candidate_of(name, state, context) if name else None
@@ -282,7 +282,7 @@ def model_rows(router: Router) -> list[ModelRow]:
                 credit=each.credit,
                 tries=each.tries,
                 dollars=each.dollars,
-                is_put_aside=each.is_put_aside,
+                is_disabled=each.is_disabled,
                 mean=found.mean,
                 deviation=found.deviation,
             )

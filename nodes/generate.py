@@ -8,7 +8,7 @@ from langchain_core.runnables import RunnableConfig
 from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.build_context import load_prompt
-from costada.nodes.calls.asking import UNASKED, CutShort, Unaffordable, ask_within_budget
+from costada.nodes.calls.asking import NOT_ATTEMPTED, CutShort, Unaffordable, ask_within_budget
 from costada.nodes.calls.judging import score_attempt
 from costada.nodes.context import RunContext, candidate_of, is_alone, model_of
 from costada.nodes.guide import buy_tactics, load_guide_prompt
@@ -87,7 +87,7 @@ def ask_once(state: SearchState, config: RunnableConfig, *, context: RunContext)
     key = CallKey(state["run_id"], step["number"], role, step["attempt"])
     prompt = load_prompt(state, context)
     answer = ask_within_budget(model_of(step, context), prompt, key, state, config, context)
-    if context.has_choice and isinstance(answer, UNASKED):
+    if context.has_choice and isinstance(answer, NOT_ATTEMPTED):
         return SearchState(step=refused(step, answer, context))
     if isinstance(answer, ModelFailure):
         failed = StepRecord(

@@ -6,7 +6,7 @@ from decimal import Decimal
 from costada.controller.router import Money, Offer, attempt_price
 from costada.controller.step import draws
 from costada.models.asking import ModelFailure
-from costada.nodes.calls.asking import Gone
+from costada.nodes.calls.asking import ModelUnavailable
 from costada.nodes.calls.budget import minimal_bound
 from costada.nodes.context import (
     PricedModel,
@@ -51,7 +51,7 @@ def refused(step: StepRecord, failure: ModelFailure, context: RunContext) -> Ste
             "failure": reason,
             "is_refused": True,
             "refused": [*step["refused"], step["models"][-1]],
-            "refusal": reason if isinstance(failure, Gone) else "",
+            "refusal": reason if isinstance(failure, ModelUnavailable) else "",
         }
     )
 
@@ -111,7 +111,7 @@ def tell_router(state: SearchState, context: RunContext) -> SearchState:
     """The router, and the step, after the current attempt, which has a score or has failed.
 
     It learns the dollars of exactly that attempt's calls. An attempt without a call teaches it
-    nothing, and one that its model refused is no try. The last model that is left is not put aside:
+    nothing, and one that its model refused is no try. The last model that is left is not disabled:
     it is asked again, and its refusal ends the run.
     """
     step, router = state["step"], state["router"]
@@ -138,6 +138,6 @@ def tell_router(state: SearchState, context: RunContext) -> SearchState:
         others = [each for each in step["refused"] if each != name]
         return SearchState(router=router, step=StepRecord(**{**step, "refused": others}))
     reason = context.store.text(step["refusal"])
-    _LOG.warning("Model %s is put aside for the rest of the run: %s", name, reason)
-    step = StepRecord(**{**step, "put_aside": [*step["put_aside"], name]})
-    return SearchState(router=router.put_aside(name), step=step)
+    _LOG.warning("Model %s is disabled for the rest of the run: %s", name, reason)
+    step = StepRecord(**{**step, "disabled": [*step["disabled"], name]})
+    return SearchState(router=router.disable(name), step=step)

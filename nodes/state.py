@@ -42,7 +42,7 @@ class StepRecord(TypedDict):
     `first_call` is the number of the current attempt's first call. `is_refused` says that its
     model did not make it, so that another is to make it; `refused` names such models of the step,
     which refuse all further requests or which a hard budget cannot pay for. `refusal` is the hash
-    of why the current one refuses, and `put_aside` names those that the step has put aside.
+    of why the current one refuses, and `disabled` names those that the step has disabled.
     `failed` holds failure and program of every attempt that failed. `is_guided` says that an
     attempt followed a tactic, `is_launched` that the current one is in flight, `is_credited` that
     the step has been credited, `is_out_of_money` that its last attempt was not made, as a hard
@@ -74,7 +74,7 @@ class StepRecord(TypedDict):
     is_refused: bool
     refused: list[str]
     refusal: str
-    put_aside: list[str]
+    disabled: list[str]
     failed: list[list[str]]
     is_guided: bool
     is_launched: bool

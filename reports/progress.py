@@ -396,7 +396,7 @@ def models_grid(models: Sequence[ModelRow], *, is_narrow: bool) -> Table:
             f"${model['dollars']:.4f}",
             f"{model['tries']:,}",
             *([] if is_narrow else [expected]),
-            Text("put aside" if model["is_put_aside"] else "", style="yellow"),
+            Text("disabled" if model["is_disabled"] else "", style="yellow"),
         )
     return grid
 

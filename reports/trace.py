@@ -183,7 +183,7 @@ EVENT_MEANINGS = {
     "out_of_money": "the budget does not pay for the next call",
     "cut_short": "the step ended before its program was submitted",
     "flat": "another gain is too unlikely",
-    "put_aside": "this model refuses all further requests",
+    "disabled": "this model gets no further requests",
     "confirmed": "a second series of measurements confirms the best",
     "measured_again": "a second series of measurements did not confirm it",
     "pareto_front": "no other program is better in every objective",

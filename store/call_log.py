@@ -140,6 +140,20 @@ IS_MEANT = f"COALESCE((role = 'guide') = ?, TRUE) AND {OF_ENTRY}"
 """Condition for the requests of a `CallFilter`."""
 
 
+OF_OUTCOME = f"""COALESCE((role = 'guide') = ?, TRUE) AND (?
+OR (iteration, role, attempt) IN (
+    SELECT iteration, role, attempt FROM costada_call AS asked WHERE run_id = ? AND {OF_ENTRY}
+    AND n = (SELECT MAX(n) FROM costada_call WHERE run_id = asked.run_id
+        AND iteration = asked.iteration AND role = asked.role AND attempt = asked.attempt)))
+"""  # noqa: S608
+"""Condition for the outcomes of a `CallFilter`: a call belongs to the model that it asked last, as
+one that a model of the menu refused goes to another."""
+
+
+def _of_outcome(run_id: str, which: CallFilter) -> tuple[object, ...]:
+    return (which.of_guides, which.entry is None, run_id, which.entry)
+
+
 class CallLog:
     """The account of a run: one row per model request, one charge per iteration.
 
@@ -290,19 +304,21 @@ class CallLog:
 
     def has_answer(self, run_id: str, which: CallFilter = ALL_CALLS) -> bool:
         """Whether any of these calls of a run was ever answered usably."""
-        answered = "SELECT 1 FROM costada_outcome WHERE run_id = ? AND kind = ?"
-        if which.entry is None:
-            return bool(
-                self._db.rows(
-                    f"{answered} AND COALESCE((role = 'guide') = ?, TRUE) LIMIT 1",
-                    (run_id, OutcomeKind.ANSWER, which.of_guides),
-                )
-            )
         return bool(
             self._db.rows(
-                f"{answered} AND (iteration, role, attempt) IN (SELECT iteration, role, attempt"  # noqa: S608
-                f" FROM costada_call WHERE run_id = ? AND status = ? AND {IS_MEANT}) LIMIT 1",
-                (run_id, OutcomeKind.ANSWER, run_id, CallStatus.DONE, *which),
+                "SELECT 1 FROM costada_outcome"  # noqa: S608
+                f" WHERE run_id = ? AND kind = ? AND {OF_OUTCOME} LIMIT 1",
+                (run_id, OutcomeKind.ANSWER, *_of_outcome(run_id, which)),
+            )
+        )
+
+    def has_uncounted(self, run_id: str, which: CallFilter = ALL_CALLS) -> bool:
+        """Whether any answer to these calls came without token counts and is not charged yet."""
+        return bool(
+            self._db.rows(
+                "SELECT 1 FROM costada_call"  # noqa: S608
+                f" WHERE run_id = ? AND status = ? AND {IS_MEANT} LIMIT 1",
+                (run_id, CallStatus.UNCOUNTED, *which),
             )
         )
 
@@ -324,16 +340,12 @@ class CallLog:
         )
         return str(record(found[0][0])["error"]) if found else ""
 
-    def last_kind(self, run_id: str, entry: str | None = None) -> OutcomeKind | None:
-        """What the last call of a run, or of a model of its menu, came to; `None` before one."""
-        of_entry = (
-            " AND (iteration, role, attempt) IN (SELECT iteration, role, attempt FROM costada_call"  # noqa: S608
-            f" WHERE run_id = ? AND {IS_MEANT})"
-        )
+    def last_kind(self, run_id: str, which: CallFilter = ALL_CALLS) -> OutcomeKind | None:
+        """What the last of these calls of a run came to; `None` before one."""
         found = self._db.rows(
-            "SELECT kind FROM costada_outcome NOT INDEXED WHERE run_id = ?"  # noqa: S608
-            f"{'' if entry is None else of_entry} ORDER BY rowid DESC LIMIT 1",
-            (run_id,) if entry is None else (run_id, run_id, None, entry),
+            "SELECT kind FROM costada_outcome NOT INDEXED"  # noqa: S608
+            f" WHERE run_id = ? AND {OF_OUTCOME} ORDER BY rowid DESC LIMIT 1",
+            (run_id, *_of_outcome(run_id, which)),
         )
         return OutcomeKind(found[0][0]) if found else None
 

@@ -92,7 +92,8 @@ class Seen(NamedTuple):
 class CallStatus(StrEnum):
     """How far a request came: sent, answered, failed, or sent by a process that died.
 
-    `UNCOUNTED`: answered without token counts, which ended the run. The answer is kept.
+    `UNCOUNTED`: answered without token counts, which ended the run or disabled the model. The
+    answer is kept.
     """
 
     STARTED = "started"
@@ -103,12 +104,13 @@ class CallStatus(StrEnum):
 
 
 class OutcomeKind(StrEnum):
-    """What a logical call came to."""
+    """What a logical call came to; `NO_PROTOCOL`: an answer of a server that is no chat API."""
 
     ANSWER = "answer"
     FAILURE = "failure"
     REFUSAL = "refusal"
     TIMEOUT = "timeout"
+    NO_PROTOCOL = "no protocol"
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,15 +143,15 @@ def router_rows(router: Router) -> list[dict[str, Any]]:
     ]
 
 
-def menu_run(folder: Path, length: int, put_aside: int = 0) -> RunFolder:
-    """Write a run of three models; the most expensive may be put aside in an iteration."""
+def menu_run(folder: Path, length: int, disabled: int = 0) -> RunFolder:
+    """Write a run of three models; the most expensive may be disabled in an iteration."""
     run, rng = settings(folder, max_iterations=length, budget=1.0), random.Random(5)
     router, spent, best = start_router(DEFAULT_ROUTER, list(MENU)), 0.0, 0.2
     offers = [Offer(name, expected) for name, expected in MENU.items()]
     write_steps(run, [])
     for number in range(1, length + 1):
-        if number == put_aside:
-            router = router.put_aside("large")
+        if number == disabled:
+            router = router.disable("large")
         models, calls, cost, found = list[str](), list[CallRow](), 0.0, 0.0
         while not found and len(models) < 2:
             name = router.choose(offers, Money(1.0, 1.0 - spent), len(models) + 1, rng)
@@ -169,7 +169,7 @@ def menu_run(folder: Path, length: int, put_aside: int = 0) -> RunFolder:
         facts = {"step_cost": cost, "spent": spent, "remaining_ratio": max(0.0, 1.0 - spent)}
         facts |= {"global_gain": gain, "best_objective": best, "attempts": len(models)}
         facts |= {"failure": None if found else "ValueError: no"}
-        facts |= {"events": ["put_aside:large"] if number == put_aside else []}
+        facts |= {"events": ["disabled:large"] if number == disabled else []}
         row = step(number, **scores, **facts, models=models, router=router_rows(router))
         own = candidate(number, score=found, objective=found or None, is_valid=bool(found))
         write_steps(run, [row], calls=calls, candidates=[own])

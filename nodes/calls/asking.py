@@ -9,11 +9,10 @@ from urllib.parse import quote
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs
-from typing_extensions import TypeIs
 
 from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.cache_markers import marked, needs_markers
-from costada.models.errors import ModelUnusable
+from costada.models.errors import ModelUnusable, UncountedAnswer
 from costada.models.gateway.client import journals_of, with_call_key
 from costada.models.metering import CallMeter
 from costada.models.replies import (
@@ -23,7 +22,7 @@ from costada.models.replies import (
     text_with_tool_calls,
 )
 from costada.models.requests import OutgoingRequest, RequestNotSent, with_limited_answers
-from costada.models.retries import is_probe, sleep_between_requests
+from costada.models.retries import may_send_again, sleep_between_requests
 from costada.nodes.calls.budget import (
     AwaitsMoney,
     affordable_answer,
@@ -33,8 +32,9 @@ from costada.nodes.calls.budget import (
     reserve_share,
     share_of_money,
 )
+from costada.nodes.calls.health import health_of
 from costada.nodes.calls.journal import CallJournal, Reserve
-from costada.nodes.calls.outage import PROBE_TURNS, Pause, sleep_interruptibly
+from costada.nodes.calls.outage import Pause, outlast, sleep_interruptibly
 from costada.nodes.context import (
     ChatModel,
     PricedModel,
@@ -45,14 +45,10 @@ from costada.nodes.context import (
 )
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt, cacheable_parts
-from costada.store.call_log import CallFilter, CallKey
-from costada.store.rows import OutcomeKind
+from costada.store.call_log import CallKey
 
 PARKED_SECONDS = 0.2
 """How often a request that cannot be paid for looks whether others have ended."""
-
-MAX_UNANSWERED = 3
-"""Requests after which a run that never got a usable answer ends as failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +92,11 @@ class CutShort(ModelFailure):
 
 
 @dataclass(frozen=True, slots=True)
-class Gone(ModelFailure):
-    """A model of a menu refuses all further requests, and another model is left."""
+class ModelUnavailable(ModelFailure):
+    """A model of a menu is of no further use, and another model is left."""
 
 
-UNASKED = (Gone, Unaffordable)
+NOT_ATTEMPTED = (ModelUnavailable, Unaffordable)
 """Why an attempt is not made by its model, so that another model of the menu may make it."""
 
 
@@ -122,6 +118,7 @@ def ask_within_budget(
     *,
     step_cap: float | None = None,
     is_further: bool = False,
+    is_last: bool = False,
 ) -> AIMessage | ModelFailure:
     """Ask a model under the run's budget policy; returns its answer, or why there is none.
 
@@ -132,16 +129,26 @@ def ask_within_budget(
     reserved in the transaction that journals it.
     Otherwise a call that begins below the step's cap completes, and one that only continues a
     conversation (`is_further`) does not begin when the budget is used up. A call that was made
-    before is answered as before. A model that refuses all further requests is `Gone` where another
-    model of the menu is left.
+    before is answered as before. A model that refuses all further requests, or whose answer comes
+    without token counts, is `ModelUnavailable` where another model of the menu is left; with
+    `is_last`, none is.
 
     Raises:
-        UnmeteredCall: An answer came without token counts and estimates are not allowed.
+        UnmeteredCall: An answer came without token counts and estimates are not allowed, or what it
+            counts is impossible.
         ValueError: As for `ask_model`, or the answers of the model cannot be limited.
     """
     frontier = None if key.role == "guide" else state["step"]["frontier"]
+    others = models_left(state, context) if context.has_choice and asked.name else []
+    has_others = not is_last and any(each.name != asked.name for each in others)
     ask_once = partial(
-        ask_model, text=text, key=key, config=config, context=context, frontier=frontier
+        ask_model,
+        text=text,
+        key=key,
+        config=config,
+        context=context,
+        frontier=frontier,
+        has_others=has_others,
     )
 
     def check(is_repeated: bool) -> CutShort | None:
@@ -160,11 +167,10 @@ def ask_within_budget(
         if context.settings.budget_policy == "hard":
             return _ask_within_hard_budget(asked, key, state, context, step_cap, ask_once)
         return ask_once(asked, check=check)
-    except ModelUnusable as error:
-        others = models_left(state, context) if context.has_choice and asked.name else []
-        if all(each.name == asked.name for each in others):
+    except (ModelUnusable, UncountedAnswer) as error:
+        if not has_others:
             raise
-        return Gone(str(error))
+        return ModelUnavailable(str(error))
 
 
 def _is_lost(asked: PricedModel, key: CallKey, state: SearchState, context: RunContext) -> bool:
@@ -225,17 +231,23 @@ def ask_for_guide(
     """Ask the guide model, or else the first model of the menu that does not refuse.
 
     Raises:
-        ValueError: As `ask_within_budget`, or every model of the menu refuses.
+        ValueError: As `ask_within_budget`; the last model's where every one refuses.
     """
-    reasons = []
-    for asked in guides_of(state, context):
-        answer = ask_within_budget(
-            asked, prompt, key, state, config, context, is_further=is_further
-        )
-        if not isinstance(answer, Gone):
+    *first, last = guides_of(state, context)
+    ask_one = partial(
+        ask_within_budget,
+        text=prompt,
+        key=key,
+        state=state,
+        config=config,
+        context=context,
+        is_further=is_further,
+    )
+    for asked in first:
+        answer = ask_one(asked)
+        if not isinstance(answer, ModelUnavailable):
             return answer
-        reasons.append(answer.reason)
-    raise ModelUnusable("; ".join(reasons))
+    return ask_one(last, is_last=True)
 
 
 def ask_model(
@@ -248,6 +260,7 @@ def ask_model(
     check: Check = lambda is_repeated: None,
     reserve: Reserve | None = None,
     frontier: int | None = None,
+    has_others: bool = False,
 ) -> AIMessage | ModelFailure:
     """Ask a model; returns its answer, or why there is none.
 
@@ -264,6 +277,7 @@ def ask_model(
         check: Called before a call that is not in the journal is made, or made again in a pause.
         reserve: Called with the most that a request can cost, in the transaction that journals it.
         frontier: Index of the step's frontier; `None` for a guide.
+        has_others: Whether other models of the menu are left; one that was given up is not asked.
 
     Raises:
         UnmeteredCall: An answer came without token counts and estimates are not allowed, or no
@@ -278,6 +292,8 @@ def ask_model(
     known = journal.known()
     if known is not None:
         return known if isinstance(known, ModelFailure) else message_from_text(answer_text(known))
+    health = health_of(asked, key, context, has_others=has_others)
+    health.check_usable()
     refused = check(False)
     if refused is not None:
         return refused
@@ -285,27 +301,24 @@ def ask_model(
     words = [*map(str, key), *([quote(entry, safe="")] if entry else [])]
     keyed = replace(asked, model=with_call_key(asked.model, "/".join(words)))
     make = partial(_make_call, keyed, conversation, journal, key, config, context)
-    probes = PROBE_TURNS.of(context.store, key.run_id)
-    num_over = probes.num_over
-    answer = make()
-    pause = Pause(context.settings.retry_policy, has_choice=bool(entry))
+    pause = Pause(context.settings.retry_policy, health.pause_text)
 
-    def is_down(found: AIMessage | ModelFailure) -> TypeIs[ModelFailure]:
-        return isinstance(found, ModelFailure) and _is_outage(found, asked, key, context, pause)
+    def outage_in(found: AIMessage | ModelFailure) -> ModelFailure | None:
+        if isinstance(found, ModelFailure) and health.is_outage(found, is_paused=pause.has_begun):
+            return found
+        return None
 
-    while is_down(answer):
-        failure = answer
-        with probes.turn():
-            is_first = probes.num_over == num_over
-            if is_first:
-                while is_down(answer):
-                    pause.wait(answer)
-                    answer = _repeat_call(make, check, answer)
-                probes.num_over += 1
-            num_over = probes.num_over
-        if not is_first:  # another call has seen the provider answer again
-            answer = _repeat_call(make, check, failure)
-    pause.end()
+    try:
+        answer = outlast(
+            partial(_with_repeats, make, health.may_send_again),
+            partial(_repeat_call, make, check),
+            outage_in,
+            health.outages,
+            pause,
+        )
+    except ModelUnusable as error:
+        health.give_up(error)
+        raise
     if isinstance(answer, ModelFailure):
         journal.conclude(answer)
         return answer
@@ -357,57 +370,33 @@ def _messages(
     return [system, user, *later]
 
 
+def _with_repeats(
+    make: Callable[[], AIMessage | ModelFailure], may_repeat: Callable[[], bool]
+) -> AIMessage | ModelFailure:
+    """Execute the call; its failed requests are repeated only where that is allowed."""
+    outer = may_send_again.set(may_repeat)
+    try:
+        return make()
+    finally:
+        may_send_again.reset(outer)
+
+
 def _repeat_call(
     make: Callable[[], AIMessage | ModelFailure], check: Check, failure: ModelFailure
 ) -> AIMessage | ModelFailure:
-    """Execute the call again during a pause.
+    """Execute the call again during a pause, as one request: it shows whether the pause is over.
 
     Raises:
         ValueError: What lost requests of the outage may have cost has used up the budget.
     """
-    probe = is_probe.set(True)
     try:
         refused = check(True)
         if refused is None:
-            return make()
+            return _with_repeats(make, lambda: False)
         reason = refused.reason
     except RequestNotSent as error:
         reason = str(error)
-    finally:
-        is_probe.reset(probe)
     raise ValueError(
         f"the provider does not answer, and its lost requests may have been billed: {reason}"
         f" (last failure: {failure.reason})"
     )
-
-
-def _is_outage(
-    failure: ModelFailure, asked: PricedModel, key: CallKey, context: RunContext, pause: Pause
-) -> bool:
-    """Whether the run has to wait for a provider that answered it before.
-
-    A call that timed out may have been too long to answer; after another one, and within a pause,
-    the provider is down. A separate guide model and each model of a menu are judged by their own
-    requests.
-
-    Raises:
-        ModelUnusable: The model has given no usable answer so far, and further requests would not
-            bring one.
-    """
-    of_guides = None if context.guide_model is None else key.role == "guide"
-    own = CallFilter(of_guides, context.entry_of(asked))
-    call_log = context.store.call_log
-    if call_log.has_answer(key.run_id, own):
-        if failure.kind is FailureKind.TIMEOUT:
-            last = call_log.last_kind(key.run_id, own.entry)
-            return pause.has_begun or last is OutcomeKind.TIMEOUT
-        return failure.kind is FailureKind.DOWN
-    if failure.kind in (FailureKind.REFUSED, FailureKind.NO_PROTOCOL):
-        raise ModelUnusable(failure.reason)
-    number = call_log.num_requests(key.run_id, own)
-    if number >= max(MAX_UNANSWERED, context.parallel):
-        raise ModelUnusable(
-            f"none of the {number} requests so far was answered usably; last failure:"
-            f" {failure.reason}"
-        )
-    return False

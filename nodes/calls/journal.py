@@ -12,13 +12,14 @@ from time import time
 from langchain_core.messages import AIMessage
 
 from costada.models.asking import FailureKind, ModelFailure, checked_answer
-from costada.models.errors import UnmeteredCall
+from costada.models.errors import UncountedAnswer
 from costada.models.gateway.client import has_gateway, journals_of
 from costada.models.metering import MeteredCall
 from costada.models.replies import answer_text
 from costada.models.requests import OutgoingRequest
 from costada.models.runnable_tree import returns_raw_answers
 from costada.nodes.calls.budget import check_reported_cost, check_service_tier, sent_bound
+from costada.nodes.calls.health import OUTCOMES
 from costada.nodes.calls.purse import open_account, report_cost
 from costada.nodes.calls.telemetry import record_call
 from costada.nodes.context import PricedModel, RunContext
@@ -32,9 +33,6 @@ SHARED_FACTS = tuple(
     {each.name for each in fields(MeteredCall)} & {each.name for each in fields(CallRow)}
 )
 """Fields that a row has from the meter."""
-
-OUTCOMES = {FailureKind.REFUSED: OutcomeKind.REFUSAL, FailureKind.TIMEOUT: OutcomeKind.TIMEOUT}
-"""Failures that are kept with their kind; the others are kept as failures."""
 
 FAILURE_KINDS = {outcome: failure for failure, outcome in OUTCOMES.items()}
 
@@ -87,7 +85,7 @@ class CallJournal:
         Those to another model of the menu, which refused the call, are not its own.
 
         Raises:
-            UnmeteredCall: The answer is stored without token counts, and estimates are not allowed.
+            UncountedAnswer: The answer is stored without token counts; estimates are not allowed.
             ValueError: The journal holds another request under the same key.
         """
         self._has_gateway = has_gateway(self._asked.model)
@@ -192,10 +190,10 @@ class CallJournal:
         """Charge the estimate for a stored answer without token counts.
 
         Raises:
-            UnmeteredCall: Estimates are not allowed.
+            UncountedAnswer: Estimates are not allowed.
         """
         if self._context.settings.on_missing_usage == "raise":
-            raise UnmeteredCall(f"{uncounted.error}. The answer is stored and is not paid again")
+            raise UncountedAnswer(f"{uncounted.error}. The answer is stored and is not paid again")
         bound = uncounted.bound if self._is_hard else Decimal(0)
         row = replace(uncounted, status=CallStatus.DONE, error=None, bound=bound)
         self._call_log.settle_call(self._key, row)

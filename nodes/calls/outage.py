@@ -1,12 +1,14 @@
 """Waiting for an unavailable provider: logged, interruptible, and limited in time."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from selectors import EVENT_READ, DefaultSelector
 from threading import Lock
 from time import monotonic
+from typing import TypeVar
 
 from langgraph.runtime import get_runtime
 
@@ -15,7 +17,8 @@ from costada.models.asking import ModelFailure
 from costada.models.errors import ModelUnusable
 from costada.models.retries import growing_wait, with_jitter
 from costada.models.retry_policy import RetryPolicy
-from costada.nodes.per_run import PerRun
+
+Found = TypeVar("Found")
 
 TICK_SECONDS = 0.5
 """Longest time until a waiting run notices a request to drain."""
@@ -23,23 +26,28 @@ TICK_SECONDS = 0.5
 _LOG = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class PauseText:
+    """What a pause says in the log.
+
+    Attributes:
+        provider: Who does not answer.
+        end: What happens when the pause has lasted as long as it may.
+        advice: What a user can do then; empty where the run continues.
+    """
+
+    provider: str
+    end: str = "the run stops, saved,"
+    advice: str = ", so the run stops here; resume it when the provider answers again"
+
+
 class Pause:
     """The pause of a run, from the first failed call of an outage to the first answer."""
 
-    def __init__(self, policy: RetryPolicy, *, has_choice: bool = False) -> None:
-        """Begin without one; the first `wait` begins it.
-
-        Args:
-            policy: How long to wait.
-            has_choice: Whether other models may answer when this one does not.
-        """
+    def __init__(self, policy: RetryPolicy, text: PauseText) -> None:
+        """Begin without one; the first `wait` begins it."""
         self._policy = policy
-        self._end = "the model is put aside" if has_choice else "the run stops, saved,"
-        self._advice = (
-            ""
-            if has_choice
-            else ", so the run stops here; resume it when the provider answers again"
-        )
+        self._text = text
         self._waits = 0
         self._began = 0.0
 
@@ -60,11 +68,11 @@ class Pause:
         self._waits += 1
         if self._waits == 1:
             self._began = monotonic()
-        longest = self._policy.longest_pause
+        longest, text = self._policy.longest_pause, self._text
         left = longest - (monotonic() - self._began)
         if left <= 0:
             raise ModelUnusable(
-                f"the provider has not answered for longest_pause ({longest:g} s){self._advice}"
+                f"{text.provider} has not answered for longest_pause ({longest:g} s){text.advice}"
                 f" (last failure: {failure.reason})"
             )
         wait = growing_wait(self._policy.retry_wait, self._policy.longest_wait, self._waits)
@@ -72,11 +80,12 @@ class Pause:
             wait = max(wait, with_jitter(failure.retry_after))
         wait = min(wait, left)
         _LOG.warning(
-            "Paused: the provider does not answer (%s). Next try in %.0f s; %s at %s if there is no"
-            " answer by then",
+            "Paused: %s does not answer (%s). Next try in %.0f s; %s at %s if there is no answer by"
+            " then",
+            text.provider,
             failure.reason,
             wait,
-            self._end,
+            text.end,
             (datetime.now() + timedelta(seconds=left)).strftime("%H:%M:%S"),
         )
         sleep_interruptibly(wait)
@@ -84,24 +93,35 @@ class Pause:
     def end(self) -> None:
         """Log that the run continues, if it was paused."""
         if self.has_begun:
-            took = monotonic() - self._began
-            _LOG.warning("The provider answers again after %.0f s; the run continues", took)
+            took, provider = monotonic() - self._began, self._text.provider
+            _LOG.warning(
+                "%s answers again after %.0f s; the run continues",
+                provider[:1].upper() + provider[1:],
+                took,
+            )
 
 
-class ProbeTurns:
-    """Lets one call of a run at a time wait for an unavailable provider and probe it.
+class Outages:
+    """The outages of one provider that a run has seen in this process.
 
-    The other calls in flight wait for their turn, and go ahead when the probe was answered.
+    One call at a time waits for the provider and probes it. The others wait for the outcome: they
+    go ahead when the probe was answered, and give up with the probe.
     """
 
     def __init__(self) -> None:
-        self.num_over = 0
-        """Outages that have ended."""
+        self.num_ended = 0
+        """Outages after which the provider answered again."""
+        self.given_up: list[str] = []
+        """Why it is waited for no longer, once for each time that a call gave it up."""
         self._lock = Lock()
+
+    def give_up(self, error: ModelUnusable) -> None:
+        """Note that the provider is waited for no longer."""
+        self.given_up.append(str(error))
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait for the turn and have it during the block.
+        """Wait for the turn to probe, and have it during the block.
 
         Raises:
             InterruptedError: The run was asked to stop while it waited.
@@ -114,7 +134,48 @@ class ProbeTurns:
             self._lock.release()
 
 
-PROBE_TURNS = PerRun(ProbeTurns)
+def outlast(
+    make: Callable[[], Found],
+    repeat: Callable[[ModelFailure], Found],
+    outage_in: Callable[[Found], ModelFailure | None],
+    outages: Outages,
+    pause: Pause,
+) -> Found:
+    """What `make` finds, or `repeat` after an outage of the provider.
+
+    Args:
+        make: Makes the call.
+        repeat: Makes it again; it is given the last failure.
+        outage_in: The failure that says that the provider is unavailable, `None` for none.
+        outages: Shared by all calls to the provider.
+        pause: Of this call.
+
+    Raises:
+        ModelUnusable: A pause, of this call or the one for which it waited, lasted too long.
+        InterruptedError: The run was asked to stop while it waited.
+    """
+    num_ended, num_given_up = outages.num_ended, len(outages.given_up)
+    found = make()
+    while (failure := outage_in(found)) is not None:
+        with outages.turn():
+            if len(outages.given_up) > num_given_up:
+                raise ModelUnusable(outages.given_up[-1])
+            is_first = outages.num_ended == num_ended
+            if is_first:
+                while failure is not None:
+                    try:
+                        pause.wait(failure)
+                    except ModelUnusable as error:
+                        outages.give_up(error)
+                        raise
+                    found = repeat(failure)
+                    failure = outage_in(found)
+                outages.num_ended += 1
+            num_ended = outages.num_ended
+        if not is_first and failure is not None:  # another call has seen the provider answer again
+            found = repeat(failure)
+    pause.end()
+    return found
 
 
 def sleep_interruptibly(seconds: float) -> None:

@@ -12,10 +12,10 @@ from costada.models.replies import answer_text, calls_tools
 from costada.models.requests import with_tools
 from costada.nodes.build_context import load_prompt
 from costada.nodes.calls.asking import (
-    UNASKED,
+    NOT_ATTEMPTED,
     Conversation,
     CutShort,
-    Gone,
+    ModelUnavailable,
     Unaffordable,
     ask_within_budget,
 )
@@ -132,8 +132,10 @@ def _with_result(bench: Workbench, ending: Ending) -> StepRecord:
     if result is None:
         unsubmitted = f"No program was submitted in {ending.requests} answers."
         failure = ending.failure.reason if ending.failure else bench.refusal or unsubmitted
-    if context.has_choice and ending.requests == 1 and isinstance(ending.failure, UNASKED):
+    if context.has_choice and ending.requests == 1 and isinstance(ending.failure, NOT_ATTEMPTED):
         return refused(step, ending.failure, context)
+    is_unavailable = isinstance(ending.failure, ModelUnavailable)
+    refusal = ending.failure.reason if ending.failure and is_unavailable else ""
     left = left_of_step(_key(state, ending.requests), context.settings.step_cap, context)
     is_over_cap = left is not None and left <= 0
     return {
@@ -141,7 +143,7 @@ def _with_result(bench: Workbench, ending: Ending) -> StepRecord:
         "program": context.store.put_program(result.program) if result else "",
         "changes": put_text(result.changes) if result else "",
         "failure": put_text(failure),
-        "refusal": put_text(ending.failure.reason) if isinstance(ending.failure, Gone) else "",
+        "refusal": put_text(refusal),
         "requests": step["requests"] + ending.requests,
         "is_cut_short": isinstance(ending.failure, CutShort) or is_over_cap,
         "is_out_of_money": ending.requests == 1 and isinstance(ending.failure, Unaffordable),

@@ -56,7 +56,7 @@ CALL_FACTS = (
     *("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "seconds"),
     *("ended_at", "frontier", "entry"),
 )
-MODEL = ("name", "credit", "tries", "dollars", "is_put_aside", "mean", "deviation")
+MODEL = ("name", "credit", "tries", "dollars", "is_disabled", "mean", "deviation")
 CANDIDATE = ("id", "iteration")
 CANDIDATE_FACTS = (
     *("score", "objective", "is_valid", "parent_id", "generation", "is_copy", "inspirations"),

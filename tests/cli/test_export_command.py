@@ -95,7 +95,7 @@ def test_requests_have_their_tokens_and_dollars_and_the_iteration_that_is_charge
 
 
 def test_each_model_of_a_menu_has_a_column_of_dollars(invoke, written):
-    model = {"credit": 0.0, "tries": 1, "is_put_aside": False, "mean": 0.5, "deviation": 0.1}
+    model = {"credit": 0.0, "tries": 1, "is_disabled": False, "mean": 0.5, "deviation": 0.1}
     router = [{"name": "a", "dollars": 0.25, **model}, {"name": "b@low", "dollars": 0.5, **model}]
     folder = written([trace_row(), trace_row(iteration=2, models=["a", "b@low"], router=router)])
     first, second = cells(exported(invoke, folder, "--to", "csv"))

@@ -182,7 +182,7 @@ def test_a_fixed_model_is_left_only_where_it_cannot_be_chosen():
     router = start_router("fixed:b", ("a", "b", "c"))
     prices = {"a": 1.0, "b": 5.0, "c": 0.5}
     assert chosen(router, prices) == "b"
-    assert chosen(router.put_aside("b"), prices) == "c"
+    assert chosen(router.disable("b"), prices) == "c"
     assert chosen(router, prices, money=Money(100.0, 2.0)) == "c"
 
 
@@ -212,8 +212,8 @@ def test_what_makes_no_sense_is_refused():
     router = start_router("ucb1", ["a", "b"])
     with pytest.raises(ValueError, match="offers: got a, expected one for each of a, b"):
         router.choose([Offer("a", 1.0)], RICH, 1, Random(0))
-    with pytest.raises(ValueError, match="every model of the menu is put aside"):
-        chosen(router.put_aside("a").put_aside("b"), {"a": 1.0, "b": 1.0})
+    with pytest.raises(ValueError, match="every model of the menu is disabled"):
+        chosen(router.disable("a").disable("b"), {"a": 1.0, "b": 1.0})
 
 
 by_name = attrgetter("name")
@@ -228,8 +228,10 @@ def situations(draw):
     for name in names:
         tries = draw(st.integers(0, 20))
         share = draw(st.floats(0.0, 1.0))
-        aside = draw(st.booleans()) and name != names[0]
-        records.append(ModelRecord(name, share * tries, tries, draw(dollars) * (tries > 0), aside))
+        disabled = draw(st.booleans()) and name != names[0]
+        records.append(
+            ModelRecord(name, share * tries, tries, draw(dollars) * (tries > 0), disabled)
+        )
         offers.append(Offer(name, draw(dollars), draw(st.integers(0, 4))))
     rule = draw(st.sampled_from([*ROUTERS, f"fixed:{names[0]}"]))
     budget = draw(st.floats(0.01, 200.0))
@@ -256,7 +258,7 @@ def test_permuting_the_menu_permutes_the_choices(situation, shuffling):
 @given(situations())
 def test_an_unaffordable_model_is_never_chosen_while_an_affordable_one_exists(situation):
     router, offers, money, attempt, seed = situation
-    left = {each.name: each for each in router.records if not each.is_put_aside}
+    left = {each.name: each for each in router.records if not each.is_disabled}
     price = {
         offer.name: (offer.expected + left[offer.name].dollars) / (1 + left[offer.name].tries)
         for offer in offers
@@ -278,7 +280,7 @@ def test_under_a_hard_budget_no_model_is_chosen_that_cannot_be_paid_for(situatio
         for each in offers
     ]
     payable = {
-        each.name for each in router.records if not each.is_put_aside and each.name not in unpayable
+        each.name for each in router.records if not each.is_disabled and each.name not in unpayable
     }
     name = router.choose(hard, money, attempt, Random(seed))
     assert name in payable if payable else name is None

@@ -35,7 +35,7 @@ from costada.controller.constants import Constants
 from costada.models.menu import MenuModel
 from costada.models.replies import estimated_usage
 from costada.models.retry_policy import RetryPolicy
-from costada.nodes.calls.asking import MAX_UNANSWERED
+from costada.nodes.calls.health import MAX_UNANSWERED
 from costada.store.call_log import CallFilter
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
@@ -149,7 +149,7 @@ def test_a_run_that_is_stopped_and_resumed_chooses_as_an_uninterrupted_one(
     ids=["key", "credit", "access", "name", "quota", "request"],
 )
 @pytest.mark.parametrize("parallel", [1, 4])
-def test_a_model_that_refuses_is_put_aside_and_costs_no_attempt(server, refusal, parallel):
+def test_a_model_that_refuses_is_disabled_and_costs_no_attempt(server, refusal, parallel):
     asked = []
 
     def reply(body):
@@ -160,10 +160,10 @@ def test_a_model_that_refuses_is_put_aside_and_costs_no_attempt(server, refusal,
     graph = several(menu_of(server), store=store, parallel=parallel)
     graph.invoke({})
     rows = rows_of(store)
-    assert events_of(store).count("put_aside:small") == 1
+    assert events_of(store).count("disabled:small") == 1
     assert 1 <= asked.count("small") <= parallel
     assert {name for row in rows for name in row["models"]} == {"middle", "large"}
-    assert [each["is_put_aside"] for each in rows[-1]["router"]] == [True, False, False]
+    assert [each["is_disabled"] for each in rows[-1]["router"]] == [True, False, False]
     assert rows[-1]["router"][0]["tries"] == 0
     assert ledger_by_model(store) == billed_by_model(server)
     assert rows[0]["attempts"] == len(rows[0]["models"])
@@ -180,7 +180,7 @@ def test_of_four_models_one_is_enough(server, parallel, settings):
     graph.invoke({})
     rows = rows_of(store)
     assert {name for row in rows for name in row["models"]} == {"middle"}
-    assert sum(event.startswith("put_aside:") for event in events_of(store)) == 3
+    assert sum(event.startswith("disabled:") for event in events_of(store)) == 3
     assert rows[0]["score"] is not None or rows[0]["attempts"] > 1
     assert spent_by(store) == billed_by_model(server)["middle"] > 0
 
@@ -202,12 +202,12 @@ def test_the_last_model_that_refuses_ends_the_run_and_is_asked_again_when_it_is_
     graph.invoke(None, THREAD)
     asked = {name for name, times in server.default.asked.items() if times > before[name]}
     assert len(asked) == 1
-    aside = [each["name"] for each in rows_of(store)[-1]["router"] if each["is_put_aside"]]
-    assert sorted([*aside, *asked]) == sorted(DOLLARS)
+    disabled = [each["name"] for each in rows_of(store)[-1]["router"] if each["is_disabled"]]
+    assert sorted([*disabled, *asked]) == sorted(DOLLARS)
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
-def test_what_is_put_aside_stays_so_when_the_run_is_resumed(server, parallel):
+def test_what_is_disabled_stays_so_when_the_run_is_resumed(server, parallel):
     server.default, store, saver = Refusing(small=404), RunStore(), InMemorySaver()
     options = {"store": store, "saver": saver, "parallel": parallel}
     run_until(several(menu_of(server), **options), THREAD, 2)
@@ -215,10 +215,10 @@ def test_what_is_put_aside_stays_so_when_the_run_is_resumed(server, parallel):
     server.default.statuses.clear()
     resumed(several(menu_of(server), **options))
     assert server.default.asked["small"] == asked
-    assert rows_of(store)[-1]["router"][0]["is_put_aside"]
+    assert rows_of(store)[-1]["router"][0]["is_disabled"]
 
 
-def test_a_model_that_nobody_serves_is_put_aside_by_its_own_requests():
+def test_a_model_that_nobody_serves_is_disabled_by_its_own_requests():
     def unreachable(prompt):
         raise ConnectionRefusedError("nobody is there")
 
@@ -230,7 +230,7 @@ def test_a_model_that_nobody_serves_is_put_aside_by_its_own_requests():
     several(menu, store=store, router="round-robin", iterations=8, retry_policy=NO_WAIT).invoke({})
     requests = [call for call in calls_of(store) if call.entry == "gone"]
     assert len(requests) == MAX_UNANSWERED
-    assert events_of(store).count("put_aside:gone") == 1
+    assert events_of(store).count("disabled:gone") == 1
     assert rows_of(store)[-1]["spent"] == float(spent_by(store)) > 0
 
 
@@ -352,7 +352,7 @@ def test_one_name_at_the_provider_may_have_two_prices():
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
-def test_an_answer_of_a_model_that_is_put_aside_is_not_another_ones(parallel):
+def test_an_answer_of_a_model_that_is_disabled_is_not_another_ones(parallel):
     """Three answers without text: the third ends the model, and the other makes that attempt."""
     store = RunStore()
     menu = [
@@ -362,7 +362,7 @@ def test_an_answer_of_a_model_that_is_put_aside_is_not_another_ones(parallel):
     options = {"router": "round-robin", "iterations": 8, "parallel": parallel}
     several(menu, store=store, **options).invoke({})
     calls, rows = [call for call in calls_of(store) if call.role != "guide"], rows_of(store)
-    assert events_of(store).count("put_aside:mute") == 1
+    assert events_of(store).count("disabled:mute") == 1
     assert MAX_UNANSWERED <= sum(call.entry == "mute" for call in calls) < MAX_UNANSWERED + parallel
     named = [name for row in rows for name in row["models"]]
     assert sum(call.entry == "good" for call in calls) == named.count("good")
@@ -399,7 +399,7 @@ def test_a_model_has_one_price():
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
-def test_a_model_that_answers_no_more_is_put_aside_after_the_longest_pause(parallel, caplog):
+def test_a_model_that_answers_no_more_is_disabled_after_the_longest_pause(parallel, caplog):
     answers = iter([rewrite(0.5)])
 
     def fading(prompt):
@@ -418,9 +418,9 @@ def test_a_model_that_answers_no_more_is_put_aside_after_the_longest_pause(paral
     policy = RetryPolicy(retry_wait=0.001, longest_wait=0.001, longest_pause=0.05)
     options = {"router": "round-robin", "iterations": 8, "parallel": parallel}
     several(menu, store=store, retry_policy=policy, **options).invoke({})
-    assert events_of(store).count("put_aside:gone") == 1
+    assert events_of(store).count("disabled:gone") == 1
     assert len(rows_of(store)) == 8
     assert rows_of(store)[-1]["router"][0]["tries"] == 1
-    assert "the model is put aside at" in caplog.text
+    assert "the model is disabled at" in caplog.text
     assert "the run stops" not in caplog.text
     assert rows_of(store)[-1]["spent"] == float(spent_by(store))

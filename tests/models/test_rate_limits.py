@@ -21,7 +21,7 @@ from costada.models.chat_models import chat_model
 from costada.models.metering import CallMeter
 from costada.models.rate_limits import RateLimit, rate_limit, with_rate_limits
 from costada.models.requests import OutgoingRequest, with_limited_answers
-from costada.models.retries import sleep_between_requests
+from costada.models.retries import may_send_again, sleep_between_requests
 from costada.models.retry_policy import RetryPolicy
 
 MESSAGES = [HumanMessage("hi")]
@@ -63,23 +63,25 @@ class Crowded:
 
 @pytest.fixture
 def server() -> Iterator[BillingServer]:
-    """A server at an address without a limit."""
+    """A server whose models have no limit."""
     with BillingServer() as running:
         yield running
 
 
-def limited(server: BillingServer, policy: RetryPolicy = QUICK) -> Runnable[Any, AIMessage]:
+def limited(
+    server: BillingServer, policy: RetryPolicy = QUICK, **options: Any
+) -> Runnable[Any, AIMessage]:
     """A model that never retries by itself."""
-    return with_rate_limits(client(server, default_headers={}), policy)
+    return with_rate_limits(client(server, default_headers={}, **options), policy)
 
 
-def limit_of(server: BillingServer) -> RateLimit:
-    return rate_limit(server.url)
+def limit_of(server: BillingServer, name: str = "stand-in") -> RateLimit:
+    return rate_limit(client(server, model=name))
 
 
 def limit_with(in_flight: int) -> RateLimit:
     """A limit after so many requests have left."""
-    limit = RateLimit("address")
+    limit = RateLimit("gpt")
     assert [limit.take(limit.enter()) for _ in range(in_flight)] == [*range(1, in_flight + 1)]
     return limit
 
@@ -124,8 +126,8 @@ def test_the_number_rises_by_one_after_as_many_answers_until_the_limit_is_lifted
             allowed.append(limit.allowed)
     assert allowed == [4, 5, 6, 7, 8, None]
     assert caplog.messages == [
-        "Rate limit of address: at most 4 requests at a time now",
-        "Rate limit of address: recovered, no limit now",
+        "Rate limit of gpt: at most 4 requests at a time now",
+        "Rate limit of gpt: recovered, no limit now",
     ]
 
 
@@ -164,8 +166,8 @@ def test_a_number_that_rises_and_falls_is_told_where_it_is_lower_than_before(
                 for _ in range(answers):
                     limit.note_answer()
     assert caplog.messages == [
-        "Rate limit of address: at most 4 requests at a time now, the next in 2 s",
-        "Rate limit of address: at most 2 requests at a time now",
+        "Rate limit of gpt: at most 4 requests at a time now, the next in 2 s",
+        "Rate limit of gpt: at most 2 requests at a time now",
     ]
 
 
@@ -184,7 +186,7 @@ def test_requests_leave_in_the_order_in_which_they_came():
 
 
 def test_a_request_far_behind_looks_less_often_whether_it_may_leave():
-    limit = RateLimit("address")
+    limit = RateLimit("gpt")
     places = [limit.enter() for _ in range(200)]
     seconds = [limit.seconds_to_look(places[index]) for index in (0, 7, 8, 40, 199)]
     assert seconds == pytest.approx([0.05, 0.05, 0.1, 0.3, 0.5])
@@ -208,7 +210,7 @@ def test_no_call_of_many_threads_is_lost_and_the_server_is_spared(
         answers = list(pool.map(lambda _: ask(model, MESSAGES, {}, QUICK), range(5 * THREADS)))
     assert all(isinstance(answer, AIMessage) for answer in answers)
     check_crowded(provider, server, 5 * THREADS)
-    assert f"Rate limit of {server.url}: at most " in caplog.text
+    assert f"Rate limit of stand-in at {server.url}: at most " in caplog.text
 
 
 def test_no_call_of_many_tasks_is_lost(server: BillingServer):
@@ -235,7 +237,7 @@ def test_a_server_with_room_again_gets_as_many_requests_as_before(
                 assert isinstance(answer, AIMessage)
 
     make_calls(THREADS)
-    assert f"Rate limit of {server.url}: at most " in caplog.text
+    assert f"Rate limit of stand-in at {server.url}: at most " in caplog.text
     provider.capacity = THREADS
     make_calls(sum(range(1, THREADS + 1)))
     assert limit_of(server).allowed is None
@@ -435,10 +437,39 @@ def test_an_answer_is_limited_when_its_request_leaves(server: BillingServer):
     assert server.requests[-1]["max_completion_tokens"] == 7
 
 
-def test_models_at_one_address_share_its_limit_and_the_offline_model_has_none(
-    server: BillingServer,
+@pytest.mark.parametrize("bound", [{}, {"model": "other"}])
+def test_a_model_that_is_refused_slows_no_other_down_at_its_address(
+    server: BillingServer, bound: dict[str, str]
 ):
-    one, other = limited(server), limited(server, RetryPolicy())
-    assert one.turns.limit is other.turns.limit is limit_of(server)  # type: ignore[attr-defined]
+    """The other one is asked by its constructor's name, or by one that is bound."""
+    reduced_to_one(server)
+    other = limited(server).bind(model="other") if bound else limited(server, model="other")
+    gates = [Gate() for _ in range(3)]
+    with one_in_flight(limited(server), server), ThreadPoolExecutor(3) as pool:
+        server.script(*gates)
+        calls = [pool.submit(ask, other, MESSAGES, {}, QUICK) for _ in gates]
+        for gate in gates:
+            assert gate.arrived.wait(PATIENCE)
+        for gate in gates:
+            gate.opened.set()
+        assert all(isinstance(call.result(PATIENCE), AIMessage) for call in calls)
+    assert limit_of(server).allowed is not None
+    assert limit_of(server, "other").allowed is None
+
+
+def test_a_request_is_not_repeated_where_its_call_may_send_nothing_again(server: BillingServer):
+    def ask_once() -> AIMessage | ModelFailure:
+        may_send_again.set(lambda: False)
+        return ask(limited(server), MESSAGES, {}, QUICK)
+
+    with one_in_flight(limited(server), server), ThreadPoolExecutor(1) as pool:
+        server.script(Refusal(429, "slow down"))
+        assert isinstance(pool.submit(ask_once).result(PATIENCE), ModelFailure)
+    assert len(server.requests) == 2
+
+
+def test_calls_of_one_model_share_its_limit_and_the_offline_model_has_none(server: BillingServer):
+    assert rate_limit(client(server)) is rate_limit(client(server, max_tokens=7))
+    assert rate_limit(client(server)) is not rate_limit(client(server, model="other"))
     offline = chat_model("offline")
     assert with_rate_limits(offline) is offline

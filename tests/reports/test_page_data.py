@@ -61,7 +61,7 @@ def test_figures_hold_every_step_request_and_candidate_after_an_iteration(run):
 
 
 def test_models_are_told_in_the_iterations_that_changed_them(tmp_path):
-    run = menu_run(tmp_path / "run", 20, put_aside=15)
+    run = menu_run(tmp_path / "run", 20, disabled=15)
     with RunStore(run.database, is_read_only=True) as store:
         rows = {row["iteration"]: row for row in store.steps("run")}
     feed = Feed(run)

@@ -172,7 +172,7 @@ def test_a_panel_has_as_many_lines_whatever_is_in_flight_and_counts_what_it_leav
 
 def menu_rows(**changes):
     """What a row says of two models; `changes` are those of the second."""
-    known = {"credit": 0.5, "tries": 3, "dollars": 0.0123, "is_put_aside": False}
+    known = {"credit": 0.5, "tries": 3, "dollars": 0.0123, "is_disabled": False}
     posterior = {"mean": 0.2, "deviation": 0.0471}
     return [
         {"name": "small", **known, **posterior},
@@ -181,19 +181,19 @@ def menu_rows(**changes):
 
 
 @pytest.mark.parametrize("width", [100, 50])
-def test_a_panel_shows_dollars_and_tries_of_each_model_and_what_is_put_aside(make_row, width):
+def test_a_panel_shows_dollars_and_tries_of_each_model_and_what_is_disabled(make_row, width):
     target, text = console(is_terminal=True, width=width)
     first = make_row(models=["small"], router=menu_rows())
-    aside = menu_rows(dollars=1.5, tries=1234, is_put_aside=True)
-    noted = {"models": ["small", "large@high"], "events": ["put_aside:large@high"]}
-    second = make_row(iteration=2, router=aside, **noted)
+    disabled = menu_rows(dollars=1.5, tries=1234, is_disabled=True)
+    noted = {"models": ["small", "large@high"], "events": ["disabled:large@high"]}
+    second = make_row(iteration=2, router=disabled, **noted)
     follow(LiveProgress(target), [first, second])
     lines = [" ".join(line.strip("│ ").split()) for line in text.getvalue().splitlines()]
     expected = " 0.200 \u00b1 0.047" if width == 100 else ""
     assert f"small $0.0123 3{expected}" in lines
-    assert f"large@high $1.5000 1,234{expected} put aside" in lines
+    assert f"large@high $1.5000 1,234{expected} disabled" in lines
     assert any("small, then large@high" in line for line in lines)
-    assert any(line.startswith("t=2 put aside: large@high") for line in lines)
+    assert any(line.startswith("t=2 disabled: large@high") for line in lines)
 
 
 def test_a_line_names_the_model_of_each_attempt(make_row):

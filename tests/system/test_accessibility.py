@@ -59,7 +59,7 @@ def root(tmp_path_factory, near, invoke):
         words = ("--method", method, "--max-iterations", 2, "--quiet")
         result = invoke("run", near, *words, "--out", root / "sweep" / method)
         assert result.exit_code == 0, result.output
-    menu_run(root / "menu", 12, put_aside=9)
+    menu_run(root / "menu", 12, disabled=9)
     settings(root / "fresh")
     (settings(root / "broken").database).write_bytes(b"no database" * 100)
     return root

@@ -250,7 +250,7 @@ def test_no_text_of_a_chart_overlaps_another_or_leaves_its_chart(page, tmp_path,
     goals = {"a long name of an objective:max": [1.0, 2.0, 4.0], "memory:min": [5.0, 6.0, 9.0]}
     run = {
         "long": lambda: long_run(folder, 150, lambda number: ("p", "a", f"x = {number}\n")),
-        "menu": lambda: menu_run(folder, 12, put_aside=8),
+        "menu": lambda: menu_run(folder, 12, disabled=8),
         "front": lambda: front_run(folder, goals, [0, 1, 2]),
     }[kind]()
     opened(page, run)

@@ -235,7 +235,7 @@ def hundred(tmp_path):
 
 @pytest.fixture
 def three_models(tmp_path):
-    return menu_run(tmp_path / "run", 40, put_aside=30)
+    return menu_run(tmp_path / "run", 40, disabled=30)
 
 
 def test_a_run_with_one_model_has_no_part_on_models(page, guided):
@@ -252,14 +252,14 @@ def test_the_dollars_tries_and_gains_of_each_model_are_those_of_calls_and_rows(p
     cost, entry = (calls["columns"].index(name) for name in ("cost", "entry"))
     rows = [row.split("\t") for row in page.locator("#model-table tbody tr").all_inner_texts()]
     assert [row[0] for row in rows] == list(MENU)
-    for name, dollars, _, _, requests, doubt, tries, *_, credit, _, expected, aside in rows:
+    for name, dollars, _, _, requests, doubt, tries, *_, credit, _, expected, disabled in rows:
         own = [row[cost] for row in calls["rows"] if row[entry] == name]
         assert float(dollars.removeprefix("$")) == pytest.approx(sum(own), abs=1e-6)
         assert int(requests) == int(tries) == last[name][3] == len(own)
         assert float(credit) == pytest.approx(last[name][2], abs=5e-4)
         assert doubt == "0"
         assert expected == f"{last[name][6]:.3f} \u00b1 {last[name][7]:.3f}"
-        assert aside == ("put aside in 30" if name == "large" else "")
+        assert disabled == ("disabled in 30" if name == "large" else "")
 
 
 def test_each_model_has_a_line_of_dollars_credit_and_expected_credit(page, three_models):
@@ -281,7 +281,7 @@ def test_a_chosen_range_begins_with_what_models_had_before_it(page, three_models
     page.keyboard.press("Enter")
     assert page.locator("#model-dollars-chart .line").count() == 3
     drawn = page.get_attribute("#model-dollars-chart .line.model-3", "d")
-    assert re.fullmatch(r"M[\d.]+ ([\d.]+)H[\d.]+V\1", drawn)  # level: it was put aside before
+    assert re.fullmatch(r"M[\d.]+ ([\d.]+)H[\d.]+V\1", drawn)  # level: it was disabled before
 
 
 def test_a_step_names_the_model_of_each_attempt(page, three_models):
@@ -297,7 +297,7 @@ def test_a_watched_page_follows_the_models(page, three_models):
     with serving(three_models) as server:
         page.goto(server.address)
         page.wait_for_selector("#model-table tbody tr")
-        facts = {"credit": 1.0, "tries": 7, "dollars": 0.1, "is_put_aside": False}
+        facts = {"credit": 1.0, "tries": 7, "dollars": 0.1, "is_disabled": False}
         rows = [{"name": name, **facts, "mean": 0.5, "deviation": 0.1} for name in MENU]
         write_steps(three_models, [step(41, spent=0.9, models=["small"], router=rows)])
         page.wait_for_selector("#model-table >> text=0.500 \u00b1 0.100")

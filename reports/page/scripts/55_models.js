@@ -26,7 +26,7 @@ chart("tries-chart", () => {
   if (!steps.length || !names.length) return null;
   const height = MODEL_LANE + 16;
   return {
-    label: "Iterations of each model, with new bests, and from when on a model was put aside",
+    label: "Iterations of each model, with new bests, and from when on a model was disabled",
     height: names.length * height + 36, x: overIterations(), place: (step) => step.iteration,
     draw: (pen) => names.forEach((name, place) => drawTries(pen, name, pen.box.top + (place + 0.5) * height, steps)),
   };
@@ -36,11 +36,11 @@ function drawTries(pen, name, middle, steps) {
   const { box } = pen;
   label(pen, box.left - 7, middle + 4, cut(name, pen.isNarrow ? 12 : 16), "tick", "end");
   pen.add("path", { class: "grid", d: `M${box.left} ${middle}H${box.right}` });
-  const aside = run.models.find((row) => row.name === name && row.is_put_aside)?.iteration ?? Infinity;
-  if (aside <= view.last) {
-    const from = Math.max(box.left, pen.x(aside + 0.5));
+  const disabled = run.models.find((row) => row.name === name && row.is_disabled)?.iteration ?? Infinity;
+  if (disabled <= view.last) {
+    const from = Math.max(box.left, pen.x(disabled + 0.5));
     pen.add("rect", { class: "pause", x: from.toFixed(1), y: middle - MODEL_LANE / 2, width: Math.max(0, box.right - from).toFixed(1), height: MODEL_LANE });
-    if (box.right - from > 80) label(pen, from + 6, middle + 4, "put aside", "quiet");
+    if (box.right - from > 80) label(pen, from + 6, middle + 4, "disabled", "quiet");
   }
   const bar = (step) => `M${pen.x(step.iteration).toFixed(2)} ${middle - MODEL_LANE / 2}v${MODEL_LANE}`;
   const own = steps.filter((step) => modelOf(step) === name);
@@ -115,7 +115,7 @@ function modelCells(name, total) {
   const part = total ? cost / total : 0;
   const doubtful = calls.filter((call) => call.status !== "done" && call.bound > 0);
   const most = doubtful.reduce((sum, call) => sum + call.bound, 0);
-  const aside = run.models.find((row) => row.name === name && row.is_put_aside);
+  const disabled = run.models.find((row) => row.name === name && row.is_disabled);
   return [
     h("span", {}, h("i", { class: `key-${modelKind(name)}` }), name),
     exactDollars(cost), share(part), meter(part, `meter of-${modelKind(name)}`), count(calls.length),
@@ -124,6 +124,6 @@ function modelCells(name, total) {
     count(run.steps.filter((step) => step.global_gain > 0 && modelOf(step) === name).length),
     decimals(last.credit, 3), last.dollars ? decimals(last.credit / last.dollars, 3) : "–",
     `${last.mean.toFixed(3)} ± ${last.deviation.toFixed(3)}`,
-    aside ? h("span", { class: "bad" }, "put aside in ", stepLink(aside.iteration)) : "",
+    disabled ? h("span", { class: "bad" }, "disabled in ", stepLink(disabled.iteration)) : "",
   ];
 }
