@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +19,6 @@ from costada.evaluators.verdicts import evaluation_error, sort_values, verdict
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     COMBINED_SCORE,
-    EVALUATOR_FAULT,
     LOG,
     NO_VERDICT,
     PRIVATE_METRICS,
@@ -27,6 +26,7 @@ from costada.values.evaluation import (
     SCORED_BY,
     Evaluation,
     failed,
+    failed_evaluator,
     storable,
 )
 
@@ -128,7 +128,8 @@ class FolderEvaluator(Confined):
             return failed(error, artifacts=log | {mark: error}, seconds=run.seconds)
         if run.error is not None:
             fault = f"{self.evaluator.path.name} failed: {self._explained(run.error, run.log)}"
-            return failed(fault, artifacts=log | {EVALUATOR_FAULT: fault}, seconds=run.seconds)
+            judged = failed_evaluator(fault, run.outage)
+            return replace(judged, artifacts=log | {**judged.artifacts}, seconds=run.seconds)
         match run.output:
             case {
                 "metrics": dict(values),

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from costada.evaluators.contract import Evaluator, Holdout, Score
 from costada.evaluators.fingerprint import fingerprint
@@ -19,6 +19,7 @@ from costada.evaluators.problem_checks import (
 )
 from costada.evaluators.sandbox.commands import Commands
 from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
+from costada.evaluators.sandbox.inside.outage import outage_seconds
 from costada.evaluators.sandbox.inside.refusals import PROCESS_REFUSED
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
@@ -37,6 +38,7 @@ from costada.values.evaluation import (
     Direction,
     Evaluation,
     failed,
+    failed_evaluator,
     is_storable,
 )
 from costada.values.language import PYTHON, TEXT, file_ending, find_language
@@ -234,7 +236,8 @@ class Problem:
 
         Raises:
             InterruptedError: If the evaluation was cancelled, also while it waited.
-            Exception: What `evaluate` raises.
+            Exception: What `evaluate` raises, except for an outage of a model that it asks, which
+                is an evaluation with the mark EVALUATOR_OUTAGE.
         """
         if not all(map(is_storable, program.values())):
             return failed(NOT_STORABLE)
@@ -243,7 +246,15 @@ class Problem:
                 return self.elsewhere.judge(self, program, key, incumbent)
         secret = (key,) if isinstance(self.evaluate, SandboxedEvaluator) else ()
         with self.turns.permit():
-            return measured(self, partial(self.evaluate, program.source, *secret), incumbent)
+            return measured(self, partial(self._evaluate, program.source, *secret), incumbent)
+
+    def _evaluate(self, *arguments: Any) -> Evaluation:
+        try:
+            return self.evaluate(*arguments)
+        except Exception as error:
+            if (outage := outage_seconds(error)) is None:
+                raise
+            return failed_evaluator(f"evaluate failed: {type(error).__name__}: {error}", outage)
 
     def _evaluator(self) -> Evaluator:
         is_given = self.evaluate is not None and not isinstance(self.evaluate, SandboxedEvaluator)

@@ -11,6 +11,7 @@ from costada.evaluators.sandbox.codec import Value
 from costada.evaluators.sandbox.commands import Commands, run_commands
 from costada.evaluators.sandbox.execution import CandidateResult
 from costada.evaluators.sandbox.inside.caught import Caught
+from costada.evaluators.sandbox.inside.outage import outage_seconds
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.named_files import named_files
@@ -28,6 +29,7 @@ from costada.values.evaluation import (
     Evaluation,
     InvalidEvaluation,
     failed,
+    failed_evaluator,
 )
 
 PROCESS_KEY = new_key()
@@ -169,9 +171,10 @@ def _scored(score: Callable[[object], object], output: object) -> Evaluation:
     with Caught(also=(SystemExit,), but=(InterruptedError,)) as scoring:
         answer = score(output)
     error = scoring.error
+    outage = None if error is None else outage_seconds(error)
     if isinstance(error, InvalidEvaluation):
         fault = str(error)
-    elif isinstance(error, ValueError):
+    elif isinstance(error, ValueError) and outage is None:
         reason = str(error) or "rejected without a reason"
         return failed(reason, artifacts={REJECTED_AT: _described(error)})
     elif error is not None:
@@ -181,7 +184,7 @@ def _scored(score: Callable[[object], object], output: object) -> Evaluation:
         fault = f"the score function returned {given}; expected an Evaluation"
     else:
         return answer
-    return failed(fault, artifacts={EVALUATOR_FAULT: fault})
+    return failed_evaluator(fault, outage)
 
 
 def _described(error: BaseException) -> str:

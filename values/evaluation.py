@@ -15,6 +15,10 @@ EVAL_TIME = "eval_time"
 EVALUATOR_FAULT = "evaluator_fault"
 """Artifact: the evaluator itself failed, not only the candidate."""
 
+EVALUATOR_OUTAGE = "evaluator_outage"
+"""Artifact beside the fault: the provider of a model that the evaluator asks is unavailable; the
+seconds that it asks to wait."""
+
 NO_VERDICT = "no_verdict"
 """Artifact: the evaluator returned no score."""
 
@@ -39,7 +43,7 @@ SANDBOX, WORKER = "sandbox", "worker"
 FAULTS = (EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT)
 """Artifacts of an evaluation without a verdict on the candidate."""
 
-MARKS = (*FAULTS, REJECTED_AT)
+MARKS = (*FAULTS, EVALUATOR_OUTAGE, REJECTED_AT)
 """Artifacts that tell the search, not a model, what kind of failure the error is."""
 
 UNSHOWN = (*MARKS, SCORED_BY, PRIVATE_METRICS, SANDBOX, WORKER)
@@ -139,6 +143,19 @@ def failed(
         artifacts=artifacts or {},
         seconds=seconds,
     )
+
+
+def failed_evaluator(fault: str, outage: float | None) -> Evaluation:
+    """Evaluation of an evaluator that failed itself.
+
+    Args:
+        fault: What went wrong.
+        outage: Seconds that the provider of its model asks to wait, if that is why.
+    """
+    marks = {EVALUATOR_FAULT: fault}
+    if outage is not None:
+        marks[EVALUATOR_OUTAGE] = f"{outage:g}"
+    return failed(fault, artifacts=marks)
 
 
 def storable(text: str) -> str:

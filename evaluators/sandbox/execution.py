@@ -467,6 +467,8 @@ class CandidateResult:
             loading or building the program, and the last the time until its process ended.
         is_own_fault: Whether a failure came from the candidate's code; False only if an
             evaluator failed outside of it.
+        outage: Seconds that the provider of a model asks to wait, if the evaluator failed because
+            it is unavailable.
         is_sandbox_fault: Whether the sandbox itself was lost on the way, so that another try
             may end differently.
         is_unbuilt: Whether the program could not be built, so that no call was made.
@@ -477,6 +479,7 @@ class CandidateResult:
     log: str
     seconds: float
     is_own_fault: bool = True
+    outage: float | None = None
     is_sandbox_fault: bool = False
     is_unbuilt: bool = False
 
@@ -533,9 +536,15 @@ def _read(execution: Execution, message: memoryview, seconds: float) -> Candidat
             return CandidateResult(None, _too_long(max_bytes), log, seconds)
         case {"output": output, **rest} if not rest:
             return CandidateResult(output, None, log, seconds)
-        case {"error": str(error), "is_own_fault": bool(is_own), **rest} if error and not rest:
+        case {"error": str(error), "is_own_fault": bool(is_own), **rest} if error:
             text = readable(error[:ERROR_BYTES])
-            return CandidateResult(None, text, log, seconds, is_own_fault=is_own)
+            match rest:
+                case {"outage": float(outage), **more} if not (more or is_own):
+                    return CandidateResult(
+                        None, text, log, seconds, is_own_fault=False, outage=outage
+                    )
+            if not rest:
+                return CandidateResult(None, text, log, seconds, is_own_fault=is_own)
     text = "malformed answer: it is neither an output nor an error"
     return CandidateResult(None, text, log, seconds)
 

@@ -171,7 +171,7 @@ def _last_stage(stages: list[CandidateResult]) -> CandidateResult:
     seconds = sum(result.seconds for result in stages)
     last = replace(stages[0], seconds=seconds)
     for number, result in enumerate(stages[1:], start=2):
-        if result.is_sandbox_fault:
+        if result.is_sandbox_fault or result.outage is not None:
             return replace(result, seconds=seconds)
         if not isinstance(last.output, dict) or (result.error or result.output) is None:
             break

@@ -1,11 +1,25 @@
 """The verdict on a proposed program, which no program of a run gets twice."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
+from costada.models.asking import FailureKind, ModelFailure
+from costada.nodes.calls.outage import Outages, Pause, PauseText, outlast
 from costada.nodes.context import RunContext, candidate_of, seen_by
+from costada.nodes.per_run import PerRun
 from costada.nodes.state import SearchState
 from costada.values.candidate import Candidate, Program
-from costada.values.evaluation import EVALUATOR_FAULT, Evaluation
+from costada.values.evaluation import EVALUATOR_FAULT, EVALUATOR_OUTAGE, Evaluation
+
+MAX_ALONE = 3
+"""How often an evaluator's model may fail for a program just before it serves the incumbent."""
+
+MAX_REASON_CHARS = 500
+"""How much of an evaluator's error the log of a pause shows."""
+
+OUTAGES = PerRun(Outages)
+"""The outages of the model that the evaluator of a run asks."""
 
 
 def score_attempt(state: SearchState, context: RunContext) -> SearchState:
@@ -81,12 +95,59 @@ def _verdict(program: Program, state: SearchState, context: RunContext) -> Evalu
     """Judge a program; an evaluator that fails on it must still judge the incumbent."""
     problem, key = context.problem, state["holdout_key"]
     best = candidate_of(state["best"], state, context)
-    evaluation = problem.judge(program, key, best.score)
+    judge_best = partial(problem.judge, best.program, key)
+    evaluation = _judge_when_up(
+        partial(problem.judge, program, key, best.score), judge_best, state, context
+    )
     if EVALUATOR_FAULT in evaluation.artifacts:
-        again = problem.judge(best.program, key)
+        again = _judge_when_up(judge_best, judge_best, state, context)
         if EVALUATOR_FAULT in again.artifacts:
             raise ValueError(
                 f"evaluator of {problem.name!r}: fails on the best program, which it had judged"
                 f" before; expected a verdict ({again.error})"
             )
     return evaluation
+
+
+def _judge_when_up(
+    judge: Callable[[], Evaluation],
+    judge_best: Callable[[], Evaluation],
+    state: SearchState,
+    context: RunContext,
+) -> Evaluation:
+    """Judge a program, when the provider of a model that the evaluator asks is available.
+
+    While it is not, the run is paused as for its own models, and the program is judged again. One
+    for which the model does not answer although it does for the incumbent, time and again, has made
+    the evaluator fail by itself: its request may be too large.
+
+    Raises:
+        ModelUnusable: The pause lasted too long.
+        InterruptedError: The run was asked to stop while it waited.
+    """
+    num_alone = 0
+
+    def repeat(failure: ModelFailure) -> Evaluation:
+        nonlocal num_alone
+        evaluation = judge()
+        if _outage_in(evaluation) and not _outage_in(judge_best()):
+            num_alone += 1
+            if num_alone == MAX_ALONE:
+                return replace(evaluation, artifacts=_without_outage(evaluation))
+        return evaluation
+
+    outages = OUTAGES.of(context.store, state["run_id"])
+    pause = Pause(context.settings.retry_policy, PauseText("the provider of the evaluator's model"))
+    return outlast(judge, repeat, _outage_in, outages, pause)
+
+
+def _outage_in(evaluation: Evaluation) -> ModelFailure | None:
+    seconds = evaluation.artifacts.get(EVALUATOR_OUTAGE)
+    if seconds is None:
+        return None
+    reason = " ".join((evaluation.error or "").split())[:MAX_REASON_CHARS]
+    return ModelFailure(reason, FailureKind.DOWN, float(seconds) or None)
+
+
+def _without_outage(evaluation: Evaluation) -> dict[str, str]:
+    return {name: text for name, text in evaluation.artifacts.items() if name != EVALUATOR_OUTAGE}

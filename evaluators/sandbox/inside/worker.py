@@ -26,6 +26,7 @@ from costada.evaluators.sandbox import codec
 from costada.evaluators.sandbox.inside.command import Command
 from costada.evaluators.sandbox.inside.contracts import load_evaluator
 from costada.evaluators.sandbox.inside.module_loading import load_module
+from costada.evaluators.sandbox.inside.outage import outage_seconds
 from costada.evaluators.sandbox.inside.refusals import report_refused_processes
 from costada.evaluators.sandbox.inside.scored_command import load_commands
 from costada.evaluators.sandbox.inside.syntax import load_check
@@ -177,7 +178,9 @@ class Attempt:
                     or (isinstance(error, SyntaxError) and error.filename in files.candidate)
                     or bool(_frames(error.__traceback__, files.candidate))
                 )
-                self.answer = codec.encode({"error": text, "is_own_fault": is_own})
+                fault = {"error": text, "is_own_fault": is_own}
+                outage = outage_seconds(error) if files.has_evaluator and not is_own else None
+                self.answer = codec.encode(fault if outage is None else {**fault, "outage": outage})
         return True
 
 
