@@ -14,6 +14,7 @@ from menu_provider import CAP, DOLLARS, answer
 from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel
 from costada.runs.discovery import discover
+from costada.store.rows import CallStatus
 from costada.values.usage import Price
 
 NUM_KILLS = 3
@@ -22,11 +23,14 @@ IN_ORDER = {"lost_calls": "ignore", "order": "launch"}
 
 
 class MenuProvider(Provider):
-    """Answers by prompt and model, refuses the model `dead`, and sums the bill itself."""
+    """Answers by prompt and model, sums the bill itself, and has one answer of the model `dead`."""
+
+    of_dead: Reply | Refusal = Refusal(402)
 
     def answer(self, body) -> Reply | Refusal:
         if body["model"] == "dead":
-            return Refusal(402)
+            self.take_time(self.billed.total())
+            return self.of_dead
         reply = answer(body)
         with self._lock:
             self.billed[f"{body['model']} {body['messages'][-1]['content']}"] += 1
@@ -87,6 +91,23 @@ def test_a_killed_run_over_several_models_ends_as_an_uninterrupted_one(tmp_path,
     assert [row["name"] for row in last_row(killed)["router"] if row["is_disabled"]] == ["dead"]
     keys = Counter((call.iteration, call.role, call.attempt) for call in killed.done)
     assert max(keys.values()) == 1
+
+
+def test_a_killed_run_disables_a_model_without_token_counts_as_an_uninterrupted_one(
+    tmp_path, provided
+):
+    server, provider = provided
+    provider.of_dead = Reply("no program", reports_usage=False)
+    run_menu(tmp_path / "whole", server.url, IN_ORDER)
+    provider.forget()
+    hits = kill_often(tmp_path / "killed", server, provider, 1, NUM_KILLS, IN_ORDER, run_menu)
+    whole, killed = record_of(tmp_path / "whole", ()), record_of(tmp_path / "killed", ())
+    assert hits >= NUM_KILLS // 2
+    assert (killed.result, killed.spent) == (whole.result, whole.spent)
+    assert [row["name"] for row in last_row(killed)["router"] if row["is_disabled"]] == ["dead"]
+    for record in (whole, killed):
+        uncounted = [call for call in record.calls if call.status is CallStatus.UNCOUNTED]
+        assert [call.entry for call in uncounted] == ["dead"]
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
