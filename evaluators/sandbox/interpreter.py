@@ -14,10 +14,22 @@ from pathlib import Path
 OLDEST = (3, 11)
 QUERY_SECONDS = 30.0
 QUERY = """
-import json, sys
+import json, os, site, sys
+bases = site.getsitepackages([sys.base_prefix, sys.base_exec_prefix])
+above = os.path.dirname(os.path.dirname(os.path.abspath(sys.executable)))
+settings = os.path.join(above, "pyvenv.cfg")
+if os.path.isfile(settings):
+    sys.prefix = sys.exec_prefix = above
+    lines = open(settings, encoding="utf-8").read().splitlines()
+    pairs = [[word.strip().lower() for word in line.split("=", 1)] for line in lines]
+    if ["include-system-site-packages", "true"] not in pairs:
+        bases = []
+own = site.getsitepackages([sys.prefix])
 prefixes = [sys.prefix, sys.base_prefix, sys.exec_prefix]
-print(json.dumps({"version": sys.version_info[:2], "prefixes": prefixes, "path": sys.path}))
+print(json.dumps({"version": sys.version_info[:2], "prefixes": prefixes, "path": own + bases}))
 """
+"""Asked without `site`, which would run code of the packages: their folders are computed here."""
+
 SYSTEM_PROGRAMS = ("/usr/local/bin", "/usr/bin", "/bin")
 LIBRARIES = ("site-packages", "dist-packages")
 
@@ -91,10 +103,10 @@ def _asked(program: str, _stamp: int) -> Interpreter:
     """What an interpreter says of itself; asked again if its environment is made again."""
     try:
         answer = subprocess.run(
-            [program, "-I", "-B", "-c", QUERY],
+            [program, "-I", "-S", "-B", "-c", QUERY],
             capture_output=True,
             check=True,
-            env={},  # its packages may run code as it starts
+            env={},
             text=True,
             timeout=QUERY_SECONDS,
         ).stdout

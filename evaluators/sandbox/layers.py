@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
 from glob import glob, has_magic
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import NamedTuple
 
 from costada.evaluators.sandbox.container import INNER_FOLDER, INNER_SOCKET, run_command
 from costada.evaluators.sandbox.helper_environment import helper_environment
+from costada.evaluators.sandbox.inside.guards import GUARDS
 from costada.evaluators.sandbox.interpreter import Interpreter, own_interpreter
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 
@@ -45,6 +47,9 @@ PACKAGE_FOLDER = Path(__file__).parents[2]
 
 SERVER_FILE = SANDBOX_FOLDER / "inside" / "server_main.py"
 INTERPRETER_OPTIONS = ("-s", "-P", "-B", "-u", "-X", "utf8")
+WITHOUT_SITE = "-S"
+"""Has an interpreter run no code of its packages when it starts, such as that of `.pth` files."""
+
 THREAD_VARIABLES = (
     *("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
     "VECLIB_MAXIMUM_THREADS",
@@ -138,11 +143,21 @@ class SlotKind:
         return [path for path in places if os.path.isdir(path)]
 
     @property
+    def preloaded(self) -> tuple[str, ...]:
+        """Modules that the server loads, which is confined by bubblewrap and by containers alone.
+
+        The packages of another environment may be somebody else's, so none of their code runs
+        before the confinement is in force.
+        """
+        is_own = self.interpreter is None or self.layer in UNCONFINED
+        return self.preload if is_own or self.has_filesystem else ()
+
+    @property
     def loaded_late(self) -> tuple[str, ...]:
         """Modules that a slot loads when the first candidate names their package."""
         if self.is_single_use:
             return ()
-        return tuple(name for name in self.preload if name.partition(".")[0] == LATE)
+        return tuple(name for name in self.preloaded if name.partition(".")[0] == LATE)
 
     @property
     def room_mb(self) -> int:
@@ -217,6 +232,10 @@ def launch(kind: SlotKind, folder: Path | None, control_fd: int, info_fd: int) -
     mounted = _mounted(
         python, [*(file.path for file in kind.files), *originals, *kind.readable, *tools()]
     )
+    guards = _guards()
+    mounted += [
+        os.path.dirname(path) if is_package else path for path, is_package in guards.values()
+    ]
     environment = dict.fromkeys(THREAD_VARIABLES, "1")
     environment |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0"}
     settings = _settings(kind, python, scratch) | {"environment": environment}
@@ -231,8 +250,49 @@ def launch(kind: SlotKind, folder: Path | None, control_fd: int, info_fd: int) -
     return Launch(command, environment, scratch)
 
 
+def confined_build(
+    command: Sequence[str],
+    folder: Path,
+    readable: Sequence[str],
+    writable: Sequence[str],
+    environment: Mapping[str, str],
+) -> list[str]:
+    """The command that runs an installer, which may build packages, confined.
+
+    Args:
+        command: The installer; its first word is the path of a program.
+        folder: Its working folder, where it may write too.
+        readable: What it may read, and execute, beside the system.
+        writable: Further folders that it may write to.
+        environment: All of its variables.
+    """
+    settings = {
+        "role": "build",
+        "command": command,
+        "folder": str(folder),
+        "readable": [*SYSTEM_FOLDERS, *tools(), *readable],
+        "writable": [str(folder), *writable],
+        "environment": dict(environment),
+        "guards": {name: path for name, (path, _) in _guards().items()},
+    }
+    return _started(own_interpreter(), settings)
+
+
 def _started(python: Interpreter, settings: Mapping[str, object]) -> list[str]:
-    return [python.program, *INTERPRETER_OPTIONS, str(SERVER_FILE), json.dumps(settings)]
+    is_own = python.program == own_interpreter().program
+    options = INTERPRETER_OPTIONS if is_own else (*INTERPRETER_OPTIONS, WITHOUT_SITE)
+    return [python.program, *options, str(SERVER_FILE), json.dumps(settings)]
+
+
+@cache
+def _guards() -> dict[str, tuple[str, bool]]:
+    """The file of each package that the sandbox imports, and whether it is one of several."""
+    found = {name: find_spec(name) for name in GUARDS}
+    return {
+        name: (str(spec.origin), spec.submodule_search_locations is not None)
+        for name, spec in found.items()
+        if spec is not None
+    }
 
 
 def _settings(kind: SlotKind, python: Interpreter, scratch: str) -> dict[str, object]:
@@ -248,8 +308,10 @@ def _settings(kind: SlotKind, python: Interpreter, scratch: str) -> dict[str, ob
         "files_mb": 0 if kind.has_filesystem or kind.layer is Layer.NONE else kind.room_mb,
         "original": kind.original and {**asdict(kind.original), "upper_mb": kind.files_mb},
         "layer": kind.layer,
-        "preload": [name for name in kind.preload if name not in kind.loaded_late],
+        "preload": [name for name in kind.preloaded if name not in kind.loaded_late],
         "import_path": python.libraries,
+        "guards": {name: path for name, (path, _) in _guards().items()},
+        "prefix": python.prefixes[0],
         "programs": [*kind.programs, *python.program_paths],
         "tools": tools(),
         # Devices and entries of /proc belong to root, and their modes hold for all processes.

@@ -20,7 +20,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 IS_LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_SLAVE = 0x2, 0x4, 0x8, 0x4000, 0x80000
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND = 0x2, 0x4, 0x8, 0x1000
+MS_REC, MS_SLAVE = 0x4000, 0x80000
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 0x1
 CAPABILITIES_OF_SELF = (ctypes.c_uint32 * 2)(0x20080522, 0)
 CAP_SYS_ADMIN = 1 << 21
@@ -167,9 +168,25 @@ def mount_tmpfs(folder: str, options: str) -> int:
 
 def make_read_only() -> None:
     """Have all that is mounted in the mount namespace of this process refuse writing."""
-    attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY, 0, 0, 0)
+    _set_mount(b"/", MOUNT_ATTR_RDONLY, 0)
+
+
+def _set_mount(folder: bytes, added: int, removed: int) -> None:
+    """Change the attributes of the mounts at and below a folder."""
+    attributes = (ctypes.c_uint64 * 4)(added, removed, 0, 0)
     size = ctypes.sizeof(attributes)
-    _check(LIBC.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, attributes, size))
+    _check(LIBC.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, folder, AT_RECURSIVE, attributes, size))
+
+
+def cover_read_only(writable: list[str]) -> None:
+    """Move to a mount namespace where all but some folders, and what is in them, is read-only."""
+    unshare(CLONE_NEWNS)
+    _check(LIBC.mount(None, b"/", None, MS_REC | MS_SLAVE, None))
+    for folder in map(os.fsencode, writable):
+        _check(LIBC.mount(folder, folder, None, MS_BIND | MS_REC, None))
+    make_read_only()
+    for folder in map(os.fsencode, writable):
+        _set_mount(folder, 0, MOUNT_ATTR_RDONLY)
 
 
 def mount_overlay(folder: str, options: str) -> None:

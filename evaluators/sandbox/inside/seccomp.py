@@ -82,6 +82,10 @@ getpeername getsockname getsockopt recvfrom shutdown
 """Not sendmsg: a descriptor that is on its way keeps a deleted file out of sight. Nor setsockopt,
 which enlarges buffers: no limit counts them.
 """
+NETWORK = "bind connect recvmmsg recvmsg sendmmsg sendmsg sendto setsockopt"
+FAMILIES = (2, 10, 16)
+"""AF_INET, AF_INET6 and AF_NETLINK, which looking up a name needs; other sockets are unknown."""
+
 EXECUTION = "execve execveat"
 PROCESSES = "fork setpgid setsid vfork"
 MODES = "chmod fchmod fchmodat fchmodat2 utime utimensat utimes futimesat"
@@ -140,7 +144,9 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
 
-def confining(permissions: Permissions, *, has_scope: bool, owns_files: bool) -> bytes:
+def confining(
+    permissions: Permissions, *, has_scope: bool, owns_files: bool, has_network: bool = False
+) -> bytes:
     """Compile a filter that allows only what is listed.
 
     Args:
@@ -148,6 +154,7 @@ def confining(permissions: Permissions, *, has_scope: bool, owns_files: bool) ->
         has_scope: Whether Landlock keeps signals inside; without it, processes get no signals.
         owns_files: Whether no files but its own can be written to, so that programs that it
             executes may change their modes.
+        has_network: Whether it may reach addresses, but no socket of this machine.
     """
     may_start = permissions.may_start_processes
     rules = pyseccomp.SyscallFilter(ERRNO(errno.ENOSYS))
@@ -160,13 +167,18 @@ def confining(permissions: Permissions, *, has_scope: bool, owns_files: bool) ->
     if may_start:
         allowed += PROCESSES.split()
         allowed += SIGNALLING if has_scope else []
+    if has_network:
+        allowed += NETWORK.split()
+        for family in FAMILIES:
+            _add(rules, ALLOW, "socket", Arg(0, EQ, family))
     for name in allowed:
         _add(rules, ALLOW, name)
     for name in set(f"{MODES} {OWNERS}".split()) - set(allowed):
         _add(rules, ERRNO(0), name)
     for name in UNSUPPORTED.split():
         _add(rules, ERRNO(errno.ENOTSUP), name)
-    for name in set(REFUSED.split()) - set(allowed):
+    refused = set(REFUSED.split()) - {"socket"} if has_network else set(REFUSED.split())
+    for name in refused - set(allowed):
         _add(rules, REFUSE, name)
     for name in set(SIGNALLING) - set(allowed):
         _add(rules, ALLOW, name, Arg(0, EQ, OWN_PROCESS))

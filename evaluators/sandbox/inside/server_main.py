@@ -7,12 +7,14 @@ next one inherits. When the worker has ended, whatever it left is killed and rem
 reports how it ended. The end of the socket is the end of this process.
 
 The role is `fork_server`; where nothing warm must be forked, it is `spawn_server`, which loads no
-libraries and starts this file again, as a `worker`, for each candidate.
+libraries and starts this file again, as a `worker`, for each candidate. With the role `build` it
+becomes an installer instead, which takes no orders.
 """
 
 import gc
 import json
 import os
+import site
 import socket
 import sys
 from importlib import import_module
@@ -26,8 +28,9 @@ if __name__ == "__main__":
         package.__path__ = [str(Path(__file__).parents[1])] if name.endswith("sandbox") else []
         sys.modules[name] = package
 
-from costada.evaluators.sandbox.inside import process_tree
+from costada.evaluators.sandbox.inside import confined_build, process_tree
 from costada.evaluators.sandbox.inside.fork_server import ForkServer
+from costada.evaluators.sandbox.inside.guards import Guards
 from costada.evaluators.sandbox.inside.public_modules import PublicModules
 from costada.evaluators.sandbox.inside.spawn_server import SpawnedWorker, SpawnServer
 from costada.evaluators.sandbox.inside.worker import seed_numpy
@@ -44,12 +47,18 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     for name in set(os.environ) - set(settings["environment"]):
         del os.environ[name]
+    guards = Guards(settings["guards"])
+    sys.meta_path.insert(0, guards)
+    if settings["role"] == "build":
+        confined_build.run(settings)
     if "control_path" in settings:
         control = socket.socket(socket.AF_UNIX)
         control.connect(settings["control_path"])
         settings["control_fd"] = control.detach()
     if settings["is_supervised"] and settings["role"] != "worker":
         process_tree.supervise(settings["control_fd"], has_namespace=settings["has_namespace"])
+    if sys.flags.no_site:
+        set_up_site(settings["prefix"])
     sys.path[:0] = [path for path in settings["import_path"] if path not in sys.path]
     if settings["role"] != "spawn_server":
         for name in settings["preload"]:
@@ -58,11 +67,20 @@ def main() -> None:
     server = ROLES[settings["role"]](settings)
     for name in [name for name in sys.modules if name.partition(".")[0] == "costada"]:
         del sys.modules[name]
+    sys.meta_path.remove(guards)
     sys.meta_path.insert(0, PublicModules())
     gc.collect()
     gc.freeze()
     server.serve()
     os._exit(0)
+
+
+def set_up_site(prefix: str) -> None:
+    """Do what Python does at its start, without the code that packages add to that."""
+    sys.prefix = sys.exec_prefix = prefix
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()
 
 
 if __name__ == "__main__":
