@@ -28,20 +28,34 @@ Packages = Annotated[
 ]
 
 
-def prepare(folder: ProblemPath, packages: Packages = None) -> None:
+AllowsBuilds = Annotated[
+    bool,
+    typer.Option(
+        "--allow-builds",
+        help="Build packages that have no wheel, in the sandbox but with a network.",
+    ),
+]
+
+
+def prepare(
+    folder: ProblemPath, packages: Packages = None, allow_builds: AllowsBuilds = False
+) -> None:
     """Install the packages that a problem folder needs in an environment of its own, with uv.
 
     Installs requirements.txt, of a repository too, and well-known packages that the folder's Python
     files import, in ~/.local/share/costada/environments (XDG_DATA_HOME). The folder's programs are
-    then evaluated in this environment. Options in requirements.txt count, and installing may run
-    code of the packages, outside of the sandbox: read the file first if it is not your own. If
-    nothing is missing, no environment is created.
+    then evaluated in this environment. Only wheels are installed, so no code of a package runs.
+    Options and addresses in requirements.txt are refused, and uv's settings in files are not read:
+    say with the variables of uv where packages come from. If nothing is missing, no environment is
+    created.
     """
     with refusing(ExitCode.BAD_INPUT):
         from costada.evaluators.environment import interpreter_of, make_environment
         from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
         from costada.evaluators.folders import read_folder
-        from costada.evaluators.needs import REQUIREMENTS_FILE, find_needs, needs_of
+        from costada.evaluators.needs import find_needs, needs_of
+        from costada.evaluators.repository import repository_root
+        from costada.evaluators.requirements_file import REQUIREMENTS_FILE, requirement_lines
         from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
 
         settings = read_settings(folder / SETTINGS_FILE)
@@ -53,18 +67,21 @@ def prepare(folder: ProblemPath, packages: Packages = None) -> None:
             imported = needs.packages([*needs.missing, *needs.later])
             requirements = needs.requirements
         else:
-            listed = folder / settings.repository / REQUIREMENTS_FILE
-            imported, requirements = (), tuple(filter(Path.is_file, [listed]))
+            listed = repository_root(folder, settings) / REQUIREMENTS_FILE
+            imported = ()
+            requirements = tuple(requirement_lines(listed)) if listed.is_file() else ()
             program = interpreter_of(folder)
             python = interpreter_at(program) if program else own_interpreter()
             is_ready = find_needs([], [listed.parent], python).are_met
         if is_ready and not packages:
             show(f"Nothing is missing, so nothing is installed. Next: costada check {folder}")
             return
-        files = [str(path) for path in requirements]
+        files = dict.fromkeys(str(line.file) for line in requirements)
         wanted = [*files, *imported, *(packages or ())]
         show(f"Installing {', '.join(wanted)} ...")
-        place = make_environment(folder, requirements, [*imported, *(packages or ())])
+        place = make_environment(
+            folder, requirements, [*imported, *(packages or ())], allow_builds=allow_builds
+        )
         missing = "" if settings.repository else read_folder(folder).needs.described(folder)
         if missing:
             raise ValueError(f"{folder} still {missing}")

@@ -6,7 +6,7 @@ guessed: anyone may register a package under any free name.
 """
 
 import ast
-import re
+import os
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,14 +22,17 @@ from costada.evaluators.folder_layout import Contract, Layout
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.import_paths import import_folders, module_files
 from costada.evaluators.initial_program import InitialProgram
+from costada.evaluators.requirements_file import (
+    REQUIREMENTS_FILE,
+    RequirementLine,
+    requirement_lines,
+)
 from costada.evaluators.sandbox.inside.standins import PACKAGES
 from costada.evaluators.sandbox.interpreter import Interpreter
 from costada.values.language import PYTHON
 from costada.values.python_syntax import parsed_module
 
-REQUIREMENTS_FILE = "requirements.txt"
 PREPARE = "costada prepare"
-COMMENT = re.compile(r"(^|\s)#.*$")
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 INSTALLED_AS = {
@@ -81,24 +84,20 @@ class Needs:
         missing: Modules that are imported as soon as a file is loaded, and are not installed.
         later: Others that a function imports.
         unmet: Lines of `requirements.txt` that what is installed does not meet.
-        requirements: The files of requirements.
+        requirements: The lines of all files of requirements.
         nearby: Missing modules that lie above the folder, each with its file and a hint.
     """
 
     missing: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
-    requirements: tuple[Path, ...] = ()
+    requirements: tuple[RequirementLine, ...] = ()
     nearby: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def are_met(self) -> bool:
         """Whether nothing is missing, as far as that can be read without an installer."""
-        return not (self.missing or self.later or self.unmet) and not any(
-            line.lstrip().startswith("-")
-            for file in self.requirements
-            for line in file.read_text("utf-8-sig", "replace").splitlines()
-        )
+        return not (self.missing or self.later or self.unmet)
 
     def packages(self, modules: Sequence[str]) -> tuple[str, ...]:
         """What to install for some modules that no line of requirements names."""
@@ -145,13 +144,10 @@ def needs_of(
         ValueError: If the settings declare files that cannot be shown.
     """
     files = {"program.py": program.source} if isinstance(program.source, str) else program.source
-    is_native = layout.contract is Contract.SCORE
-    # Where score judges the text itself, nothing of the program runs.
-    is_run = not is_native or settings.entry_point is not None or settings.run is not None
-    is_python = is_run and program.language == PYTHON.name
+    is_python = program.language == PYTHON.name
     sources = [text for path, text in files.items() if path.endswith(".py") and is_python]
     folders = [layout.folder, layout.evaluator.parent]
-    if not is_native:
+    if layout.contract is not Contract.SCORE:
         shown = layout.evaluator_file(settings).shown()
         loaded = _loaded(layout.evaluator, shown)
         sources += loaded.values()
@@ -159,7 +155,7 @@ def needs_of(
         folders += [each for path, text in loaded.items() for each in import_folders(text, path)]
     own = [part.removesuffix(".py") for path in files for part in path.split("/")]
     found = find_needs(sources, list(dict.fromkeys(folders)), python, [*PACKAGES, "costada", *own])
-    if is_native:
+    if layout.contract is Contract.SCORE:
         return found
     return replace(found, nearby=_nearby(found.missing, layout))
 
@@ -220,12 +216,13 @@ def find_needs(
         name for name in sorted(at_once | later) if name not in own and not python.has_module(name)
     ]
     files = tuple(folder / REQUIREMENTS_FILE for folder in folders)
-    present = tuple(file for file in dict.fromkeys(files) if file.is_file())
+    present = [file for file in dict.fromkeys(files) if os.path.lexists(file)]
+    lines = tuple(line for file in present for line in requirement_lines(file))
     return Needs(
         missing=tuple(name for name in lacking if name in at_once),
         later=tuple(name for name in lacking if name not in at_once),
-        unmet=tuple(_unmet(present, python)),
-        requirements=present,
+        unmet=tuple(dict.fromkeys(_unmet(lines, python))),
+        requirements=lines,
     )
 
 
@@ -268,32 +265,17 @@ def _own_modules(folder: Path) -> Iterator[str]:
                 yield path.stem
 
 
-def requirement_lines(file: Path) -> Iterator[str]:
-    """The requirements in a file, without comments, options and what other systems need."""
-    for line in file.read_text("utf-8-sig", "replace").splitlines():
-        text = COMMENT.sub("", line).strip()
-        if not text or text.startswith("-"):
-            continue
-        try:
-            wanted = Requirement(text)
-        except InvalidRequirement:
-            yield text
-            continue
-        if wanted.marker is None or wanted.marker.evaluate():
-            yield text
-
-
-def _unmet(files: Iterable[Path], python: Interpreter) -> Iterator[str]:
-    """Lines that no installed package meets, each once."""
-    for line in dict.fromkeys(line for file in files for line in requirement_lines(file)):
-        try:
-            wanted = Requirement(line)
-        except InvalidRequirement:
-            yield line
+def _unmet(lines: Iterable[RequirementLine], python: Interpreter) -> Iterator[str]:
+    """The text of each line that no installed package meets."""
+    for line in lines:
+        wanted = line.requirement
+        if wanted is None:
+            if not line.is_option:
+                yield line.text
             continue
         found = next(iter(distributions(name=wanted.name, path=[*python.libraries])), None)
         if found is None or not wanted.specifier.contains(found.version, prereleases=True):
-            yield line
+            yield line.text
 
 
 def _name(line: str) -> str:

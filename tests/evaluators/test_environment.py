@@ -1,15 +1,9 @@
 """An environment for a problem folder: made by uv from wheels that the tests write themselves."""
 
-import base64
 import sys
-from hashlib import sha256
-from importlib.metadata import version
-from pathlib import Path
-from zipfile import ZipFile
 
-import landlockpy
-import pyseccomp
 import pytest
+from made_wheels import write_wheel
 
 from costada.evaluators.environment import environment_folder, interpreter_of, make_environment
 from costada.evaluators.folders import load_folder
@@ -20,71 +14,13 @@ from costada.values.evaluation import Evaluation
 if not sys.platform.startswith("linux"):
     pytest.skip("what the sandbox needs differs here", allow_module_level=True)
 
-EVALUATOR = """import needed_module
-import sys
 
-def evaluate(program_path):
-    return {"combined_score": needed_module.VALUE, "prefix": sys.prefix}
-"""
-FILES = {
-    "problem.md": "Do it.",
-    "initial_program.py": "x = 1\n",
-    "problem.toml": "preload = []\n",
-    "evaluator.py": EVALUATOR,
-}
-
-
-def write_wheel(folder, name, number, files):
-    """A wheel with these files; its record is what installers check."""
-    about = f"{name}-{number}.dist-info"
-    head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n"
-    kind = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    texts = {**files, f"{about}/METADATA": head, f"{about}/WHEEL": kind}
-    with ZipFile(folder / f"{name}-{number}-py3-none-any.whl", "w") as wheel:
-        lines = []
-        for path, text in texts.items():
-            content = text.encode() if isinstance(text, str) else text
-            digest = base64.urlsafe_b64encode(sha256(content).digest()).rstrip(b"=").decode()
-            lines.append(f"{path},sha256={digest},{len(content)}")
-            wheel.writestr(path, content)
-        wheel.writestr(f"{about}/RECORD", "\n".join([*lines, f"{about}/RECORD,,", ""]))
-
-
-def files_of(module):
-    """The Python files of an installed module or package."""
-    path = Path(module.__file__)
-    if path.name != "__init__.py":
-        return {path.name: path.read_bytes()}
-    around = path.parent.parent
-    return {str(p.relative_to(around)): p.read_bytes() for p in path.parent.rglob("*.py")}
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory):
-    """A folder of wheels: what the sandbox imports, empty ones, and two of `needed-package`."""
-    folder = tmp_path_factory.mktemp("wheels")
-    for module in (pyseccomp, landlockpy):
-        write_wheel(folder, module.__name__, version(module.__name__), files_of(module))
-    for name in ("numpy", "scipy"):
-        write_wheel(folder, name, "99.0", {f"empty_{name}.py": ""})
-    for number, value in (("1.0", 0.25), ("2.0", 0.75)):
-        write_wheel(folder, "needed_package", number, {"needed_module.py": f"VALUE = {value}\n"})
-    return folder
+NAMES = ["evaluator.py", "initial_program.py", "problem.md", "problem.toml"]
 
 
 @pytest.fixture
-def folder(tmp_path, wheels, monkeypatch):
-    """A problem folder that needs `needed-package`, where uv finds nothing but the wheels."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
-    monkeypatch.setenv("UV_NO_INDEX", "1")
-    monkeypatch.setenv("UV_OFFLINE", "1")
-    monkeypatch.setenv("UV_NO_CACHE", "1")
-    place = tmp_path / "problem"
-    place.mkdir()
-    for name, text in FILES.items():
-        (place / name).write_text(text)
-    return place
+def folder(needing_folder):
+    return needing_folder
 
 
 def test_evaluations_run_in_the_environment_of_the_folder(folder):
@@ -96,7 +32,7 @@ def test_evaluations_run_in_the_environment_of_the_folder(folder):
     assert verdict.score == 0.25
     assert verdict.artifacts["prefix"] == str(environment_folder(folder).resolve())
     assert "needed_package==1.0" in interpreter_at(problem.interpreter).packages
-    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in folder.iterdir()) == NAMES
 
 
 def test_other_packages_make_another_problem(folder):
