@@ -45,6 +45,9 @@ SANDBOX_FOLDER = Path(__file__).parent
 PACKAGE_FOLDER = Path(__file__).parents[2]
 """Hidden from candidates: the benchmarks hold what their answers are compared with."""
 
+INSIDE_FILES = (SANDBOX_FOLDER, PACKAGE_FOLDER / "values" / "provider_error.py")
+"""What the server and the processes that it forks import of the package."""
+
 SERVER_FILE = SANDBOX_FOLDER / "inside" / "server_main.py"
 INTERPRETER_OPTIONS = ("-s", "-P", "-B", "-u", "-X", "utf8")
 WITHOUT_SITE = "-S"
@@ -354,5 +357,5 @@ def _bound(path: str) -> list[str]:
 def _mounted(python: Interpreter, files: list[str]) -> list[str]:
     """What must be visible beside the system: the interpreter, packages, this folder, files."""
     installed = [*python.program_paths, *python.standard_folders, *python.libraries]
-    paths = dict.fromkeys([*installed, str(SANDBOX_FOLDER), *files])
+    paths = dict.fromkeys([*installed, *map(str, INSIDE_FILES), *files])
     return [path for path in paths if not path.startswith("/usr/")]

@@ -22,11 +22,14 @@ from pathlib import Path
 from types import ModuleType
 
 if __name__ == "__main__":
-    # Makes the sandbox's folder importable by its usual name, and nothing else of the package.
-    for name in ("costada", "costada.evaluators", "costada.evaluators.sandbox"):
-        package = ModuleType(name)
-        package.__path__ = [str(Path(__file__).parents[1])] if name.endswith("sandbox") else []
-        sys.modules[name] = package
+    # Makes the sandbox's folder importable by its usual name; of all else, only what is listed in
+    # `INSIDE_FILES` of `layers.py` is there in every layer.
+    root = Path(__file__).parents[3]
+    for name in ("", "evaluators", "evaluators.sandbox", "values"):
+        package = ModuleType(f"costada.{name}".rstrip("."))
+        folder = root.joinpath(*name.split("."))
+        package.__path__ = [str(folder)] if name in ("evaluators.sandbox", "values") else []
+        sys.modules[package.__name__] = package
 
 from costada.evaluators.sandbox.inside import confined_build, process_tree
 from costada.evaluators.sandbox.inside.fork_server import ForkServer
