@@ -48,7 +48,8 @@ def put_stand_in(folder, patch):
     """Put an engine that runs containers in bubblewrap first on PATH."""
     if reason := why_absent(Layer.BUBBLEWRAP):
         pytest.skip(reason)
-    script(folder, "docker", f'exec {sys.executable} {HERE / "fake_engine.py"} "$@"')
+    command = f'exec {sys.executable} {HERE / "fake_engine.py"} "$@"'
+    script(folder, "docker", f"FAKE_ENGINE_FOLDER={folder} {command}")
     patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     patch.setenv("FAKE_ENGINE_FOLDER", str(folder))
     local_engine.cache_clear()
