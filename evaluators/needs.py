@@ -123,7 +123,9 @@ class Needs:
             return ""
         text = f"needs {_listed(self.missing)}"
         wanted = {canonicalize_name(installed_as(each) or each): each for each in self.missing}
-        lines = [each for each in self.unmet if canonicalize_name(_name(each)) in wanted]
+        refused = {line.text for line in self.requirements if line.fault}
+        unmet = [each for each in self.unmet if each not in refused]
+        lines = [each for each in unmet if canonicalize_name(_name(each)) in wanted]
         packages = [*lines, *self.packages(self.missing)]
         if packages:
             text += f": pip install {shlex.join(packages)}, or {PREPARE} {folder}"

@@ -175,3 +175,11 @@ def test_a_module_one_folder_up_is_named_with_the_line_that_makes_it_found(tmp_p
     mended = evaluator.replace("LINE", line).replace(", absent_module", "")
     score = EVALUATE.replace("1}", "networkx.VALUE}")
     assert load_folder(folder_with(folder, mended + score)).evaluate("x = 1").score == 0.5
+
+
+def test_no_command_with_an_address_of_the_folder_is_proposed(tmp_path):
+    folder = folder_with(tmp_path, f"import absent_one\n{EVALUATE}")
+    (folder / "requirements.txt").write_text("absent-one @ https://example.org/absent.whl\n")
+    with pytest.raises(ValueError, match="needs absent_one") as refused:
+        load_folder(folder)
+    assert "example.org" not in str(refused.value)
