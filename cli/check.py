@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -84,6 +84,7 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
 def _parts(found: ProblemFolder) -> Facts:
     """Layout, contract, language and needs, which are known without running anything."""
     from costada.evaluators.environment import environment_folder
+    from costada.evaluators.folder_layout import Contract
     from costada.evaluators.initial_program import other_programs, program_place
 
     layout, program, needs = found.layout, found.program, found.needs
@@ -105,6 +106,11 @@ def _parts(found: ProblemFolder) -> Facts:
     }
     if needs.unmet:
         facts["not installed"] = f"{', '.join(needs.unmet)} (in requirements.txt)"
+    helpers = []
+    if layout.contract is not Contract.SCORE:
+        shown = layout.evaluator_file(found.settings).shown()
+        helpers = [str(path) for path in shown if not path.is_relative_to(layout.folder)]
+    facts |= _elsewhere([*helpers, *found.settings.readable])
     for number, note in enumerate(layout.config.notes, start=1):
         facts["settings" if number == 1 else f"settings {number}"] = note
     return facts
@@ -127,9 +133,16 @@ def _repository_parts(problem: Problem) -> Facts:
         "language": f"{problem.language}, {_num_files(len(problem.start))}, {size}",
         "needs": f"what the command needs ({place})",
     }
+    facts |= _elsewhere(problem.readable)
     for number, note in enumerate(problem.notes, start=1):
         facts["note" if number == 1 else f"note {number}"] = note
     return facts
+
+
+def _elsewhere(paths: Iterable[str]) -> Facts:
+    """What may be read outside of the folder, for a reader who did not write its settings."""
+    named = ", ".join(paths)
+    return {"also reads": named} if named else {}
 
 
 def _num_files(count: int) -> str:

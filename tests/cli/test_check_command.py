@@ -190,3 +190,17 @@ def test_a_start_that_fails_suggests_no_metric(invoke, near, tmp_path):
         answer = f"{{'compile_success': 0.5, 'error': {error}}}"
         (near / "evaluator.py").write_text(f"def evaluate(path): return {answer}")
         assert ("compile_success" in invoke("check", near).stdout) == is_suggested
+
+
+def test_what_is_read_outside_of_the_folder_is_listed(invoke, near, tmp_path):
+    (tmp_path / "data").mkdir()
+    near = copytree(near, tmp_path / "tasks" / "near")
+    lines = "import os, sys\nsys.path.append(os.path.dirname(os.path.dirname(__file__)))\n"
+    text = (near / "evaluator.py").read_text()
+    (near / "evaluator.py").write_text(f"{lines}import shared_rules\n{text}")
+    helper = near.parent / "shared_rules.py"
+    helper.write_text("")
+    with (near / "problem.toml").open("a") as file:
+        file.write(f'\nreadable = ["{tmp_path}/data"]\n')
+    result = invoke("check", near)
+    assert facts(result.stdout)[1]["also reads"] == f"{helper}, {tmp_path}/data"
