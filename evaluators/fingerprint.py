@@ -49,6 +49,12 @@ FOR_SPEED = ("evaluators", "turns", "cpus", "gpus", "elsewhere")
 NOT_DECIDING = (*FOR_REPORTS, *FOR_SPEED, "allow_invalid_start")
 """Fields that decide no verdict; the last one decides whether a run may begin."""
 
+DECIDING_SCORE = (
+    *("evaluator", "entry_point", "build", "run", "direction", "reference"),
+    *("repeats", "aggregate", "objectives", "weights"),
+)
+"""Facts of a problem of which each change may give a program another score."""
+
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 50
 MAX_BYTES = 64 * 2**20

@@ -12,6 +12,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 
 from costada.evaluators.sandbox.cancellation import CancellationToken, current_token
 from costada.nodes.calls.telemetry import traced
+from costada.nodes.changed_evaluator import check_evaluator
 from costada.nodes.context import RunContext
 from costada.nodes.open_run import newest_checkpoint
 from costada.nodes.parallel.active_runs import confirm, register_run
@@ -38,7 +39,8 @@ def observed(node: Node, name: str, context: RunContext) -> Node:
         newest = newest_checkpoint(state) if context.is_saved_by_time else ""
         if takes_config:
             given["config"] = config
-        register_run(state.get("run_id", ""), config, context)
+        if register_run(state.get("run_id", ""), config, context) and not begins_run(state, name):
+            check_evaluator(state, context)
         update = traced(name, partial(bound, state, **given), state, context)
         register_run(update.get("run_id", ""), config, context)
         opens_run = "run_id" in update
@@ -61,6 +63,11 @@ def observed(node: Node, name: str, context: RunContext) -> Node:
         parameters=[*parameters.values(), config]
     )
     return run
+
+
+def begins_run(state: SearchState, name: str) -> bool:
+    """Whether a node that is about to be executed opens a new run on the thread of an old one."""
+    return name == "allocate_frontier" and bool(state["stop_reason"])
 
 
 class CancellableNode(Runnable[SearchState, SearchState]):

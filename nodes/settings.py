@@ -17,7 +17,7 @@ from pydantic import (
 
 from costada.controller.constants import Constants
 from costada.controller.methods import DEFAULT_METHOD, METHODS
-from costada.evaluators.fingerprint import problem_facts
+from costada.evaluators.fingerprint import DECIDING_SCORE, problem_facts
 from costada.evaluators.problem import Problem
 from costada.models.retry_policy import RetryPolicy
 from costada.prompts.render import DEFAULT_ORDER, PromptOrder
@@ -168,6 +168,11 @@ APART = {"method", "seed"}
 def problem_texts(problem: Problem) -> dict[str, str]:
     """The facts of a problem as texts by name."""
     return as_texts(problem_facts(problem))
+
+
+def evaluator_texts(facts: Mapping[str, str]) -> dict[str, str]:
+    """Those of the facts that decide the score of a program, whatever limits and confines it."""
+    return {name: text for name, text in facts.items() if name.partition(".")[0] in DECIDING_SCORE}
 
 
 def settings_texts(settings: Settings, budget: float) -> dict[str, str]:

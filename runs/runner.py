@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +16,7 @@ from costada.controller.money import remaining
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.graph.build import DiscoveryGraph
 from costada.nodes.parallel.pool import pool_of
-from costada.nodes.settings import problem_texts
+from costada.nodes.settings import evaluator_texts, problem_texts
 from costada.nodes.state import SearchInput, SearchState
 from costada.reports.page.page import write_page
 from costada.reports.progress import Progress, RunHeading
@@ -36,6 +37,8 @@ from costada.values.evaluation import failed
 
 if TYPE_CHECKING:
     from costada.nodes.end_step import TraceRow
+
+LOG = logging.getLogger("costada.runs")
 
 RECENT_ROWS = 100
 """Rows of the trace that a resumed run shows the last events of."""
@@ -83,7 +86,8 @@ class RunRecord:
         thread: The thread of the run's checkpoints.
         recent_rows: The last rows of the trace, as it was when this was made.
         first_sandbox: The sandbox that the run started in; empty if it has not started.
-        changes: What has changed in the problem since then, except the sandbox.
+        changes: What has changed in the problem since then, except the sandbox and what decides
+            scores, which the graph checks.
     """
 
     def __init__(self, folder: RunFolder, plan: Plan, store: RunStore, tracking: Tracking) -> None:
@@ -98,7 +102,7 @@ class RunRecord:
         self.first_sandbox = store.sandbox(run_id)
         setup = store.setup(run_id)
         now = problem_texts(plan.problem)
-        self.changes = changes({**setup.problem, "sandbox": now["sandbox"]}, now) if setup else []
+        self.changes = changes(_other_facts(setup.problem), _other_facts(now)) if setup else []
         for path in (folder.settings, folder.steps, folder.path / BEST_PROGRAM, folder.report):
             remove_unfinished(path)
         self._log = StepLog(folder.steps, lines)
@@ -135,6 +139,12 @@ class RunRecord:
         if not self._known_id:
             self._known_id = self._store.last_run()
         return self._known_id
+
+
+def _other_facts(facts: Mapping[str, str]) -> dict[str, str]:
+    """Facts of a problem besides those that decide scores, and its sandbox."""
+    known = {"sandbox", *evaluator_texts(facts)}
+    return {name: text for name, text in facts.items() if name not in known}
 
 
 def carry_out(
@@ -277,10 +287,10 @@ def _stream(
     layer = plan.sandbox or ""
     if files.first_sandbox not in ("", layer):
         progress.notice(f"This run started in sandbox {files.first_sandbox}, now uses {layer}")
-    if files.changes:
-        progress.notice(
-            f"The problem has changed since this run started: {'; '.join(files.changes)}."
-            " Earlier scores stay as they are"
+    if files.changes:  # logged, as a quiet command shows what is logged, too
+        LOG.warning(
+            "The problem has changed since this run started: %s. Earlier scores stay as they are",
+            "; ".join(files.changes),
         )
     given = None if state else SearchInput(seed=plan.settings.seed)
     try:

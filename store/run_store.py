@@ -263,6 +263,11 @@ class RunStore(RunFacts):
                     "UPDATE costada_named SET run_id = ?2 WHERE name = ?1", (self._only_run, run_id)
                 )
 
+    def put_setup(self, run_id: str, setup: RunSetup) -> None:
+        """Replace the setup of a run."""
+        known = json.dumps(asdict(setup))
+        self._db.write("UPDATE costada_run SET setup = ?2 WHERE run_id = ?1", (run_id, known))
+
     def run_ids(self) -> list[str]:
         """The ids of all runs, oldest first; only one if the store was opened for it."""
         return run_ids(self._db, self._only_run)

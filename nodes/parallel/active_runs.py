@@ -99,8 +99,10 @@ def confirm(lease: Lease) -> None:
     lease.check()
 
 
-def register_run(run_id: str, config: RunnableConfig, context: RunContext) -> None:
-    """Note in the configuration that it executes a run."""
+def register_run(run_id: str, config: RunnableConfig, context: RunContext) -> bool:
+    """Note in the configuration that it executes a run; whether that is new."""
     runs = config.get("configurable", {}).get(ACTIVE_RUNS)
-    if run_id and runs is not None:
-        runs.contexts[run_id] = context
+    if not run_id or runs is None or run_id in runs.contexts:
+        return False
+    runs.contexts[run_id] = context
+    return True

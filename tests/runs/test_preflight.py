@@ -136,7 +136,7 @@ def test_a_start_that_is_meant_to_be_invalid_is_allowed_and_resumed(
     assert invoke("resume", out, "--max-iterations", 2, "--quiet").exit_code == 0
 
 
-def test_a_resume_whose_evaluator_rejects_the_start_by_now_asks_for_the_option(
+def test_a_resume_whose_evaluator_rejects_the_start_by_now_is_refused_with_the_option_too(
     invoke, mistaken, tmp_path
 ):
     out, evaluator = tmp_path / "run", mistaken / "evaluator.py"
@@ -149,8 +149,9 @@ def test_a_resume_whose_evaluator_rejects_the_start_by_now_asks_for_the_option(
     refused = invoke(*resume)
     assert refused.exit_code == REFUSED
     assert "--allow-invalid-start" in refused.stderr
-    assert invoke(*resume, "--allow-invalid-start").exit_code == 0
-    assert RunFolder(out).load().allow_invalid_start
+    changed = invoke(*resume, "--allow-invalid-start")
+    assert changed.exit_code == 1
+    assert "scores invalid" in changed.stderr
 
 
 def test_without_preflight_the_initial_program_is_judged_when_the_run_opens(
