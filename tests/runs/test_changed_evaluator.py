@@ -9,6 +9,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from costada import OfflineModel, create_discovery_graph, discover
 from costada.runs.folder import RunFolder
+from costada.store.postgres_connections import name_of
 from costada.store.run_store import RunStore
 
 CHANGED = "The evaluator has changed since this run started"
@@ -69,6 +70,22 @@ def test_a_change_that_keeps_all_scores_is_named_once_also_by_a_quiet_command(
     second = invoke("resume", out, "--max-iterations", 5, "--quiet")
     assert (second.exit_code, counted(out)[0]) == (0, 5), second.output
     assert CHANGED not in second.stderr
+
+
+@pytest.mark.parametrize("keeps_scores", [True, False])
+def test_a_run_in_postgres_goes_on_only_if_its_programs_keep_their_scores(
+    invoke, folder, tmp_path, postgres_address, keeps_scores
+):
+    store = f"{name_of(postgres_address)}#{tmp_path.name}"
+    run(invoke, folder, tmp_path / "out", "--store", store)
+    change(folder, *(("import runpy", "import runpy, os") if keeps_scores else ()))
+    resumed = invoke("resume", store, "--max-iterations", 4, "--quiet")
+    assert resumed.exit_code == (0 if keeps_scores else 1), resumed.output
+    assert CHANGED in resumed.stderr
+    assert (WAY_OUT in resumed.stderr) is not keeps_scores
+    if keeps_scores:
+        again = invoke("resume", store, "--max-iterations", 5, "--quiet")
+        assert (again.exit_code, CHANGED in again.stderr) == (0, False), again.output
 
 
 def test_changed_limits_are_named_by_a_quiet_command(invoke, folder, tmp_path):
