@@ -60,7 +60,7 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
     """Add facts about a folder as they become known; why a run would be refused, if it would."""
     from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
     from costada.evaluators.folders import load_folder, read_folder
-    from costada.evaluators.problem import confine
+    from costada.evaluators.problem import confine, gpu_note
 
     if read_settings(folder / SETTINGS_FILE).repository is None:
         found = read_folder(folder)
@@ -76,6 +76,8 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
         memory_mb=wanted.memory_mb,
     )
     facts |= _prompt(problem)
+    if note := gpu_note(problem):
+        facts["gpus"] = note
     fault, evaluation = _evaluated(problem)
     facts |= _verdict(problem, evaluation) | _variation(problem, evaluation)
     return fault
@@ -179,8 +181,7 @@ def _evaluated(problem: Problem) -> tuple[str | None, Evaluation]:
 def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
     from costada.evaluators.problem import layer_of
     from costada.evaluators.sandbox.layer_choice import described_layer
-    from costada.evaluators.verdicts import ERROR, NO_ERROR
-    from costada.values.evaluation import SCORED_BY
+    from costada.evaluators.verdicts import reported_error
 
     layer = layer_of(problem)
     objective = evaluation.objective
@@ -190,12 +191,45 @@ def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
         "evaluation": f"{evaluation.seconds:.3f} s (timeout {problem.limits.wall_seconds:g} s)",
         "start": f"score {evaluation.score:.10g}{worth}" if evaluation.is_valid else "not valid",
     }
-    said = evaluation.artifacts.get(ERROR)
-    if evaluation.is_valid and said not in NO_ERROR:
+    if not evaluation.is_valid:
+        return facts
+    facts["maximises"] = _maximised(problem, evaluation)
+    if said := reported_error(evaluation.artifacts):
         facts["error"] = f"{said} (returned beside the score)"
-    elif evaluation.is_valid and SCORED_BY in evaluation.artifacts:
-        facts["score"] = evaluation.artifacts[SCORED_BY]
     return facts
+
+
+def _maximised(problem: Problem, evaluation: Evaluation) -> str:
+    """The number that the search maximises, and why it is this one."""
+    from costada.evaluators.folder_settings import SETTINGS_FILE
+    from costada.evaluators.repository import RepositoryEvaluator
+    from costada.evaluators.sandbox.inside.reported_scores import SECONDS
+    from costada.evaluators.verdicts import reported_error
+    from costada.values.evaluation import COMBINED_SCORE, SCORED_BY, Direction
+    from costada.values.objective import read_objectives
+
+    judge = problem.score or problem.evaluate
+    metric = getattr(getattr(judge, "settings", None), "metric", None)
+    name, reason = COMBINED_SCORE, "the evaluator returns it"
+    if problem.weights:
+        shares = {each.metric: each.gain(1.0) for each in read_objectives(problem.objectives)}
+        terms = (f"{shares[key] * value:+g} {key}" for key, value in problem.weights.items())
+        name, reason = " ".join(terms).removeprefix("+"), f"weights in {SETTINGS_FILE}"
+    elif metric:
+        name, reason = metric, f"metric in {SETTINGS_FILE}"
+    elif scored_by := evaluation.artifacts.get(SCORED_BY):
+        # A start that failed says nothing of the metric to choose.
+        return scored_by.partition(";")[0] if reported_error(evaluation.artifacts) else scored_by
+    elif isinstance(judge, RepositoryEvaluator):
+        seconds = evaluation.metrics.get(SECONDS, 0.0)
+        inverse = 1 / seconds if seconds else None
+        name = {seconds: SECONDS, inverse: f"1 / {SECONDS}"}.get(evaluation.objective, name)
+        reason = "the command reports it"
+    if problem.reference is not None:
+        reason += f"; reference is {problem.reference:g}"
+        is_minimized = problem.direction is Direction.MINIMIZE
+        name = f"reference / {name}" if is_minimized else f"({name}) / reference"
+    return f"{name} ({reason})"
 
 
 def _variation(problem: Problem, first: Evaluation) -> Facts:

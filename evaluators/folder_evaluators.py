@@ -173,8 +173,9 @@ def _averaged(
     odd = _unlike_scores(found)
     scores = [name for name in names if name not in odd] or names
     likely = [name for name in scores if SCORE_NAME.search(name)] or scores
-    text = f"the evaluator returns no {COMBINED_SCORE}, so it is the mean of {', '.join(names)}"
+    text = "the score is " + ("the mean of " if len(names) > 1 else "") + ", ".join(names)
     text += f" (without {left_out})" if left_out else ""
+    text += f", as the evaluator returns no {COMBINED_SCORE}"
     if odd and len(names) > 1:
         text += f". Not all of these look like scores: {', '.join(odd)}"
     text += f'; to choose one of them: metric = "{likely[0]}" in {SETTINGS_FILE}'

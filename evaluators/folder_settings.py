@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from costada.evaluators.sandbox.inside.failure_names import FAILURES
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.shown_paths import read_shown
@@ -55,7 +56,8 @@ class FolderSettings(BaseModel):
     """Function that every candidate in Python defines; required beside a `score`."""
     metric: str | None = None
     """Metric that counts as `combined_score`, whatever the evaluator says of that; without it, and
-    if an `evaluate(program_path)` says none, the mean of its numbers counts."""
+    if an `evaluate(program_path)` says none, the mean of its numbers counts, none of which is named
+    like a failure."""
     direction: Annotated[Direction, Field(strict=False)] = Direction.MAXIMIZE
     """Which way `combined_score` improves; `minimize` needs a reference."""
     reference: Annotated[float, Field(gt=0)] | None = None
@@ -69,7 +71,8 @@ class FolderSettings(BaseModel):
     cpus: Count = 1
     """Cores of a worker that one evaluation needs, for `--evaluations`."""
     gpus: Annotated[float, Field(ge=0, strict=False)] = 0.0
-    """GPUs that one evaluation needs; a fraction shares one."""
+    """GPUs of the worker that one evaluation needs, a fraction to share one; the sandbox opens none
+    to programs."""
     threads: Count = Limits().threads
     """Threads that a candidate may have at once."""
     processes: Annotated[int, Field(ge=0)] = Limits().processes
@@ -152,6 +155,11 @@ def read_settings(path: Path) -> FolderSettings:
         raise ValueError(f"{path}: repository is missing; needed where command is given")
     if settings.direction is Direction.MINIMIZE and settings.reference is None:
         raise ValueError(f"{path}: reference is missing; needed where direction is 'minimize'")
+    if settings.metric in FAILURES and settings.direction is Direction.MAXIMIZE:
+        raise ValueError(
+            f"{path}: metric is {settings.metric!r}, which names a failure; expected another one to"
+            " maximise, or direction = 'minimize'"
+        )
     if settings.metric and settings.weights:
         raise ValueError(
             f"{path}: metric is {settings.metric!r} and weights is {settings.weights!r}; expected"

@@ -146,10 +146,13 @@ def needs_of(
         ValueError: If the settings declare files that cannot be shown.
     """
     files = {"program.py": program.source} if isinstance(program.source, str) else program.source
-    is_python = program.language == PYTHON.name
+    is_native = layout.contract is Contract.SCORE
+    # Where score judges the text itself, nothing of the program runs.
+    is_run = not is_native or settings.entry_point is not None or settings.run is not None
+    is_python = is_run and program.language == PYTHON.name
     sources = [text for path, text in files.items() if path.endswith(".py") and is_python]
     folders = [layout.folder, layout.evaluator.parent]
-    if layout.contract is not Contract.SCORE:
+    if not is_native:
         shown = layout.evaluator_file(settings).shown()
         loaded = _loaded(layout.evaluator, shown)
         sources += loaded.values()
@@ -157,7 +160,7 @@ def needs_of(
         folders += [each for path, text in loaded.items() for each in import_folders(text, path)]
     own = [part.removesuffix(".py") for path in files for part in path.split("/")]
     found = find_needs(sources, list(dict.fromkeys(folders)), python, [*PACKAGES, "costada", *own])
-    if layout.contract is Contract.SCORE:
+    if is_native:
         return found
     return replace(found, nearby=_nearby(found.missing, layout))
 

@@ -105,7 +105,8 @@ class Problem:
             and `evaluate` are never called by two threads at once. Evaluations elsewhere are only
             limited by a number given here, and each worker by its own cores.
         cpus: Cores of a worker that one evaluation needs; see `elsewhere`.
-        gpus: GPUs that one evaluation needs; a fraction shares one.
+        gpus: GPUs of the worker that one evaluation needs, a fraction to share one. The sandbox
+            opens none to programs: only what runs outside of it, such as `score`, can use one.
         elsewhere: Judges programs in other processes; None to judge them in this one.
         preload: Modules that are loaded before a candidate starts, so that importing them is free;
             SciPy's before the first that names it.
@@ -395,6 +396,16 @@ def confine(
 def layer_of(problem: Problem) -> Layer | None:
     """What confines the problem's candidates; None if its own `evaluate` runs them."""
     return problem.sandbox if isinstance(problem.evaluate, Confined) else None
+
+
+def gpu_note(problem: Problem) -> str:
+    """That the sandbox opens no GPU, for a problem that asks for one; empty for others."""
+    if not problem.gpus or layer_of(problem) is None:
+        return ""
+    return (
+        f"gpus = {problem.gpus:g} only chooses a worker that has them: the sandbox opens no GPU to"
+        " programs"
+    )
 
 
 def _source(problem: Problem) -> str:

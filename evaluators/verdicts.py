@@ -7,6 +7,7 @@ from costada.evaluators.contract import normalize
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.measuring import weighted_sum
 from costada.evaluators.sandbox.execution import too_slow
+from costada.evaluators.sandbox.inside.failure_names import FAILURES, names_failure
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.evaluation import (
     COMBINED_SCORE,
@@ -20,8 +21,7 @@ from costada.values.evaluation import (
 from costada.values.objective import read_objectives
 
 VALIDITY = "validity"
-ERROR = "error"
-NO_ERROR = (None, "", "None")
+NO_ERROR = (None, "", "None", "False", "[]")
 """Texts of an error where there is none."""
 RENAMED = "reported_"
 """Begins the name of a text that the evaluator reports under the name of a mark."""
@@ -44,6 +44,12 @@ def evaluation_error(error: str, limits: Limits) -> str:
     return f"timeout: the evaluation exceeded {seconds} (timeout in problem.toml, or --timeout)"
 
 
+def reported_error(artifacts: Mapping[str, str]) -> str | None:
+    """Why a candidate failed, in the words of its evaluator; None if there are none."""
+    found = (artifacts.get(name) for name in FAILURES)
+    return next((text for text in found if text not in NO_ERROR), None)
+
+
 def verdict(
     metrics: Mapping[str, float],
     artifacts: Mapping[str, str],
@@ -52,17 +58,22 @@ def verdict(
 ) -> Evaluation:
     """Evaluation from the metrics and artifacts of a folder's evaluator.
 
-    The candidate failed if the evaluator says validity 0, or an error with a score of 0 or none.
-    A text under the name of a mark, which may come from the candidate, is renamed.
+    The candidate failed if the evaluator says validity 0, an error with a score of 0 or none, or
+    nothing but numbers whose names tell a failure. A text under the name of a mark, which may come
+    from the candidate, is renamed.
     """
     artifacts = {RENAMED + name if name in MARKS else name: artifacts[name] for name in artifacts}
     if settings.weights:
         metrics = _weighted(metrics, artifacts, settings)
     if settings.metric:
         metrics = _chosen(metrics, artifacts, settings.metric)
-    error = None if artifacts.get(ERROR) in NO_ERROR else artifacts.get(ERROR)
-    if error and not {COMBINED_SCORE, settings.metric} & {*metrics, *artifacts}:
-        return failed(error, metrics=metrics, artifacts=artifacts, seconds=seconds)
+    error = reported_error(artifacts)
+    if not {COMBINED_SCORE, settings.metric} & {*metrics, *artifacts}:
+        if not error and metrics and all(map(names_failure, metrics)):
+            numbers = ", ".join(f"{name} {value:g}" for name, value in metrics.items())
+            error = f"the evaluator reports {numbers}, and no {settings.metric or COMBINED_SCORE}"
+        if error:
+            return failed(error, metrics=metrics, artifacts=artifacts, seconds=seconds)
     if COMBINED_SCORE not in metrics:
         known = ", ".join(sorted({*metrics, *artifacts})) or "nothing"
         wanted = settings.metric or COMBINED_SCORE
@@ -103,7 +114,7 @@ def _chosen(
     """The metrics with one of them as `combined_score`, which a failed candidate need not have."""
     if metric in metrics:
         return {**metrics, COMBINED_SCORE: metrics[metric]}
-    if artifacts.get(ERROR) not in NO_ERROR or metrics.get(VALIDITY, 1.0) <= 0:
+    if reported_error(artifacts) or metrics.get(VALIDITY, 1.0) <= 0:
         return {**metrics, COMBINED_SCORE: 0.0}
     return {name: value for name, value in metrics.items() if name != COMBINED_SCORE}
 
@@ -115,5 +126,5 @@ def _weighted(
     objectives = read_objectives(settings.objectives)
     if all(each.metric in metrics for each in objectives):
         return {**metrics, COMBINED_SCORE: weighted_sum(metrics, objectives, settings.weights)}
-    has_failed = artifacts.get(ERROR) not in NO_ERROR or metrics.get(VALIDITY, 1.0) <= 0
+    has_failed = reported_error(artifacts) or metrics.get(VALIDITY, 1.0) <= 0
     return {**metrics, COMBINED_SCORE: 0.0} if has_failed else metrics

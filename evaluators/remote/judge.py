@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from threading import Lock
 from time import monotonic
 
-from costada.evaluators.problem import Problem
+from costada.evaluators.problem import Problem, gpu_note
 from costada.evaluators.remote.engine import GONE, Engine, Resources
 from costada.evaluators.remote.engines import engine_of
 from costada.evaluators.remote.task import (
@@ -187,14 +187,15 @@ def check_elsewhere(problem: Problem) -> str:
         ValueError: If it cannot be sent, or no worker has what it asks for.
         OSError: If there are no workers.
     """
+    notes = [gpu_note(problem)]
     if isinstance(problem.elsewhere, RemoteJudge):
-        return problem.elsewhere.check(problem)
-    if problem.gpus or problem.cpus > 1:
-        return (
+        notes.append(problem.elsewhere.check(problem))
+    elif problem.gpus or problem.cpus > 1:
+        notes.append(
             f"cpus = {problem.cpus} and gpus = {problem.gpus:g} of the problem are reserved only by"
             " --evaluations dask://HOST:PORT or ray://HOST:PORT"
         )
-    return ""
+    return "; ".join(filter(None, notes))
 
 
 def _is_sent_alike(one: Problem, other: Problem) -> bool:

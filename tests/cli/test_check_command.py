@@ -189,7 +189,7 @@ def test_a_start_that_fails_suggests_no_metric(invoke, near, tmp_path):
     for error, is_suggested in (("None", True), ("'does not compile'", False)):
         answer = f"{{'compile_success': 0.5, 'error': {error}}}"
         (near / "evaluator.py").write_text(f"def evaluate(path): return {answer}")
-        assert ("compile_success" in invoke("check", near).stdout) == is_suggested
+        assert ("metric = " in invoke("check", near).stdout) == is_suggested
 
 
 def test_what_is_read_outside_of_the_folder_is_listed(invoke, near, tmp_path):
@@ -204,3 +204,42 @@ def test_what_is_read_outside_of_the_folder_is_listed(invoke, near, tmp_path):
         file.write(f'\nreadable = ["{tmp_path}/data"]\n')
     result = invoke("check", near)
     assert facts(result.stdout)[1]["also reads"] == f"{helper}, {tmp_path}/data"
+
+
+@pytest.mark.parametrize(
+    ("answer", "settings", "said"),
+    [
+        ("{'combined_score': 2}", "", "combined_score (the evaluator returns it)"),
+        (
+            "{'speed': 2, 'gap': 1}",
+            "",
+            "the score is the mean of speed, gap, as the evaluator returns no combined_score; to"
+            ' choose one of them: metric = "speed" in problem.toml',
+        ),
+        ("{'speed': 2, 'error': 9}", 'metric = "speed"', "speed (metric in problem.toml)"),
+        (
+            "{'combined_score': 2}",
+            'direction = "minimize"\nreference = 1.5',
+            "reference / combined_score (the evaluator returns it; reference is 1.5)",
+        ),
+        (
+            "{'speed': 2, 'gap': 1}",
+            'objectives = ["speed:max", "gap:min"]\nweights = {speed = 0.5, gap = 0.25}',
+            "0.5 speed -0.25 gap (weights in problem.toml)",
+        ),
+    ],
+)
+def test_the_screen_says_which_number_is_maximised_and_why(
+    invoke, near, tmp_path, answer, settings, said
+):
+    near = copytree(near, tmp_path / "problem")
+    (near / "evaluator.py").write_text(f"def evaluate(path): return {answer}")
+    (near / "problem.toml").write_text(settings)
+    assert facts(invoke("check", near).stdout)[1]["maximises"] == said
+
+
+def test_the_screen_says_that_the_sandbox_opens_no_gpu(invoke, near, tmp_path):
+    near = copytree(near, tmp_path / "problem")
+    (near / "problem.toml").write_text("gpus = 1\n")
+    said = facts(invoke("check", near).stdout)[1]["gpus"]
+    assert said.endswith("the sandbox opens no GPU to programs")

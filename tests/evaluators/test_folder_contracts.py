@@ -168,8 +168,8 @@ def test_without_a_combined_score_the_mean_of_the_numbers_counts_and_is_said(wri
     evaluation = check_problem(problem)
     assert evaluation.objective == (0.5 + 2) / 2
     assert evaluation.artifacts[SCORED_BY].startswith(
-        "the evaluator returns no combined_score, so it is the mean of speed_score, size"
-        " (without ok, complexity, bad); to choose"
+        "the score is the mean of speed_score, size (without ok, complexity, bad), as the evaluator"
+        " returns no combined_score; to choose"
     )
     assert 'metric = "speed_score"' in evaluation.artifacts[SCORED_BY]
     assert SCORED_BY in UNSHOWN
@@ -203,6 +203,62 @@ def test_an_error_in_place_of_a_score_is_the_reason_of_the_failure(write, values
     evaluation = write(text).evaluate(PROGRAM)
     assert (evaluation.is_valid, evaluation.error) == (False, "solver broke")
     assert EVALUATOR_FAULT not in evaluation.artifacts
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ({"error": 1000.0}, "reports error 1000, and no combined_score"),
+        ({"num_failed": 3, "timeout": True}, "reports num_failed 3, timeout 1, and no"),
+        ({"exception": "solver broke"}, "solver broke"),
+        ({"combined_score": 0.0, "failed": ["case 1"]}, "['case 1']"),
+    ],
+)
+def test_what_is_named_like_a_failure_is_never_a_score(write, answer, error):
+    evaluation = write(f"def evaluate(path):\n    return {answer!r}\n").evaluate(PROGRAM)
+    assert (evaluation.is_valid, evaluation.score) == (False, 0.0)
+    assert error in evaluation.error
+    assert EVALUATOR_FAULT not in evaluation.artifacts
+
+
+def test_a_mean_leaves_out_what_is_named_like_a_failure(write):
+    answer = {"recall": 0.5, "neg_error": -0.25, "error": 1000.0, "runtime_errors": 7}
+    evaluation = check_problem(write(f"def evaluate(path):\n    return {answer!r}\n"))
+    assert evaluation.objective == (0.5 - 0.25) / 2
+    assert (
+        "the mean of recall, neg_error (without error, runtime_errors)"
+        in (evaluation.artifacts[SCORED_BY])
+    )
+
+
+def test_a_failure_may_be_minimised_by_name_but_not_maximised(write):
+    evaluator = "def evaluate(path):\n    return {'error': 4.0}\n"
+    with pytest.raises(ValueError, match="metric is 'error', which names a failure; expected"):
+        write(evaluator, **{"problem.toml": 'metric = "error"'})
+    settings = 'metric = "error"\ndirection = "minimize"\nreference = 2.0'
+    assert check_problem(write(evaluator, **{"problem.toml": settings})).score == 0.5
+
+
+def test_a_command_line_must_report_a_combined_score(write):
+    for text in ('{"speed": 0.5, "size": 2}', '{"speed": 0.5}'):
+        printing = f"if __name__ == '__main__':\n    print({text!r})\n"
+        problem = write(printing, **{"evaluate.sh": "python evaluator.py $1"})
+        with pytest.raises(ValueError, match=r"returned no combined_score.* \(it returned s"):
+            check_problem(problem)
+    leaving = FILES.replace('"combined_score": value', '"speed": value') + MAIN
+    with pytest.raises(ValueError, match="returned no combined_score"):
+        check_problem(write(leaving, name="evaluate.py"))
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "correct.json"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{'combined_score': 1}", "is not JSON: Expecting"), ("[1]", "holds a list; expected a JSON")],
+)
+def test_a_file_of_results_that_is_no_json_object_is_named(write, name, text, said):
+    leaving = FILES + f"    open(os.path.join(results_dir, {name!r}), 'w').write({text!r})\n" + MAIN
+    with pytest.raises(ValueError, match=rf"{name}, which evaluate.py left, {said}"):
+        check_problem(write(leaving, name="evaluate.py"))
 
 
 def test_an_error_of_none_is_no_error(write):

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from costada.evaluators.folders import load_folder
+from costada.evaluators.folders import load_folder, read_folder
 from costada.evaluators.needs import find_needs, installed_as
+from costada.evaluators.problem import check_problem
 from costada.evaluators.sandbox.interpreter import Interpreter
 
 BARE = Interpreter(sys.executable, sys.version_info[:2], (), ())
@@ -119,6 +120,22 @@ def test_a_line_that_is_no_requirement_stays_as_it_is(tmp_path):
     text = "kit @ git+https://example.org/kit.git\nnot a requirement\n"
     found = needs(tmp_path, "", text)
     assert found.unmet == ("kit @ git+https://example.org/kit.git", "not a requirement")
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_needed"), [("", False), ('run = "python {folder}/src/model.py"\n', True)]
+)
+def test_a_text_that_nothing_runs_needs_none_of_its_imports(tmp_path, settings, is_needed):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "model.py").write_text("import absent_package\n")
+    (tmp_path / "problem.md").write_text("Write it.")
+    (tmp_path / "problem.toml").write_text(f'program = ["src/*.py"]\n{settings}')
+    (tmp_path / "evaluator.py").write_text(
+        "def score(files):\n    return {'combined_score': len(files)}\n"
+    )
+    assert bool(read_folder(tmp_path).needs.missing) == is_needed
+    if not is_needed:
+        assert check_problem(load_folder(tmp_path)).score == 1.0
 
 
 def folder_with(tmp_path, evaluator, program="x = 1\n", **texts):

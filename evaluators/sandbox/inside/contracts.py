@@ -21,6 +21,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from costada.evaluators.sandbox.inside import standins
+from costada.evaluators.sandbox.inside.failure_names import names_failure
 from costada.evaluators.sandbox.inside.module_loading import load_module
 
 COMMAND_LINE, PRINTED_JSON = "evaluate.py --program_path --results_dir", "evaluator.py PROGRAM"
@@ -40,8 +41,10 @@ def load_evaluator(request: Mapping[str, Any], program: str) -> Callable[..., ob
     """Load the evaluator that a request names; its evaluation of the program at a path.
 
     An answer has "metrics" and "artifacts", whose values are numbers, texts or None, and under
-    "averaged" the names of the metrics that count as numbers in a mean. One of a command line also
-    has the metrics that no model may see, as "private". A stage that is not reached answers None.
+    "averaged" the names of the metrics that count in a mean: the tools with `evaluate` document
+    that a mean is the score where there is no combined one, those with a command line require one.
+    One of a command line also has the metrics that no model may see, as "private". A stage that is
+    not reached answers None.
     """
     file = request["evaluator"]
     sys.path.insert(0, os.path.dirname(file))
@@ -86,16 +89,16 @@ def _merged(before: Answer, fresh: Answer) -> Answer:
     return {
         "metrics": metrics,
         "artifacts": {**before["artifacts"], **fresh["artifacts"]},
-        "averaged": [name for name, value in metrics.items() if isinstance(value, float)],
+        "averaged": _averaged(metrics),
     }
 
 
 def _reaches(metrics: Mapping[str, object], threshold: float) -> bool:
-    """Whether the combined score, or else the mean of all numbers but `error`, is high enough."""
+    """Whether the combined score, or else the mean of the numbers, is high enough."""
     score = metrics.get(COMBINED_SCORE)
     if isinstance(score, float):
         return score >= threshold
-    numbers = [v for name, v in metrics.items() if isinstance(v, float) and name != ERROR]
+    numbers = [v for k, v in metrics.items() if isinstance(v, float) and not names_failure(k)]
     return bool(numbers) and sum(numbers) / len(numbers) >= threshold
 
 
@@ -116,6 +119,7 @@ def _run_for_files(file: str, program: str) -> Answer:
     if not correct.get("correct"):
         error = str(correct.get("error") or "not correct")
         answer["metrics"] |= {COMBINED_SCORE: 0.0, VALIDITY: 0.0, ERROR: error}
+    answer["averaged"] = []
     return answer | {"private": json.dumps(private)[:MAX_ARTIFACT_CHARS] if private else ""}
 
 
@@ -127,21 +131,30 @@ def _run_for_output(file: str, program: str) -> Answer:
         load_module("__main__", file, (CONTAINER_FOLDER, os.path.dirname(file)))
     lines = printed.getvalue().strip().splitlines()
     sys.stdout.write("".join(f"{line}\n" for line in lines[:-1]))
-    found = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else None
-    if not isinstance(found, dict):
-        raise TypeError(f"{os.path.basename(file)} printed no JSON object in its last line")
+    name = os.path.basename(file)
+    if not lines or not lines[-1].startswith("{"):
+        raise TypeError(f"{name} printed no JSON object in its last line")
+    found = _parsed(lines[-1], f"the last line that {name} printed")
     metrics, artifacts = found.pop("metrics", None) or {}, found.pop("artifacts", None) or {}
-    return _as_dict(SimpleNamespace(metrics={**found, **metrics}, artifacts=artifacts))
+    answer = _as_dict(SimpleNamespace(metrics={**found, **metrics}, artifacts=artifacts))
+    return answer | {"averaged": []}
 
 
 def _left_in(results: str, name: str, file: str) -> dict[str, Any]:
     path = os.path.join(results, name)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{os.path.basename(file)} left no {name} in its --results_dir")
-    with open(path, encoding="utf-8") as opened:
-        found = json.load(opened)
+    with open(path, "rb") as opened:
+        return _parsed(opened.read(), f"{name}, which {os.path.basename(file)} left,")
+
+
+def _parsed(text: str | bytes, place: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise TypeError(f"{name} holds a {type(found).__name__}; expected an object")
+        raise TypeError(f"{place} holds a {type(found).__name__}; expected a JSON object")
     return found
 
 
@@ -157,13 +170,20 @@ def _as_dict(result: object) -> Answer:
     return {
         "metrics": {str(name): _plain(value) for name, value in metrics.items()},
         "artifacts": {str(name): str(_plain(value)) for name, value in artifacts.items()},
-        "averaged": [str(name) for name, value in metrics.items() if _is_averaged(value)],
+        "averaged": _averaged(metrics),
     }
 
 
-def _is_averaged(value: object) -> bool:
-    """Whether a value counts in a mean: a number, and neither a flag nor NaN."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+def _averaged(metrics: Mapping[Any, object]) -> list[str]:
+    """The metrics that count in a mean: numbers, no flag or NaN, whose name tells no failure."""
+    return [
+        str(name)
+        for name, value in metrics.items()
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and value == value
+        and not names_failure(str(name))
+    ]
 
 
 def _plain(value: object) -> float | str | None:

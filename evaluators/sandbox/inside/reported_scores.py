@@ -10,11 +10,13 @@ from contextlib import suppress
 from math import exp, inf, isfinite, log
 from typing import Any
 
+from costada.evaluators.sandbox.inside.failure_names import FAILURES
+
 MAX_METRICS = 200
 MAX_NAME_CHARS = 200
 MAX_TEXT_CHARS = 4_000
-LABELLED = re.compile(r"[^:=]{0,100}[:=]\s*(\S{1,50})")
-"""A line such as `score: 0.5`."""
+LABELLED = re.compile(r"([^:=]{0,100})[:=]\s*(\S{1,50})")
+"""A line such as `score: 0.5`, unless its label is one of `FAILURES`."""
 
 COMBINED_SCORE = "combined_score"
 SECONDS = "seconds"
@@ -31,7 +33,8 @@ def read_output(stdout: str) -> Report:
     if not lines:
         return {"fault": f"the command printed nothing; {EXPECTED}"}
     labelled = LABELLED.fullmatch(lines[-1].strip())
-    for text in (lines[-1], stdout, labelled[1] if labelled else ""):
+    is_score = labelled and labelled[1].strip().lower() not in FAILURES
+    for text in (lines[-1], stdout, labelled[2] if labelled and is_score else ""):
         with suppress(ValueError):
             return read_json(text)
     return {"fault": f"the command's last line is {_shortened(lines[-1])}; {EXPECTED}"}

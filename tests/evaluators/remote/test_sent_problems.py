@@ -263,6 +263,9 @@ def test_resources_that_an_engine_cannot_assign_are_refused_or_noted(local_engin
         checked(local_engine, cpus=1000)
     assert checked(local_engine) == checked(None) == ""
     assert "gpus = 1 of the problem are reserved only by" in checked(None, gpus=1.0)
+    assert "the sandbox opens no GPU to programs" in checked(None, gpus=1.0)
+    own = replace(here, score=None, evaluate=lambda _: None, calls=None, arguments={})
+    assert "the sandbox" not in check_elsewhere(replace(own, gpus=1.0))
     with threads() as executor:
         note = checked(OwnExecutor(executor), cpus=4)
     assert note.startswith("evaluations: ThreadPoolExecutor is not asked for the problem's cpus")

@@ -81,6 +81,8 @@ def test_a_score_is_the_last_line_or_json(output, metrics, texts):
         ("nan", "combined_score is nan; expected a finite number"),
         ("score: inf", "combined_score is inf; expected a finite number"),
         ('{"combined_score": "high"}', "combined_score is 'high'; expected a finite number"),
+        ("error: 1000", "last line is 'error: 1000'; expected a number"),
+        ("3 of 4\nFailed = 3", "last line is 'Failed = 3'"),
         ("[1, 2]", "last line is '[1, 2]'"),
         ("[" * 100_000, "last line is '[[["),
         (json.dumps({str(n): n for n in range(MAX_METRICS + 1)}), "201 values; expected at most"),
