@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 def mean(values: Sequence[float]) -> float:
     """The mean of finite numbers, finite however large they are, and exact where all are equal."""
-    share = fsum(value / len(values) for value in values)
+    # Halves, as shares of the largest numbers may add up to more than a float can hold.
+    share = 2 * fsum(value / (2 * len(values)) for value in values)
     return min(max(share, min(values)), max(values))
 
 

@@ -1,10 +1,11 @@
 """Verdicts of several measurements, and of several objectives."""
 
+import sys
 from collections.abc import Callable
 from math import inf, nan
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from costada.evaluators.folder_settings import FolderSettings
@@ -116,6 +117,7 @@ def test_a_score_of_the_evaluators_own_is_aggregated_the_same_way():
     assert (middle.objective, middle.score) == (5.0, 0.4)
 
 
+@example([sys.float_info.max] * 3)
 @given(st.lists(finite, min_size=1, max_size=9))
 def test_an_aggregate_lies_between_the_lowest_and_the_highest_however_large_they_are(values):
     for aggregate in AGGREGATES.values():
