@@ -29,6 +29,7 @@ from costada.evaluators.sandbox.inside.module_loading import load_module
 from costada.evaluators.sandbox.inside.outage import outage_seconds
 from costada.evaluators.sandbox.inside.refusals import report_refused_processes
 from costada.evaluators.sandbox.inside.scored_command import load_commands
+from costada.evaluators.sandbox.inside.semaphores import offer_semaphores
 from costada.evaluators.sandbox.inside.syntax import load_check
 
 CANDIDATE_FILE = "candidate.py"
@@ -76,7 +77,9 @@ def serve(request_fd: int, result_fd: int, limits: Mapping[str, int]) -> None:
         if command:
             command.execute(request_fd, result_fd)
         return
-    if loading.files.has_evaluator and limits["processes"] == 0:
+    if limits["processes"] > 0:
+        offer_semaphores()
+    elif loading.files.has_evaluator:
         report_refused_processes()
     function = None
     with loading:
