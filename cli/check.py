@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +28,9 @@ ProblemPath = Annotated[
 ]
 Facts = dict[str, str]
 """What is known of a folder, in the order of the screen."""
+
+DENIED = ("Permission denied", "Operation not permitted", "Read-only file system")
+"""What an error says where a layer refused something."""
 
 SHORT_SECONDS = 2.0
 """An initial program that takes no longer is evaluated twice."""
@@ -80,6 +84,8 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
         facts["gpus"] = note
     fault, evaluation = _evaluated(problem)
     facts |= _verdict(problem, evaluation) | _variation(problem, evaluation)
+    if fault and (proposal := _other_layer(problem, fault)):
+        facts["try"] = proposal
     return fault
 
 
@@ -176,6 +182,30 @@ def _evaluated(problem: Problem) -> tuple[str | None, Evaluation]:
     except ValueError as error:
         return str(error), evaluation
     return None, evaluation
+
+
+def _other_layer(problem: Problem, fault: str) -> str:
+    """A layer that allows what the problem's layer refused; empty if none is known to.
+
+    Only layers that confine as much are tried: the folder may be somebody else's.
+    """
+    from costada.evaluators.problem import confine, layer_of
+    from costada.evaluators.sandbox.layers import WITH_FILESYSTEM, Layer
+    from costada.evaluators.setup_hints import NO_MODES, SHARED_HINT
+
+    layer = layer_of(problem)
+    if layer not in (Layer.LANDLOCK, *WITH_FILESYSTEM) or not any(map(fault.__contains__, DENIED)):
+        return ""
+    for other in WITH_FILESYSTEM:
+        with suppress(ValueError):  # not offered by this machine
+            if other is not layer and not _evaluated(confine(problem, sandbox=other))[0]:
+                return f"--sandbox {other.value}: there, the initial program is valid"
+    if not any(map(fault.__contains__, (NO_MODES, SHARED_HINT))):
+        return ""
+    return (
+        f"--sandbox {Layer.PROCESS.value}, not tried, as its programs can read your files and use"
+        " the network"
+    )
 
 
 def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:

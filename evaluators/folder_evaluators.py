@@ -12,9 +12,10 @@ from costada.evaluators.folder_files import EvaluatorFile, reads_elsewhere
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.sandbox.execution import CandidateResult
 from costada.evaluators.sandbox.inside.worker import CANDIDATE_FILE
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.run import run_evaluator
 from costada.evaluators.sandboxed import Confined
-from costada.evaluators.setup_hints import REFUSED, file_hint, refused_process, setup_hint
+from costada.evaluators.setup_hints import REFUSED, Setup, refused_process, setup_hint
 from costada.evaluators.verdicts import evaluation_error, sort_values, verdict
 from costada.values.candidate import Program
 from costada.values.evaluation import (
@@ -153,9 +154,19 @@ class FolderEvaluator(Confined):
         process = refused_process(log)
         if process:
             return f"{process}\n{error}" if REFUSED in error else error
-        source = self.evaluator.path.read_text("utf-8", "replace")
-        hint = file_hint(error, source, self.evaluator.folder)
-        return "\n".join(filter(None, [error, setup_hint(error, "", source) or hint]))
+        return "\n".join(filter(None, [error, self.hint(error, log)]))
+
+    def hint(self, error: str, log: str) -> str:
+        """What may help where the evaluator fails for where it runs; empty if nothing is known."""
+        path = self.evaluator.path
+        setup = Setup(
+            source=path.read_text("utf-8", "replace"),
+            layer=chosen_layer(self.layer),
+            place=path.parent,
+            folder=self.evaluator.folder,
+            shown=self.evaluator.shown().keys(),
+        )
+        return setup_hint(error, log, setup)
 
 
 def _averaged(

@@ -27,7 +27,6 @@ from costada.evaluators.sandbox.least_limits import check_least
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS
 from costada.evaluators.sandboxed import PROCESS_KEY, Confined, SandboxedEvaluator
-from costada.evaluators.setup_hints import setup_hint
 from costada.evaluators.syntax import SyntaxCheck
 from costada.values.candidate import Program
 from costada.values.evaluation import (
@@ -319,8 +318,9 @@ def check_problem(problem: Problem) -> Evaluation:
             raise ValueError(f"problem {problem.name!r}, initial program: {fault}{log}")
     if not (evaluation.is_valid or problem.allow_invalid_start):
         reason = evaluation.artifacts.get(REJECTED_AT) or evaluation.error
-        said = (reason or "", evaluation.artifacts.get(LOG, ""), problem.evaluator_source)
-        hint = (setup_hint(*said) if problem.score is None else "") or (
+        said = (reason or "", evaluation.artifacts.get(LOG, ""))
+        judge = problem.evaluate
+        hint = (judge.hint(*said) if isinstance(judge, Confined) else "") or (
             "If the start is meant to be invalid, say so: --allow-invalid-start,"
             " Problem(allow_invalid_start=True), or allow_invalid_start = true in problem.toml"
         )

@@ -27,8 +27,10 @@ from costada.evaluators.repository_files import RepositoryFiles, repository_file
 from costada.evaluators.sandbox.commands import check_no_shell
 from costada.evaluators.sandbox.execution import WITHOUT_CONTROLS, CandidateResult, signal_name
 from costada.evaluators.sandbox.inside.reported_scores import SECONDS
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.run_in_copy import run_in_copy
 from costada.evaluators.sandboxed import Confined
+from costada.evaluators.setup_hints import Setup, setup_hint
 from costada.evaluators.shown_paths import read_shown
 from costada.evaluators.verdicts import evaluation_error, verdict
 from costada.values.candidate import Program
@@ -143,6 +145,11 @@ class RepositoryEvaluator(Confined):
             readable=self.readable,
         )
         return self._judged(run)
+
+    def hint(self, error: str, log: str) -> str:
+        """What may help where a command fails for where it runs; empty if nothing is known."""
+        commands = str(list(self.commands.values()))
+        return setup_hint(error, log, Setup(commands, chosen_layer(self.layer)))
 
     def _judged(self, run: CandidateResult) -> Evaluation:
         """Verdict on what the commands did."""

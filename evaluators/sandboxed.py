@@ -46,6 +46,10 @@ class Confined:
     interpreter: str | None = None
     readable: tuple[str, ...] = ()
 
+    def hint(self, error: str, log: str) -> str:
+        """What may help where the evaluator fails for where it runs; empty if nothing is known."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxedEvaluator(Confined):

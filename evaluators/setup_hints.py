@@ -1,101 +1,222 @@
 """Hints for evaluators that fail because of where they run, not because of a program.
 
-The reason is looked for in the texts of the error and the log; if none is found, there is no hint.
+The cause is looked for in the error, the log, the evaluator's text and its folder; if there is no
+evidence for one, there is no hint.
 """
 
 import os
 import re
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from costada.evaluators.folder_settings import SETTINGS_FILE
 from costada.evaluators.sandbox.inside.refusals import PROCESS_REFUSED
-from costada.evaluators.shown_paths import unshown_reason
+from costada.evaluators.sandbox.layers import Layer, may_change_modes
 
 MAX_HINT_CHARS = 300
+MAX_LEVELS = 3
+"""How far above the folder a file is looked for."""
+
 REFUSED = "Operation not permitted"
+FRAME = '  File "'
+SHARED = re.compile(
+    r"/dev/shm/|'/psm_|SemLock|SocketListener|multiprocessing/(managers|reduction)"  # noqa: S108
+)
 NO_NETWORK = re.compile(
     r"name resolution|Name or service not known|nodename nor servname|Network is unreachable"
     r"|NameResolutionError|gaierror|APIConnectionError"
 )
 NETWORK_CODE = re.compile(r"\b(socket|urllib|urlopen|requests|https?|httpx|aiohttp|grpc)\b")
+NETWORK_IMPORT = re.compile(
+    r"^\s*(?:from|import)\s+(?:socket|urllib|requests|http|httpx|aiohttp|grpc|openai)\b", re.M
+)
 NO_KEY = re.compile(r"KeyError: '(\w+)'")
 ENVIRONMENT = re.compile(r"\b(environ|getenv)\b")
+VARIABLE = re.compile(r"""(?:environ(?:\.get)?\s*[\[(]|getenv\()\s*['"]([A-Z]\w{3,})['"]""")
 NO_MODULE = re.compile(r"No module named '([\w.]+)'")
-NOT_FOUND = re.compile(r"\b([\w+-]+): (?:command )?not found")
+NOT_FOUND = re.compile(
+    r"([\w.+-]+): command not found|sh: (?:line )?\d+: ([\w.+-]+): not found"
+    r"|make(?:\[\d+\])?: ([\w.+-]+): No such file"
+)
 NOT_STARTED = re.compile(r"No such file or directory: '([\w+-]+)'")
-STARTING_CODE = re.compile(r"\b(subprocess|Popen)\b")
-UNREADABLE = re.compile(r"FileNotFoundError|PermissionError|OSError: \[Errno 30\]")
-NAMED_PATH = re.compile(r"\[Errno \d+\] [^:\n]+: '([^'\n]*)'")
+STARTING_CODE = re.compile(
+    r"\b(subprocess|Popen|check_output|check_call|os\.(system|popen|exec\w*|spawn\w*))\b"
+)
+NOT_EXECUTED = re.compile(
+    r"(?:sh: (?:line )?\d+|make(?:\[\d+\])?|env): ([\w./+-]+): Permission denied"
+    r"|\[Errno 13\] Permission denied: '([^'\n]+)'"
+)
+NAMED_PATH = re.compile(r"\[Errno (?:2|13|30)\] [^:\n]+: '([^'\n]*)'")
 READ_ONLY = "[Errno 30]"
+DENIED = "[Errno 13]"
 WRITING = re.compile(r"""['"][waxr]b?\+b?['"]|['"][wax][bt]?['"]|mkdir|makedirs|write_|touch\(""")
+OPENING = re.compile(r"(?<![pP])open\(")
 HOME_FOLDER = re.compile(r"""expanduser|Path\.home\(|['"]HOME['"]""")
+SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/run/")
 
 NETWORK_HINT = "The sandbox has no network, so an evaluator that needs it cannot run there"
+SHARED_HINT = (
+    "Of multiprocessing, the sandbox allows pools, queues and locks with the start method fork, in"
+    " the evaluator's own Python: no shared memory, Array, Manager or other start method"
+)
+NO_MODES = "chmod has no effect"
+BUILT_HINT = (
+    f"{NO_MODES} under {{layer}}, so a file that a compiler or shutil.copy makes cannot be"
+    " executed: copy it into one that os.open(path, os.O_CREAT | os.O_WRONLY, 0o755) makes; or"
+    " choose --sandbox bubblewrap or container, as another user than root; or --sandbox process,"
+    " under which programs can also read your files and use the network"
+)
+PROGRAM_HINT = (
+    "Files of the problem's folder cannot be executed in the sandbox: start the program that reads"
+    ' them, as in ["sh", path]'
+)
 READ_ONLY_HINT = (
-    "The folder is read-only in the sandbox: an evaluator writes to the working folder, with paths"
-    " relative to that"
+    "Only the working folder can be written to in the sandbox: use paths relative to that, or"
+    " tempfile"
+)
+WORKING_FOLDER_HINT = (
+    "{path} is in the problem's folder, but the working folder is another one, and empty: open it"
+    ' as Path(__file__).resolve().{parent} / "{path}"'
 )
 HOME_HINT = "HOME is the scratch folder in the sandbox, which holds no files of yours"
 OUTSIDE_HINT = "{} is outside of the problem's folder: copy it into the folder and change the path"
-UNSHOWN_HINT = "{} {}, so it is not shown: copy it into the folder"
+SYSTEM_HINT = "{} belongs to the system, and programs in the sandbox cannot use it"
 FILES_HINT = (
     "An evaluator sees the files of its folder that its code imports or names; declare others as"
     f" files in {SETTINGS_FILE}"
 )
 
 
-def setup_hint(text: str, log: str, source: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Where an evaluator runs.
+
+    Attributes:
+        source: Its text.
+        layer: What confines it.
+        place: The folder that holds it; None if it is a command.
+        folder: The problem's folder.
+        shown: The files that it may read.
+    """
+
+    source: str
+    layer: Layer
+    place: Path | None = None
+    folder: Path | None = None
+    shown: Collection[Path] = ()
+
+
+def setup_hint(error: str, log: str, setup: Setup) -> str:
     """A hint for an error that no program could avoid; empty for other errors.
 
     Args:
-        text: The error.
+        error: The error, with the lines of the evaluator where it arose, or what the evaluator made
+            of it.
         log: What the evaluator printed.
-        source: The evaluator's text.
+        setup: Where it runs.
     """
-    said = f"{text}\n{log}"
+    said = f"{error}\n{log}"
     if process := refused_process(log):
         return process
-    is_refused = REFUSED in said and NETWORK_CODE.search(f"{said}\n{source}")
-    if NO_NETWORK.search(said) or is_refused:
+    if SHARED.search(said):
+        return SHARED_HINT
+    # Lines of the evaluator say what failed; without them, only its text can.
+    has_lines = FRAME in error
+    code = error if has_lines else setup.source
+    is_network = NETWORK_CODE.search(said) or (NETWORK_IMPORT.search(code) and not has_lines)
+    if NO_NETWORK.search(said) or (REFUSED in said and is_network):
         return NETWORK_HINT
-    for name in NO_KEY.findall(said) if ENVIRONMENT.search(f"{said}\n{source}") else ():
-        if name in source and name.isupper():
-            return (
-                f"The sandbox does not pass on environment variables such as {name}, so an"
-                " evaluator that needs them cannot run there"
-            )
-    if found := NO_MODULE.search(said):
-        return f"If the evaluator needs {found[1]}, install it: costada prepare"
-    starts = STARTING_CODE.search(f"{said}\n{source}")
-    if found := NOT_FOUND.search(said) or (starts and NOT_STARTED.search(said)):
+    if name := _missing_variable(error, setup.source):
         return (
-            f"If {found[1]} is a program, it is missing: install it, or name its folder as readable"
+            f"The sandbox does not pass on environment variables such as {name}, so an evaluator"
+            " that needs them cannot run there"
+        )
+    if found := NO_MODULE.search(said):
+        is_own = any((base / f"{found[1]}.py").exists() for base in _bases(setup))
+        missing = f"If the evaluator needs {found[1]}, install it: costada prepare"
+        return FILES_HINT if is_own else missing
+    if name := _missing_program(said, code, setup):
+        return (
+            f"If {name} is a program, it is missing: install it, or name its folder as readable"
             f" in {SETTINGS_FILE}"
         )
-    return ""
-
-
-def file_hint(text: str, source: str, folder: Path) -> str:
-    """A hint for a file that an evaluator cannot read or write; empty for other errors."""
-    kind = text.partition("\n")[0]
-    if not UNREADABLE.match(kind):
-        return ""
-    found = NAMED_PATH.search(kind)
-    path = found[1] if found else ""
-    place = folder / path
-    is_there = place.is_relative_to(folder) and place.exists()
-    if is_there and (reason := unshown_reason(place, folder)):
-        return UNSHOWN_HINT.format(place, reason)
-    if READ_ONLY in kind or ("PermissionError" in kind and WRITING.search(text)):
-        return READ_ONLY_HINT
-    if HOME_FOLDER.search(text) or path.startswith("~"):
-        return f"{HOME_HINT}: copy the file into the problem's folder and change the path"
-    if os.path.isabs(path) and not Path(path).is_relative_to(folder):
-        return OUTSIDE_HINT.format(path)
-    return f"{FILES_HINT}; {HOME_HINT}" if HOME_FOLDER.search(source) else FILES_HINT
+    return _execution_hint(said, error, code, setup) or _file_hint(error, setup)
 
 
 def refused_process(log: str) -> str:
     """What a log says of the first process that was refused to an evaluator; empty if nothing."""
     said = (line for line in log.splitlines() if line.startswith(PROCESS_REFUSED))
     return next(said, "")[:MAX_HINT_CHARS]
+
+
+def _bases(setup: Setup) -> list[Path]:
+    """The evaluator's own folder, and the problem's around it."""
+    return [base for base in (setup.place, setup.folder) if base is not None]
+
+
+def _missing_variable(error: str, source: str) -> str:
+    """The environment variable that an error is about; empty if it is about none."""
+    if (found := NO_KEY.search(error)) and ENVIRONMENT.search(error):
+        return found[1]
+    names = (name for name in VARIABLE.findall(source) if re.search(rf"\b{name}\b", error))
+    return next(names, "")
+
+
+def _missing_program(said: str, code: str, setup: Setup) -> str:
+    """The program that could not be started as there is none; empty if that is not the error."""
+    if found := NOT_FOUND.search(said):
+        return found[1] or found[2] or found[3]
+    for name in NOT_STARTED.findall(said):
+        # First in a list of words, or in a text that is one command.
+        call = rf"\[\s*['\"]{name}['\"]|(?:run|call|output|Popen)\(\s*f?['\"]{name}\b"
+        if re.search(call, code) or (FRAME in code and STARTING_CODE.search(code)):
+            return str(name)
+    return ""
+
+
+def _execution_hint(said: str, error: str, code: str, setup: Setup) -> str:
+    """A hint for a file that may not be executed; empty for other errors."""
+    found = NOT_EXECUTED.search(said)
+    if not found or OPENING.search(error) or WRITING.search(error):
+        return ""
+    path = found[1] or found[2]
+    if found[1] is None and not STARTING_CODE.search(code):
+        return ""
+    if any(base / path in setup.shown for base in _bases(setup)):
+        return PROGRAM_HINT
+    is_own = not os.path.isabs(path) and not any((base / path).exists() for base in _bases(setup))
+    if is_own and not may_change_modes(setup.layer):
+        return BUILT_HINT.format(layer=setup.layer.value)
+    return ""
+
+
+def _file_hint(error: str, setup: Setup) -> str:
+    """A hint for a file that an evaluator cannot read or write; empty for other errors."""
+    found = NAMED_PATH.search(error)
+    if not found or setup.place is None or setup.folder is None:
+        return ""
+    path = found[1]
+    if path.startswith(SYSTEM_FOLDERS):
+        return SYSTEM_HINT.format(path)
+    if READ_ONLY in error or (DENIED in error and WRITING.search(error)):
+        return READ_ONLY_HINT
+    bases = [base for base in _bases(setup) if (base / path).exists()]
+    is_of_home = HOME_FOLDER.search(error) or (HOME_FOLDER.search(setup.source) and not bases)
+    if is_of_home or path.startswith("~"):
+        return f"{HOME_HINT}: copy the file into the problem's folder and change the path"
+    if os.path.isabs(path):
+        is_inside = Path(path).is_relative_to(setup.folder)
+        return FILES_HINT if is_inside else OUTSIDE_HINT.format(path)
+    if bases:
+        if DENIED in error or not _is_shown(bases[0] / path, setup):
+            return FILES_HINT
+        level = [setup.place, *setup.place.parents].index(bases[0])
+        parent = f"parents[{level}]" if level else "parent"
+        return WORKING_FOLDER_HINT.format(path=path, parent=parent)
+    above = [base / path for base in setup.folder.parents[:MAX_LEVELS] if (base / path).exists()]
+    return OUTSIDE_HINT.format(above[0]) if above else ""
+
+
+def _is_shown(path: Path, setup: Setup) -> bool:
+    return any(file.is_relative_to(path) for file in setup.shown)

@@ -31,7 +31,7 @@ from costada.evaluators.sandbox.execution import (
 )
 from costada.evaluators.sandbox.inside.command import BUILD_FOLDER
 from costada.evaluators.sandbox.inside.scratch_folder import TOO_LARGE, excess_reason
-from costada.evaluators.sandbox.inside.worker import POLICY
+from costada.evaluators.sandbox.inside.worker import policy
 from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer, SlotKind, readable_paths
@@ -300,7 +300,7 @@ class _CommandRun:
             )
         log = ended.log
         if ended.exit_code > 0 and REFUSAL.search(log):
-            log = f"{log.rstrip()}\n{POLICY}"
+            log = f"{log.rstrip()}\n{policy(limits.processes)}"
         output: dict[str, Value] = {
             "stdout": ended.output.decode("utf-8", "replace"),
             "stderr": ended.log,

@@ -35,6 +35,7 @@ class Layer(StrEnum):
 
 
 UNCONFINED = (Layer.PROCESS, Layer.NONE)
+WITH_FILESYSTEM = (Layer.BUBBLEWRAP, Layer.CONTAINER)
 PRELOAD = ("numpy", "scipy.optimize")
 """Modules that most candidates import; importing them in a candidate costs no time."""
 
@@ -175,7 +176,13 @@ class SlotKind:
     @property
     def has_filesystem(self) -> bool:
         """Whether the layer itself gives the slot a private file system."""
-        return self.layer in (Layer.BUBBLEWRAP, Layer.CONTAINER)
+        return self.layer in WITH_FILESYSTEM
+
+
+def may_change_modes(layer: Layer) -> bool:
+    """Whether `chmod` has an effect for programs that a program in a layer starts."""
+    # Devices and entries of /proc belong to root, and their modes hold for all processes.
+    return layer in UNCONFINED or (layer in WITH_FILESYSTEM and os.geteuid() != 0)
 
 
 def readable_paths(patterns: Sequence[str]) -> tuple[str, ...]:
@@ -317,8 +324,7 @@ def _settings(kind: SlotKind, python: Interpreter, scratch: str) -> dict[str, ob
         "prefix": python.prefixes[0],
         "programs": [*kind.programs, *python.program_paths],
         "tools": tools(),
-        # Devices and entries of /proc belong to root, and their modes hold for all processes.
-        "owns_files": kind.has_filesystem and os.geteuid() != 0,
+        "owns_files": may_change_modes(kind.layer),
         "hidden": str(PACKAGE_FOLDER),
         "readable": [
             *(*python.standard_folders, *python.libraries, *kind.readable),

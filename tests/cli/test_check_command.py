@@ -9,6 +9,8 @@ import pytest
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem
+from costada.evaluators.sandbox.layer_choice import chosen_layer
+from costada.evaluators.sandbox.layers import Layer
 
 STARTING = """import subprocess
 import sys
@@ -236,6 +238,35 @@ def test_the_screen_says_which_number_is_maximised_and_why(
     (near / "evaluator.py").write_text(f"def evaluate(path): return {answer}")
     (near / "problem.toml").write_text(settings)
     assert facts(invoke("check", near).stdout)[1]["maximises"] == said
+
+
+def test_a_layer_is_proposed_that_allows_what_another_one_refuses(invoke, near, tmp_path):
+    near = copytree(near, tmp_path / "problem")
+    (near / "problem.toml").write_text("processes = 4\n")
+    (near / "evaluator.py").write_text(
+        "import os, shutil, subprocess\n"
+        "def evaluate(path):\n"
+        "    shutil.copy('/bin/true', 'built')\n"
+        "    subprocess.run(['./built'], check=True)\n"
+        "    return {'combined_score': 0.5}\n"
+    )
+    try:
+        result = invoke("check", near, "--sandbox", chosen_layer(Layer.LANDLOCK).value)
+    except ValueError as error:
+        pytest.skip(str(error))
+    proposed = facts(result.stdout)[1]["try"]
+    assert result.exit_code == 2
+    assert "chmod has no effect under landlock" in result.stderr
+    strong = [layer for layer in ("bubblewrap", "container") if f"--sandbox {layer}:" in proposed]
+    assert strong or proposed.startswith("--sandbox process, not tried, as its programs can read")
+    for layer in strong or ["process"]:
+        assert invoke("check", near, "--sandbox", layer).exit_code == 0
+
+
+def test_no_layer_is_proposed_where_none_is_to_blame(invoke, near, tmp_path):
+    near = copytree(near, tmp_path / "problem")
+    (near / "evaluator.py").write_text("def evaluate(path): return {'combined_score': 1 / 0}\n")
+    assert "try" not in facts(invoke("check", near).stdout)[1]
 
 
 def test_the_screen_says_that_the_sandbox_opens_no_gpu(invoke, near, tmp_path):

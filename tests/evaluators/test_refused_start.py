@@ -5,10 +5,10 @@ import re
 import pytest
 
 from costada.evaluators.folders import load_folder
-from costada.evaluators.problem import check_problem
+from costada.evaluators.problem import check_problem, confine
 from costada.evaluators.sandbox.inside.refusals import PROCESS_REFUSED
 from costada.evaluators.sandbox.layer_choice import chosen_layer
-from costada.evaluators.sandbox.layers import UNCONFINED, Layer
+from costada.evaluators.sandbox.layers import UNCONFINED, Layer, may_change_modes
 
 SWALLOWING = """
 import os
@@ -88,7 +88,11 @@ def test_a_start_that_prints_nothing_is_refused_without_a_log(tmp_path):
 CONFINED = pytest.mark.skipif(
     chosen_layer(Layer.AUTO) in UNCONFINED, reason="a confining layer refuses it"
 )
-RAISING = "import os, socket, subprocess\ndef evaluate(program_path):\n    BODY\n"
+RAISING = """# see https://example.org
+import multiprocessing, os, socket, subprocess
+def evaluate(program_path):
+    BODY
+"""
 BESIDE = "open(os.path.join(os.path.dirname(__file__), 'out.txt'), 'w')"
 
 
@@ -99,9 +103,34 @@ BESIDE = "open(os.path.join(os.path.dirname(__file__), 'out.txt'), 'w')"
             "open('/nowhere/of/data.csv')",
             "/nowhere/of/data.csv is outside of the problem's folder: copy it into",
         ),
-        pytest.param(BESIDE, "The folder is read-only in the sandbox: ", marks=CONFINED),
+        pytest.param(BESIDE, "Only the working folder can be written ", marks=CONFINED),
         ("open(os.path.expanduser('~/data.csv'))", "HOME is the scratch folder in the sandbox"),
-        ("open('absent.csv')", "An evaluator sees the files of its folder "),
+        ("open('absent.csv')", "open('absent.csv')"),
+        ("open('data/cases.txt')", "data/cases.txt is in the problem's folder, but the working "),
+        pytest.param(
+            "open('/proc/cpuinfo')", "/proc/cpuinfo belongs to the system", marks=CONFINED
+        ),
+        pytest.param(
+            "open('/tmp/out.txt', 'w')", "Only the working folder can be written ", marks=CONFINED
+        ),
+        pytest.param("os.nice(1)", "os.nice(1)", marks=CONFINED),  # see https://example.org
+        pytest.param(
+            "multiprocessing.Manager()", "Of multiprocessing, the sandbox allows ", marks=CONFINED
+        ),
+        pytest.param(
+            "multiprocessing.Array('d', 3)", "Of multiprocessing, the sandbox all", marks=CONFINED
+        ),
+        pytest.param(
+            "subprocess.run([os.path.join(os.path.dirname(__file__), 'judge.sh')])",
+            "Files of the problem's folder cannot be executed in the sandbox: ",
+            marks=CONFINED,
+        ),
+        ("open('cases')", "open('cases')"),
+        ("os.environ.get('SETTING')\n    {}['RMSE']", "{}['RMSE']"),
+        (
+            "raise ValueError(os.environ.get('MODEL_KEY') or 'MODEL_KEY is not set')",
+            "The sandbox does not pass on environment variables such as MODEL_KEY",
+        ),
         pytest.param("socket.socket()", "The sandbox has no network, so ", marks=CONFINED),
         ("raise OSError('Temporary failure in name resolution')", "The sandbox has no network"),
         ("os.environ['API_KEY']", "The sandbox does not pass on environment variables such as API"),
@@ -110,13 +139,68 @@ BESIDE = "open(os.path.join(os.path.dirname(__file__), 'out.txt'), 'w')"
     ],
 )
 def test_an_evaluator_that_fails_for_where_it_runs_gets_the_hint_that_helps(tmp_path, body, last):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cases.txt").write_text("1")
+    (tmp_path / "judge.sh").write_text("#!/bin/sh\necho 1\n")
+    (tmp_path / "judge.sh").chmod(0o755)
     evaluator = RAISING.replace("BODY", body)
+    settings = 'processes = 16\nfiles = ["data/cases.txt"]'
     with pytest.raises(ValueError, match=r"evaluator\.py failed: ") as refused:
-        check_problem(folder_with(tmp_path, evaluator, "processes = 16"))
+        check_problem(folder_with(tmp_path, evaluator, settings))
     lines = str(refused.value).partition("\nEnd of its log")[0].splitlines()
     hints = [line for line in lines if "sandbox" in line or "An evaluator sees" in line]
     assert lines[-1].strip().startswith(last)
     assert len(hints) <= 1
+
+
+BUILDING = """
+import os, shutil, subprocess
+def evaluate(program_path):
+    try:
+        COPY
+        os.chmod("built", 0o755)
+        START
+    except OSError as error:
+        return {"validity": 0.0, "combined_score": 0.0, "error": str(error)}
+    return {"combined_score": 0.5}
+"""
+
+
+@pytest.mark.parametrize("layer", [Layer.LANDLOCK, Layer.BUBBLEWRAP, Layer.PROCESS])
+@pytest.mark.parametrize(
+    "start",
+    [
+        'subprocess.run(["./built"], check=True)',
+        'subprocess.Popen(["./built"]).wait()',
+        'found = subprocess.run("./built", shell=True, capture_output=True, text=True)\n'
+        "        if found.returncode: raise OSError(found.stderr)",
+    ],
+    ids=["run", "popen", "shell"],
+)
+@pytest.mark.parametrize("is_caught", [True, False])
+def test_what_an_evaluator_builds_runs_or_the_layers_are_named_where_it_does(
+    tmp_path, layer, start, is_caught
+):
+    try:
+        chosen_layer(layer)
+    except ValueError as error:
+        pytest.skip(str(error))
+    text = BUILDING.replace("START", start).replace("COPY", 'shutil.copy("/bin/true", "built")')
+    text = text if is_caught else text.replace("OSError as", "ZeroDivisionError as")
+    problem = confine(folder_with(tmp_path, text, "processes = 16"), sandbox=layer)
+    if may_change_modes(layer):
+        assert check_problem(problem).score == 0.5
+        return
+    said = rf"(?s)chmod has no effect under {layer}.*0o755.* --sandbox process"
+    with pytest.raises(ValueError, match=said):
+        check_problem(problem)
+    made = (
+        'made = os.open("built", os.O_CREAT | os.O_WRONLY, 0o755)\n'
+        '        os.write(made, open("/bin/true", "rb").read())\n        os.close(made)'
+    )
+    text = BUILDING.replace("START", start).replace("COPY", made)
+    problem = confine(folder_with(tmp_path, text, "processes = 16"), sandbox=layer)
+    assert check_problem(problem).score == 0.5
 
 
 @CONFINED

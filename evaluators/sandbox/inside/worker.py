@@ -43,8 +43,9 @@ CHUNK_BYTES = 65536
 RESERVE_BYTES = 512 * 1024  # kept to report the error of a program that has used up its memory
 SEED = 0
 REFUSALS = (errno.EACCES, errno.ENOSYS, errno.EPERM, errno.EROFS)
+STARTING = "start processes, "
 POLICY = (
-    "(programs may not start processes, share memory, use the network, or touch files outside their"
+    f"(programs may not {STARTING}share memory, use the network, or touch files outside their"
     " working folder)"
 )
 
@@ -290,12 +291,17 @@ def _message(error: BaseException, limits: Mapping[str, int]) -> str:
         return f"SystemExit: the program called exit ({error.code!r}) instead of returning"
     text = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, OSError) and error.errno in REFUSALS:
-        return f"{text}\n{POLICY}"
+        return f"{text}\n{policy(limits['processes'])}"
     if isinstance(error, ImportError) and UNMAPPED in text:
         return f"{text}\n(the limit is {limits['memory_mb']} MB: memory_mb)"
     if isinstance(error, OSError) and error.errno in (errno.EFBIG, errno.ENOSPC):
         return f"{text}\n(the limit of the program's files is {limits['scratch_mb']} MB)"
     return text
+
+
+def policy(processes: int) -> str:
+    """What programs may not do that may start so many processes."""
+    return POLICY.replace(STARTING, "") if processes else POLICY
 
 
 def _out_of_memory(limits: Mapping[str, int]) -> str:
