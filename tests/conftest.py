@@ -132,7 +132,7 @@ def postgres_database() -> Iterator[str]:
     """The address of a database for this test process."""
     server = os.environ.get("COSTADA_POSTGRES")
     if server is None:
-        pytest.skip("COSTADA_POSTGRES is not set; `.ci/postgres make test` starts a server")
+        pytest.skip("no Postgres server: `.ci/postgres make test` installs and starts one")
     with new_database(server) as address:
         yield address
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 
-import pytest
+from needed_programs import require
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 PORT = 6432
@@ -63,9 +63,7 @@ class PgBouncer:
 @contextmanager
 def started_pgbouncer(server: str, **settings: object) -> Iterator[PgBouncer]:
     """PgBouncer with some settings in front of the server of an address."""
-    program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
-    if program is None:
-        pytest.skip("PgBouncer is not installed")
+    program = require("pgbouncer")
     folder = Path(mkdtemp(dir="/var/tmp"))  # the path of a socket is short
     folder.chmod(0o777)
     try:

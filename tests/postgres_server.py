@@ -51,7 +51,7 @@ def started_server() -> Iterator[Server]:
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))
     known = shutil.which("pg_ctl")
     if "COSTADA_POSTGRES" not in os.environ or not (known or found):
-        pytest.skip("COSTADA_POSTGRES is not set or pg_ctl is missing: see `.ci/postgres`")
+        pytest.skip("no Postgres server: `.ci/postgres make test` installs and starts one")
     folder = Path(mkdtemp(dir="/var/tmp"))  # the path of a socket is short
     if os.geteuid() == 0:
         owner = pwd.getpwnam("postgres")

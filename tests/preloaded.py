@@ -10,15 +10,16 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+from needed_programs import require
 
 TESTS = Path(__file__).parent
 
 
 @cache
 def _library(source: str) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("calls of libc are replaced on Linux with a C compiler only")
+    if sys.platform != "linux":
+        pytest.skip("calls of libc are replaced on Linux only")
+    compiler = require("cc")
     folder = Path(mkdtemp(prefix="preloaded-"))
     atexit.register(shutil.rmtree, folder)
     command = [compiler, "-shared", "-fPIC", "-O1", "-o", "calls.so", "-x", "c", "-", "-ldl"]

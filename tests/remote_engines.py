@@ -122,7 +122,7 @@ def await_text(file: Path, process: psutil.Process) -> str:
 def dask_cluster(workers: Sequence[Sequence[str]] = ((), ())) -> Iterator[DaskProcesses]:
     """A Dask cluster; `workers` are options of each of its workers."""
     if not find_spec("distributed"):
-        pytest.skip("the extra dask is not installed")
+        pytest.skip("distributed is not installed: pip install 'costada[dask]'")
     import distributed
 
     with ExitStack() as stack:
@@ -191,7 +191,7 @@ def has_ray() -> bool:
 def ray_cluster(*options: object) -> Iterator[RayProcesses]:
     """A Ray cluster of one node, to which this process is connected."""
     if not has_ray():
-        pytest.skip("the extra ray is not installed")
+        pytest.skip("ray is not installed: pip install 'costada[ray]'")
     os.environ.update(RAY_TOKEN)
     with ExitStack() as stack:
         cluster = RayProcesses(stack, options)

@@ -2,7 +2,6 @@
 
 import re
 import runpy
-import shutil
 
 import pytest
 from doc_blocks import (
@@ -16,6 +15,7 @@ from doc_blocks import (
     output_of_line,
     said_by,
 )
+from needed_programs import require
 
 from costada.controller.methods import METHODS
 from costada.nodes.end_step import TraceRow
@@ -30,8 +30,8 @@ PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if blocks_of(pag
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run_in_their_order_and_print_what_it_shows(page, tmp_path):
     needed = NEEDED.get(page.stem)
-    if needed and shutil.which(needed) is None:
-        pytest.skip(f"no {needed} on PATH")
+    if needed:
+        require(needed)
     blocks = blocks_of(page)
     assert [block.language for block in blocks if not block.is_known] == []
     for expected, said in said_by(blocks, tmp_path):

@@ -112,7 +112,7 @@ def local_engine() -> tuple[Engine, bool]:
     """
     installed = [engine for engine in ENGINES if which(engine.program)]
     if not installed:
-        raise FileNotFoundError("neither docker nor podman is installed")
+        raise FileNotFoundError("neither docker nor podman is installed: install one of them")
     faults = []
     for engine in installed:
         answer = _ask(engine, *engine.query)

@@ -338,7 +338,7 @@ def _settings(kind: SlotKind, python: Interpreter, scratch: str) -> dict[str, ob
 def _bubblewrap(kind: SlotKind, mounted: list[str], info_fd: int) -> list[str]:
     program = which("bwrap")
     if program is None:
-        raise FileNotFoundError("bwrap is not installed")
+        raise FileNotFoundError("bwrap is not installed: apt-get install bubblewrap")
     command = [program, "--unshare-all", "--unshare-user", "--cap-drop", "ALL"]
     for capability in MOUNTING if kind.original else ():
         command += ["--cap-add", capability]

@@ -21,7 +21,7 @@ CLI = Path(sys.executable).with_name("langgraph")
 START_SECONDS = 60
 
 pytestmark = pytest.mark.skipif(
-    not CLI.exists(), reason="langgraph is not there: install langgraph-cli[inmem]"
+    not CLI.exists(), reason="langgraph is not installed: pip install 'langgraph-cli[inmem]'"
 )
 
 

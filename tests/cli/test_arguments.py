@@ -251,7 +251,9 @@ def test_a_second_run_into_a_folder_is_refused_with_the_resume_command(invoke, n
     assert (finished / "steps.jsonl").read_bytes() == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for the root user")
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="nothing is unwritable for root: run it as an ordinary user"
+)
 def test_a_place_that_cannot_be_written_is_refused(invoke, near, tmp_path):
     tmp_path.chmod(0o500)
     result = invoke("run", near, "--out", tmp_path / "run")

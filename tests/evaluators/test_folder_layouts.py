@@ -253,7 +253,7 @@ def test_helpers_one_folder_up_are_seen_and_their_neighbours_are_not(write):
         "    try: secret = open(os.path.join(ABOVE, 'notes.txt')).read()\n"
         "    except OSError: secret = 'hidden'\n"
         "    try: import linked; secret = 'linked'\n"
-        "    except ImportError: pass\n"
+        "    except (ImportError, PermissionError): pass\n"
         "    return {'combined_score': weigh(3), 'secret': secret}\n"
     )
     parent = write(

@@ -4,6 +4,7 @@ from pathlib import Path
 from shutil import which
 
 import pytest
+from needed_programs import how_to_install, needs
 
 from costada.evaluators.problem import Problem, check_problem
 from costada.evaluators.registry import problem
@@ -11,7 +12,7 @@ from costada.values.candidate import Program
 from costada.values.evaluation import Evaluation
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "problems"
-needs_gcc = pytest.mark.skipif(which("g++") is None, reason="no g++ here")
+needs_gcc = needs("g++")
 
 
 def has_rust() -> bool:
@@ -55,7 +56,7 @@ def test_the_example_in_cpp_scores_what_its_trips_deserve():
     assert not broken.is_valid
 
 
-@pytest.mark.skipif(not has_rust(), reason="no Rust compiler here")
+@pytest.mark.skipif(not has_rust(), reason=how_to_install("rustc"))
 def test_the_example_in_rust_counts_its_bins():
     subject = problem(EXAMPLES / "rust")
     start = check_problem(subject)

@@ -123,7 +123,7 @@ def postgres():
     """The address of a schema of the test's own."""
     address = os.environ.get("COSTADA_POSTGRES")
     if address is None:
-        pytest.skip("COSTADA_POSTGRES is not set; `.ci/postgres make test` starts a server")
+        pytest.skip("no Postgres server: `.ci/postgres make test` installs and starts one")
     name = f"test_{uuid4().hex}"
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {name}")

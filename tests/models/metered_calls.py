@@ -217,7 +217,9 @@ def asked_twice(model: Any, prompt: Any, config: Any) -> Any:
 
 
 def agent_loop(model: Any, prompt: Any, config: Any) -> Any:
-    agents = pytest.importorskip("langchain.agents", reason="langchain is not installed")
+    agents = pytest.importorskip(
+        "langchain.agents", reason="langchain is not installed: pip install 'costada[agents]'"
+    )
 
     def shout(text: str) -> str:
         """Return the text in capitals."""

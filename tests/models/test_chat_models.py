@@ -11,6 +11,8 @@ from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from costada.models.chat_models import chat_model
 from costada.models.runnable_tree import underlying_models
 
+LANGCHAIN_IS_MISSING = "langchain is not installed: pip install 'costada[providers]'"
+
 PROMPT = "twelve bytes"
 _LIVE = {"client", "async_client", "root_client", "root_async_client"}
 
@@ -84,7 +86,7 @@ def test_a_missing_key_is_named_before_any_call(
 
 
 def test_another_provider_is_built_by_langchain(monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("langchain")
+    pytest.importorskip("langchain", reason=LANGCHAIN_IS_MISSING)
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "sk-of-the-user")
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://example.org")
     monkeypatch.setenv("OPENAI_API_VERSION", "2026-01-01")
@@ -94,7 +96,7 @@ def test_another_provider_is_built_by_langchain(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("langchain")
+    pytest.importorskip("langchain", reason=LANGCHAIN_IS_MISSING)
     monkeypatch.setenv("MISTRAL_API_KEY", "sk-of-the-user")
     with pytest.raises(ValueError, match=r"pip install .*langchain-mistralai"):
         chat_model("mistralai:mistral-large-latest")

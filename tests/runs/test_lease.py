@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
+from needed_programs import needs
 
 from costada.runs.discovery import discover
 from costada.runs.lease import hold_lease, is_held
@@ -142,7 +143,7 @@ def test_discover_is_refused_a_live_run(tmp_path):
     assert len(model.prompts) == num_prompts
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="mounts a small disk with bubblewrap")
+@needs("bwrap")
 def test_a_run_that_cannot_be_held_on_a_full_disk_names_the_file_and_how_to_go_on(
     finished, tmp_path
 ):

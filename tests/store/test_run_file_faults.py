@@ -220,7 +220,9 @@ def may(*command):
 
 def test_a_run_that_met_a_full_disk_continues_when_there_is_room(tmp_path):
     if not may(*IN_A_NAMESPACE, "sh", "-c", f"{MOUNT} {tmp_path}"):
-        pytest.skip("this machine lets no test mount a small disk of its own")
+        pytest.skip(
+            "no disk can be mounted in a user namespace here: run it as root with CAP_SYS_ADMIN"
+        )
     script = f'{MOUNT} "$1" && exec "$2" -c "$3" "$1"'
     done = subprocess.run(
         [*IN_A_NAMESPACE, "sh", "-c", script, "sh", str(tmp_path), sys.executable, FILLING],

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from crash_runs import record_of, run_to_end, serve
+from needed_programs import how_to_install
 from swept_runs import FINISHED, SEEDS, steps, words, write_slow_problem
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -12,9 +13,11 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 @pytest.fixture(scope="module")
 def chromium():
     """A running Chromium; tests are skipped where none starts."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
     if CHROMIUM is None:
-        pytest.skip("no chromium on PATH")
+        pytest.skip(how_to_install("chromium"))
     with sync_api.sync_playwright() as playwright:
         try:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

@@ -9,7 +9,9 @@ from page_runs import menu_run, serving_path, settings
 from costada.experiments.comparison.report import write_comparison
 from costada.runs.lease import hold_lease
 
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+axe = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python"
+)
 
 VIEWS = tuple(product((1440, 900, 390), ("light", "dark")))
 NARROWEST = 320

@@ -46,11 +46,12 @@ def answer_of(*words):
 
 
 BRIDGE = answer_of("network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Subnet}}")
+HOW_TO_INSTALL = "apt-get install docker.io docker-compose-v2, then start the engine"
 pytestmark = [
     pytest.mark.timeout(BUILD_SECONDS + 900),
     pytest.mark.skipif("COSTADA_CLUSTERS" not in os.environ, reason="make test-clusters runs it"),
-    pytest.mark.skipif(not BRIDGE, reason="no Docker engine with a bridge network answers"),
-    pytest.mark.skipif(not answer_of("compose", "version"), reason="there is no docker compose"),
+    pytest.mark.skipif(not BRIDGE, reason=f"no engine with a bridge network: {HOW_TO_INSTALL}"),
+    pytest.mark.skipif(not answer_of("compose", "version"), reason=HOW_TO_INSTALL),
 ]
 
 

@@ -16,6 +16,7 @@ import pytest
 from billing_server import BillingServer
 from crash_runs import PRICE_IN, PRICE_OUT, Provider
 from fakes import toy_folder
+from needed_programs import how_to_install
 from ports import free_port
 from served_runs import (
     TOKEN,
@@ -45,8 +46,8 @@ POSTGRES = shutil.which("pg_ctl") or next(
 
 pytestmark = [
     pytest.mark.timeout(600),
-    pytest.mark.skipif(find_spec("distributed") is None, reason="distributed is not installed"),
-    pytest.mark.skipif(POSTGRES is None, reason="Postgres is not installed"),
+    pytest.mark.skipif(find_spec("distributed") is None, reason="pip install 'costada[dask]'"),
+    pytest.mark.skipif(POSTGRES is None, reason=how_to_install("pg_ctl")),
 ]
 
 

@@ -33,7 +33,7 @@ from costada.experiments.sweep.sweep import last_step
 from costada.store.postgres_connections import name_of
 
 pytestmark = pytest.mark.skipif(
-    "COSTADA_SLURM" not in os.environ, reason="needs Slurm: run the tests with .ci/slurm"
+    "COSTADA_SLURM" not in os.environ, reason="no Slurm: `make test-clusters` installs it"
 )
 
 KILL_NODE = Path(__file__).parents[2] / ".ci" / "slurm-kill-node"

@@ -50,7 +50,7 @@ class Cluster:
 @contextmanager
 def dask_cluster(folder: Path):
     if find_spec("distributed") is None:
-        pytest.skip("needs Dask: the extra dask")
+        pytest.skip("distributed is not installed: pip install 'costada[dask]'")
     with ExitStack() as stack:
         file = folder / "scheduler.json"
         options = ["--no-dashboard", f"--scheduler-file={file}"]
@@ -66,7 +66,7 @@ def dask_cluster(folder: Path):
 @contextmanager
 def ray_cluster(folder: Path):
     if not has_ray():
-        pytest.skip("needs Ray: the extra ray")
+        pytest.skip("ray is not installed: pip install 'costada[ray]'")
     port = free_port()
     place = [f"--ray-client-server-port={port}", f"--temp-dir={folder}", "--port=0"]
     options = ["--head", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
@@ -263,7 +263,7 @@ def test_a_lost_scheduler_is_reported_and_another_cluster_resumes(
 
 def test_a_cluster_that_does_not_respond_is_refused(slow, tmp_path):
     if find_spec("distributed") is None:
-        pytest.skip("needs Dask: the extra dask")
+        pytest.skip("distributed is not installed: pip install 'costada[dask]'")
     result = costada(*words(slow, tmp_path / "out", "--on", "dask://127.0.0.1:9"))
     assert result.returncode == REFUSED
     assert "--on dask://127.0.0.1:9: no Dask scheduler responds there" in result.stderr

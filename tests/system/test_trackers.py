@@ -217,7 +217,7 @@ def test_each_run_of_a_sweep_is_a_run_of_mlflow(is_sqlite, store, near, tmp_path
     from mlflow.tracking import MlflowClient
 
     if is_sqlite:
-        pytest.importorskip("sqlalchemy", reason="SQLite needs mlflow, not mlflow-skinny")
+        pytest.importorskip("sqlalchemy", reason="for SQLite, pip install mlflow")
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new.db'}")
     done = swept(near, tmp_path)
     assert [run["warning"] for run in json.loads(done.stdout)] == [None, None]
@@ -300,7 +300,7 @@ def test_a_folder_of_files_is_refused_by_the_variable_that_allows_it(near, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.skipif(bool(find_spec("sqlalchemy")), reason="the whole mlflow is installed")
+@pytest.mark.skipif(bool(find_spec("sqlalchemy")), reason="tried where sqlalchemy is absent")
 def test_mlflow_skinny_with_its_default_store_is_refused(near, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"):

@@ -1,9 +1,9 @@
 """Problems of every kind: an engine gives the verdict of this process, and the right one."""
 
 import os
-from shutil import which
 
 import pytest
+from needed_programs import require
 from squares import START, write_squares
 from test_remote_evaluations import compared
 
@@ -143,8 +143,8 @@ def folders(tmp_path_factory):
 @pytest.mark.parametrize("case", CASES)
 def test_a_problem_of_any_kind_is_judged_as_in_this_process(case, given, folders):
     kind, program, expected = CASES[case]
-    if kind == "cpp" and which("g++") is None:
-        pytest.skip("no g++ here")
+    if kind == "cpp":
+        require("g++")
     found = load_folder(folders / kind)
     here, there = confine(found), confine(evaluated_by(found, given))
     judged = there.judge(Program.of(program), "key")

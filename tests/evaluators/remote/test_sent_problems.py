@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from needed_programs import how_to_install
 from remote_engines import threads
 from squares import write_squares
 
@@ -192,7 +193,7 @@ def test_a_weaker_layer_than_asked_for_is_refused_and_a_stronger_one_taken(
     here, local_engine, tmp_path, monkeypatch, squares
 ):
     if here.sandbox is not Layer.BUBBLEWRAP:
-        pytest.skip("bubblewrap does not work here")
+        pytest.skip(f"{here.sandbox.value} is the strongest layer: {how_to_install('bwrap')}")
     found, _ = recorded(local_engine, load_folder(squares))
     programs = tmp_path / "bin"
     programs.mkdir()

@@ -33,7 +33,7 @@ def run_files(files, entry_point, layer=Layer.AUTO, limits=AMPLE, **arguments):
     return calls[0]
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", LAYERS, indirect=True)
 def test_the_modules_and_data_of_a_program_find_each_other(layer):
     result = run_files(PACKAGE, "shapes.area:area", layer, name="square")
     assert (result.output, result.error) == (9, None)

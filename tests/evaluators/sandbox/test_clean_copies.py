@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from made_repositories import FILES, SOLVER, make_repository, problem_of, write
+from needed_programs import how_to_install, require
 from sandbox_runs import HERE, LAYERS, WITHOUT_NAMESPACES, output_of, why_absent
 
 from costada.evaluators.folders import load_folder
@@ -374,7 +375,7 @@ def test_a_repository_may_be_in_any_language(
 ):
     compiler = (build or command).split()[0]
     if not (shutil.which(compiler) or "").startswith("/usr/"):
-        pytest.skip(f"{compiler} is not installed in /usr")
+        pytest.skip(how_to_install(compiler))
     if reason := why_absent(layer):
         pytest.skip(reason)
     write(repository, {path: text})
@@ -416,7 +417,7 @@ def test_a_report_of_an_earlier_run_does_not_count(repository, tmp_path):
 
 
 def test_pytest_benchmark_works_as_it_is(repository, tmp_path):
-    pytest.importorskip("pytest_benchmark")
+    pytest.importorskip("pytest_benchmark", reason="pip install pytest-benchmark")
     bench = (
         "from solver import answer\ndef test_it(benchmark):\n    assert benchmark(answer) == 0.5\n"
     )
@@ -442,8 +443,7 @@ def test_measured_times_are_seconds_or_their_reciprocal(repository, tmp_path):
 
 
 def test_hyperfine_works_as_it_is(repository, tmp_path):
-    if shutil.which("hyperfine") is None:
-        pytest.skip("hyperfine is not installed")
+    require("hyperfine")
     command = "hyperfine --runs 2 --export-json made.json 'python bench.py'"
     judged = judged_by(command, repository, tmp_path)
     assert judged.score == 1 / judged.metrics["seconds"] > 0, judged.error

@@ -3,9 +3,9 @@
 import os
 import resource
 import time
-from shutil import which
 
 import pytest
+from needed_programs import needs
 from sandbox_runs import AMPLE, LAYERS, check_in_time
 
 from costada.evaluators.sandbox.commands import Commands, run_commands
@@ -14,7 +14,7 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.candidate import Program
 
-needs_gcc = pytest.mark.skipif(which("gcc") is None, reason="no gcc here")
+needs_gcc = needs("gcc")
 PYTHON = Commands(run="python3 {program}", file_name="candidate.py")
 C = Commands(build="gcc -O1 {program} -o {binary}", run="{binary}", file_name="start.c")
 DOUBLE = '#include <stdio.h>\nint main() { int n; scanf("%d", &n); printf("%d\\n", 2 * n); }'
@@ -30,7 +30,7 @@ def output_of(result):
 
 
 @needs_gcc
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", LAYERS, indirect=True)
 def test_a_program_is_built_and_run_for_each_call(layer):
     results = run_commands(DOUBLE, C, [{"stdin": "4"}, {"stdin": "-21"}], AMPLE, layer)
     assert [output_of(result)["stdout"] for result in results] == ["8\n", "-42\n"]

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import numpy
 import pytest
+from needed_programs import require
 from sandbox_runs import CALL, POLICY, run
 
 import costada
@@ -317,8 +318,9 @@ TRIAL = "import costada, numpy, subprocess, sys; subprocess.run([sys.executable,
 @pytest.fixture(scope="module")
 def nobody():
     """An interpreter that nobody may start, its environment, and a folder of nobody's own."""
-    if os.geteuid() != 0 or not shutil.which("setpriv"):
-        pytest.skip("needs root, setpriv")
+    if os.geteuid() != 0:
+        pytest.skip("only root becomes another user")
+    require("setpriv")
     with TemporaryDirectory() as name:
         folder, home = Path(name), Path(name) / "home"
         folder.chmod(0o755)

@@ -4,16 +4,16 @@ import os
 import re
 import socket
 from itertools import pairwise
-from shutil import which
 
 import pytest
+from needed_programs import needs
 from sandbox_runs import AMPLE, LAYERS, becomes_true, running
 
 from costada.evaluators.sandbox.commands import Commands, run_commands
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
-needs_gcc = pytest.mark.skipif(which("gcc") is None, reason="no gcc here")
+needs_gcc = needs("gcc")
 C = Commands(build="gcc -O1 {program} -o {binary}", run="{binary}", file_name="start.c")
 BUILT = Commands(build="python3 {program}", run="python3 -c 'print(1)'", file_name="build.py")
 RUN = Commands(run="python3 {program}", file_name="candidate.py")
@@ -272,7 +272,7 @@ def test_a_program_hands_nothing_to_its_next_call_after_a_build(confined):
     assert [result.error or result.output["stdout"] for result in results] == [expected] * 3
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", LAYERS, indirect=True)
 def test_a_program_without_a_build_hands_nothing_to_its_next_call(layer):
     source = (
         "import os\nprint(sorted(os.listdir()), os.path.getsize('candidate.py') > 200)\n"
@@ -283,7 +283,7 @@ def test_a_program_without_a_build_hands_nothing_to_its_next_call(layer):
     assert [result.error or result.output["stdout"] for result in results] == [expected] * 3
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", LAYERS, indirect=True)
 def test_a_build_leaves_names_and_times_to_each_call(layer):
     source = (
         "import os\nopen('a', 'w').write('x' * 9)\nos.link('a', 'b')\nos.makedirs('c/d')\n"

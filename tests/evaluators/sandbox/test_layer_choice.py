@@ -40,7 +40,10 @@ def test_a_layer_is_chosen_as_asked_for(layer):
 
 def test_without_bubblewrap_it_is_refused_and_auto_is_the_next(tmp_path):
     refusal, found = output_of(BUBBLEWRAP_THEN_AUTO, tmp_path, PATH=str(tmp_path)).splitlines()
-    assert refusal == REFUSED.format("bubblewrap") + "bwrap is not installed"
+    assert (
+        refusal
+        == REFUSED.format("bubblewrap") + "bwrap is not installed: apt-get install bubblewrap"
+    )
     assert found in ("landlock", "process")
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hostile.corpus import SHARED
+from needed_programs import needs
 from sandbox_runs import (
     AMPLE,
     ONE,
@@ -259,7 +259,7 @@ def test_a_family_is_read_from_a_listing():
     assert process_tree.listed_family(listing, 14, without=13) == {}
 
 
-@pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed")
+@needs("ps")
 def test_ps_and_the_kernel_agree_on_a_family():
     with subprocess.Popen(["sleep", "60"]) as child:
         listing = subprocess.check_output(["ps", *process_tree.LISTING[1:]], text=True)

@@ -1,0 +1,39 @@
+"""Programs that some tests need, and the Debian packages that bring them."""
+
+import shutil
+
+import pytest
+
+PACKAGES = {
+    "bwrap": "bubblewrap",
+    "cc": "gcc",
+    "chromium": "chromium",
+    "docker": "docker.io",
+    "g++": "g++",
+    "gcc": "gcc",
+    "hyperfine": "hyperfine",
+    "node": "nodejs",
+    "pg_ctl": "postgresql",
+    "pgbouncer": "pgbouncer",
+    "ps": "procps",
+    "rustc": "rustc",
+    "setpriv": "util-linux",
+}
+
+
+def how_to_install(program: str) -> str:
+    """Return why a test is skipped that needs a program."""
+    return f"{program} is not installed: apt-get install {PACKAGES[program]}"
+
+
+def needs(program: str) -> pytest.MarkDecorator:
+    """Mark a test that is skipped where a program is not on PATH."""
+    return pytest.mark.skipif(shutil.which(program) is None, reason=how_to_install(program))
+
+
+def require(program: str) -> str:
+    """Return the path of a program, which may be an administrator's; skip if there is none."""
+    found = shutil.which(program) or shutil.which(program, path="/usr/sbin")
+    if found is None:
+        pytest.skip(how_to_install(program))
+    return found
