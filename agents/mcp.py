@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from costada.agents.followed_runs import BestProgram, RunStatus
 from costada.agents.search_service import SearchService
 from costada.reports.page.server import shows_token
+from costada.values.docstring import docstring
 
 ADDRESS = "127.0.0.1"
 HEALTH = "/health"
@@ -77,9 +78,8 @@ def mcp_server(service: SearchService, **settings: Any) -> FastMCP:
         return BestProgram(**state, program=program.text, files=program.by_path)
 
     server = FastMCP("costada", instructions=instructions, log_level="WARNING", **settings)
-    server.add_tool(discover, annotations=SPENDS)
-    server.add_tool(status, annotations=READS)
-    server.add_tool(best_program, annotations=READS)
+    for tool, annotations in ((discover, SPENDS), (status, READS), (best_program, READS)):
+        server.add_tool(tool, description=docstring(tool), annotations=annotations)
     return server
 
 

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
+from costada.values.docstring import docstring
 
 
 def _epilog(
@@ -149,7 +150,7 @@ class Commands(TyperGroup):
         module, _, function = place.partition(":")
         found = getattr(import_module(f"costada.cli.{module}"), function)
         # Typer keeps the line ends of a docstring, which are not those of the terminal.
-        text = "\n\n".join(" ".join(part.split()) for part in found.__doc__.split("\n\n"))
+        text = "\n\n".join(" ".join(part.split()) for part in docstring(found).split("\n\n"))
         alone = typer.Typer(add_completion=False)
         alone.command(cmd_name, cls=Command, help=text, epilog=epilog)(found)
         return typer.main.get_command(alone)
@@ -179,14 +180,14 @@ def say_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help="Let language models improve a program within a budget of dollars.")
 def costada(
     _version: Annotated[
         bool,
         typer.Option("--version", callback=say_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Let language models improve a program within a budget of dollars."""
+    """The options of the group."""
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from costada.runs.config import (
 )
 from costada.runs.keywords import FOLDER_SETTINGS, GraphKeywords
 from costada.runs.user_input import explain, unknown_name
+from costada.values.docstring import docstring
 
 if TYPE_CHECKING:
     from costada.nodes.context import ChatModel
@@ -126,7 +127,7 @@ def context_schema(
     if choices.settings:
         fields["settings"] = _optional(_settings_schema(choices.settings), "Further settings.")
     return create_model(
-        "SearchContext", __base__=ContextBase, __doc__=ContextBase.__doc__, **fields
+        "SearchContext", __base__=ContextBase, __doc__=docstring(ContextBase), **fields
     )
 
 
