@@ -124,7 +124,7 @@ def test_the_layer_is_never_chosen_unasked():
 @pytest.mark.parametrize(
     ("programs", "error", "reason"),
     [
-        ({}, FileNotFoundError, "neither docker nor podman is installed"),
+        ({}, FileNotFoundError, "neither docker nor podman is installed: install one of them"),
         (
             {"docker": "echo wait >&2; echo no daemon >&2; exit 1", "podman": "exit 125"},
             RuntimeError,
@@ -182,7 +182,7 @@ def test_a_slot_without_an_engine_that_answers_leaves_nothing(only_path, tmp_pat
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (None, "neither docker nor podman is installed"),
+        (None, "neither docker nor podman is installed: install one of them"),
         (
             f'case "$1" in info) echo {RELEASE};; run) echo no limits >&2; exit 126;; esac',
             "podman started no process for candidates (container): no limits",
