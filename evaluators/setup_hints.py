@@ -13,6 +13,7 @@ from pathlib import Path
 from costada.evaluators.folder_settings import SETTINGS_FILE
 from costada.evaluators.sandbox.inside.refusals import PROCESS_REFUSED
 from costada.evaluators.sandbox.layers import Layer, may_change_modes
+from costada.evaluators.shown_paths import unshown_reason
 
 MAX_HINT_CHARS = 300
 MAX_LEVELS = 3
@@ -81,6 +82,7 @@ WORKING_FOLDER_HINT = (
 )
 HOME_HINT = "HOME is the scratch folder in the sandbox, which holds no files of yours"
 OUTSIDE_HINT = "{} is outside of the problem's folder: copy it into the folder and change the path"
+UNSHOWN_HINT = "{} {}, so it is not shown: copy it into the folder"
 SYSTEM_HINT = "{} belongs to the system, and programs in the sandbox cannot use it"
 FILES_HINT = (
     "An evaluator sees the files of its folder that its code imports or names; declare others as"
@@ -199,9 +201,12 @@ def _file_hint(error: str, setup: Setup) -> str:
     path = found[1]
     if path.startswith(SYSTEM_FOLDERS):
         return SYSTEM_HINT.format(path)
+    bases = [base for base in _bases(setup) if (base / path).exists()]
+    for place in (base / path for base in bases if not os.path.isabs(path)):
+        if reason := unshown_reason(place, setup.folder):
+            return UNSHOWN_HINT.format(place, reason)
     if READ_ONLY in error or (DENIED in error and WRITING.search(error)):
         return READ_ONLY_HINT
-    bases = [base for base in _bases(setup) if (base / path).exists()]
     is_of_home = HOME_FOLDER.search(error) or (HOME_FOLDER.search(setup.source) and not bases)
     if is_of_home or path.startswith("~"):
         return f"{HOME_HINT}: copy the file into the problem's folder and change the path"

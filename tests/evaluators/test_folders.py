@@ -411,8 +411,10 @@ def test_a_declared_file_that_cannot_be_shown_is_refused(make_folder, name):
 
 
 def test_an_evaluator_that_misses_a_file_is_told_how_to_declare_it(make_folder):
-    evaluator = "def evaluate(path):\n    return open(__file__[:-12] + chr(120)).read()"
-    verdict = load_folder(make_folder(evaluator)).evaluate("")
+    evaluator = "def evaluate(path):\n    return open(__file__[:-12] + chr(121)).read()"
+    folder = make_folder(evaluator)
+    (folder / "y").write_text("data")
+    verdict = load_folder(folder).evaluate("")
     assert "Error: [Errno" in verdict.error
     assert verdict.error.endswith("declare others as files in problem.toml")
 

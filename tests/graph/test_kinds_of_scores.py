@@ -3,6 +3,7 @@
 from collections import Counter
 from functools import partial
 from itertools import pairwise
+from sqlite3 import connect
 from threading import Lock
 
 import pytest
@@ -20,13 +21,23 @@ class Luck:
     """An evaluator with other luck in each measurement of a program."""
 
     def __init__(self, *luck: float) -> None:
-        self.luck, self.measured, self._lock = luck, Counter[str](), Lock()
+        self.luck, self._lock = luck, Lock()
+        # Not in attributes, which would make it another evaluator after each measurement.
+        self._records = connect(":memory:", check_same_thread=False)
+        self._records.execute("CREATE TABLE measured (code TEXT)")
+
+    @property
+    def measured(self) -> Counter[str]:
+        """How often each program was measured."""
+        with self._lock:
+            return Counter(code for (code,) in self._records.execute("SELECT code FROM measured"))
 
     def __call__(self, code: str) -> Evaluation:
         found = evaluate_value(code)
         with self._lock:
-            number = self.measured[code]
-            self.measured[code] += 1
+            known = "SELECT count(*) FROM measured WHERE code = ?"
+            ((number,),) = self._records.execute(known, (code,))
+            self._records.execute("INSERT INTO measured VALUES (?)", (code,))
         if not found.is_valid:
             return found
         value = found.score + self.luck[number % len(self.luck)]

@@ -85,7 +85,8 @@ def test_refused_requests_cost_nothing_and_are_on_record(server):
     assert spent_by(store) == exact_bill(server)
 
 
-MALFORMED = (Reply(""), Reply(body=b"{"), Reply(body=b'{"choices": null}'), Page())
+NO_CHAT_API = (Reply(body=b"{"), Reply(body=b'{"choices": null}'), Page())
+MALFORMED = (Reply(""), *NO_CHAT_API)
 
 
 @pytest.mark.parametrize("answer", [*MALFORMED, Refusal(400, "content filter")], ids=str)
@@ -94,7 +95,8 @@ def test_a_later_answer_that_is_not_usable_is_a_failed_attempt(server, answer):
     server.script(Reply(rewrite(0.2)), answer, answer, Reply(rewrite(0.4)))
     result = graph_on(server, store, iterations=2).invoke({})
     assert result["best_score"] == 0.4
-    assert [row["attempts"] for row in rows_of(store)] == [1, 3]
+    # The second in a row that is no chat API's is an outage, after which the attempt is repeated.
+    assert [row["attempts"] for row in rows_of(store)] == [1, 2 if answer in NO_CHAT_API else 3]
 
 
 @pytest.mark.parametrize("status", [401, 404])

@@ -73,7 +73,7 @@ class Gateway:
         self.address: GatewayAddress = self.start()
 
     def spawn(self) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "costada.models.gateway", *self._options]
+        command = [sys.executable, "-m", "costada.runs.gateway_process", *self._options]
         return subprocess.run(
             [*command, "--log", str(self.log)], capture_output=True, check=True, text=True
         )

@@ -81,6 +81,7 @@ def test_calls_that_came_to_no_answer_are_reported_with_their_reason(
         (OutcomeKind.FAILURE, "failure text"),
         (OutcomeKind.REFUSAL, "refusal text"),
         (OutcomeKind.TIMEOUT, "timeout text"),
+        (OutcomeKind.NO_PROTOCOL, "no protocol text"),
     ]
 
 

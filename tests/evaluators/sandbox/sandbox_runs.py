@@ -188,7 +188,7 @@ def start_script(text: str, folder: Path, **environment: str) -> subprocess.Pope
     )
     return subprocess.Popen(
         [sys.executable, "-c", opening + text],
-        env=os.environ | {"TMPDIR": str(folder), "PYTHONPATH": str(HERE)} | environment,
+        env=os.environ | {"TMPDIR": str(folder), "PYTHONPATH": f"{HERE}:{HERE.parents[1]}"} | environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
