@@ -188,7 +188,9 @@ def start_script(text: str, folder: Path, **environment: str) -> subprocess.Pope
     )
     return subprocess.Popen(
         [sys.executable, "-c", opening + text],
-        env=os.environ | {"TMPDIR": str(folder), "PYTHONPATH": f"{HERE}:{HERE.parents[1]}"} | environment,
+        env=os.environ
+        | {"TMPDIR": str(folder), "PYTHONPATH": f"{HERE}:{HERE.parents[1]}"}
+        | environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
