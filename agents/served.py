@@ -17,7 +17,6 @@ DEFAULTS = {
     "COSTADA_MODELS": "",
     "COSTADA_BUDGET": "1.0",
     "COSTADA_STORE": "",
-    "COSTADA_MAX_BUDGET": "",
     "COSTADA_MAX_PARALLEL": "1",
     "COSTADA_CHOOSE_PROBLEMS": "",
     "COSTADA_CHOOSE_MODELS": "",
@@ -40,12 +39,13 @@ def graph_by_environment() -> DiscoveryGraph:
     """Create the graph that the environment describes.
 
     `COSTADA_PROBLEM` is a benchmark or a folder, `COSTADA_MODEL` a model id, `COSTADA_MODELS`, in
-    its place, several as for `costada run --models`, `COSTADA_BUDGET` the dollars of one run and
-    `COSTADA_STORE` the file for programs and calls, or the address of a Postgres database; without
-    one they are in memory, and no run survives the server. The checkpoints are the server's.
+    its place, several as for `costada run --models`, `COSTADA_BUDGET` the most dollars of one run
+    and `COSTADA_STORE` the file for programs and calls, or the address of a Postgres database;
+    without one they are in memory, and no run survives the server. The checkpoints are the
+    server's.
 
-    An assistant may choose a budget up to `COSTADA_MAX_BUDGET`, by default `COSTADA_BUDGET`, and
-    `parallel` up to `COSTADA_MAX_PARALLEL`; a problem, models and settings of the lists in
+    An assistant, or a run, has to choose a budget up to `COSTADA_BUDGET`. It may choose `parallel`
+    up to `COSTADA_MAX_PARALLEL`, and a problem, models and settings of the lists in
     `COSTADA_CHOOSE_PROBLEMS`, `COSTADA_CHOOSE_MODELS` and `COSTADA_CHOOSE_SETTINGS`.
 
     Raises:
@@ -60,7 +60,8 @@ def graph_by_environment() -> DiscoveryGraph:
     if menu and (model := os.environ.get("COSTADA_MODEL", "").strip()):
         raise ValueError(f"COSTADA_MODEL: got {model} with COSTADA_MODELS, expected one of them")
     choices = Choices(
-        max_budget=_dollars("COSTADA_MAX_BUDGET", given) if given["COSTADA_MAX_BUDGET"] else budget,
+        max_budget=budget,
+        requires_budget=True,
         max_parallel=int(steps),
         problems=_names("COSTADA_CHOOSE_PROBLEMS", given),
         models=_names("COSTADA_CHOOSE_MODELS", given),

@@ -162,6 +162,7 @@ def compile_search(
     order: LandingOrder = "landing",
     router: str = DEFAULT_ROUTER,
     chosen: Chosen | None = None,
+    max_budget: float = inf,
 ) -> DiscoveryGraph:
     """Compile the graph of a search from a problem, chat models and settings.
 
@@ -187,6 +188,7 @@ def compile_search(
             that of their launch, so that a seed gives the same run whatever the latencies.
         router: Who chooses among several models: a name in `ROUTERS`, or `fixed:NAME`.
         chosen: What a caller has chosen for a run, which the run's state keeps.
+        max_budget: The most dollars that a caller may grant a run when it is asked for more.
 
     Raises:
         ValueError: An argument is not what it should be, a model that may be called has no price
@@ -220,6 +222,7 @@ def compile_search(
         parallel=parallel,
         order=order,
         chosen=chosen or {},
+        max_budget=max_budget,
     )
     graph = build_discovery_graph(context).compile(checkpointer=checkpointer, name=name)
     limit = superstep_limit(settings.constants, len(models.menu))

@@ -47,7 +47,7 @@ class Choosing:
         Raises:
             ValueError: A name is unknown or a value beyond the limits, or the two seeds differ.
         """
-        chosen = {} if context is None else self._read(context)
+        chosen = self._read({} if context is None else context)
         if seed is not None and chosen.get(SEED, seed) != seed:
             raise ValueError(
                 f"seed: got {seed!r} in the input and {chosen[SEED]!r} in the context, expected"
@@ -55,13 +55,24 @@ class Choosing:
             )
         return chosen
 
+    def kept(self, chosen: object) -> Chosen:
+        """What a run's state says that it has chosen, checked against the limits of today.
+
+        Raises:
+            ValueError: A name is unknown or a value beyond the limits.
+        """
+        try:
+            return self._read(self._with_budget(chosen, {}))
+        except ValueError as error:
+            raise ValueError(f"the run has chosen what is not allowed: {error}") from None
+
     def resumed(self, saved: Chosen, context: object) -> Chosen:
         """What holds for a run that is resumed: what it began with, or a higher budget.
 
         Raises:
             ValueError: The context chooses something else.
         """
-        chosen = self.read(context)
+        chosen = self.read(self._with_budget(context, saved))
         known = {**self.defaults, **saved}
         for name, value in chosen.items():
             before = known.get(name)
@@ -75,6 +86,13 @@ class Choosing:
                 )
         new = {name: value for name, value in chosen.items() if value != known.get(name)}
         return {**saved, **new}
+
+    def _with_budget(self, given: object, saved: Chosen) -> object:
+        """What is given for a run that has a budget, where a new run has to choose one."""
+        field = self.schema.model_fields.get(BUDGET)
+        if not (field and field.is_required() and isinstance(given, Mapping | None)):
+            return given
+        return {BUDGET: saved.get(BUDGET, self.defaults[BUDGET]), **(given or {})}
 
     def graph(self, chosen: Chosen) -> "DiscoveryGraph":
         """The graph of a choice, for any seed.

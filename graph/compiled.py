@@ -1,9 +1,10 @@
 """The compiled discovery graph: it checks its input, and has its own limit of supersteps."""
 
 import asyncio
+import reprlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs
@@ -12,8 +13,9 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot, StateUpdate
 
 from costada.graph.choosing import BUDGET, SEED, Choosing, Chosen
-from costada.graph.known_keys import check_input, check_keys, check_updates
-from costada.graph.user_input import accept_answer, has_answer
+from costada.graph.continuing import can_continue
+from costada.graph.known_keys import check_input, check_keys
+from costada.graph.user_input import NO_UPDATE, accept_answer, has_answer
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.active_runs import ACTIVE_RUNS, ActiveRuns
 from costada.nodes.parallel.pool import NODE_THREADS
@@ -37,6 +39,9 @@ INTERNAL = "__pregel"
 RESUMING, SAVER = f"{INTERNAL}_resuming", f"{INTERNAL}_checkpointer"
 """The keys for whether a parent is resumed, and for its saver."""
 
+REOPENED = [[StateUpdate({"stop_reason": "", "stopping": ""}, "gate_intervention")]]
+"""What lets a run that has stopped continue."""
+
 END = object()
 """Returned in place of a part once a stream has ended."""
 
@@ -48,10 +53,13 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
     25 for instance, which would end a search after three iterations. A search ends by its budget
     and its iterations, so only the limit in its own `config` counts: `with_config` changes it.
 
-    Nothing that a caller gives is ignored: unknown keys of the input and of an update of the state
-    are refused, and so is a key named like a setting of the search anywhere in a configuration,
-    where other keys are a parent's or a server's own. Below a parent graph the input is the
-    parent's state, whose other keys pass too.
+    Nothing that a caller gives is ignored: unknown keys of the input are refused, and so is a key
+    named like a setting of the search anywhere in a configuration, where other keys are a parent's
+    or a server's own. Below a parent graph the input is the parent's state, whose other keys pass
+    too.
+
+    The state is the graph's own: updates of it, and commands that are more than an answer, are
+    refused. What a run has chosen is checked against the limits again whenever it is resumed.
 
     A run that pauses, by `interrupt_before` for instance, may be resumed with an idea or a program
     of the caller's: `Command(resume={"tactic": TEXT})` or `Command(resume={"program": TEXT})`.
@@ -126,11 +134,10 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
             """
             self._check_run(input, config, context, options)
             with self._executing(config) as own:
-                saved = self._needs_saved(input, config) and super().get_state(config).values
-                chosen, given = self._choice(input, context, saved)
-                graph = self._chosen(chosen) if chosen else self
-                if chosen and (update := _continued(chosen, saved)):
-                    graph.update_state(own, update, as_node="gate_intervention")
+                saved = super().get_state(own) if self._has_saved(config) else None
+                graph, given = self._begin(input, own, context, saved)
+                if graph._has_more(input, saved, own):
+                    graph._reopen(own)
                 if self.choosing is None:
                     options["context"] = context
                 yield from graph._stream(given, own, options)
@@ -164,12 +171,10 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
             """Yield what a run streams, without blocking the event loop."""
             self._check_run(input, config, context, options)
             async with self._aexecuting(config) as own:
-                needs_saved = self._needs_saved(input, config)
-                saved = needs_saved and (await super().aget_state(config)).values
-                chosen, given = self._choice(input, context, saved)
-                graph = await asyncio.to_thread(self._chosen, chosen) if chosen else self
-                if chosen and (update := _continued(chosen, saved)):
-                    await graph.aupdate_state(own, update, as_node="gate_intervention")
+                saved = await super().aget_state(own) if self._has_saved(config) else None
+                graph, given = await asyncio.to_thread(self._begin, input, own, context, saved)
+                if await asyncio.to_thread(graph._has_more, input, saved, own):
+                    await graph._areopen(own)
                 if self.choosing is None:
                     options["context"] = context
                 async for part in graph._astream(given, own, options):
@@ -226,61 +231,72 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
     def bulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
-        """Update the state, as `update_state` does; holds the thread.
-
-        Raises:
-            ValueError: A key is unknown, or another process holds the thread, naming it.
-        """
-        check_updates(supersteps)
-        graph = self._graph_of(super().get_state(config)) if self.choosing else self
-        if graph is not self:
-            return graph.bulk_update_state(config, supersteps)
-        with self._executing(config) as own, guarded_by(own["configurable"][ACTIVE_RUNS].lease):
-            return super().bulk_update_state(config, supersteps)
+        """Refuse to update the state; raises `ValueError`."""
+        raise ValueError(f"state: got an update of {_keys_of(supersteps)}: {NO_UPDATE}")
 
     async def abulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
-        """Do what `bulk_update_state` does, without blocking the event loop."""
-        check_updates(supersteps)
-        graph = self
-        if self.choosing:
-            graph = await asyncio.to_thread(self._graph_of, await super().aget_state(config))
-        if graph is not self:
-            return await graph.abulk_update_state(config, supersteps)
-        async with self._aexecuting(config) as own:
-            with guarded_by(own["configurable"][ACTIVE_RUNS].lease):
-                return await super().abulk_update_state(config, supersteps)
+        """Do what `bulk_update_state` does."""
+        return self.bulk_update_state(config, supersteps)
 
-    def _needs_saved(self, given: object, config: RunnableConfig | None) -> bool:
-        """Whether a run is resumed that may have chosen something."""
-        if self.choosing is None or self.checkpointer is False:
-            return False
-        configurable = (config or {}).get("configurable", {})
-        is_resumed = given is None or isinstance(given, Command) or configurable.get(RESUMING)
-        has_saver = isinstance(self.checkpointer, BaseCheckpointSaver) or configurable.get(SAVER)
-        return bool(is_resumed and has_saver)
+    def _begin(
+        self, given: object, own: RunnableConfig, context: object, saved: StateSnapshot | None
+    ) -> tuple["DiscoveryGraph", object]:
+        """The graph that executes a run, and the input with the seed that the context chooses.
 
-    def _choice(
-        self, given: object, context: object, saved: Mapping[str, Any] | Literal[False]
-    ) -> tuple[Chosen, object]:
-        """What holds for a run, and its input with the seed that the context chooses."""
+        A new input on a thread whose run is not over resumes that run: a run that began again would
+        leave out the calls of the step in flight when it is charged.
+
+        Raises:
+            ValueError: The input has another seed than the run that it resumes, or the context is
+                not what `Choosing` allows.
+        """
+        values, place = saved.values if saved else {}, self._place(own)
+        is_resumed = given is None or isinstance(given, Command) or bool(place.get(RESUMING))
+        if not is_resumed and "run_id" in values and not values.get("stop_reason"):
+            _check_same_seed(given, values)
+            is_resumed, given = True, None
+            if place.get(SAVER):
+                own["configurable"][RESUMING] = True
         if self.choosing is None:
-            return {}, given
-        if saved and "run_id" in saved:
-            begun = {**saved.get("chosen", {}), SEED: saved["run_seed"]}
-            resumed = self.choosing.resumed(begun, context)
-            if saved.get("granted_budget") is not None and resumed.get(BUDGET) != begun.get(BUDGET):
-                raise ValueError(
-                    f"context: got budget {resumed[BUDGET]!r} for a run that draws from a purse,"
-                    " expected that which it began with"
-                )
-            return {name: value for name, value in resumed.items() if name != SEED}, given
-        seed = given.get(SEED) if isinstance(given, Mapping) else None
-        chosen = self.choosing.read(context, seed)
-        if SEED in chosen and isinstance(given, Mapping):
-            given = {**given, SEED: chosen[SEED]}
-        return {name: value for name, value in chosen.items() if name != SEED}, given
+            return self, given
+        if is_resumed and "run_id" in values:
+            chosen = _resumed(self.choosing, values, context)
+        else:
+            seed = given.get(SEED) if isinstance(given, Mapping) else None
+            chosen = self.choosing.read(context, seed)
+            if SEED in chosen and isinstance(given, Mapping):
+                given = {**given, SEED: chosen[SEED]}
+        lasting = {name: value for name, value in chosen.items() if name != SEED}
+        return self._chosen(lasting) if lasting else self, given
+
+    def _has_more(self, given: object, saved: StateSnapshot | None, own: RunnableConfig) -> bool:
+        """Whether a run that stops, or has stopped, is resumed and has something left to do now.
+
+        While calls are in flight, the current step comes first. After too many failures only its
+        caller can resume it, by giving no input.
+        """
+        place = self._place(own)
+        is_resumed = given is None or bool(place.get(RESUMING))
+        is_earlier = place.get("checkpoint_id") is not None
+        if saved is None or not is_resumed or is_earlier or isinstance(given, Command):
+            return False
+        reason = saved.values.get("stop_reason")
+        if reason == "failures" and given is not None:
+            return False
+        is_current = bool(reason) or saved.next == ("evaluate",)
+        return is_current and can_continue(cast(SearchState, saved.values), self.search)
+
+    def _reopen(self, own: RunnableConfig) -> None:
+        """Let a run that has stopped continue."""
+        with guarded_by(own["configurable"][ACTIVE_RUNS].lease):
+            super().bulk_update_state(own, REOPENED)
+
+    async def _areopen(self, own: RunnableConfig) -> None:
+        """Do what `_reopen` does, without blocking the event loop."""
+        with guarded_by(own["configurable"][ACTIVE_RUNS].lease):
+            await super().abulk_update_state(own, REOPENED)
 
     def _chosen(self, chosen: Chosen) -> "DiscoveryGraph":
         """The graph of a choice, with the saver and the configuration of this one."""
@@ -300,9 +316,24 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         )
 
     def _graph_of(self, state: StateSnapshot) -> "DiscoveryGraph":
-        """The graph that the run of a state chose."""
-        chosen = state.values.get("chosen") if self.choosing else None
-        return self._chosen(chosen) if chosen else self
+        """The graph that the run of a state chose, to show it; this one if it may not be chosen."""
+        chosen = state.values.get("chosen")
+        if self.choosing and chosen:
+            with suppress(ValueError):
+                return self._chosen(self.choosing.kept(chosen))
+        return self
+
+    def _has_saved(self, config: RunnableConfig | None) -> bool:
+        """Whether the thread of an execution may hold a run that it continues.
+
+        Below a parent it does if the search keeps its state across visits, or the parent is
+        resumed. Otherwise each visit has a place of its own, which only LangGraph knows.
+        """
+        place = self._place(config)
+        if not place.get(SAVER):
+            return isinstance(self.checkpointer, BaseCheckpointSaver)
+        is_resumed = self.choosing is not None and bool(place.get(RESUMING))
+        return self.checkpointer is True or (self.checkpointer is not False and is_resumed)
 
     def _check_run(
         self,
@@ -337,7 +368,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         thread = self._shared_thread(config)
         runs = ActiveRuns(self.search.store.hold(thread) if thread else None)
         try:
-            with runs.aborted_on_error():
+            with runs.noting_end():
                 yield _own(config, runs)
         finally:
             self._leave(config, runs)
@@ -354,13 +385,20 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
                 holding.add_done_callback(_give_up)
                 raise
         try:
-            with runs.aborted_on_error():
+            with runs.noting_end():
                 yield _own(config, runs)
         finally:
-            if runs.lease is not None:
-                await asyncio.to_thread(self._leave, config, runs)
+            await asyncio.to_thread(self._leave, config, runs)
 
     def _leave(self, config: RunnableConfig | None, runs: ActiveRuns) -> None:
+        """Abort the runs of an execution that has not ended, and free its thread."""
+        try:
+            if runs.is_aborted:
+                runs.abort()
+        finally:
+            self._free_thread(config, runs)
+
+    def _free_thread(self, config: RunnableConfig | None, runs: ActiveRuns) -> None:
         """Save the last checkpoint of an execution and let other processes have its thread."""
         try:
             place = self._place(config)
@@ -423,10 +461,32 @@ def _give_up(holding: "asyncio.Future[Lease | None]") -> None:
         NODE_THREADS.submit(lease.release)
 
 
-def _continued(chosen: Chosen, saved: Mapping[str, Any] | Literal[False]) -> SearchState | None:
-    """What lets a run continue that had used up its budget and now has a higher one."""
-    if not saved or saved.get("stop_reason") != "budget":
-        return None
-    dollars = chosen.get(BUDGET, 0.0)
-    is_higher = isinstance(dollars, float) and dollars > saved.get("spent", 0.0)
-    return SearchState(stop_reason="", stopping="") if is_higher else None
+def _resumed(choosing: Choosing, values: Mapping[str, Any], context: object) -> Chosen:
+    """What holds for a run that is resumed; raises `ValueError` as `Choosing` does."""
+    begun = {**choosing.kept(values.get("chosen", {})), SEED: values["run_seed"]}
+    resumed = choosing.resumed(begun, context)
+    if values.get("granted_budget") is not None and resumed.get(BUDGET) != begun.get(BUDGET):
+        raise ValueError(
+            f"context: got budget {resumed[BUDGET]!r} for a run that draws from a purse, expected"
+            " that which it began with"
+        )
+    return resumed
+
+
+def _check_same_seed(given: object, values: Mapping[str, Any]) -> None:
+    """Refuse another seed for a run that is not over; raises `ValueError`."""
+    began = values["run_seed"]
+    seed = given.get(SEED, began) if isinstance(given, Mapping) else began
+    if seed != began:
+        raise ValueError(
+            f"seed: got {seed!r} for a thread whose run began with {began} and is not over,"
+            " expected the same, or another thread"
+        )
+
+
+def _keys_of(supersteps: Sequence[Sequence[StateUpdate]]) -> str:
+    """The keys that updates name, for a message."""
+    given = [update.values for superstep in supersteps for update in superstep]
+    updates = [each.update if isinstance(each, Command) else each for each in given]
+    keys = [key for each in updates if isinstance(each, Mapping) for key in each]
+    return reprlib.repr(keys) if keys else "no key"

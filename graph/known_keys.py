@@ -1,13 +1,13 @@
-"""Which keys the input, the state and the configuration of a run may have; others are refused."""
+"""Which keys the input and the configuration of a run may have; others are refused."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from langgraph.types import Command, StateUpdate
+from langgraph.types import Command
 
 from costada.controller.constants import Constants
 from costada.graph.user_input import check_command
 from costada.nodes.settings import Settings
-from costada.nodes.state import SearchInput, SearchOutput, SearchState
+from costada.nodes.state import SearchInput
 
 NOTHING: Mapping[str, object] = {}
 
@@ -25,12 +25,6 @@ SETTING_ARGUMENTS = {
 }
 """How each setting of a search is given. A configurable `model` is a chat model's own."""
 
-RECORDED = {
-    *SearchOutput.__annotations__,
-    *("best", "extended_budget", "granted_budget", "last_doubt", "spent_at_gain"),
-} - {"stop_reason"}
-"""Keys of the state that no caller changes: money and results."""
-
 
 def check_input(given: object, *, is_parents_state: bool = False) -> None:
     """Refuse keys of a run's input that the run would ignore.
@@ -44,7 +38,6 @@ def check_input(given: object, *, is_parents_state: bool = False) -> None:
     """
     if isinstance(given, Command):
         check_command(given)
-        check_update(given.update)
         return
     if not isinstance(given, Mapping):
         return
@@ -57,32 +50,6 @@ def check_input(given: object, *, is_parents_state: bool = False) -> None:
         advice += ", or hide the parent's key: as_discovery_node(graph, input={...}, output={...})"
     expected = ", ".join(SearchInput.__annotations__)
     raise ValueError(f"input: got key {refused[0]!r}, expected {expected}{advice}")
-
-
-def check_update(values: object) -> None:
-    """Refuse keys of an update of the state that it does not have, and its money and results.
-
-    Raises:
-        ValueError: Naming the key, and where it is given if it is named like a setting.
-    """
-    if isinstance(values, Command):
-        values = values.update
-    if isinstance(values, list | tuple):
-        values = dict(values)
-    for key in values if isinstance(values, Mapping) else ():
-        if key not in SearchState.__annotations__ or key in RECORDED:
-            known = ", ".join(each for each in SearchState.__annotations__ if each not in RECORDED)
-            origin = ", which follows from the run's calls and programs" if key in RECORDED else ""
-            raise ValueError(
-                f"state: got key {key!r}{origin}, expected one of {known}{_advice(key)}"
-            )
-
-
-def check_updates(supersteps: Sequence[Sequence[StateUpdate]]) -> None:
-    """Do what `check_update` does for all updates of several supersteps."""
-    for superstep in supersteps:
-        for update in superstep:
-            check_update(update.values)
 
 
 def check_keys(where: str, given: object, known: Mapping[str, object] = NOTHING) -> None:

@@ -2,7 +2,6 @@
 
 import reprlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, TypeGuard
 
 from langgraph.types import Command, StateSnapshot
@@ -17,13 +16,20 @@ EXPECTED = (
     f'{{"{TACTIC}": TEXT}} or {{"{PROGRAM}": TEXT}}, or None in place of the command to continue'
 )
 
+NO_UPDATE = (
+    "the state of a search follows from its calls and programs, and no caller changes it. Continue"
+    " a run with None as input, which also takes up limits that were raised, and give it an idea"
+    f' or a program with Command(resume={{"{TACTIC}": TEXT}}) or {{"{PROGRAM}": TEXT}}'
+)
+
 
 def check_command(given: Command[Any]) -> None:
-    """Refuse an empty command, which LangGraph cannot execute; raises `ValueError`."""
-    if given.resume is None and not given.update and not given.goto:
-        raise ValueError(
-            f"resume: got None in a command without update and goto, expected {EXPECTED}"
-        )
+    """Refuse a command that is empty, or that is more than an answer; raises `ValueError`."""
+    for name in ("update", "goto"):
+        if value := getattr(given, name):
+            raise ValueError(f"{name}: got {reprlib.repr(value)} in a command: {NO_UPDATE}")
+    if given.resume is None:
+        raise ValueError(f"resume: got None in a command, expected {EXPECTED}")
 
 
 def has_answer(given: object) -> TypeGuard[Command[Any]]:
@@ -76,5 +82,4 @@ def accept_answer(
         store.inputs.put_idea(run_id, answer[TACTIC])
     else:
         store.inputs.put_program(run_id, answer[PROGRAM])
-    rest = replace(given, resume=None)
-    return rest if rest.update or rest.goto else None
+    return None

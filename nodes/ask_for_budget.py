@@ -36,8 +36,8 @@ def ask_for_budget(state: SearchState, *, context: RunContext) -> SearchState:
     """Interrupt the graph with a `BudgetQuestion`; executed again with the answer.
 
     An answer that is neither a higher budget nor a stop is refused, and so is a budget that the
-    purse of the run cannot pay for: the caller is asked again. LangGraph would keep an answer that
-    raises, and no other could be given.
+    graph's choices do not allow or the purse of the run cannot pay for: the caller is asked again.
+    LangGraph would keep an answer that raises, and no other could be given.
     """
     balance = balance_of(state, context)
     spent, budget = balance.spent, balance.budget
@@ -62,6 +62,12 @@ def ask_for_budget(state: SearchState, *, context: RunContext) -> SearchState:
         refused = (
             f"budget: got {granted!r}, expected finite dollars above {least:g}"
             f" (spent: {spent:g}, budget so far: {budget:g})"
+        )
+        return SearchState(refused_answer=refused)
+    if granted > context.max_budget:
+        refused = (
+            f"budget: got {granted!r}, expected at most {context.max_budget:g}, the most that the"
+            " caller of a run may choose"
         )
         return SearchState(refused_answer=refused)
     refused = extend_account(state["run_id"], float(granted), context)

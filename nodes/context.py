@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 from langchain_core.language_models import LanguageModelInput
@@ -58,7 +59,8 @@ class RunContext:
     `budget` is dollars (B); what a run may spend is `budget_of` it. Up to `parallel` steps are in
     flight at a time; they land in the `order` in which they finish, or in which they were launched.
     `is_saved_by_time` says that the saver takes the latest checkpoint by its time. `chosen` is what
-    the caller of a run has chosen for it, which its state keeps.
+    the caller of a run has chosen for it, which its state keeps; `max_budget` is the most that it
+    may grant when it is asked, in dollars.
     """
 
     name: str
@@ -74,6 +76,7 @@ class RunContext:
     parallel: int = 1
     order: LandingOrder = "landing"
     chosen: Mapping[str, object] = field(default_factory=dict)
+    max_budget: float = inf
 
     @property
     def has_choice(self) -> bool:

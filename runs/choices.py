@@ -41,6 +41,8 @@ class Choices:
 
     Attributes:
         max_budget: Maximum dollars of one run; `None`: the budget cannot be chosen.
+        requires_budget: Whether every run has to choose its budget: a server drops the keys of a
+            context that it does not know, so a misspelt one would spend the graph's budget.
         problems: Problems to choose from by name, beside that of the graph.
         models: Models to choose from by name: names in the graph's `models`, model ids, chat models
             or `MenuModel(name, model, price)`.
@@ -53,6 +55,7 @@ class Choices:
     models: Sequence[GivenModel] = ()
     max_parallel: int | None = None
     settings: Sequence[str] = ()
+    requires_budget: bool = False
 
     def __post_init__(self) -> None:
         """Raise `ValueError` naming a wrong limit, its value and what was expected."""
@@ -63,6 +66,8 @@ class Choices:
             or not 0 < dollars < inf
         ):
             raise ValueError(f"max_budget: got {dollars!r}, expected finite dollars above 0")
+        if self.requires_budget and dollars is None:
+            raise ValueError("requires_budget: got True without max_budget, expected both")
         steps = self.max_parallel
         if steps is not None and (
             isinstance(steps, bool)
@@ -113,7 +118,11 @@ def context_schema(
     }
     if choices.max_budget is not None:
         dollars = Annotated[float, Field(gt=0, le=choices.max_budget, allow_inf_nan=False)]
-        fields["budget"] = _optional(dollars, "Dollars to spend (B).")
+        text = "Dollars to spend (B)."
+        is_required = choices.requires_budget
+        fields["budget"] = (
+            (dollars, Field(description=text)) if is_required else _optional(dollars, text)
+        )
     if choices.problems:
         fields["problem"] = _optional(literal[tuple(problems)], "The problem, by name.")
     if models:
@@ -184,8 +193,9 @@ def read_context(schema: type[BaseModel], context: object) -> dict[str, object]:
         ValueError: With one line per unknown name or wrong value.
     """
     if isinstance(context, schema):
-        known = context
-    elif isinstance(context, Mapping):
+        # as it was given: `model_construct` checks nothing
+        context = context.model_dump(exclude_unset=True, warnings=False)
+    if isinstance(context, Mapping):
         try:
             # As JSON, a text may name a member of an enumeration, and nothing else is converted.
             text = json.dumps({**context, **_nested_settings(context)})

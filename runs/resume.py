@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING
 
-from costada.controller.money import remaining
-from costada.controller.step import stop_reason
 from costada.reports.formats import budget_text
 from costada.runs.config import EXECUTION, RunConfig
 from costada.runs.folder import RunFolder
@@ -23,9 +20,6 @@ from costada.store.address import is_there
 from costada.store.files import read_end
 from costada.store.rows import CallRow, CallStatus, amount, parsed
 from costada.store.run_store import RunStore
-
-if TYPE_CHECKING:
-    from costada.nodes.state import SearchState
 
 RAISED = ("budget", "max_iterations")
 """Settings that may be raised in a run that has started."""
@@ -83,24 +77,6 @@ def extend_to(folder: RunFolder, wanted: RunConfig) -> None:
         )
         if changed != saved:
             folder.save(changed)
-
-
-def can_resume(state: SearchState, budget: float, max_iterations: int) -> bool:
-    """Whether a stopped run has something left to do.
-
-    It has when its budget or iteration limit was raised, and after too many failures, whose cause
-    may have passed. A run that stopped for want of gains needs a higher budget.
-
-    Args:
-        state: The state of the stopped run.
-        budget: Dollars that it may spend now (B).
-        max_iterations: Iterations that it may make now (T_max).
-    """
-    if stop_reason(budget, state["spent"], state["iterations"], max_iterations):
-        return False
-    if state["stop_reason"] in ("budget", "flat"):
-        return remaining(budget, state["spent"]) > state["remaining"]
-    return True
 
 
 @dataclass(frozen=True, slots=True)

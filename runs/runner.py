@@ -15,6 +15,7 @@ from langgraph.runtime import RunControl
 from costada.controller.money import remaining
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.graph.build import DiscoveryGraph
+from costada.graph.continuing import can_continue, can_resume
 from costada.nodes.parallel.pool import pool_of
 from costada.nodes.settings import evaluator_texts, problem_texts
 from costada.nodes.state import SearchInput, SearchState
@@ -25,7 +26,7 @@ from costada.runs.folder import BEST_PROGRAM, RunFolder
 from costada.runs.gateway import gateway_of, stop_gateway
 from costada.runs.pareto import ParetoFolder
 from costada.runs.plan import Plan
-from costada.runs.resume import can_resume, lost_steps
+from costada.runs.resume import lost_steps
 from costada.store.address import is_there
 from costada.store.checkpoint_rules import RunCheckpoints
 from costada.store.checkpoints import RunSaver
@@ -282,7 +283,7 @@ def _stream(
     )
     progress.begin(heading, files.recent_rows)
     state = _state(graph, files.thread)
-    if not _reopened(graph, plan, files.thread, state):
+    if state.get("stop_reason") and not can_continue(state, graph.search):
         return
     layer = plan.sandbox or ""
     if files.first_sandbox not in ("", layer):
@@ -307,28 +308,6 @@ def _stream(
             raise
     finally:
         _await_calls(store, progress)
-
-
-def _reopened(
-    graph: DiscoveryGraph, plan: Plan, thread: RunnableConfig, state: SearchState
-) -> bool:
-    """Let a run that has stopped continue if its plan allows more; false if it is over."""
-    reason = state.get("stop_reason") or state.get("stopping")
-    if not reason:
-        return True
-    budget = plan.budget
-    if plan.purse and reason == "budget":
-        # The purse may not have the whole budget.
-        budget = min(budget, state["spent"] + max(0.0, float(plan.purse.remaining)))
-    is_over = bool(state["stop_reason"])
-    stopped = SearchState(**{**state, "stop_reason": reason})
-    if not can_resume(stopped, budget, plan.settings.constants.max_iterations):
-        return not is_over
-    # while calls are in flight, the current step comes first
-    if is_over or graph.get_state(thread).next == ("evaluate",):
-        again = SearchState(stop_reason="", stopping="")
-        graph.update_state(thread, again, as_node="gate_intervention")
-    return True
 
 
 def _sandbox_text(plan: Plan) -> str:

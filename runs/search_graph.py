@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ class _Given:
     models: Sequence[ModelEntry | MenuModel]
     guide_model: str | ChatModel | None
     settings: Mapping[str, object]
+    max_budget: float | None
     others: Mapping[str, Any]
 
 
@@ -114,6 +116,7 @@ def create_discovery_graph(
         models=named_models(models, models_file) if models or models_file else (),
         guide_model=guide_model,
         settings={"preflight": False, **settings, "budget": budget},
+        max_budget=inf if choices is None else choices.max_budget,
         others={
             "checkpointer": checkpointer,
             "store": store or store_beside(checkpointer),
@@ -135,6 +138,11 @@ def _graph(given: _Given, chosen: Mapping[str, object] | None = None) -> Discove
         settings = Settings(**{**dict(plan.settings), **own})
     except ValidationError as error:
         raise ValueError(explain(error, Settings.model_fields)) from None
+    if given.max_budget is None and settings.on_exhausted == "interrupt":
+        raise ValueError(
+            "on_exhausted: got 'interrupt' with choices without max_budget, expected the most that"
+            " a caller may grant: Choices(max_budget=DOLLARS)"
+        )
     return compile_search(
         plan.problem,
         plan.menu or plan.model,
@@ -145,6 +153,7 @@ def _graph(given: _Given, chosen: Mapping[str, object] | None = None) -> Discove
         order=plan.order,
         router=plan.router,
         chosen=chosen,
+        max_budget=inf if given.max_budget is None else given.max_budget,
         **given.others,
     )
 
@@ -179,6 +188,7 @@ def _choosing(choices: Choices, given: _Given, graph: DiscoveryGraph) -> Choosin
             models=menu,
             guide_model=given.guide_model,
             settings=settings,
+            max_budget=given.max_budget,
             others=given.others,
         )
         return _graph(kept, chosen)

@@ -108,14 +108,17 @@ def resumed(graph, config=THREAD):
     return list(map(as_stored, graph.stream(None, config, stream_mode="custom")))
 
 
-def run_until(graph, config, iteration, given=None):
+NEW_RUN: Any = {}
+"""The input of a run with the seed of its settings."""
+
+
+def run_until(graph, config, iteration, given=NEW_RUN):
     """Drain a run as soon as an iteration is finished, as Ctrl-C does."""
     control = RunControl()
     rows = []
 
     def drain():
-        start = {} if given is None else given
-        for row in graph.stream(start, config, stream_mode="custom", control=control):
+        for row in graph.stream(given, config, stream_mode="custom", control=control):
             rows.append(as_stored(row))
             if row["iteration"] == iteration:
                 control.request_drain()

@@ -16,12 +16,12 @@ class CancellationToken:
         self._open()
 
     def cancel(self) -> None:
-        """Cancel the evaluations; safe in a signal handler and from any thread."""
-        os.write(self._write_fd, b"\0")
+        """Cancel the evaluations; safe in a signal handler, from any thread and an event loop."""
+        with suppress(BlockingIOError):  # a full pipe has been cancelled often enough
+            os.write(self._write_fd, b"\0")
 
     def reset(self) -> None:
         """Let evaluations run again."""
-        os.set_blocking(self._read_fd, False)
         with suppress(BlockingIOError):
             while os.read(self._read_fd, 4096):
                 pass
@@ -37,6 +37,8 @@ class CancellationToken:
 
     def _open(self) -> None:
         self._read_fd, self._write_fd = pipe = os.pipe()
+        for descriptor in pipe:
+            os.set_blocking(descriptor, False)
         self._close = finalize(self, _close_all, *pipe)
 
 

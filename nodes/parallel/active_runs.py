@@ -28,26 +28,24 @@ class ActiveRuns:
     Attributes:
         lease: The lease of the thread, `None` where no other machine can execute it.
         contexts: The contexts of the runs by their ids.
+        is_aborted: Whether the execution has neither ended nor asked its caller.
     """
 
     lease: Lease | None = None
     contexts: dict[str, RunContext] = field(default_factory=dict)
+    is_aborted: bool = True
 
     @contextmanager
-    def aborted_on_error(self) -> Iterator[None]:
-        """Abort the runs if the block raises or is left, but not those that ask their caller."""
-        is_aborted = True
+    def noting_end(self) -> Iterator[None]:
+        """Note whether the block ends, or asks its caller; otherwise the runs are aborted."""
         try:
             yield
-            is_aborted = False
         except GraphBubbleUp:
-            is_aborted = False
+            self.is_aborted = False
             raise
-        finally:
-            if is_aborted:
-                self._abort()
+        self.is_aborted = False
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
         """Cancel the evaluations, and return to the purses of the runs what they did not spend.
 
         Calls in flight end by themselves, are stored and reported. A run that is resumed evaluates

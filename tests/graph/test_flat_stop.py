@@ -11,7 +11,7 @@ from toy_graph import THREAD, discovery, rows_of, run_until, scripted, spent_by
 from costada.controller.constants import Constants
 from costada.controller.flatness import chance_of_gain
 from costada.controller.money import Balance
-from costada.runs.resume import can_resume
+from costada.graph.continuing import can_resume
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 

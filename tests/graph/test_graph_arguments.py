@@ -10,7 +10,6 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.store.memory import InMemoryStore
-from langgraph.types import Command
 from pydantic import ValidationError
 from toy_graph import graph_of, scripted
 from typing_extensions import TypedDict
@@ -164,25 +163,6 @@ def test_a_function_that_gives_a_node_of_a_parent_its_input_may_give_a_seed_only
     assert model.prompts == []
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_an_update_of_the_state_with_an_unknown_key_is_refused(is_async):
-    thread = {"configurable": {"thread_id": "1"}}
-    graph, _ = graph_of(checkpointer=InMemorySaver(), constants=Constants(max_iterations=1))
-    graph.invoke({}, thread)
-
-    def update(values):
-        if is_async:
-            return asyncio.run(graph.aupdate_state(thread, values, as_node="gate_intervention"))
-        return graph.update_state(thread, values, as_node="gate_intervention")
-
-    with pytest.raises(ValueError, match="state: got key 'budget', expected one of seed, "):
-        update({"budget": 0.005})
-    with pytest.raises(ValueError, match="state: got key 'budget'"):
-        graph.invoke(Command(update={"budget": 0.005}), thread)
-    update({"stop_reason": ""})
-    assert graph.get_state(thread).values["stop_reason"] == ""
-
-
 @pytest.mark.parametrize("configurable", [{}, {"user_id": "u"}])
 def test_a_saver_without_a_thread_is_answered_in_langgraphs_own_words(configurable):
     graph, model = graph_of(checkpointer=InMemorySaver())
@@ -193,27 +173,3 @@ def test_a_saver_without_a_thread_is_answered_in_langgraphs_own_words(configurab
         graph.invoke({}, {"configurable": configurable})
     assert str(ours.value) == str(theirs.value)
     assert model.prompts == []
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"spent": 0.0},
-        {"remaining": 1.0},
-        {"extended_budget": -5},
-        {"granted_budget": 1.0},
-        {"best_score": 9.0},
-        {"stop_reason": "", "iterations": 0},
-    ],
-)
-def test_no_update_of_the_state_changes_money_and_results(values):
-    thread = {"configurable": {"thread_id": "1"}}
-    graph, model = graph_of(checkpointer=InMemorySaver(), constants=Constants(max_iterations=1))
-    graph.invoke({}, thread)
-    before, asked = graph.get_state(thread).values, len(model.prompts)
-    name = list(values)[-1]
-    with pytest.raises(ValueError, match=f"state: got key '{name}', which follows from the run's"):
-        graph.update_state(thread, values, as_node="gate_intervention")
-    with pytest.raises(ValueError, match=f"state: got key '{name}'"):
-        graph.invoke(Command(update=values), thread)
-    assert (graph.get_state(thread).values, len(model.prompts)) == (before, asked)

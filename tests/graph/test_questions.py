@@ -184,7 +184,6 @@ def test_a_larger_iteration_limit_gives_the_run_that_it_would_have_given_at_once
     options: dict[str, Any] = {"budget": 1.0, "checkpointer": saver, "store": store}
     rows = streamed(asking_graph(iterations=4, **options), {})
     longer = asking_graph(iterations=8, **options)
-    longer.update_state(THREAD, {"stop_reason": ""}, as_node="gate_intervention")
     rows += streamed(longer, None)
     assert rows == trace(asking_graph(iterations=8, budget=1.0), config=THREAD)
     assert any("guide_charged" in row["events"] for row in rows)

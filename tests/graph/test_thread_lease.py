@@ -44,35 +44,22 @@ def test_an_async_execution_holds_its_thread_and_releases_it(postgres_address):
         assert len(store.steps(store.run_ids()[-1])) == 3
 
 
-def test_the_state_of_a_thread_that_another_process_holds_is_not_changed(postgres_address):
+def test_a_run_on_a_thread_that_another_process_holds_does_not_continue(postgres_address):
     with (
         RunStore.postgres(postgres_address) as store,
         closing(PostgresRunSaver(postgres_address)) as saver,
     ):
-        graph = discovery(store=store, saver=saver, iterations=1)
-        graph.invoke({"seed": 1}, THREAD)
+        discovery(store=store, saver=saver, iterations=1).invoke({"seed": 1}, THREAD)
+        longer = discovery(store=store, saver=saver, iterations=2)
         held = Leases(postgres_address).acquire("thread '1'", 30.0)
-        before = graph.get_state(THREAD)
-        update = {"stop_reason": "", "stopping": ""}
+        before = longer.get_state(THREAD)
         with pytest.raises(ValueError, match="thread '1': another process is at work"):
-            graph.update_state(THREAD, update, as_node="gate_intervention")
+            longer.invoke(None, THREAD)
         with pytest.raises(ValueError, match="thread '1': another process is at work"):
-            asyncio.run(graph.aupdate_state(THREAD, update, as_node="gate_intervention"))
-        assert graph.get_state(THREAD) == before
+            asyncio.run(longer.ainvoke(None, THREAD))
+        assert longer.get_state(THREAD) == before
         held.release()
-
-
-def test_other_processes_see_an_update_of_the_state_at_once(postgres_address):
-    with (
-        RunStore.postgres(postgres_address) as store,
-        closing(PostgresRunSaver(postgres_address)) as saver,
-        closing(PostgresRunSaver(postgres_address)) as another,
-    ):
-        graph = discovery(store=store, saver=saver, iterations=1)
-        graph.invoke({"seed": 1}, THREAD)
-        graph.update_state(THREAD, {"stop_reason": ""}, as_node="gate_intervention")
-        found = another.get_tuple(THREAD)
-        assert found.checkpoint["channel_values"]["stop_reason"] == ""
+        assert longer.invoke(None, THREAD)["iterations"] == 2
         assert leases(postgres_address) == [("thread '1'", 0.0)]
 
 

@@ -18,7 +18,6 @@ from toy_graph import PRICE, THREAD, calls_of, client, discovery, rows_of
 
 from costada.evaluators.sandbox.cancellation import CancellationToken, current_token
 from costada.models.retry_policy import RetryPolicy
-from costada.nodes.state import SearchState
 from costada.store.run_store import RunStore
 
 DOUBT = 0.064
@@ -185,7 +184,6 @@ def test_a_run_that_succeeds_at_the_last_attempt_allowed_continues() -> None:
 def test_a_run_gone_on_with_has_all_its_attempts_again() -> None:
     store = RunStore()
     graph, _ = failing_run(saying(), 4, store=store, saver=InMemorySaver())
-    graph.update_state(THREAD, SearchState(stop_reason=""), as_node="gate_intervention")
     result = graph.invoke(None, THREAD)
     assert (attempts_of(store), result["stop_reason"]) == ([3, 1, 3, 1], "failures")
 

@@ -186,7 +186,6 @@ def test_a_resumed_run_judges_a_known_program_again_if_its_evaluator_carries_som
         graph, _ = graph_with(scaling(1.0), rewrite(0.3), iterations=1, saver=saver)
         streamed(graph, config)
         longer, _ = graph_with(scaling(factor), rewrite(0.3), iterations=2, saver=saver)
-        longer.update_state(config, {"stop_reason": ""}, as_node="gate_intervention")
         (row,) = longer.stream(None, config, stream_mode="custom")
     assert (row["iteration"], row["is_cached"], row["score"]) == (2, is_cached, factor * 0.3)
 

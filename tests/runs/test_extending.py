@@ -12,6 +12,7 @@ from langgraph.runtime import RunControl
 
 from costada.controller.money import remaining_ratio
 from costada.evaluators.problem import Problem
+from costada.graph.continuing import can_resume
 from costada.nodes.state import SearchState
 from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
@@ -20,7 +21,6 @@ from costada.runs.folder import RunFolder
 from costada.runs.given import GivenSearch
 from costada.runs.interruption import STOPPING, draining_on_signal
 from costada.runs.plan import plan_run
-from costada.runs.resume import can_resume
 from costada.runs.runner import carry_out, is_finished
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
