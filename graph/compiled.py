@@ -37,7 +37,10 @@ INTERNAL = "__pregel"
 """Prefix of the configurable keys that LangGraph passes to graphs below another one."""
 
 RESUMING, SAVER = f"{INTERNAL}_resuming", f"{INTERNAL}_checkpointer"
-"""The keys for whether a parent is resumed, and for its saver."""
+"""The keys for whether a parent is resumed, and for its saver or that of a server."""
+
+TASK, SEND = f"{INTERNAL}_task_id", f"{INTERNAL}_send"
+"""The keys for the task of a parent that executes a graph, and for how it sends there."""
 
 REOPENED = [[StateUpdate({"stop_reason": "", "stopping": ""}, "gate_intervention")]]
 """What lets a run that has stopped continue."""
@@ -134,7 +137,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
             """
             self._check_run(input, config, context, options)
             with self._executing(config) as own:
-                saved = super().get_state(own) if self._has_saved(config) else None
+                saved = super().get_state(own) if self._has_saved(input, config) else None
                 graph, given = self._begin(input, own, context, saved)
                 if graph._has_more(input, saved, own):
                     graph._reopen(own)
@@ -171,7 +174,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
             """Yield what a run streams, without blocking the event loop."""
             self._check_run(input, config, context, options)
             async with self._aexecuting(config) as own:
-                saved = await super().aget_state(own) if self._has_saved(config) else None
+                saved = await super().aget_state(own) if self._has_saved(input, config) else None
                 graph, given = await asyncio.to_thread(self._begin, input, own, context, saved)
                 if await asyncio.to_thread(graph._has_more, input, saved, own):
                     await graph._areopen(own)
@@ -253,11 +256,11 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
                 not what `Choosing` allows.
         """
         values, place = saved.values if saved else {}, self._place(own)
-        is_resumed = given is None or isinstance(given, Command) or bool(place.get(RESUMING))
+        is_resumed = _is_resumed(given, place)
         if not is_resumed and "run_id" in values and not values.get("stop_reason"):
             _check_same_seed(given, values)
             is_resumed, given = True, None
-            if place.get(SAVER):
+            if _is_nested(place):
                 own["configurable"][RESUMING] = True
         if self.choosing is None:
             return self, given
@@ -323,17 +326,18 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
                 return self._chosen(self.choosing.kept(chosen))
         return self
 
-    def _has_saved(self, config: RunnableConfig | None) -> bool:
+    def _has_saved(self, given: object, config: RunnableConfig | None) -> bool:
         """Whether the thread of an execution may hold a run that it continues.
 
-        Below a parent it does if the search keeps its state across visits, or the parent is
-        resumed. Otherwise each visit has a place of its own, which only LangGraph knows.
+        Below a parent it does if the search keeps its state across visits, or is resumed. Otherwise
+        each visit has a place of its own, which only LangGraph knows.
         """
         place = self._place(config)
-        if not place.get(SAVER):
-            return isinstance(self.checkpointer, BaseCheckpointSaver)
-        is_resumed = self.choosing is not None and bool(place.get(RESUMING))
-        return self.checkpointer is True or (self.checkpointer is not False and is_resumed)
+        has_saver = isinstance(self.checkpointer, BaseCheckpointSaver) or bool(place.get(SAVER))
+        if self.checkpointer is False or not has_saver:
+            return False
+        is_chosen = self.choosing is not None and _is_resumed(given, place)
+        return self.checkpointer is True or is_chosen or not _is_nested(place)
 
     def _check_run(
         self,
@@ -357,6 +361,10 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
             check_keys("config", each)
             check_keys("configurable", each.get("configurable"), known)
         configurable = [key for each in configs for key in each.get("configurable", {})]
+        place = self._place(config)
+        for key in (TASK, RESUMING):
+            if key in place and not _is_nested(place):
+                raise ValueError(f"configurable: got key {key!r}, which only LangGraph sets")
         is_nested = any(key.startswith(INTERNAL) for key in configurable)
         has_saver = isinstance(self.checkpointer, BaseCheckpointSaver)
         if has_saver and not is_nested and "thread_id" not in configurable:
@@ -447,6 +455,16 @@ def _own(config: RunnableConfig | None, runs: ActiveRuns) -> RunnableConfig:
     given = config or RunnableConfig()
     configurable = {**given.get("configurable", {}), ACTIVE_RUNS: runs}
     return RunnableConfig(**{**given, "configurable": configurable})
+
+
+def _is_nested(place: Mapping[str, Any]) -> bool:
+    """Whether an execution is part of a parent's; what a client sends is no function."""
+    return callable(place.get(SEND))
+
+
+def _is_resumed(given: object, place: Mapping[str, Any]) -> bool:
+    """Whether a caller or a parent resumes a run."""
+    return given is None or isinstance(given, Command) or bool(place.get(RESUMING))
 
 
 def _newest(config: RunnableConfig) -> RunnableConfig:

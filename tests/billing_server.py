@@ -11,7 +11,8 @@ It stands in for a provider wherever the real client has to be tested:
 Each request takes the next scripted answer. An answer may be a function of the request's body.
 When the script is empty, `default` answers. What the server would charge is in `bill`, request
 bodies are in `requests`; both are complete once the client has its answer. `clients` holds the
-address of each connection. Chat completions and the Responses API are both spoken.
+address of each connection, `authorizations` the header of each request. Chat completions and the
+Responses API are both spoken.
 """
 
 import json
@@ -147,6 +148,7 @@ class BillingServer:
     bill: list[Bill] = field(default_factory=list)
     requests: list[Body] = field(default_factory=list)
     clients: list[tuple[str, int]] = field(default_factory=list)
+    authorizations: list[str] = field(default_factory=list)
     num_taken: int = 0
     """Requests whose answers have been chosen, also before a reset."""
 
@@ -176,6 +178,7 @@ class BillingServer:
         self.bill.clear()
         self.requests.clear()
         self.clients.clear()
+        self.authorizations.clear()
         self._script.clear()
         self._ids = count(1)
         self.default = default
@@ -252,6 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.owner.authorizations.append(self.headers.get("Authorization", ""))
         answer = self.owner._take(body)
         try:
             self._send(answer, body)

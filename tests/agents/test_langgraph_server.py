@@ -1,28 +1,14 @@
 """`langgraph.json`: the file is valid, and `langgraph dev` serves searches with it."""
 
-import json
-import os
 import subprocess
-import sys
-import time
-from contextlib import contextmanager
-from pathlib import Path
-from urllib.error import URLError
-from urllib.request import Request, urlopen
 
 import pytest
-from ports import free_port
+from langgraph_server import CLI, ROOT, answer, needs_langgraph_cli, refusal, served
 
 from costada.store.postgres_connections import name_of
 from costada.store.run_store import RunStore
 
-ROOT = Path(__file__).parents[2]
-CLI = Path(sys.executable).with_name("langgraph")
-START_SECONDS = 60
-
-pytestmark = pytest.mark.skipif(
-    not CLI.exists(), reason="langgraph is not installed: pip install 'langgraph-cli[inmem]'"
-)
+pytestmark = needs_langgraph_cli
 
 
 def test_the_configuration_is_valid():
@@ -31,58 +17,22 @@ def test_the_configuration_is_valid():
     assert "langgraph.json is valid. (1 graph found)" in checked.stdout
 
 
-@contextmanager
-def served(folder, **environment):
-    """Serve the graph from a folder of the test's own, yield the address, then stop."""
-    port = free_port()
-    config = ["--config", str(ROOT / "langgraph.json"), "--port", str(port)]
-    with open(folder / "log", "wb") as log:
-        server = subprocess.Popen(
-            [CLI, "dev", "--no-browser", "--no-reload", *config],
-            cwd=folder,
-            env={**os.environ, **environment},
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            server.wait(timeout=30)
-
-
-def answer(address, path, body=None):
-    headers = {"Content-Type": "application/json"}
-    data = None if body is None else json.dumps(body).encode()
-    with urlopen(Request(f"{address}/{path}", data, headers), timeout=START_SECONDS) as response:
-        return json.load(response)
-
-
-def wait_for(address):
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            return answer(address, "ok")
-        except (URLError, ConnectionError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-
-
 def test_a_served_search_spends_its_own_budget_or_what_an_assistant_chooses_within_limits(tmp_path):
     order = {"assistant_id": "costada", "input": {"seed": 1}, "config": {"recursion_limit": 25}}
+    order["context"] = {"budget": 0.05}
     limits = {"COSTADA_BUDGET": "0.05", "COSTADA_CHOOSE_SETTINGS": "max_iterations"}
     with served(tmp_path, **limits) as address:
-        wait_for(address)
         found = answer(address, "runs/wait", order)
         again = answer(address, "runs/wait", order)
         refused = [
-            answer(address, "runs/wait", {"assistant_id": "costada", **given})
+            refusal(address, "runs/wait", {"assistant_id": "costada", **given})
             for given in (
                 {"input": {"budget": 0.005}},
                 {"input": {}, "config": {"configurable": {"max_failures": 5}}},
                 {"input": {}, "context": {"budget": 0.06}},
-                {"input": {}, "context": {"settings": {"max_failures": 5}}},
+                {"input": {}, "context": {"budget": 0.01, "settings": {"max_failures": 5}}},
+                {"input": {}, "context": {"bugdet": 0.01}},
+                {"input": {}},
             )
         ]
         schema = answer(address, "assistants/search", {"graph_id": "costada"})[0]["assistant_id"]
@@ -100,21 +50,20 @@ def test_a_served_search_spends_its_own_budget_or_what_an_assistant_chooses_with
     assert found["best_program"]
     assert again["best_program"] == found["best_program"]
     assert again["spent"] == found["spent"]
-    found = [str(each) for each in refused]
-    assert "input: got key 'budget', expected seed" in found[0]
-    assert "got key 'max_failures', which is not read there" in found[1]
-    assert "budget: got 0.06, expected less than or equal to 0.05" in found[2]
-    assert "Unknown setting 'settings.max_failures'" in found[3]
-    assert schema["properties"]["budget"]["maximum"] == 0.05
+    assert "input: got key 'budget', expected seed" in refused[0]
+    assert "got key 'max_failures', which is not read there" in refused[1]
+    assert "budget: got 0.06, expected less than or equal to 0.05" in refused[2]
+    assert "Unknown setting 'settings.max_failures'" in refused[3]
+    assert all("context: budget: is missing" in each for each in refused[4:])
+    assert (schema["properties"]["budget"]["maximum"], schema["required"]) == (0.05, ["budget"])
     assert (chosen["iterations"], chosen["stop_reason"], kept) == (1, "iterations", few)
 
 
 def test_a_served_search_keeps_its_programs_and_calls_in_postgres(tmp_path, postgres_address):
-    order = {"assistant_id": "costada", "input": {"seed": 1}}
+    order = {"assistant_id": "costada", "input": {"seed": 1}, "context": {"budget": 0.02}}
     with served(
         tmp_path, COSTADA_BUDGET="0.02", COSTADA_STORE=name_of(postgres_address)
     ) as address:
-        wait_for(address)
         found = answer(address, "runs/wait", order)
     assert found.get("stop_reason") == "budget", found
     with RunStore.postgres(postgres_address, is_read_only=True) as store:

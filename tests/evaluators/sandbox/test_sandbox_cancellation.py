@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from select import select
 from time import monotonic
 
 import pytest
@@ -21,7 +22,11 @@ from sandbox_runs import (
     start_script,
 )
 
-from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
+from costada.evaluators.sandbox.cancellation import (
+    CancellationToken,
+    allow_evaluations,
+    cancel_evaluations,
+)
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
 
@@ -146,3 +151,15 @@ def test_a_fork_of_the_trusted_process_has_a_token_of_its_own(tmp_path):
         "print(run(source, Layer.PROCESS).output)"
     )
     assert output_of(text, tmp_path) == "1"
+
+
+def test_a_token_that_is_cancelled_often_never_blocks_whoever_cancels_it():
+    """A signal handler or an event loop that waited for a full pipe would wait forever."""
+    token = CancellationToken()
+    often = threading.Thread(target=lambda: [token.cancel() for _ in range(70_000)], daemon=True)
+    often.start()
+    often.join(60)
+    assert not often.is_alive()
+    assert select([token], [], [], 0)[0] == [token]
+    token.reset()
+    assert select([token], [], [], 0)[0] == []
