@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
-from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
@@ -347,7 +346,7 @@ def working_folder(number):
 
 def has_written() -> bool:
     """Whether a victim has its file; those in containers are not below this process."""
-    return any(Path(f"/proc/{one}/cwd/mine.txt").exists() for one in descendants(os.getpid()))
+    return any(os.path.exists(f"/proc/{one}/cwd/mine.txt") for one in descendants(os.getpid()))
 
 
 def attacked(layer, limits):
