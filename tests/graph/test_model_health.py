@@ -31,6 +31,7 @@ from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 
 BRIEF = RetryPolicy(retry_wait=0.01, longest_wait=0.05, longest_pause=0.3)
+PATIENT = RetryPolicy(retry_wait=0.01, longest_wait=0.05, longest_pause=60)
 
 
 def uncounted(body):
@@ -183,7 +184,7 @@ def test_web_pages_in_a_row_are_an_outage_of_the_only_model_too(server, caplog):
     server.default = answer
     server.script(answer, *[Page()] * 4)
     with caplog.at_level(logging.WARNING, "costada"):
-        discovery(client(server), store=store, iterations=3, retry_policy=BRIEF).invoke({})
+        discovery(client(server), store=store, iterations=3, retry_policy=PATIENT).invoke({})
     failed = [call for call in calls_of(store) if call.error]
     assert len(failed) == 4
     assert len({(call.iteration, call.attempt) for call in failed}) == 2
