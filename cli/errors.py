@@ -22,6 +22,7 @@ from costada.runs.config import RunConfig
 from costada.runs.interruption import STOPPED_AT_ONCE, ExitCode
 from costada.runs.user_input import as_option, explain, with_options
 from costada.store.purse import OverBudget
+from costada.values.redaction import without_passwords
 
 
 @contextmanager
@@ -107,13 +108,14 @@ def keeping_output_clean(is_wanted: bool = True) -> Iterator[None]:
 def say(message: str, hint: str = "") -> None:
     """Write a message to standard error, and below it what to do next.
 
-    On a terminal the message breaks between words; the hint may be a command to copy.
+    On a terminal the message breaks between words; the hint may be a command to copy. Passwords in
+    addresses are left out.
     """
-    text = f"costada: {message}"
+    text = without_passwords(f"costada: {message}")
     if sys.stderr.isatty():
         width = get_terminal_size().columns
         wrap = partial(fill, width=width, break_long_words=False, break_on_hyphens=False)
         text = "\n".join(map(wrap, text.splitlines()))
     show(text, is_error=True)
     if hint:
-        show(hint, is_error=True)
+        show(without_passwords(hint), is_error=True)

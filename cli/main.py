@@ -13,6 +13,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
 from costada.values.docstring import docstring
+from costada.values.redaction import without_passwords
+
+UsageError: Any = typer.BadParameter.__base__
+"""Typer has no public name for it."""
 
 
 def _epilog(
@@ -100,9 +104,8 @@ class Command(TyperCommand):
             raise typer.Exit(REFUSED) from None
         if context.args and not context.resilient_parsing:
             from costada.cli.errors import say
-            from costada.store.address import without_passwords
 
-            words = without_passwords(" ".join(context.args))
+            words = " ".join(context.args)
             say(f"{info_name}: got {words!r} after its arguments, expected nothing more")
             raise typer.Exit(REFUSED)
         return context
@@ -154,6 +157,14 @@ class Commands(TyperGroup):
         alone = typer.Typer(add_completion=False)
         alone.command(cmd_name, cls=Command, help=text, epilog=epilog)(found)
         return typer.main.get_command(alone)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command of the arguments; one that is not known is named without a password."""
+        try:
+            return super().resolve_command(ctx, args)
+        except UsageError as error:
+            error.message = without_passwords(error.message)
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help text, in which the help of commands comes from the stored table."""

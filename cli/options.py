@@ -32,6 +32,7 @@ from costada.runs.stored_run import run_at
 from costada.runs.user_input import as_option, explain_one, unknown_name
 from costada.store.address import is_database
 from costada.store.files import read_text
+from costada.values.redaction import has_password
 
 Command = Callable[..., None]
 LARGEST_PORT = 65_535
@@ -43,7 +44,7 @@ def named_path(text: str) -> Path:
     """Read a path; an empty one, as of an unset variable, is refused."""
     if not str(text):
         raise typer.BadParameter("got '', expected a path")
-    if is_database(str(text)):
+    if is_database(str(text)) or has_password(str(text)):
         raise typer.BadParameter("got the address of a database, expected a path")
     return Path(text)
 

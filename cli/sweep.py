@@ -47,7 +47,7 @@ from costada.runs.config import MONEY, OUTPUT
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.user_input import listed, listed_or_all
-from costada.store.address import check_database, is_database
+from costada.store.address import check_database, check_path, is_database
 from costada.store.purse import Policy, Purse
 
 Problems = Annotated[
@@ -294,6 +294,7 @@ def _purse_address(
         raise ValueError(f"--out: got {name!r} with --purse, expected a name without #")
     if is_database(purse):
         return PurseAddress(str(_database(purse, "--purse")), name)
+    check_path(purse, "--purse")
     if on:
         raise ValueError("--purse: got a file with --on, which nodes cannot share; use a database")
     return PurseAddress(str(Path(purse).absolute()), name)

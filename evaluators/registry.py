@@ -11,6 +11,7 @@ from pathlib import Path
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings, read_settings
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
+from costada.values.redaction import without_passwords
 
 BENCHMARKS = Path(str(files("costada.evaluators"))) / "benchmarks"
 """Holds one problem folder for each benchmark."""
@@ -70,10 +71,11 @@ def problem(name_or_path: str | Path) -> Problem:
             given = type(found).__name__
             raise ValueError(f"{registered.value} returned {given}; expected a costada.Problem")
         return found
-    if os.sep in text or Path(text).is_dir():
+    shown = without_passwords(text)
+    if shown == text and (os.sep in text or Path(text).is_dir()):
         return load_folder(text)
     raise ValueError(
-        f"problem is {text!r}; {_hint(text)}expected the path of a problem folder, or one of:"
+        f"problem is {shown!r}; {_hint(text)}expected the path of a problem folder, or one of:"
         f" {_known()}"
     )
 

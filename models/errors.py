@@ -2,9 +2,13 @@
 
 import os
 
+from costada.values.redaction import without_passwords
+
 _SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET")
 _SHORTEST_SECRET = 8
 _LONGEST_DESCRIPTION = 500
+_LONGEST_READ = 20_000
+"""No more of a message is searched for secrets, since a provider may answer with a whole page."""
 
 
 class ModelUnusable(ValueError):
@@ -25,8 +29,8 @@ def describe(error: BaseException) -> str:
     Providers sometimes quote the key they reject, and descriptions end up in journals and
     terminals. Values of environment variables named like a secret are replaced by the name.
     """
-    message = str(error).encode("utf-8", "replace").decode()
-    text = " ".join(message.split()) or "no message"
+    message = str(error)[:_LONGEST_READ].encode("utf-8", "replace").decode()
+    text = without_passwords(" ".join(message.split())) or "no message"
     for name, value in os.environ.items():
         secret = value.strip()
         if name.endswith(_SECRET_ENDINGS) and len(secret) >= _SHORTEST_SECRET:

@@ -80,7 +80,6 @@ def discover(
     from langgraph.runtime import RunControl
 
     from costada.reports.progress import LoggedNotices
-    from costada.runs.folder import RunFolder
     from costada.runs.given import read_given
     from costada.runs.interruption import interrupting_evaluations
     from costada.runs.plan import plan_run
@@ -98,7 +97,7 @@ def discover(
             raise ValueError("store: got an address without out, expected both or none")
     folder = None
     if out is not None:
-        folder = run_at(f"{store}#{Path(out).name}", Path(out)) if store else RunFolder(Path(out))
+        folder = run_at(f"{store}#{Path(out).name}", Path(out)) if store else run_at(Path(out))
     if (log := given.config.log) and folder is None:
         raise ValueError(f"log: got {', '.join(log)} without out, expected both or none")
     if folder and not resume:

@@ -13,6 +13,7 @@ from costada.runs.folder import RunFolder
 from costada.runs.stored_run import StoredRun
 from costada.store.address import (
     check_database,
+    check_path,
     is_database,
     is_there,
     shown,
@@ -42,6 +43,8 @@ class PurseAddress:
         if is_database(text):
             place, name = split_address(text, "address")
             check_database(place, "address")
+        else:
+            check_path(text, "address")
         if not place or not name:
             raise ValueError(f"got an address without a name, expected {EXPECTED}")
         return cls(place, name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from costada.runs.config import RunConfig, read_config
 from costada.runs.folder import DEFAULT_PARENT, OWNER, RunFolder, default_names
-from costada.store.address import RunAddress, check_database, is_database
+from costada.store.address import RunAddress, check_database, check_path, is_database
 from costada.store.files import create_text, make_folder, read_text
 from costada.store.lease import guarded_by
 from costada.store.rows import record
@@ -207,6 +207,7 @@ def run_at(place: str | Path, out: Path | None = None) -> RunFolder:
         ValueError: The address is malformed, or its run cannot be the name of a folder.
     """
     if not isinstance(place, str) or not is_database(place):
+        check_path(str(place), "run")
         return RunFolder(Path(place))
     address = RunAddress.read(place)
     if not NAME.fullmatch(address.run) or ".." in PurePosixPath(address.run).parts:

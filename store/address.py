@@ -1,9 +1,10 @@
 """Where a run is kept: in a file of its own, or under a name in a Postgres database."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
+
+from costada.values.redaction import has_password
 
 POSTGRES = ("postgresql:", "postgres:")
 """How the addresses of Postgres databases begin; two slashes in a path become one."""
@@ -82,7 +83,7 @@ def check_database(text: str, field: str = "store") -> None:
             " postgresql://USER@HOST:PORT/DATABASE"
         )
     if not is_database(text) or "#" in text:
-        may_have_secret = "@" in text or "password" in text
+        may_have_secret = "@" in text or has_password(text)
         other = "an address of another kind" if may_have_secret else text
         raise ValueError(
             f"{field}: got {'an address with #RUN' if is_database(text) else other!r}, expected"
@@ -113,9 +114,13 @@ def shown(database: str) -> str:
     return name_of(database)
 
 
-def without_passwords(text: str) -> str:
-    """A text with the passwords of the addresses in it left out."""
-    return re.sub(r"(postgres(?:ql)?:/+[^:/?#\s]*):[^\s]*@", r"\1@", text)
+def check_path(text: str, field: str) -> None:
+    """Raise `ValueError` for the text of a path that is an address of a database instead."""
+    if is_database(text) or has_password(text):
+        raise ValueError(
+            f"{field}: got the address of a database, expected a path, or in its place"
+            " postgresql://USER@HOST/DATABASE#NAME where a run is named"
+        )
 
 
 def is_there(place: StorePlace) -> bool:

@@ -23,6 +23,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 
 from costada.store.file_errors import CAN_RESUME
+from costada.values.redaction import without_passwords
 
 SCHEMA = "costada"
 """Every table of ours is in this schema, and LangGraph's for the checkpoints of our saver."""
@@ -93,18 +94,31 @@ ADVICE: dict[str, tuple[type[OSError], int, str]] = {
 }
 """What hinders a program, by Postgres' code: the system's number and what to do."""
 
+NOT_TAKEN_OUT = "its password cannot be taken out; set PGPASSWORD"
+
 NO_TABLES = ("42P01", "3F000", "42703", "42883")
 """A table, the schema, a column or a function is missing."""
 
 
 def address_parts(address: str) -> dict[str, Any]:
-    """The parameters of an address; raises `ValueError` without repeating what may be a secret."""
+    """The parameters of an address; raises `ValueError` without repeating what may be a secret.
+
+    An address is refused where the part of a password after a character that must be encoded would
+    count as a host, a port or a database, which messages show.
+    """
     try:
-        return conninfo_to_dict(address)
+        parts = conninfo_to_dict(address)
     except psycopg.ProgrammingError:
+        parts = {"host": "@"}
+    before, slash, after = address.partition("://")[2].partition("?")[0].partition("/")
+    ports = str(parts.get("port", "")).split(",")
+    is_odd = "@" in str(parts.get("host", "")) or before.count("@") > 1 or "@" in slash + after
+    if is_odd or any(port and not port.isdecimal() for port in ports):
         raise ValueError(
-            "Postgres address: cannot be read, expected postgresql://USER@HOST:PORT/DATABASE"
-        ) from None
+            "Postgres address: cannot be read, expected postgresql://USER@HOST:PORT/DATABASE; in a"
+            " password, write @ as %40, / as %2F, ? as %3F, # as %23 and : as %3A"
+        )
+    return parts
 
 
 def name_of(address: str) -> str:
@@ -128,14 +142,17 @@ def without_password(address: str) -> tuple[str, str]:
         ValueError: The address cannot be read, or its password cannot be taken out.
     """
     password = str(address_parts(address).get("password", ""))
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # it would show the password
+        raise ValueError(f"Postgres address: {NOT_TAKEN_OUT}") from None
     user, at, host = parts.netloc.rpartition("@")
     query = "&".join(each for each in parts.query.split("&") if not each.startswith("password="))
     place = f"{user.partition(':')[0]}{at}{host}"
     rest = f"?{query}" if query else ""
     bare = f"{parts.scheme}://{place}{parts.path}{rest}"
     if address_parts(bare) != {k: v for k, v in address_parts(address).items() if k != "password"}:
-        raise ValueError("Postgres address: its password cannot be taken out; set PGPASSWORD")
+        raise ValueError(f"Postgres address: {NOT_TAKEN_OUT}")
     return bare, password
 
 
@@ -164,7 +181,7 @@ def explained(error: psycopg.Error, name: str) -> Exception:
 
 def first_line(error: BaseException) -> str:
     """The first line of a message."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return without_passwords((str(error).strip().splitlines() or [type(error).__name__])[0])
 
 
 @contextmanager
@@ -302,7 +319,7 @@ class Connections:
         except psycopg.OperationalError as error:
             if error.sqlstate in ADVICE:
                 raise explained(error, self.name) from error
-            reason = " ".join(str(error).split())
+            reason = without_passwords(" ".join(str(error).split()))
             if "startup parameter" in reason:
                 raise ValueError(f"{self.name}: {NO_OPTIONS} ({reason})") from error
             raise OSError(

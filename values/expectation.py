@@ -4,6 +4,8 @@ import re
 
 from pydantic_core import ErrorDetails
 
+from costada.values.redaction import without_passwords
+
 NUMBERS = {"int": "expected a whole number", "float": "expected a number"}
 """What is expected where pydantic cannot read a number, by the first part of the error's type."""
 
@@ -16,6 +18,6 @@ def expectation(details: ErrorDetails) -> str:
 
 
 def refusal(field: str, value: object, expected: str) -> str:
-    """The line that refuses the value of a field."""
+    """The line that refuses the value of a field; a password in it is left out."""
     shown = repr(value) if isinstance(value, str) else str(value)
-    return f"{field}: got {shown}, {expected}"
+    return without_passwords(f"{field}: got {shown}, {expected}")

@@ -11,6 +11,7 @@ from costada.evaluators.remote.dask_engine import DaskEngine
 from costada.evaluators.remote.engine import Engine
 from costada.evaluators.remote.executors import LocalEngine, OwnExecutor
 from costada.evaluators.remote.ray_engine import RayEngine
+from costada.values.redaction import without_passwords
 
 KINDS: dict[str, Callable[[str], Engine]] = {"dask": DaskEngine, "ray": RayEngine}
 _engines: dict[str, Engine] = {}
@@ -30,7 +31,7 @@ def engine_of(given: str | Executor) -> Engine | None:
         return None
     parts = ADDRESS.fullmatch(given)
     if parts is None:
-        raise ValueError(f"evaluations is {given!r}; expected {FORMS}")
+        raise ValueError(f"evaluations is {without_passwords(given)!r}; expected {FORMS}")
     with _opening:
         found = _engines.get(given)
         if found is None or not found.is_connected():

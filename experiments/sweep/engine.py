@@ -68,6 +68,8 @@ def engine_on(
         from costada.experiments.sweep.slurm_engine import SlurmEngine
 
         yield SlurmEngine(out, parameters, num_jobs)
+    elif "@" in address:
+        raise ValueError("--on: got an address with an @, expected no user and no password in it")
     elif address.startswith(DASK):
         from costada.experiments.sweep.dask_engine import connected_to_dask
 

@@ -38,6 +38,7 @@ from costada.models.deadline import KEPT_OPEN_SECONDS
 from costada.models.errors import describe
 from costada.models.gateway.journal import Journal, RequestKey, RequestState, Response
 from costada.models.gateway.protocol import Headers, returned_headers
+from costada.values.redaction import without_passwords
 
 CONNECT_SECONDS = 30.0
 _EVENT_STREAM = "text/event-stream"
@@ -144,7 +145,8 @@ def checked_upstream(url: str) -> str:
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"upstream: got {url!r}, expected an address such as https://host/v1")
+        shown = without_passwords(url)
+        raise ValueError(f"upstream: got {shown!r}, expected an address such as https://host/v1")
     if parts.username or parts.password or parts.query:
         raise ValueError("upstream: expected no key in the address; keys come with the requests")
     return url.rstrip("/")

@@ -1,0 +1,42 @@
+"""Passwords and keys in texts that contain addresses, left out before anybody sees the text."""
+
+import re
+
+LEFT_OUT = "***"
+
+
+def _letters(word: str) -> str:
+    """A pattern for a word of which any letter may be percent-encoded."""
+    return "".join(f"(?:{letter}|%{ord(letter):x}|%{ord(letter.upper()):x})" for letter in word)
+
+
+_PORT = r"\d+(?:[/?][^\s@]*)?(?=[\s,;'\"]|$)"
+_DATABASE = re.compile(rf"(postgres(?:ql)?:/*[^:/?#\s@]*):(?!{_PORT})[^\n]*@", re.IGNORECASE)
+"""A password may hold spaces, slashes and further @; what looks like one ends at the last @."""
+
+_OTHER = re.compile(r"(?!postgres)(\b[a-z][a-z0-9+.-]{0,30}://)[^\s/]*@", re.IGNORECASE)
+"""User, password and key before the host of any other address."""
+
+_VALUE = r"(\s*=\s*)(?:\\*'(?:.*'\S*|.*)|(?:\\+.|[^\s\\])+)"
+_NAMED = re.compile(rf"({_letters('password')}){_VALUE}", re.IGNORECASE)
+"""A parameter of a Postgres address, also one of the form `host=... password='...'`."""
+
+_QUERY = re.compile(
+    r"([?&][^=?&\s]{0,40}(?:key|token|secret)[^=?&\s]{0,40})(=)[^&\s'\"]*", re.IGNORECASE
+)
+
+
+def without_passwords(text: str) -> str:
+    """A text without the passwords and keys of the addresses in it.
+
+    Where an address cannot be read with certainty, more is left out than its password.
+    """
+    text = _DATABASE.sub(r"\1@", text)
+    text = _OTHER.sub(rf"\1{LEFT_OUT}@", text)
+    text = _NAMED.sub(rf"\1\2{LEFT_OUT}", text)
+    return _QUERY.sub(rf"\1\2{LEFT_OUT}", text)
+
+
+def has_password(text: str) -> bool:
+    """Whether a text contains what `without_passwords` leaves out."""
+    return without_passwords(text) != text
