@@ -158,15 +158,17 @@ def _num_files(count: int) -> str:
 
 
 def _prompt(problem: Problem) -> Facts:
-    """The size of the prompt for the first program."""
-    from costada.models.replies import estimated_usage
-    from costada.nodes.build_context import first_prompt
+    """The size of the prompt for the first program, and of an ordinary one."""
+    from costada.controller.constants import Constants
+    from costada.nodes.build_context import first_prompt, ordinary_input
+    from costada.nodes.calls.budget import prompt_tokens
 
-    prompt = first_prompt(problem)
-    tokens = estimated_usage([prompt.system, prompt.user], "").input_tokens
+    prompt, constants = first_prompt(problem), Constants()
+    characters = len(prompt.system) + len(prompt.user)
     return {
-        "first prompt": f"about {tokens:,} tokens, {len(prompt.system) + len(prompt.user):,}"
-        " characters"
+        "first prompt": f"about {prompt_tokens(prompt):,} tokens, {characters:,} characters",
+        "later prompts": f"about {ordinary_input(problem, constants):,} tokens, with"
+        f" {constants.num_inspirations} other programs",
     }
 
 

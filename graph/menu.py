@@ -13,7 +13,7 @@ from costada.models.requests import with_tools
 from costada.models.retries import with_visible_requests
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, underlying_models
-from costada.nodes.build_context import first_prompt
+from costada.nodes.build_context import ordinary_input
 from costada.nodes.calls.budget import expected_cost
 from costada.nodes.context import ChatModel, PricedModel
 from costada.nodes.settings import Settings
@@ -74,11 +74,11 @@ def priced_models(
         if guide_model is not None:
             priced.append((guide or asked[0], guide_price))
         books = [price_book(priced, others_prices)]
-    prompt = first_prompt(problem)
+    tokens = ordinary_input(problem, settings.constants, settings.method)
     menu = []
     for each, model, book in zip(listed, asked, books, strict=True):
         entry = PricedModel(each.name, model, book, call_timeout=each.call_timeout)
-        menu.append(replace(entry, expected=float(expected_cost(entry, prompt))))
+        menu.append(replace(entry, expected=float(expected_cost(entry, tokens))))
     if guide is not None:
         book = price_book([(guide, guide_price)], others_prices) if others else books[0]
         return Models(tuple(menu), PricedModel("", guide, book))

@@ -7,7 +7,7 @@ from typing import TypedDict
 from langgraph.types import interrupt
 
 from costada.controller.money import remaining
-from costada.nodes.calls.budget import expected_cost, upper_bound
+from costada.nodes.calls.budget import expected_cost, prompt_tokens, upper_bound
 from costada.nodes.context import RunContext, balance_of, guides_of
 from costada.nodes.guide import accept_tactics, tactics_prompt
 from costada.nodes.state import SearchState
@@ -68,7 +68,7 @@ def ask_for_approval(
         iteration=controller.iteration + 1,
         stagnation=evidence.stagnation,
         low_yield_cost=evidence.low_yield_cost,
-        estimate=float(expected_cost(asked, prompt)),
+        estimate=float(expected_cost(asked, prompt_tokens(prompt))),
         at_most=float(upper_bound(asked, prompt)),
         spent=balance.spent,
         remaining=max(0.0, remaining(balance.budget, balance.spent)),

@@ -4,10 +4,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from costada.controller.constants import Constants
 from costada.controller.intensity import Action
 from costada.controller.method import ParentRule
+from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.controller.step import draw_attempt
 from costada.evaluators.problem import Problem
+from costada.models.replies import estimated_usage
+from costada.nodes.calls.budget import EXPECTED_PROGRAM, prompt_tokens
 from costada.nodes.context import RunContext, archives_of, candidate_of, shown
 from costada.nodes.guide import take_tactic
 from costada.nodes.model_choice import choose_model
@@ -82,6 +86,22 @@ def first_prompt(problem: Problem) -> Prompt:
         form=problem.form,
     )
     return generation_prompt(request)
+
+
+def ordinary_input(problem: Problem, constants: Constants, method: str = DEFAULT_METHOD) -> int:
+    """Expected input tokens of an attempt in the middle of a run.
+
+    The first prompt holds the task and the initial program. Later ones show inspirations as well,
+    and no program is expected to be shorter than `EXPECTED_PROGRAM`. Of several files, an
+    inspiration shows those that it changed.
+    """
+    tokens = prompt_tokens(first_prompt(problem))
+    if METHODS[method].start(0.0, constants).parents is ParentRule.SEED:
+        return tokens
+    seed = estimated_usage(problem.start.values(), "").input_tokens
+    grown = max(seed, EXPECTED_PROGRAM)
+    inspiration = grown if problem.form.is_one_text else EXPECTED_PROGRAM
+    return tokens - seed + grown + constants.num_inspirations * inspiration
 
 
 def _draw_context(state: SearchState, context: RunContext, *, is_guided: bool) -> AttemptContext:

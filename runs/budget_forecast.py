@@ -10,17 +10,16 @@ from pathlib import Path
 from statistics import fmean
 
 from costada.models.prices import GivenPrice, ListPrice, price_book
-from costada.models.replies import estimated_usage
 from costada.models.runnable_tree import asked_models
-from costada.nodes.calls.budget import EXPECTED_ANSWER, output_cap
+from costada.nodes.build_context import ordinary_input
+from costada.nodes.calls.budget import EXPECTED_ANSWER, expected_usage
 from costada.nodes.context import ChatModel
-from costada.prompts.render import Prompt
 from costada.runs.folder import RunFolder
-from costada.runs.forecast import first_prompts, without_first_tries
+from costada.runs.forecast import without_first_tries
 from costada.runs.plan import Plan
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
-from costada.values.usage import Price, Usage
+from costada.values.usage import Price
 
 SHARES = (0.25, 0.5, 1.0, 2.0)
 """Budgets of a forecast, in units of the given one."""
@@ -168,15 +167,15 @@ def measured_in(folders: Iterable[Path], problem: str) -> Measured:
 def expected_step(
     entry: Entry,
     others: Sequence[Entry],
-    prompt: Prompt,
+    input_tokens: int,
     measured: Measured,
     speed: Speed,
     evaluation_seconds: float,
 ) -> Step:
     """A step of one model: as its calls were in earlier runs, else as assumed.
 
-    Assumed is one request with the first prompt of the run and an answer of `EXPECTED_ANSWER`
-    tokens. Measured calls are priced by the model's price now.
+    Assumed is one request with an ordinary prompt and an answer of `EXPECTED_ANSWER` tokens.
+    Measured calls are priced by the model's price now.
     """
     is_alone = [each.asked_name for each in others].count(entry.asked_name) == 1
     calls = [
@@ -188,7 +187,7 @@ def expected_step(
     if calls:
         usages, seconds = [call.usage for call in calls], fmean(call.seconds for call in calls)
     else:
-        usages = [assumed_usage(entry, prompt)]
+        usages = [expected_usage(asked_models(entry.model)[0], input_tokens)]
         seconds = speed.seconds(usages[0].output_tokens)
     num_calls = measured.calls_per_step
     cost = sum(map(entry.price.cost, usages), Decimal(0)) / len(usages)
@@ -254,15 +253,14 @@ class Forecast:
 
 def forecast_of(plan: Plan, measured: Measured, speed: Speed) -> Forecast:
     """The forecast of a planned run; nothing is sent."""
-    prompt = first_prompts(plan)[-1][1]
-    entries = entries_of(plan)
+    settings, entries = plan.settings, entries_of(plan)
+    tokens = ordinary_input(plan.problem, settings.constants, settings.method)
     evaluation = plan.seed_evaluation.seconds if plan.seed_evaluation else 0.0
     steps = [
-        expected_step(entry, entries, prompt, measured, speed, evaluation) for entry in entries
+        expected_step(entry, entries, tokens, measured, speed, evaluation) for entry in entries
     ]
     if len(steps) > 1:
         steps.append(mean_step(steps))
-    settings = plan.settings
     budgets = [
         budget_forecast(
             step,
@@ -274,8 +272,11 @@ def forecast_of(plan: Plan, measured: Measured, speed: Speed) -> Forecast:
         for step in steps
         for share in SHARES
     ]
-    sentences = assumptions(steps, measured, speed, evaluation, plan.parallel)
-    costs = {each.name: float(each.price.cost(assumed_usage(each, prompt))) for each in entries}
+    sentences = assumptions(steps, tokens, measured, speed, evaluation, plan.parallel)
+    costs = {
+        each.name: float(each.price.cost(expected_usage(asked_models(each.model)[0], tokens)))
+        for each in entries
+    }
     sentences += without_first_tries(costs, plan.budget, plan.router)
     return Forecast(tuple(steps), tuple(budgets), tuple(sentences))
 
@@ -294,7 +295,12 @@ def _entry(name: str, model: ChatModel, price: Price | GivenPrice | None, plan: 
 
 
 def assumptions(
-    steps: Sequence[Step], measured: Measured, speed: Speed, evaluation: float, parallel: int
+    steps: Sequence[Step],
+    input_tokens: int,
+    measured: Measured,
+    speed: Speed,
+    evaluation: float,
+    parallel: int,
 ) -> list[str]:
     """What a forecast rests on, a sentence each."""
     sentences = []
@@ -315,8 +321,8 @@ def assumptions(
         effort = " whatever the effort" if len(own) > 1 else ""
         retries = "" if measured.iterations else "; no retries and no guides"
         sentences.append(
-            f"Assumed{names}: prompts as long as the first one (they grow during a run), answers of"
-            f" {EXPECTED_ANSWER:,} tokens{effort}, {seconds}{retries}."
+            f"Assumed{names}: prompts of {input_tokens:,} tokens, other programs included, answers"
+            f" of {EXPECTED_ANSWER:,} tokens{effort}, {seconds}{retries}."
         )
     flight = f"; {parallel} steps in flight" if parallel > 1 else ""
     sentences.append(
@@ -325,9 +331,3 @@ def assumptions(
     if len(own) > 1:
         sentences.append("With several models a run lies between their rows, whatever is chosen.")
     return sentences
-
-
-def assumed_usage(entry: Entry, prompt: Prompt) -> Usage:
-    """A prompt and an answer of `EXPECTED_ANSWER` tokens, less if the model may not write them."""
-    tokens = estimated_usage((prompt.system, prompt.user), "").input_tokens
-    return Usage(tokens, min(EXPECTED_ANSWER, output_cap(asked_models(entry.model)[0])))

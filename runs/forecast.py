@@ -19,13 +19,15 @@ from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
 from costada.graph.build import compile_search
 from costada.graph.menu import priced_models, with_reference_cost
 from costada.models.prices import ListPrice
-from costada.models.replies import answer_text, estimated_usage
+from costada.models.replies import answer_text
 from costada.models.runnable_tree import asked_models
+from costada.nodes.build_context import ordinary_input
 from costada.nodes.calls.budget import (
     EXPECTED_ANSWER,
     expected_cost,
     input_bound,
     output_cap,
+    prompt_tokens,
     upper_bound,
 )
 from costada.nodes.context import PricedModel
@@ -84,8 +86,9 @@ class Forecast:
         price_in: Price of the generating model's input; of several models the first.
         price_out: Price of its output.
         price_source: The source of the prices.
-        step_cost: Expected cost of a step: the first program's prompt and `answer_tokens`; of
+        step_cost: Expected cost of a step of one attempt: `prompt_tokens` and `answer_tokens`; of
             several models the mean.
+        prompt_tokens: The expected length of a prompt, other programs included.
         answer_tokens: The expected length of an answer.
         reference_cost: The expected cost of a step in the settings (c-bar).
         steps: Number of such steps that the budget pays for, including the one that crosses it; the
@@ -106,6 +109,7 @@ class Forecast:
     price_out: float
     price_source: str
     step_cost: float
+    prompt_tokens: int
     answer_tokens: int
     reference_cost: float
     steps: int
@@ -123,29 +127,29 @@ class Forecast:
 def forecast(plan: Plan) -> Forecast:
     """Forecast the cost of a run; nothing is sent and nothing is written.
 
-    The expected cost is that of an early step whose first attempt succeeds: prompts grow with
-    programs and their histories, and guides and retries are not included.
+    The expected cost is that of an ordinary step whose first attempt succeeds: guides and retries
+    are not included.
     """
     prompts = first_prompts(plan)
     prompt, settings = prompts[-1][1], plan.settings
     menu = priced_models(plan.menu or plan.model, None, plan.problem, settings).menu
-    models = tuple(_model_forecast(each, prompt) for each in menu)
+    tokens = ordinary_input(plan.problem, settings.constants, settings.method)
+    models = tuple(_model_forecast(each, prompt, tokens) for each in menu)
     parts = [part for each in menu for part in asked_models(each.model)]
     worst = max(each.worst_call for each in models)
     most = plan.parallel * worst
     expected = fmean(each.step_cost for each in models)
-    if len(menu) == 1:
-        expected = _cost(_quote(menu[0]), prompt, EXPECTED_ANSWER)
-    short = fmean(_cost(_quote(each), prompt, SHORT_ANSWER) for each in menu)
+    short = fmean(float(_quote(each).cost(Usage(tokens, SHORT_ANSWER))) for each in menu)
     return Forecast(
         prompts=tuple(
-            PromptSize(role, len(each.system) + len(each.user), _tokens(each))
+            PromptSize(role, len(each.system) + len(each.user), prompt_tokens(each))
             for role, each in prompts
         ),
         price_in=models[0].price_in,
         price_out=models[0].price_out,
         price_source=models[0].price_source,
         step_cost=expected,
+        prompt_tokens=tokens,
         answer_tokens=EXPECTED_ANSWER,
         reference_cost=with_reference_cost(settings, menu).constants.reference_cost,
         steps=_num_steps(expected, plan),
@@ -161,14 +165,14 @@ def forecast(plan: Plan) -> Forecast:
     )
 
 
-def _model_forecast(asked: PricedModel, prompt: Prompt) -> ModelForecast:
+def _model_forecast(asked: PricedModel, prompt: Prompt, tokens: int) -> ModelForecast:
     quote = _quote(asked)
     return ModelForecast(
         name=asked.name,
         price_in=float(quote.input_per_million),
         price_out=float(quote.output_per_million),
         price_source=quote.source,
-        step_cost=float(expected_cost(asked, prompt)),
+        step_cost=float(expected_cost(asked, tokens)),
         worst_call=float(upper_bound(asked, prompt)),
     )
 
@@ -192,8 +196,9 @@ def forecast_text(
             f"  first {each.role:<8}  {each.characters:,} characters, about {each.tokens:,} tokens"
             for each in found.prompts
         ),
-        f"  a step          about ${found.step_cost:.4f}{mean} with an answer of"
-        f" {found.answer_tokens:,} tokens; reference cost ${found.reference_cost:g}",
+        f"  a step          about ${found.step_cost:.4f}{mean} with a prompt of"
+        f" {found.prompt_tokens:,} tokens and an answer of {found.answer_tokens:,}; reference cost"
+        f" ${found.reference_cost:g}",
         *([_AGENT_NOTE] if config.generator == "agent" else []),
         f"  steps           about {count(found.steps)} for the budget"
         f" ({count(found.fewest_steps)} if answers are as long as they may be,"
@@ -328,14 +333,6 @@ class _PromptRecorder(BaseChatModel):
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """The model itself: tools do not matter here."""
         return self
-
-
-def _tokens(prompt: Prompt) -> int:
-    return estimated_usage((prompt.system, prompt.user), "").input_tokens
-
-
-def _cost(quote: ListPrice, prompt: Prompt, answer_tokens: int) -> float:
-    return float(quote.cost(Usage(_tokens(prompt), answer_tokens)))
 
 
 def _num_steps(step_cost: float, plan: Plan) -> int:

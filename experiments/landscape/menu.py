@@ -8,8 +8,9 @@ from math import isfinite
 from random import Random
 from typing import Protocol, Self
 
+from costada.controller.constants import Constants
 from costada.controller.router import Money, Offer
-from costada.experiments.landscape.landscape import MEAN_LOSS, PROMPT_BASE
+from costada.experiments.landscape.landscape import MEAN_LOSS, PROMPT_BASE, TOKENS_PER_PROGRAM
 from costada.nodes.calls.budget import EXPECTED_ANSWER
 from costada.values.usage import Usage
 
@@ -42,8 +43,10 @@ class SimulatedEntry:
             raise ValueError(f"reach: got {self.reach}, expected a number above 0, at most 1")
 
 
-EXPECTED_TOKENS = Usage(PROMPT_BASE, EXPECTED_ANSWER)
-"""Tokens of an attempt as the graph expects them: of its first prompt and an ordinary answer."""
+EXPECTED_TOKENS = Usage(
+    PROMPT_BASE + Constants().num_inspirations * TOKENS_PER_PROGRAM, EXPECTED_ANSWER
+)
+"""Tokens of an attempt as the graph expects them: of an ordinary prompt and an ordinary answer."""
 
 
 class Chooser(Protocol):

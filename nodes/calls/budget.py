@@ -37,8 +37,13 @@ MESSAGE_TOKENS = 2 * FRAME_TOKENS
 DEFAULT_OUTPUT_CAP = 32_000
 """Answer tokens allowed to a model that sets no limit itself."""
 
-EXPECTED_ANSWER = 4_000
-"""Tokens of an ordinary answer: what the paper's reference costs leave for it."""
+EXPECTED_ANSWER = 5_300
+"""Tokens of an ordinary answer, hidden reasoning included, as in recordings of GLM-5
+(`python bench/expected_cost.py`)."""
+
+EXPECTED_PROGRAM = 1_640
+"""Tokens of a program in an ordinary prompt, at least: shorter ones grow to that, as in the same
+recordings."""
 
 ROOMY_ANSWER = 2 * EXPECTED_ANSWER
 """Tokens that nearly every answer fits in."""
@@ -59,12 +64,20 @@ def output_cap(asked: AskedModel) -> int:
     return max(stated_caps(sent_parameters(asked.bound)), default=own) or DEFAULT_OUTPUT_CAP
 
 
-def expected_cost(asked: PricedModel, prompt: Prompt) -> Decimal:
+def prompt_tokens(prompt: Prompt) -> int:
+    """Estimated tokens of a prompt."""
+    return estimated_usage((prompt.system, prompt.user), "").input_tokens
+
+
+def expected_usage(asked: AskedModel, input_tokens: int) -> Usage:
+    """Tokens of a request with an ordinary answer, which is shorter where the model's limit is."""
+    return Usage(input_tokens, min(EXPECTED_ANSWER, output_cap(asked)))
+
+
+def expected_cost(asked: PricedModel, input_tokens: int) -> Decimal:
     """Dollars of a request with an ordinary answer, to the model that is asked first."""
     first = asked_models(asked.model)[0]
-    tokens = estimated_usage((prompt.system, prompt.user), "").input_tokens
-    quote = asked.prices.expected(first)
-    return quote.cost(Usage(tokens, min(EXPECTED_ANSWER, output_cap(first))))
+    return asked.prices.expected(first).cost(expected_usage(first, input_tokens))
 
 
 def upper_bound(asked: PricedModel, prompt: Prompt) -> Decimal:

@@ -9,7 +9,7 @@ from typing import cast
 from costada.controller.allocation import Allocation
 from costada.controller.intensity import Action
 from costada.controller.method import is_archiving
-from costada.nodes.calls.budget import MONEY_QUEUES, expected_cost
+from costada.nodes.calls.budget import MONEY_QUEUES, expected_cost, prompt_tokens
 from costada.nodes.context import RunContext, budget_of, guides_of, model_of
 from costada.nodes.model_choice import expected_price
 from costada.nodes.parallel.pool import Pool, pool_of
@@ -185,7 +185,7 @@ def _expected_cost(
     is repeated expects what it expected before.
     """
     if step is None:
-        return float(expected_cost(guides_of(state, context)[0], prompt))
+        return float(expected_cost(guides_of(state, context)[0], prompt_tokens(prompt)))
     if is_submission(step):
         return 0.0
     counts_lost = context.settings.lost_calls == "count"
@@ -197,7 +197,7 @@ def _expected_cost(
         return float(so_far) + expected_price(model_of(step, context), state)
     if iterations := state["controller"].iteration:
         return float(so_far) + state["spent"] / iterations
-    return float(so_far + expected_cost(model_of(step, context), prompt))
+    return float(so_far + expected_cost(model_of(step, context), prompt_tokens(prompt)))
 
 
 def _num_frontiers(state: SearchState) -> int | None:

@@ -115,6 +115,6 @@ def test_forecast_and_dry_run_name_a_model_without_first_tries(
     invoke, near, menu, command, budget, router, left_out
 ):
     result = invoke(*command, near, *menu, "--budget", budget, "--router", router)
-    words = "large gets no first tries: an attempt is expected to cost $0.0"
+    words = "large gets no first tries: an attempt is expected to cost $0.1"
     assert (words in result.stdout) is left_out
     assert "small gets" not in result.stdout

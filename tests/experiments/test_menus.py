@@ -36,8 +36,7 @@ from costada.experiments.menus.report import menu_result
 from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel
-from costada.models.replies import estimated_usage
-from costada.nodes.build_context import first_prompt
+from costada.nodes.build_context import ordinary_input
 from costada.nodes.calls.budget import EXPECTED_ANSWER
 from costada.nodes.settings import Settings
 from costada.runs.config import PRESETS
@@ -134,8 +133,7 @@ def graph_run(seed, store, router, constants, budget):
 @pytest.mark.parametrize("router", ["budgeted-thompson", "cascade"])
 def test_the_simulation_chooses_the_models_that_the_graph_chooses(router):
     constants = Constants(max_iterations=40, reference_cost=0.05)
-    asked = first_prompt(problem("landscape"))
-    prompt_tokens = estimated_usage((asked.system, asked.user), "").input_tokens
+    prompt_tokens = ordinary_input(problem("landscape"), constants)
     with RunStore() as store:
         rows = graph_run(3, store, router, constants, 2.0)
         (run_id,) = store.run_ids()
@@ -187,9 +185,9 @@ def test_offers_name_the_attempts_in_flight_and_the_money_that_they_leave():
         [0, 1, 1],
         [1, 1, 1],
     ]
-    # an attempt at price 1 is expected to cost 0.008496 dollars: the middle, large and small model
+    # an attempt at price 1 is expected to cost 0.014928 dollars: the middle, large and small model
     lefts = [money.left for _, _, money in watching.seen[:4]]
-    assert lefts == pytest.approx([5.0, 4.991504, 4.966016, 4.9634672])
+    assert lefts == pytest.approx([5.0, 4.985072, 4.940288, 4.9358096])
     assert all(money.budget == 5.0 for _, _, money in watching.seen)
     assert all(
         index - landed == sum(launched) for index, (landed, launched, _) in enumerate(watching.seen)
@@ -237,8 +235,8 @@ def test_an_entry_outside_its_ranges_is_refused(numbers, message):
 
 
 def test_list_prices_follow_the_expected_tokens():
-    # 1,360 tokens at 0.60 and 4,000 at 1.92 dollars per million, three times
-    expected = 3 * (1360 * 0.60 + 4000 * 1.92) / 1e6
+    # 1,360 + 4 * 1,640 tokens at 0.60 and 5,300 at 1.92 dollars per million, three times
+    expected = 3 * (7920 * 0.60 + 5300 * 1.92) / 1e6
     assert expected_cost(THREE[2]) == pytest.approx(expected, rel=1e-12)
 
 

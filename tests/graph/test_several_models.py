@@ -174,7 +174,7 @@ def test_a_model_that_refuses_is_disabled_and_costs_no_attempt(server, refusal, 
 @pytest.mark.parametrize("parallel", [1, 4])
 def test_of_four_models_one_is_enough(server, parallel, settings):
     server.default, store = Refusing(small=404, large=402), RunStore()
-    dead = MenuModel("dead", client(server, "dead"), Price(1, 1))
+    dead = MenuModel("dead", client(server, "dead"), Price("0.5", "0.5"))
     server.default.statuses["dead"] = 401
     graph = several([dead, *menu_of(server)], store=store, parallel=parallel, **settings)
     graph.invoke({})
@@ -268,8 +268,9 @@ def test_the_reference_cost_is_the_mean_expected_cost_unless_it_is_set():
     model = scripted()
     discovery(model, store=one, price=Price(1, 1), iterations=1, method="best-of-n").invoke({})
     tokens = estimated_usage((toy_problem().task, model.prompts[0]), "").input_tokens
-    # e_m = p x (tokens of the prompt + 4,000) for p = 1 and 5 dollars per million
-    assert float(reference_cost_of()) == pytest.approx(3 * (tokens + 4000) / 1e6, rel=0.02)
+    # e_m = p x (tokens of the prompt + 5 programs of 1,640 + 5,300) for p = 1 and 5 per million
+    expected = 3 * (tokens + 5 * 1640 + 5300) / 1e6
+    assert float(reference_cost_of()) == pytest.approx(expected, rel=0.02)
     assert reference_cost_of(reference_cost=0.01) == "0.01"
     given = Constants(reference_cost=0.02, max_iterations=1)
     assert reference_cost_of(constants=given) == "0.02"

@@ -34,7 +34,7 @@ def test_costs_and_steps_follow_from_prompt_price_and_budget(invoke, near, serve
         "run", near, *PRICED, "--base-url", server.url, "--budget", "0.1", "--dry-run", "--json"
     )
     found = json.loads(result.stdout)
-    ((prompt, tokens),) = [(each["characters"], each["tokens"]) for each in found["prompts"]]
+    (prompt,), tokens = [each["characters"] for each in found["prompts"]], found["prompt_tokens"]
     assert found["step_cost"] == pytest.approx((tokens + 2 * EXPECTED_ANSWER) / 1e6)
     assert found["worst_call"] == pytest.approx((prompt + 64 + 2 * 32_000) / 1e6)
     assert (found["worst_tokens_in"], found["worst_tokens_out"]) == (prompt + 64, 32_000)
@@ -58,7 +58,8 @@ def test_each_model_of_a_menu_has_its_price_at_the_tier_that_it_asks_for(
     words = ("--models", menu, "--models-file", file, "--budget", 1, "--dry-run")
     found = json.loads(invoke("run", near, *words, "--json").stdout)
     assert (found["model"], found["router"]) == (menu, "budgeted-thompson")
-    ((characters, tokens),) = [(each["characters"], each["tokens"]) for each in found["prompts"]]
+    (characters,) = [each["characters"] for each in found["prompts"]]
+    tokens = found["prompt_tokens"]
     low, flex, mine = found["models"]
     assert [each["name"] for each in found["models"]] == menu.split(",")
     assert low["step_cost"] == pytest.approx((2.5 * tokens + 15 * EXPECTED_ANSWER) / 1e6)
