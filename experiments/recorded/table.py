@@ -18,6 +18,9 @@ GUIDES_FILE = "guides.csv"
 SCORE_DECIMALS = 6
 """Decimals of a score in the table."""
 
+SHOWN_ROUNDING = 0.0001
+"""Unit of the last decimal of a score in a recorded prompt."""
+
 ENTRY_POINT_MISSING = "entry_point_missing"
 """Failure of an answer that rewrote only the evolvable block; the parser of this package repairs
 such answers, so what they would score is not known."""
@@ -35,6 +38,8 @@ class Transition:
         is_stored: Whether its program was kept; those of logged runs are known without it.
         is_guided: Whether a tactic was in the prompt.
         parent_score: Score of the program it started from; None where that is not known.
+        best_shown_score: Best score of the other programs in its prompt, with the four decimals that
+            the prompt gave; None where there were none or they are not known.
         score: Score of its program; None for a failure.
         failure: Kind of the failure, empty without one.
         tokens: What the call was billed for; None where that was not recorded.
@@ -47,6 +52,7 @@ class Transition:
     is_stored: bool
     is_guided: bool
     parent_score: float | None
+    best_shown_score: float | None
     score: float | None
     failure: str
     tokens: Usage | None
@@ -55,6 +61,12 @@ class Transition:
     def method(self) -> str:
         """The method that drove the recorded run."""
         return self.run.split("/")[0]
+
+    @property
+    def exceeds_shown(self) -> bool:
+        """Whether its program scores more than every program in its prompt, beyond rounding."""
+        shown = max(self.parent_score or 0.0, self.best_shown_score or 0.0)
+        return self.score is not None and self.score > shown + SHOWN_ROUNDING
 
     @property
     def outcome(self) -> str:
@@ -114,6 +126,7 @@ def recorded_transitions() -> tuple[Transition, ...]:
             is_stored=row["is_stored"] == "1",
             is_guided=row["is_guided"] == "1",
             parent_score=float(row["parent_score"]) if row["parent_score"] else None,
+            best_shown_score=float(row["best_shown_score"]) if row["best_shown_score"] else None,
             score=float(row["score"]) if row["score"] else None,
             failure=row["failure"],
             tokens=_tokens(row) if row["input_tokens"] else None,

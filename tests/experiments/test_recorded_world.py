@@ -40,7 +40,8 @@ CALL = Usage(3000, 4000)
 
 
 def transition(parent_score, score, *, run="adaevolve/1", is_guided=False, **known):
-    facts = {"is_capped": False, "is_logged": False, "is_stored": True, "tokens": None, **known}
+    facts = {"is_capped": False, "is_logged": False, "is_stored": True, "tokens": None}
+    facts |= {"best_shown_score": None, **known}
     failure = "" if score is not None else facts.pop("failure", "runtime_error")
     return Transition(
         run,
@@ -66,6 +67,14 @@ def in_every_bin(*transitions):
 
 def unguided_in_every_bin():
     return [each for each in in_every_bin() if not each.is_guided]
+
+
+@pytest.mark.parametrize(
+    ("shown", "score", "exceeds"),
+    [(None, 0.6, True), (0.7, 0.6, False), (0.6, 0.60004, False), (0.6, 0.6002, True)],
+)
+def test_a_program_exceeds_those_of_its_prompt_by_more_than_rounding(shown, score, exceeds):
+    assert transition(0.5, score, best_shown_score=shown).exceeds_shown is exceeds
 
 
 @pytest.mark.skipif(not RECORDINGS.is_dir(), reason=f"needs the recordings in {RECORDINGS}")
