@@ -58,8 +58,8 @@ StopWhenFlat = Annotated[
     typer.Option(
         metavar="P",
         help="Print the dollars that a run saves and the score that it loses if it ends once the"
-        " posterior chance of another gain is below P; the same for proportional patience, which"
-        " saves 40 to 75 % of the dollars and costs 0.04 to 0.12 of the final score.",
+        " posterior chance of another gain is below P; the same for a smaller budget that saves as"
+        " much, and for proportional patience.",
         show_default="off",
     ),
 ]
@@ -159,7 +159,13 @@ def simulate(
 
 def _compare_stops(batch: Batch, threshold: float, jobs: int | None) -> None:
     """Run every method with every seed to the end and with the threshold; print what differs."""
-    from costada.experiments.landscape.flat_stop import flat_runs, print_flat, stopped_run
+    from costada.experiments.landscape.flat_stop import (
+        equal_budgets,
+        flat_runs,
+        print_flat,
+        stopped_run,
+        with_smaller_budget,
+    )
     from costada.experiments.processes import in_processes
     from costada.reports.terminal import table_console
 
@@ -170,9 +176,14 @@ def _compare_stops(batch: Batch, threshold: float, jobs: int | None) -> None:
     with refusing(ExitCode.FAILED), ending_on_signal():
         with in_processes(work, runs, num_jobs) as finished:
             found = _with_progress(finished, len(runs))
+        budgets = equal_budgets(found, batch)
+        again = partial(with_smaller_budget, budgets=budgets, batch=batch)
+        with in_processes(again, found, num_jobs) as finished:
+            pairs = _with_progress(finished, len(runs))
         seconds = monotonic() - started
-    print_flat(sorted(found, key=lambda run: run.seed), threshold, batch, console)
-    _print_rate(2 * len(runs), seconds, num_jobs, console)
+    pairs.sort(key=lambda pair: pair[0].seed)
+    print_flat(pairs, budgets, threshold, batch, console)
+    _print_rate(3 * len(runs), seconds, num_jobs, console)
 
 
 def _with_progress(finished: Iterator[Result], total: int) -> list[Result]:

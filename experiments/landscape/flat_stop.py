@@ -1,6 +1,6 @@
 """What stopping saves and loses when another gain has become unlikely, in simulated runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import fmean
@@ -32,11 +32,13 @@ class Stop:
 class StoppedRun:
     """A run of a method to its end, and what stopping earlier would have changed.
 
-    `flat` is the run with a threshold; `patient` is what proportional patience does, by `PATIENCE`.
+    `full` is how the run ended; `flat` is the run with a threshold; `patient` is what proportional
+    patience does, by `PATIENCE`.
     """
 
     method: str
     seed: int
+    full: Point
     flat: Stop
     patient: tuple[Stop, ...]
 
@@ -56,8 +58,28 @@ def stopped_run(run: tuple[str, int], threshold: float, batch: Batch) -> Stopped
         for each in (None, threshold)
     )
     ends = [full.points[patient_end(full, each)] for each in PATIENCE]
-    patient = tuple(_stop_at(end, full) for end in ends)
-    return StoppedRun(method, seed, _stop_at(flat.points[-1], full), patient)
+    last = full.points[-1]
+    patient = tuple(_stop_at(end, last) for end in ends)
+    return StoppedRun(method, seed, last, _stop_at(flat.points[-1], last), patient)
+
+
+def equal_budgets(found: Sequence[StoppedRun], batch: Batch) -> dict[str, float]:
+    """The smaller budget of each method that saves as many dollars as the threshold does."""
+    return {
+        method: batch.budget
+        * (1.0 - fmean(run.flat.saved for run in found if run.method == method))
+        for method in batch.methods
+    }
+
+
+def with_smaller_budget(
+    run: StoppedRun, budgets: Mapping[str, float], batch: Batch
+) -> tuple[StoppedRun, Stop]:
+    """The run, and what it saves and loses with the smaller budget of its method."""
+    smaller = simulate_run(
+        run.method, run.seed, budgets[run.method], parallel=batch.parallel, world=batch.world
+    )
+    return run, _stop_at(smaller.points[-1], run.full)
 
 
 def patient_end(run: RunOutcome, patience: float) -> int:
@@ -77,8 +99,7 @@ def patient_end(run: RunOutcome, patience: float) -> int:
     return len(run.points) - 1
 
 
-def _stop_at(end: Point, full: RunOutcome) -> Stop:
-    last = full.points[-1]
+def _stop_at(end: Point, last: Point) -> Stop:
     return Stop(1.0 - end.spent / last.spent, last.best_score - end.best_score)
 
 
@@ -88,13 +109,24 @@ def flat_runs(batch: Batch) -> list[tuple[str, int]]:
 
 
 def print_flat(
-    found: Sequence[StoppedRun], threshold: float, batch: Batch, console: Console
+    found: Sequence[tuple[StoppedRun, Stop]],
+    budgets: Mapping[str, float],
+    threshold: float,
+    batch: Batch,
+    console: Console,
 ) -> None:
-    """Print what each rule saves and loses, by method, with paired intervals."""
-    rows = []
+    """Print what each rule saves and loses, by method, with paired intervals.
+
+    Each run stands beside what it saves and loses with the smaller budget of its method.
+    """
+    rows, differences = [], []
     for method in batch.methods:
-        runs = [run for run in found if run.method == method]
+        pairs = [pair for pair in found if pair[0].method == method]
+        runs, smaller = [run for run, _ in pairs], [stop for _, stop in pairs]
         rules = {f"P = {threshold:g}": [run.flat for run in runs]}
+        rules[f"budget ${budgets[method]:.3f}"] = smaller
+        gaps = [stop.lost - run.flat.lost for run, stop in pairs]
+        differences.append(f"{method} {cell(summarize([gaps]), '+.4f')}")
         for place, patience in enumerate(PATIENCE):
             rules[f"patience {patience:g}"] = [run.patient[place] for run in runs]
         for rule, stops in rules.items():
@@ -106,6 +138,11 @@ def print_flat(
             rows.append((method, rule, f"{early:.0%}", saved, lost))
     header = ("method", "rule", "stopped early", "dollars saved", "final score lost")
     TerminalTable(header, rows, words=("method", "rule")).print(console)
+    console.print(
+        f"Final score of P = {threshold:g} minus that of the smaller budget, which saves as much:"
+        f" {'; '.join(differences)}.",
+        markup=False,
+    )
     console.print(
         "P: the run ends when the posterior chance of another gain is below P. patience: when as"
         " many\ndollars in a row bring nothing, in dollars spent up to the last gain, or in a tenth"

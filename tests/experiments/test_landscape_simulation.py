@@ -3,6 +3,7 @@ from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
 from platform import machine, python_implementation, system
+from statistics import fmean
 
 import pytest
 from replayed_answers import ReplayedAnswers
@@ -16,7 +17,12 @@ from costada.evaluators.registry import problem
 from costada.experiments.comparison.metrics import Point
 from costada.experiments.landscape.answers import LandscapeAnswers
 from costada.experiments.landscape.batch import Batch, in_order, simulated
-from costada.experiments.landscape.flat_stop import patient_end, stopped_run
+from costada.experiments.landscape.flat_stop import (
+    equal_budgets,
+    patient_end,
+    stopped_run,
+    with_smaller_budget,
+)
 from costada.experiments.landscape.landscape import drawn_landscape
 from costada.experiments.landscape.simulation import (
     INPUT_UNITS,
@@ -294,6 +300,19 @@ def test_what_stopping_saves_and_loses_is_measured_against_the_whole_run():
     assert found.flat.saved == pytest.approx(1 - flat.points[-1].spent / full.points[-1].spent)
     assert found.flat.lost == full.points[-1].best_score - flat.points[-1].best_score
     assert all(0.0 <= each.saved < 1.0 and each.lost >= 0.0 for each in found.patient)
+
+
+def test_stopping_is_compared_with_a_smaller_budget_that_saves_as_much():
+    batch = Batch(("costada",), (3, 4), 0.5)
+    found = [stopped_run(("costada", seed), 0.5, batch) for seed in batch.seeds]
+    budgets = equal_budgets(found, batch)
+    saved = fmean(each.flat.saved for each in found)
+    assert budgets == {"costada": pytest.approx(0.5 * (1 - saved))}
+    run, smaller = with_smaller_budget(found[1], budgets, batch)
+    full, less = (simulate_run("costada", 4, each) for each in (0.5, budgets["costada"]))
+    assert run == found[1]
+    assert smaller.saved == pytest.approx(1 - less.points[-1].spent / full.points[-1].spent)
+    assert smaller.lost == full.points[-1].best_score - less.points[-1].best_score
 
 
 def test_proportional_patience_ends_after_as_much_money_without_a_gain():
