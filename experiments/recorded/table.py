@@ -38,8 +38,8 @@ class Transition:
         is_stored: Whether its program was kept; those of logged runs are known without it.
         is_guided: Whether a tactic was in the prompt.
         parent_score: Score of the program it started from; None where that is not known.
-        best_shown_score: Best score of the other programs in its prompt, with the four decimals that
-            the prompt gave; None where there were none or they are not known.
+        best_shown_score: Best score of the other programs in its prompt, with the four decimals
+            that the prompt gave; None where there were none or they are not known.
         score: Score of its program; None for a failure.
         failure: Kind of the failure, empty without one.
         tokens: What the call was billed for; None where that was not recorded.
