@@ -167,7 +167,7 @@ def _prompt(problem: Problem) -> Facts:
     characters = len(prompt.system) + len(prompt.user)
     return {
         "first prompt": f"about {prompt_tokens(prompt):,} tokens, {characters:,} characters",
-        "later prompts": f"about {ordinary_input(problem, constants):,} tokens, with"
+        "later prompt": f"about {ordinary_input(problem, constants):,} tokens, with"
         f" {constants.num_inspirations} other programs",
     }
 

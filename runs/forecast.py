@@ -231,7 +231,7 @@ def _model_lines(found: Forecast, config: RunConfig) -> list[str]:
         f"  models          {len(found.models)}, chosen by {config.router}; a step is expected to"
         " cost",
         *(
-            f"    {each.name:<{width}}  ${each.step_cost:.4f}, one call at most"
+            f"    {each.name:<{width}}  ${each.step_cost:.4f}, first call at most"
             f" ${each.worst_call:.4f} {price(each)}"
             for each in found.models
         ),

@@ -75,7 +75,7 @@ def test_each_model_of_a_menu_has_its_price_at_the_tier_that_it_asks_for(
     assert "models          3, chosen by budgeted-thompson; a step is expected to cost" in text
     for each in found["models"]:
         line = next(line for line in text.splitlines() if f"  {each['name']} " in line)
-        assert f"${each['step_cost']:.4f}, one call at most ${each['worst_call']:.4f}" in line
+        assert f"${each['step_cost']:.4f}, first call at most ${each['worst_call']:.4f}" in line
 
 
 @pytest.mark.parametrize(("policy", "share"), [("crossing", 4.0), ("hard", 0.5)])
