@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from costada.models.chat_models import chat_model
     from costada.models.errors import UnmeteredCall
     from costada.models.menu import MenuModel
-    from costada.models.offline import OfflineModel
+    from costada.plugins.offline import OfflineModel
     from costada.runs.choices import Choices
     from costada.runs.discovery import Discovery, discover
     from costada.runs.interruption import interrupting_evaluations
@@ -82,7 +82,7 @@ _HOMES = {
     "LoadedRun": "costada.runs.loaded_run",
     "Limits": "costada.evaluators.sandbox.limits",
     "MenuModel": "costada.models.menu",
-    "OfflineModel": "costada.models.offline",
+    "OfflineModel": "costada.plugins.offline",
     "OverBudget": "costada.store.purse",
     "Price": "costada.values.usage",
     "Problem": "costada.evaluators.problem",

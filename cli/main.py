@@ -11,42 +11,23 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from costada.cli.exit_codes import (
+    CALCULATIONS,
+    EVALUATION,
+    OTHERS,
+    RUNS,
+    SWEEPS,
+    WATCHING,
+    PluginCommand,
+)
 from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
 from costada.values.docstring import docstring
+from costada.values.plugins import registered
 from costada.values.redaction import without_passwords
 
 UsageError: Any = typer.BadParameter.__base__
 """Typer has no public name for it."""
 
-
-def _epilog(
-    finished: str,
-    *,
-    failed: str = "",
-    refused: str = "refused",
-    unpaid: str = "",
-    stopped: str = "",
-) -> str:
-    meanings = {0: finished, 1: failed, 2: refused, 3: unpaid, 130: stopped}
-    lines = [f"{code} {meaning}" for code, meaning in meanings.items() if meaning]
-    return f"Exit codes: {'; '.join(lines)}."
-
-
-SPENDING = {
-    "failed": "the run failed; finished iterations are saved",
-    "refused": "refused before any money was spent",
-    "stopped": "interrupted and saved",
-}
-RUNS = _epilog("done", **SPENDING, unpaid="too little is left in the purse")
-SWEEPS = _epilog("done", **SPENDING)
-CALCULATIONS = _epilog("done", failed="failed", stopped="stopped")
-EVALUATION = _epilog(
-    "done, also if the program failed",
-    failed="the evaluator or the sandbox failed",
-    stopped="stopped",
-)
-WATCHING = _epilog("stopped with Ctrl-C")
-OTHERS = _epilog("done", stopped="stopped")
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run:run", RUNS),
@@ -76,6 +57,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "list": ("problems:list_problems", OTHERS),
 }
 """Where the function of each command is, in this room, and the end of its help text."""
+
+ENTRY_POINTS = "costada.commands"
+"""Group of entry points; each is a `PluginCommand`."""
 
 
 REFUSED = 2
@@ -139,7 +123,8 @@ class Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {name: TyperCommand(name) for name in COMMANDS}
+        names = (*COMMANDS, *(name for name in registered(ENTRY_POINTS) if name not in COMMANDS))
+        self.commands = {name: TyperCommand(name) for name in names}
 
     def get_params(self, ctx: Any) -> Any:
         """The parameters, see `_without_types`."""
@@ -147,11 +132,15 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Load a command, except to list it; `None` if there is none of that name."""
-        if cmd_name not in COMMANDS or self.commands[cmd_name].help:
+        if cmd_name not in self.commands or self.commands[cmd_name].help:
             return super().get_command(ctx, cmd_name)
-        place, epilog = COMMANDS[cmd_name]
-        module, _, function = place.partition(":")
-        found = getattr(import_module(f"costada.cli.{module}"), function)
+        if cmd_name in COMMANDS:
+            place, epilog = COMMANDS[cmd_name]
+            module, _, function = place.partition(":")
+            found = getattr(import_module(f"costada.cli.{module}"), function)
+        else:
+            plugin: PluginCommand = registered(ENTRY_POINTS)[cmd_name].load()
+            found, epilog = plugin.function, plugin.exit_codes
         # Typer keeps the line ends of a docstring, which are not those of the terminal.
         text = "\n\n".join(" ".join(part.split()) for part in docstring(found).split("\n\n"))
         alone = typer.Typer(add_completion=False)

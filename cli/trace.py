@@ -88,11 +88,11 @@ def graph(
 def _picture(format: GraphFormat, folder: RunFolder | None) -> bytes:
     from costada.evaluators.registry import problem
     from costada.graph.build import compile_search
-    from costada.models.offline import OfflineModel
+    from costada.models.chat_models import chat_model
     from costada.reports.graph_drawing import draw_graph, spending_of_run
 
     spending = spending_of_run(folder) if folder else None
-    graph = compile_search(problem(ANY_PROBLEM), OfflineModel(), budget=1.0).get_graph()
+    graph = compile_search(problem(ANY_PROBLEM), chat_model("offline"), budget=1.0).get_graph()
     if format is GraphFormat.MERMAID:
         title = {"title": spending.headline()} if spending else None
         return graph.draw_mermaid(frontmatter_config=title).encode()

@@ -1,16 +1,15 @@
 """Problems by name, or by the path of a folder."""
 
 import os
-import sys
 from difflib import get_close_matches
 from functools import lru_cache
-from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings, read_settings
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
+from costada.values.plugins import registered
 from costada.values.redaction import without_passwords
 
 BENCHMARKS = Path(str(files("costada.evaluators"))) / "benchmarks"
@@ -28,13 +27,7 @@ def problem_names() -> tuple[str, ...]:
 
 def is_built_in(name: str) -> bool:
     """Whether a name is that of a benchmark or of a problem that an installed package registers."""
-    return name in problem_names() or name in _registered_names(tuple(sys.path))
-
-
-@lru_cache(maxsize=2)
-def _registered_names(path: tuple[str, ...]) -> frozenset[str]:
-    """The names that packages on a path register; kept, since finding them takes some 20 ms."""
-    return frozenset(each.name for each in entry_points(group=ENTRY_POINTS))
+    return name in problem_names() or name in registered(ENTRY_POINTS)
 
 
 def benchmark_folder(name: str) -> Path:
@@ -65,11 +58,11 @@ def problem(name_or_path: str | Path) -> Problem:
     text = os.fspath(name_or_path)
     if text in problem_names():
         return load_folder(BENCHMARKS / text)
-    for registered in entry_points(group=ENTRY_POINTS, name=text):
-        found = registered.load()()
+    if plugin := registered(ENTRY_POINTS).get(text):
+        found = plugin.load()()
         if not isinstance(found, Problem):
             given = type(found).__name__
-            raise ValueError(f"{registered.value} returned {given}; expected a costada.Problem")
+            raise ValueError(f"{plugin.value} returned {given}; expected a costada.Problem")
         return found
     shown = without_passwords(text)
     if shown == text and (os.sep in text or Path(text).is_dir()):

@@ -5,7 +5,6 @@ import os
 import warnings
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,8 +17,8 @@ from costada.models.langchain_openai import async_http_client, http_client
 from costada.models.providers import KEY_VARIABLES, OWN_LOGIN
 from costada.models.retries import with_retries
 from costada.models.retry_policy import RetryPolicy
+from costada.values.plugins import registered
 
-_OFFLINE = "offline"
 ENTRY_POINTS = "costada.models"
 """Group of entry points; each is a chat model class that takes `seed=`."""
 
@@ -137,15 +136,11 @@ def _require(name: str, value: float, *, minimum: float) -> None:
 
 
 def _unprefixed_model(model_id: str, seed: int) -> BaseChatModel | None:
-    """The offline model, or one registered under an entry point."""
-    if model_id == _OFFLINE:
-        from costada.models.offline import OfflineModel
-
-        return OfflineModel(seed=seed)
-    for registered in entry_points(group=ENTRY_POINTS, name=model_id):
-        model: BaseChatModel = registered.load()(seed=seed)
-        return model
-    return None
+    """A model that is registered under an entry point; `None` if there is none of this name."""
+    if (plugin := registered(ENTRY_POINTS).get(model_id)) is None:
+        return None
+    model: BaseChatModel = plugin.load()(seed=seed)
+    return model
 
 
 def _provider_and_name(model_id: str) -> tuple[str, str]:
@@ -155,8 +150,7 @@ def _provider_and_name(model_id: str) -> tuple[str, str]:
     if provider in known and name:
         return provider, name
     word = provider.lower()
-    unprefixed = [_OFFLINE, *entry_points(group=ENTRY_POINTS).names]
-    if close := get_close_matches(word, unprefixed, n=1, cutoff=0.8):
+    if close := get_close_matches(word, registered(ENTRY_POINTS), n=1, cutoff=0.8):
         suggestion = close[0]
     elif not name:
         suggestion = f"{word}:NAME" if word in known else f"openai:{provider or 'NAME'}"

@@ -3,7 +3,7 @@
 from costada.experiments.landscape.answers import Advice, Evolution
 from costada.experiments.landscape.model import named_approach
 from costada.experiments.landscape.problem import landscape
-from costada.models.offline.answers import STRATEGIES, strategy_text
+from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.prompts.evox import parse_strategy
 from costada.prompts.replies import parse_program
 from costada.prompts.tactics import parse_tactics

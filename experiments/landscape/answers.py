@@ -36,7 +36,7 @@ from costada.experiments.landscape.problem import (
 from costada.values.candidate import Candidate
 from costada.values.usage import Usage
 
-STRATEGIES = files("costada.models.offline") / "strategies"
+STRATEGIES = files("costada.plugins.offline") / "strategies"
 
 
 @dataclass(frozen=True, slots=True)

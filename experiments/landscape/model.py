@@ -26,7 +26,7 @@ from costada.experiments.landscape.landscape import (
     generation_tokens,
 )
 from costada.experiments.landscape.problem import proposed_program, read_program
-from costada.models.offline.answers import insight_reply, label_reply, strategy_reply
+from costada.plugins.offline.answers import insight_reply, label_reply, strategy_reply
 from costada.values.prompt_data import PromptData, prompt_data
 from costada.values.usage import Usage
 

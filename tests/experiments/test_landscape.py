@@ -34,9 +34,9 @@ from costada.experiments.landscape.problem import (
     with_outcome,
 )
 from costada.models.chat_models import chat_model
-from costada.models.offline.answers import FAILURE_RATE
 from costada.models.prices import OFFLINE_PRICE, price_book
 from costada.nodes.calls.asking import Conversation
+from costada.plugins.offline.answers import FAILURE_RATE
 from costada.prompts.evox import Labels, label_text
 from costada.prompts.render import generation_prompt, guide_prompt
 from costada.prompts.replies import parse_program

@@ -32,9 +32,9 @@ from costada.experiments.landscape.simulation import (
 )
 from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
-from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.nodes.settings import Settings
 from costada.nodes.state import plain
+from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.runs.user_input import known_names
 from costada.store.run_store import RunStore
 

@@ -24,9 +24,9 @@ from toy_graph import (
 )
 
 from costada.models.chat_models import chat_model
-from costada.models.offline import OfflineModel
 from costada.nodes.calls.budget import MESSAGE_TOKENS, MINIMAL_ANSWER
 from costada.nodes.settings import Settings
+from costada.plugins.offline import OfflineModel
 from costada.runs.discovery import discover
 from costada.store.run_store import RunStore
 from costada.values.usage import Price

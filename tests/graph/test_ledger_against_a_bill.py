@@ -24,7 +24,7 @@ from warm import PATIENCE_SECONDS, PROCESSES
 
 from costada.models.chat_models import chat_model
 from costada.models.errors import UnmeteredCall
-from costada.models.offline import OfflineModel
+from costada.plugins.offline import OfflineModel
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
 

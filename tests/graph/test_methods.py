@@ -12,8 +12,8 @@ from toy_graph import THREAD, calls_of, discovery, scripted, trace
 
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
-from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.nodes.settings import Settings
+from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.store.run_store import RunStore
 
 ALL = sorted(METHODS)

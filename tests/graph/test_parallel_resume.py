@@ -36,8 +36,8 @@ from toy_graph import (
     spent_by,
 )
 
-from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.nodes.calls.outage import sleep_interruptibly
+from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.store.call_log import Landing
 from costada.store.checkpoints import RunSaver
 from costada.store.rows import CallStatus

@@ -54,7 +54,7 @@ from toy_graph import (
 from typing_extensions import TypedDict
 
 from costada.controller.methods import METHODS
-from costada.models.offline.answers import STRATEGIES, strategy_text
+from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.store.checkpoints import RunSaver
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore

@@ -7,8 +7,8 @@ from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
 
 from costada.models.metering import MeteredCall
-from costada.models.offline import OfflineModel
 from costada.models.prices import PackagedPrice, packaged_price, price_book
+from costada.plugins.offline import OfflineModel
 from costada.values.usage import Price, Usage
 
 

@@ -6,10 +6,10 @@ from langchain_openai import ChatOpenAI
 from pydantic import Field, SecretStr
 
 from costada.models.chat_models import chat_model
-from costada.models.offline import OfflineModel
 from costada.models.requests import RequestNotSent, with_limited_answers, with_tools
 from costada.models.retries import with_retries
 from costada.models.runnable_tree import returns_raw_answers, underlying_models
+from costada.plugins.offline import OfflineModel
 from costada.prompts.tools import TOOLS
 
 MESSAGES = [HumanMessage("hello")]

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from costada.models.offline.blocks import replace_blocks
+from costada.plugins.offline.blocks import replace_blocks
 from costada.prompts.changes import Change, read_change
 from costada.prompts.replies import Rejection
 from costada.values.candidate import Program

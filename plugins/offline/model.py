@@ -18,8 +18,8 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable
 
-from costada.models.offline.answers import answer
 from costada.models.replies import text_with_tool_calls
+from costada.plugins.offline.answers import answer
 from costada.values.prompt_data import PromptData, prompt_data, trial_data
 
 MODEL_NAME = "offline"

@@ -20,15 +20,6 @@ from offline_programs import (
 from rows import population_row
 
 from costada.evaluators.sandbox.layers import Layer
-from costada.models.offline import OfflineModel
-from costada.models.offline.answers import (
-    FAILURE_RATE,
-    STRATEGIES,
-    answer,
-    strategy_text,
-)
-from costada.models.offline.blocks import fenced, replace_blocks
-from costada.models.offline.ideas import IDEAS, find_idea
 from costada.nodes.evox.strategies import (
     Selection,
     StrategyRecord,
@@ -36,6 +27,15 @@ from costada.nodes.evox.strategies import (
     initial_strategy,
     select_context,
 )
+from costada.plugins.offline import OfflineModel
+from costada.plugins.offline.answers import (
+    FAILURE_RATE,
+    STRATEGIES,
+    answer,
+    strategy_text,
+)
+from costada.plugins.offline.blocks import fenced, replace_blocks
+from costada.plugins.offline.ideas import IDEAS, find_idea
 from costada.prompts.evox import (
     SearchWindow,
     ShownStrategy,

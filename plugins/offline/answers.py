@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from importlib.resources import files
 from random import Random
 
-from costada.models.offline.blocks import fenced, replace_blocks
-from costada.models.offline.constructor import find_constructor, with_fresh_functions
-from costada.models.offline.ideas import IDEAS, Idea, find_idea
-from costada.models.offline.program import Edit, EditContext, EditKind, Program, read_program
-from costada.models.offline.search_edits import change_evaluations, shrink_step
-from costada.models.offline.small_edits import (
+from costada.plugins.offline.blocks import fenced, replace_blocks
+from costada.plugins.offline.constructor import find_constructor, with_fresh_functions
+from costada.plugins.offline.ideas import IDEAS, Idea, find_idea
+from costada.plugins.offline.program import Edit, EditContext, EditKind, Program, read_program
+from costada.plugins.offline.search_edits import change_evaluations, shrink_step
+from costada.plugins.offline.small_edits import (
     change_literals,
     disturb_array,
     new_seed,
@@ -21,7 +21,7 @@ from costada.models.offline.small_edits import (
     take_function,
     take_numbers,
 )
-from costada.models.offline.text_edits import TEXT_IDEAS, TextContext, text_edit
+from costada.plugins.offline.text_edits import TEXT_IDEAS, TextContext, text_edit
 from costada.values.language import PYTHON, language_of
 from costada.values.prompt_data import KEY, PromptData, Source
 
@@ -272,7 +272,7 @@ def insight_reply(asked: PromptData) -> str:
 
 def strategy_text(name: str) -> str:
     """The program of one of the `STRATEGIES`."""
-    folder = files("costada.models.offline") / "strategies"
+    folder = files("costada.plugins.offline") / "strategies"
     return (folder / f"{name}.txt").read_text(encoding="utf-8")
 
 

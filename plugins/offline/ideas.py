@@ -12,9 +12,9 @@ from functools import partial
 from importlib.resources import files
 from random import Random
 
-from costada.models.offline.loop_edits import repeat_corrections, use_slack
-from costada.models.offline.program import EditContext, EditKind
-from costada.models.offline.search_edits import (
+from costada.plugins.offline.loop_edits import repeat_corrections, use_slack
+from costada.plugins.offline.program import EditContext, EditKind
+from costada.plugins.offline.search_edits import (
     METHODS,
     cheaper_scoring,
     more_evaluations,
@@ -22,7 +22,7 @@ from costada.models.offline.search_edits import (
     search_with,
     shrink_step,
 )
-from costada.models.offline.small_edits import disturb_array
+from costada.plugins.offline.small_edits import disturb_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ _EDITS: dict[str, EditKind] = {
 
 
 def _ideas() -> tuple[Idea, ...]:
-    text = (files("costada.models.offline") / "ideas.toml").read_text(encoding="utf-8")
+    text = (files("costada.plugins.offline") / "ideas.toml").read_text(encoding="utf-8")
     known = tomllib.loads(text)
     ideas = []
     for each in known["search"]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from offline_programs import AREA, generation, guide
 
-from costada.models.offline.answers import FAILURE_RATE, answer
-from costada.models.offline.text_edits import TEXT_IDEAS, USUAL_TEXT_EDITS, TextContext, text_edit
+from costada.plugins.offline.answers import FAILURE_RATE, answer
+from costada.plugins.offline.text_edits import TEXT_IDEAS, USUAL_TEXT_EDITS, TextContext, text_edit
 from costada.prompts.changes import Change, read_change
 from costada.prompts.requests import ShownProgram
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics

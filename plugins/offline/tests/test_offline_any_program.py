@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from offline_programs import PROGRAMS, SEARCHED, edit_context, generation
 
-from costada.models.offline.answers import USUAL_EDITS, answer
-from costada.models.offline.ideas import IDEAS
-from costada.models.offline.program import read_program
+from costada.plugins.offline.answers import USUAL_EDITS, answer
+from costada.plugins.offline.ideas import IDEAS
+from costada.plugins.offline.program import read_program
 
 EXPRESSIONS = """0; -3; 0.5; 1e308; 10**40; True; 2j; 'a'; None; x; n; np; points; best; loss; _
     range(); range(10**30); range(0, 10, 0); range(1, 'a'); range(*x); reversed(range(9))

@@ -7,9 +7,9 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 
 from costada.evaluators.registry import problem
-from costada.models.offline.program import EditContext, read_program
-from costada.models.offline.search_edits import METHODS, search_with
 from costada.nodes.calls.asking import Conversation
+from costada.plugins.offline.program import EditContext, read_program
+from costada.plugins.offline.search_edits import METHODS, search_with
 from costada.prompts.render import Prompt, generation_prompt, guide_prompt
 from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram
 from costada.prompts.tactics import TriedTactic

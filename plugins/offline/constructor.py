@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from costada.models.offline.program import (
+from costada.plugins.offline.program import (
     Program,
     assigned_name,
     called_name,

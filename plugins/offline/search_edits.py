@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from random import Random
 
-from costada.models.offline.constructor import OBJECTIVE, REPAIR, Constructor, find_constructor
-from costada.models.offline.loop_edits import without_repetition
-from costada.models.offline.program import (
+from costada.plugins.offline.constructor import OBJECTIVE, REPAIR, Constructor, find_constructor
+from costada.plugins.offline.loop_edits import without_repetition
+from costada.plugins.offline.program import (
     Edit,
     EditContext,
     Program,
@@ -23,7 +23,7 @@ from costada.models.offline.program import (
     range_call,
     read_program,
 )
-from costada.models.offline.running_time import evaluation_counts, evaluation_limit, within_limit
+from costada.plugins.offline.running_time import evaluation_counts, evaluation_limit, within_limit
 
 FIRST_EVALUATIONS = 40
 """Evaluations of the first search of a program: a cautious beginning."""
@@ -56,7 +56,7 @@ class Method:
     @property
     def text(self) -> str:
         """The function."""
-        file = files("costada.models.offline").joinpath("searches", f"{self.name}.txt")
+        file = files("costada.plugins.offline").joinpath("searches", f"{self.name}.txt")
         return file.read_text(encoding="utf-8")
 
 

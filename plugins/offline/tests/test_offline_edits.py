@@ -17,12 +17,12 @@ from offline_programs import (
     value,
 )
 
-from costada.models.offline.answers import USUAL_EDITS
-from costada.models.offline.constructor import find_constructor, with_fresh_functions
-from costada.models.offline.ideas import IDEAS
-from costada.models.offline.loop_edits import repeat_corrections, use_slack
-from costada.models.offline.running_time import evaluation_counts, evaluation_limit
-from costada.models.offline.search_edits import (
+from costada.plugins.offline.answers import USUAL_EDITS
+from costada.plugins.offline.constructor import find_constructor, with_fresh_functions
+from costada.plugins.offline.ideas import IDEAS
+from costada.plugins.offline.loop_edits import repeat_corrections, use_slack
+from costada.plugins.offline.running_time import evaluation_counts, evaluation_limit
+from costada.plugins.offline.search_edits import (
     METHODS,
     change_evaluations,
     cheaper_scoring,
@@ -30,7 +30,7 @@ from costada.models.offline.search_edits import (
     search_with,
     shrink_step,
 )
-from costada.models.offline.small_edits import (
+from costada.plugins.offline.small_edits import (
     change_literals,
     new_seed,
     take_function,

@@ -8,8 +8,8 @@ score as often as fits into `SEARCH_SECONDS`.
 import ast
 from dataclasses import dataclass
 
-from costada.models.offline.constructor import EVALUATIONS, Constructor, find_constructor
-from costada.models.offline.program import (
+from costada.plugins.offline.constructor import EVALUATIONS, Constructor, find_constructor
+from costada.plugins.offline.program import (
     Program,
     assigned_name,
     called_name,

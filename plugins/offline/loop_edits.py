@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from random import Random
 
-from costada.models.offline.program import (
+from costada.plugins.offline.program import (
     Edit,
     EditContext,
     Program,
@@ -26,7 +26,7 @@ from costada.models.offline.program import (
     read_program,
     stored_names,
 )
-from costada.models.offline.running_time import affordable
+from costada.plugins.offline.running_time import affordable
 from costada.values.python_syntax import parsed_expression
 
 _SIGNS: dict[type[ast.operator], str] = {

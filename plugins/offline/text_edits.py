@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from random import Random
 
-from costada.models.offline.program import Edit
+from costada.plugins.offline.program import Edit
 
 MAX_NUMBERS = 2
 """Numbers changed by one edit."""

@@ -3,8 +3,8 @@
 import ast
 from random import Random
 
-from costada.models.offline.constructor import find_constructor
-from costada.models.offline.program import (
+from costada.plugins.offline.constructor import find_constructor
+from costada.plugins.offline.program import (
     Edit,
     EditContext,
     Program,
@@ -15,7 +15,7 @@ from costada.models.offline.program import (
     range_call,
     read_program,
 )
-from costada.models.offline.running_time import within_limit
+from costada.plugins.offline.running_time import within_limit
 
 MAX_LITERALS = 3
 """Different numbers changed by one edit."""
