@@ -18,15 +18,15 @@ from costada.controller.constants import Constants
 from costada.experiments.comparison.comparison import AUC
 from costada.experiments.comparison.metrics import normalized_auc
 from costada.experiments.comparison.published import RUNS, printed
-from costada.experiments.landscape.answers import Advice
-from costada.experiments.landscape.simulation import SimulatedRun
-from costada.experiments.recorded.table import (
+from costada.plugins.lab.landscape.answers import Advice
+from costada.plugins.lab.landscape.simulation import SimulatedRun
+from costada.plugins.lab.recorded.table import (
     ENTRY_POINT_MISSING,
     Transition,
     recorded_guides,
     recorded_transitions,
 )
-from costada.experiments.recorded.world import (
+from costada.plugins.lab.recorded.world import (
     SEED_SCORE,
     UNBIASED_METHOD,
     Bin,

@@ -38,8 +38,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "forecast": ("forecast:forecast", CALCULATIONS),
     "sweep": ("sweep:sweep", SWEEPS),
     "compare": ("compare:compare", OTHERS),
-    "simulate": ("simulate:simulate", CALCULATIONS),
-    "theory": ("theory:theory", CALCULATIONS),
     "trace": ("trace:trace", OTHERS),
     "diff": ("diff:diff", OTHERS),
     "report": ("report:report", OTHERS),

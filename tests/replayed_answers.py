@@ -1,8 +1,8 @@
 """Answers of a simulated run that were given to a graph before."""
 
-from costada.experiments.landscape.answers import Advice, Evolution
-from costada.experiments.landscape.model import named_approach
-from costada.experiments.landscape.problem import landscape
+from costada.plugins.lab.landscape.answers import Advice, Evolution
+from costada.plugins.lab.landscape.model import named_approach
+from costada.plugins.lab.landscape.problem import landscape
 from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.prompts.evox import parse_strategy
 from costada.prompts.replies import parse_program

@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from costada.controller.methods import METHODS
-from costada.experiments.landscape.simulation import simulate_run
+from costada.plugins.lab.landscape.simulation import simulate_run
 
 ROOT = Path(__file__).parents[2]
 FROM_SCRATCH = """

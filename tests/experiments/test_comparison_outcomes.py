@@ -23,8 +23,8 @@ from costada.experiments.comparison.outcomes import (
     find_outcomes,
 )
 from costada.experiments.comparison.tables import final_quality
-from costada.experiments.landscape.simulation import simulate_run
 from costada.models.chat_models import chat_model
+from costada.plugins.lab.landscape.simulation import simulate_run
 from costada.reports.trace import stored_rows
 from costada.runs.config import RunConfig
 from costada.runs.discovery import discover

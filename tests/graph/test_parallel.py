@@ -40,9 +40,9 @@ from toy_graph import (
 )
 
 from costada.controller.methods import METHODS
-from costada.experiments.landscape.model import SimulatedModel
-from costada.experiments.landscape.problem import landscape
 from costada.models.retry_policy import RetryPolicy
+from costada.plugins.lab.landscape.model import SimulatedModel
+from costada.plugins.lab.landscape.problem import landscape
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 

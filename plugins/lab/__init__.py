@@ -1,0 +1,1 @@
+"""Worlds without a paid model, the proposition, and the published tables."""

@@ -1,0 +1,189 @@
+"""A chat model that proposes programs of a simulated landscape; no language model is behind it."""
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel, LangSmithParams
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.outputs import ChatGeneration, ChatResult
+
+from costada.plugins.lab.landscape.landscape import (
+    GUIDE_TOKENS,
+    INSIGHT_TOKENS,
+    LABEL_TOKENS,
+    STRATEGY_TOKENS,
+    Attempt,
+    Landscape,
+    Wording,
+    call_tokens,
+    drawn_landscape,
+    generation_tokens,
+)
+from costada.plugins.lab.landscape.problem import proposed_program, read_program
+from costada.plugins.offline.answers import insight_reply, label_reply, strategy_reply
+from costada.values.prompt_data import PromptData, prompt_data
+from costada.values.usage import Usage
+
+TACTICS_PER_ANSWER = 3
+
+PROMISING_ODDS = 2.0
+"""How many times as likely a guide names an approach whose ceiling lies above the best score; an
+assumption: it knows something, but is no oracle."""
+
+REFINEMENTS = ("start", "constraints", "polish")
+"""What refinement tactics are called; each keeps the approach of the program."""
+
+_NAMED = re.compile(r"landscape\.approach_(\d{1,2})", re.ASCII)
+
+
+def named_approaches(
+    landscape: Landscape, current: int, best_score: float, rng: Random
+) -> tuple[int, ...]:
+    """The approaches that three breakthrough tactics name, all different from the current one."""
+    weights = {
+        number: PROMISING_ODDS if approach.ceiling > best_score else 1.0
+        for number, approach in enumerate(landscape.approaches)
+        if number != current
+    }
+    keys = {number: rng.expovariate(weight) for number, weight in weights.items()}
+    return tuple(sorted(keys, key=keys.__getitem__)[:TACTICS_PER_ANSWER])
+
+
+def named_approach(approach_type: str) -> int | None:
+    """The number of the approach that a tactic names, None if it names none."""
+    match = _NAMED.fullmatch(approach_type)
+    return int(match[1]) if match else None
+
+
+def attempt_of(asked: PromptData) -> Attempt | None:
+    """What an answer starts from, None where it sees no program of the landscape."""
+    seen = read_program(asked.program) if isinstance(asked.program, str) else None
+    if seen is None:
+        return None
+    wording = Wording(asked.mode or asked.action)
+    named = named_approach(asked.approach) if wording is Wording.BREAKTHROUGH else None
+    return Attempt(seen.approach, seen.quality, wording, named)
+
+
+NO_LANDSCAPE = "I see no program of the simulated landscape here."
+
+
+def answered(asked: PromptData | None, seed: int, rng: Random) -> tuple[str, Usage]:
+    """The answer to a prompt and what it is billed for; the seed chooses the landscape."""
+    if asked is None:
+        return NO_LANDSCAPE, generation_tokens(0, 1.0, rng)
+    match asked.kind:
+        case "generation":
+            return _program_answer(asked, seed, rng)
+        case "guide":
+            return _guide_answer(asked, seed, rng), call_tokens(GUIDE_TOKENS, rng)
+        case "labels":
+            return label_reply(rng), call_tokens(LABEL_TOKENS, rng)
+        case "insight":
+            return insight_reply(asked), call_tokens(INSIGHT_TOKENS, rng)
+        case "strategy":
+            return strategy_reply(asked, rng), call_tokens(STRATEGY_TOKENS, rng)
+    return NO_LANDSCAPE, generation_tokens(0, 1.0, rng)
+
+
+def _program_answer(asked: PromptData, seed: int, rng: Random) -> tuple[str, Usage]:
+    attempt = attempt_of(asked)
+    if attempt is None or not isinstance(asked.program, str):
+        return NO_LANDSCAPE, generation_tokens(len(asked.others), 1.0, rng)
+    landscape = drawn_landscape(seed)
+    program = asked.program.strip("\n") + "\n"
+    code, tokens = proposed_program(program, attempt, len(asked.others), landscape, rng)
+    return f"Simulated answer.\n\n```python\n{code}```\n", tokens
+
+
+def _guide_answer(asked: PromptData, seed: int, rng: Random) -> str:
+    seen = read_program(asked.program) if isinstance(asked.program, str) else None
+    if seen is None:
+        return NO_LANDSCAPE
+    if asked.mode == "refinement":
+        ideas = [(f"Carry it further: {each}.", f"landscape.{each}") for each in REFINEMENTS]
+    else:
+        named = named_approaches(drawn_landscape(seed), seen.approach, seen.quality, rng)
+        ideas = [(f"Take approach {each}.", f"landscape.approach_{each}") for each in named]
+    records = [
+        {
+            "idea": idea,
+            "description": "Change the numbers of the program accordingly.",
+            "what_to_optimize": "score",
+            "cautions": "",
+            "approach_type": approach_type,
+        }
+        for idea, approach_type in ideas
+    ]
+    return json.dumps({"ideas": records}, indent=2)
+
+
+MODEL_NAME = "simulated"
+
+ITERATION = "costada_iteration"
+"""Metadata of a call that tells apart calls with equal messages."""
+
+
+class SimulatedModel(BaseChatModel):
+    """A stochastic stand-in for a language model on the problem "landscape".
+
+    Scores, failures and token counts follow the distributions in docs/understand/landscape.md. The
+    same seed, messages and iteration always get the same answer; independent attempts that start
+    from the same prompt differ by their iteration. Of an answer longer than `max_tokens`, where
+    that is bound to the model, nothing is left.
+    """
+
+    seed: int = 0  # chooses the landscape and the draws on it
+
+    @property
+    def _llm_type(self) -> str:
+        return MODEL_NAME
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model_name": MODEL_NAME, "seed": self.seed}
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        return LangSmithParams(
+            ls_provider="costada", ls_model_name=MODEL_NAME, ls_model_type="chat"
+        )
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        metadata = run_manager.metadata if run_manager else {}
+        rng = _generator(self.seed, messages, metadata.get(ITERATION))
+        text, tokens = answered(prompt_data(messages[-1].additional_kwargs), self.seed, rng)
+        limit, reason = kwargs.get("max_tokens"), "stop"
+        if limit is not None and tokens.output_tokens > limit:
+            text, tokens, reason = "", replace(tokens, output_tokens=limit), "length"
+        message = AIMessage(
+            content=text,
+            usage_metadata=_usage(tokens),
+            response_metadata={"model_name": MODEL_NAME, "finish_reason": reason},
+        )
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def _generator(seed: int, messages: list[BaseMessage], iteration: object) -> Random:
+    prompt = "\n\n".join(message.text for message in messages)
+    digest = hashlib.sha256(f"{seed}\n{iteration}\n{prompt}".encode()).digest()
+    return Random(int.from_bytes(digest))
+
+
+def _usage(tokens: Usage) -> UsageMetadata:
+    return UsageMetadata(
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
+        total_tokens=tokens.input_tokens + tokens.output_tokens,
+    )

@@ -1,0 +1,267 @@
+"""`costada simulate`: methods compared over hundreds of seeds without a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from math import inf
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from costada.cli import options
+from costada.cli.errors import refusing
+from costada.cli.exit_codes import CALCULATIONS, PluginCommand
+from costada.reports.formats import counted
+from costada.runs.interruption import ExitCode, ending_on_signal
+from costada.runs.user_input import ALL, known_names
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from costada.plugins.lab.landscape.batch import Batch
+
+Result = TypeVar("Result")
+
+CURVES_FILE = "simulated.curves.jsonl"
+MENU_FIGURE, MENU_NUMBERS = "menus.svg", "menus.json"
+
+Methods = Annotated[
+    str | None,
+    options.option(
+        "Methods, or all; with --menu one.",
+        metavar="X,Y,...",
+        show_default="all; with --menu costada",
+    ),
+]
+World = Annotated[
+    str,
+    typer.Option(
+        metavar="landscape|recorded",
+        help="Outcomes: of random landscapes, or of recorded GLM-5 runs on one problem.",
+    ),
+]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds for each method.")]
+Budget = Annotated[float, typer.Option(metavar="DOLLARS", help="Budget of each run, GLM-5 prices.")]
+Parallel = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        metavar="K",
+        help="Steps in flight; above 1 and without --menu, compares K with 1 by seed.",
+    ),
+]
+StopWhenFlat = Annotated[
+    float | None,
+    typer.Option(
+        metavar="P",
+        help="Print the dollars that a run saves and the score that it loses if it ends once the"
+        " posterior chance of another gain is below P; the same for a smaller budget that saves as"
+        " much, and for proportional patience.",
+        show_default="off",
+    ),
+]
+Menu = Annotated[
+    str | None,
+    typer.Option(
+        metavar="random|FILE",
+        help="Compare routers on menus of models: those of the package, or of a TOML file.",
+    ),
+]
+Routers = Annotated[
+    str | None,
+    options.option(
+        "Routers on the menus, or all; the first is compared with the others.",
+        metavar="X,Y,...",
+        show_default="all",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    options.path_option(
+        f"Folder for {CURVES_FILE}, which costada compare reads; with --menu for"
+        f" {MENU_FIGURE} and {MENU_NUMBERS}."
+    ),
+]
+
+
+def simulate(
+    methods: Methods = None,
+    world: World = "landscape",
+    seeds: Seeds = 200,
+    budget: Budget = 1.0,
+    jobs: options.Jobs = None,
+    parallel: Parallel = 1,
+    stop_when_flat: StopWhenFlat = None,
+    menu: Menu = None,
+    routers: Routers = None,
+    out: Out = None,
+) -> None:
+    """Compare methods in a simulated world: no model, no key, thousands of runs a minute.
+
+    With --menu, compare routers on menus of several models instead.
+    """
+    from costada.controller.methods import METHODS
+    from costada.experiments.comparison.outcomes import append_outcomes
+    from costada.plugins.lab.landscape.batch import (
+        Batch,
+        in_order,
+        print_parallel,
+        print_section,
+        section_of_outcomes,
+        simulated,
+        world_named,
+    )
+    from costada.reports.terminal import table_console
+
+    with refusing(ExitCode.BAD_INPUT):
+        if not 0 < budget < inf:
+            raise ValueError(f"--budget: got {budget:g}, expected finite dollars above 0")
+        if routers is not None and menu is None:
+            raise ValueError(f"--routers: got {routers} without --menu, expected both or none")
+        if stop_when_flat is not None and not 0 < stop_when_flat < 1:
+            raise ValueError(f"--stop-when-flat: got {stop_when_flat:g}, expected above 0, below 1")
+        if stop_when_flat is not None and (menu is not None or out is not None):
+            raise ValueError("--stop-when-flat: got one with --menu or --out, expected neither")
+        chosen_world = world_named(world)
+    if menu is not None:
+        _compare_routers(menu, routers, methods, chosen_world, seeds, budget, jobs, parallel, out)
+        return
+    with refusing(ExitCode.BAD_INPUT):
+        named = known_names("--methods", "method", methods or ALL, METHODS)
+        batch = Batch(named, tuple(range(seeds)), budget, parallel, chosen_world)
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+    if stop_when_flat is not None:
+        _compare_stops(batch, stop_when_flat, jobs)
+        return
+    num_jobs = min(jobs or os.cpu_count() or 1, len(batch.runs))
+    console, started = table_console(), monotonic()
+    with refusing(ExitCode.FAILED), ending_on_signal():
+        with simulated(batch, num_jobs) as finished:
+            outcomes = in_order(batch, _with_progress(finished, len(batch.runs)))
+        seconds = monotonic() - started
+        if out is not None:
+            unfinished = out / f"{CURVES_FILE}.part"
+            unfinished.unlink(missing_ok=True)
+            append_outcomes(unfinished, outcomes)
+            unfinished.replace(out / CURVES_FILE)
+    if parallel > 1:
+        print_parallel(outcomes, parallel, batch.world, console)
+    else:
+        print_section(section_of_outcomes(outcomes), batch.world, console)
+    _print_rate(len(outcomes), seconds, num_jobs, console)
+    if out is not None:
+        console.print(str(out / CURVES_FILE), markup=False, soft_wrap=True)
+
+
+def _compare_stops(batch: Batch, threshold: float, jobs: int | None) -> None:
+    """Run every method with every seed to the end and with the threshold; print what differs."""
+    from costada.experiments.processes import in_processes
+    from costada.plugins.lab.landscape.flat_stop import (
+        equal_budgets,
+        flat_runs,
+        print_flat,
+        stopped_run,
+        with_smaller_budget,
+    )
+    from costada.reports.terminal import table_console
+
+    runs = flat_runs(batch)
+    num_jobs = min(jobs or os.cpu_count() or 1, len(runs))
+    console, started = table_console(), monotonic()
+    work = partial(stopped_run, threshold=threshold, batch=batch)
+    with refusing(ExitCode.FAILED), ending_on_signal():
+        with in_processes(work, runs, num_jobs) as finished:
+            found = _with_progress(finished, len(runs))
+        budgets = equal_budgets(found, batch)
+        again = partial(with_smaller_budget, budgets=budgets, batch=batch)
+        with in_processes(again, found, num_jobs) as finished:
+            pairs = _with_progress(finished, len(runs))
+        seconds = monotonic() - started
+    pairs.sort(key=lambda pair: pair[0].seed)
+    print_flat(pairs, budgets, threshold, batch, console)
+    _print_rate(3 * len(runs), seconds, num_jobs, console)
+
+
+def _with_progress(finished: Iterator[Result], total: int) -> list[Result]:
+    from rich.progress import track
+
+    from costada.reports.terminal import SafeConsole
+
+    console = SafeConsole(stderr=True)
+    return list(
+        track(finished, description="Simulating", total=total, console=console, transient=True)
+    )
+
+
+def _print_rate(num_runs: int, seconds: float, num_jobs: int, console: Console) -> None:
+    rate = f"{num_runs / seconds * 60:,.0f} runs per minute"
+    done = f"{counted(num_runs, 'run')} in {seconds:.1f} s"
+    console.print(f"{done}: {rate} with {num_jobs} in parallel.")
+
+
+def _compare_routers(
+    menu: str,
+    routers: str | None,
+    methods: str | None,
+    world: str,
+    seeds: int,
+    budget: float,
+    jobs: int | None,
+    parallel: int,
+    out: Path | None,
+) -> None:
+    """Run every router on every menu; print a table of each, and where the first one wins."""
+    from costada.controller.methods import DEFAULT_METHOD, METHODS
+    from costada.experiments.processes import in_processes
+    from costada.plugins.lab.menus.batch import COMPARED, MenuBatch, by_menu, measured
+    from costada.plugins.lab.menus.menu_file import menus_of
+    from costada.plugins.lab.menus.report import (
+        menu_result,
+        menus_json,
+        print_menu,
+        print_wins,
+        quality_figure,
+    )
+    from costada.reports.terminal import table_console
+
+    with refusing(ExitCode.BAD_INPUT):
+        named = known_names("--methods", "method", methods or DEFAULT_METHOD, METHODS)
+        if len(named) > 1:
+            raise ValueError(f"--methods: got {methods} with --menu, expected one method")
+        batch = MenuBatch(
+            menus=menus_of(menu),
+            routers=known_names("--routers", "router", routers or ALL, COMPARED),
+            seeds=tuple(range(seeds)),
+            budget=budget,
+            method=named[0],
+            parallel=parallel,
+            world=world,
+        )
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+    runs = batch.runs
+    num_jobs = min(jobs or os.cpu_count() or 1, len(runs))
+    console, started = table_console(), monotonic()
+    with refusing(ExitCode.FAILED), ending_on_signal():
+        with in_processes(measured, runs, num_jobs) as finished:
+            found = by_menu(batch, _with_progress(finished, len(runs)))
+        seconds = monotonic() - started
+        results = [menu_result(name, batch.menus[name].about, kept) for name, kept in found.items()]
+        if out is not None:
+            (out / MENU_FIGURE).write_text(quality_figure(results), encoding="utf-8")
+            (out / MENU_NUMBERS).write_text(menus_json(results), encoding="utf-8")
+    for result in results:
+        print_menu(result, console)
+    print_wins(results, console)
+    _print_rate(len(runs), seconds, num_jobs, console)
+    if out is not None:
+        for name in (MENU_FIGURE, MENU_NUMBERS):
+            console.print(str(out / name), markup=False, soft_wrap=True)
+
+
+COMMAND = PluginCommand(simulate, CALCULATIONS)
