@@ -43,7 +43,7 @@ from costada.nodes.settings import (
 )
 from costada.prompts.render import DEFAULT_ORDER, PromptOrder
 from costada.reports.run_view import OBJECT_MARK, ListedSetting
-from costada.reports.trackers.tracker import TrackerName
+from costada.reports.trackers.tracker import tracker_names
 from costada.runs.user_input import explain, unknown_name
 from costada.store.file_errors import other_format
 from costada.store.files import read_text
@@ -72,7 +72,7 @@ PRESETS = {
 }
 
 NO_TRACKER = "none"
-TRACKERS = (*TrackerName, NO_TRACKER)
+TRACKERS = (*tracker_names(), NO_TRACKER)
 
 OFFLINE = "offline"
 LARGEST_SETTINGS = 2**20
@@ -316,7 +316,7 @@ class RunConfig(BaseModel):
     keep_history: Annotated[bool, OUTPUT] = False
     """Keep all checkpoints, for forks of earlier iterations; resuming needs only the latest."""
 
-    log: Annotated[tuple[TrackerName, ...], Shown(OUTPUT.panel, "TRACKER", "none", TRACKERS)] = ()
+    log: Annotated[tuple[str, ...], Shown(OUTPUT.panel, "TRACKER", "none", TRACKERS)] = ()
     """Trackers to log the run to. Repeatable."""
 
     @model_validator(mode="before")
@@ -409,7 +409,7 @@ class RunConfig(BaseModel):
             return ()
         if NO_TRACKER in names:
             raise ValueError(f"got {NO_TRACKER} with others, expected it alone")
-        if unknown := [name for name in names if name not in list(TrackerName)]:
+        if unknown := [name for name in names if name not in tracker_names()]:
             raise ValueError(unknown_name("tracker", unknown[0], TRACKERS))
         if len(set(names)) < len(names):
             raise ValueError("expected different trackers")

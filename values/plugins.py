@@ -6,6 +6,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from types import MappingProxyType
+from typing import Any
 
 OURS = "costada.plugins."
 
@@ -21,12 +22,20 @@ def registered(group: str) -> Mapping[str, EntryPoint]:
 
 @lru_cache
 def _registered(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """The plug-ins of a group on a path of modules; kept, since finding them takes some 20 ms."""
     found: dict[str, EntryPoint] = {}
-    for each in entry_points(group=group):
+    for each in _installed(path).select(group=group):
         if each.name not in found and not (each.module.startswith(OURS) and _is_missing(each)):
             found[each.name] = each
     return MappingProxyType(dict(sorted(found.items())))
+
+
+@lru_cache(maxsize=2)
+def _installed(path: tuple[str, ...]) -> Any:
+    """All entry points on a path of modules; kept, since finding them takes some 20 ms.
+
+    The type that holds them has another name from Python 3.12 on.
+    """
+    return entry_points()
 
 
 def _is_missing(plugin: EntryPoint) -> bool:

@@ -18,7 +18,7 @@ from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.experiments.sweep.loop import STOPPING, End
 from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.models.menu import price_text
-from costada.reports.trackers.tracker import TrackerName
+from costada.reports.trackers.tracker import tracker_names
 from costada.runs.config import CONTROLLER, MENU, OTHER_PRICES, RunConfig
 from costada.runs.interruption import ExitCode
 from costada.runs.stored_run import StoredRun
@@ -30,7 +30,7 @@ ENTRY = "costada.cli.sweep_entry"
 ERROR_MARK = "costada: "
 """Begins an error message of a command."""
 
-WARNING = re.compile(rf"{ERROR_MARK}((?:{'|'.join(TrackerName)})[:,] .*)")
+WARNING = re.compile(rf"{ERROR_MARK}((?:{'|'.join(tracker_names())})[:,] .*)")
 """A line in which a run warns of one of its trackers."""
 
 LONGEST_LOG_END = 2**16

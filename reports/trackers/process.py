@@ -17,7 +17,6 @@ from costada.reports.trackers.tracker import (
     Step,
     TrackedEnd,
     TrackedRun,
-    TrackerName,
     make_tracker,
 )
 from costada.store.files import opened_to_share
@@ -31,7 +30,7 @@ def main() -> None:
     Programs of the same user cannot read the tracker's login in the process's environment.
     """
     set_process_option(PR_SET_DUMPABLE, 0)
-    tracker = make_tracker(TrackerName(sys.argv[1]))
+    tracker = make_tracker(sys.argv[1])
     tracker.check()
     if CHECK in sys.argv[2:]:
         return

@@ -6,43 +6,50 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
+from costada.values.plugins import registered
 
 CHECK = "--check"
 CHECK_SECONDS = 60.0
 """After which a tracker that is asked whether it is set up no longer delays the run."""
 
 
-class TrackerName(StrEnum):
-    """The trackers that a run may be logged to, each an extra of its own."""
-
-    MLFLOW = "mlflow"
-    WANDB = "wandb"
-    TENSORBOARD = "tensorboard"
+ENTRY_POINTS = "costada.trackers"
+"""Group of entry points; each is a `TrackerKind`, under the name that `--log` is given."""
 
 
-LIBRARIES = {
-    TrackerName.MLFLOW: "mlflow",
-    TrackerName.WANDB: "wandb",
-    TrackerName.TENSORBOARD: "tensorboardX",
-}
-"""The module that each tracker needs."""
+@dataclass(frozen=True, slots=True)
+class TrackerKind:
+    """How a tracker is made; its library is imported only in its own process.
 
-VARIABLES: dict[TrackerName, tuple[str, ...]] = {
-    TrackerName.MLFLOW: (
-        *("MLFLOW_*", "DATABRICKS_*", "AWS_*", "AZURE_STORAGE_*"),
-        "GOOGLE_APPLICATION_CREDENTIALS",
-    ),
-    TrackerName.WANDB: ("WANDB_*", "NETRC"),
-    TrackerName.TENSORBOARD: (),
-}
-"""Variables that each tracker reads, as patterns: its own login among them, no keys of models."""
+    Attributes:
+        place: Its class, as `module:name`; an instance is a `Tracker`.
+        library: The module that it needs, installed by the extra of the tracker's name.
+        variables: Variables that it reads, as patterns: its own login among them, no keys of
+            models.
+        needs_setup: Whether it is asked before a run whether the user has something to set up.
+    """
+
+    place: str
+    library: str
+    variables: tuple[str, ...] = ()
+    needs_setup: bool = True
+
+
+def tracker_names() -> tuple[str, ...]:
+    """The trackers that a run may be logged to."""
+    return tuple(registered(ENTRY_POINTS))
+
+
+def tracker_kind(name: str) -> TrackerKind:
+    """The kind of a tracker, by one of `tracker_names`."""
+    kind: TrackerKind = registered(ENTRY_POINTS)[name].load()
+    return kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +107,25 @@ class Tracker(Protocol):
         """Add files and the reason, and wait until everything is written."""
 
 
-def make_tracker(name: TrackerName) -> Tracker:
+def make_tracker(name: str) -> Tracker:
     """The tracker of a name; its library must be installed."""
-    made: Tracker = import_module(f"costada.reports.trackers.{name}").make()
+    module, _, kind = tracker_kind(name).place.partition(":")
+    made: Tracker = getattr(import_module(module), kind)()
     return made
 
 
-def check_trackers(names: Sequence[TrackerName]) -> None:
+def check_trackers(names: Sequence[str]) -> None:
     """Check that trackers can be used, before a run spends money.
 
     Raises:
         ValueError: If a library is not installed, or a tracker is not set up.
     """
-    for name in names:
-        if find_spec(LIBRARIES[name]) is None:
-            raise ValueError(f"log: {name} needs {LIBRARIES[name]}; pip install 'costada[{name}]'")
-    for name in names:
-        if name is TrackerName.TENSORBOARD:  # writes files of the run's folder
+    kinds = {name: tracker_kind(name) for name in names}
+    for name, kind in kinds.items():
+        if find_spec(kind.library) is None:
+            raise ValueError(f"log: {name} needs {kind.library}; pip install 'costada[{name}]'")
+    for name, kind in kinds.items():
+        if not kind.needs_setup:
             continue
         try:
             found = subprocess.run(
@@ -132,14 +141,14 @@ def check_trackers(names: Sequence[TrackerName]) -> None:
             raise ValueError(f"log: {name}: {last_line(found.stderr)}")
 
 
-def tracker_command(name: TrackerName, *options: str) -> list[str]:
+def tracker_command(name: str, *options: str) -> list[str]:
     """The command of a tracker's process; with `-P` no file of the working folder is imported."""
     return [sys.executable, "-P", "-m", "costada.reports.trackers.process", name, *options]
 
 
-def tracker_environment(name: TrackerName, secrets: Collection[str] = ()) -> dict[str, str]:
+def tracker_environment(name: str, secrets: Collection[str] = ()) -> dict[str, str]:
     """The variables of a tracker's process: its own and those of its storage, without `secrets`."""
-    given = helper_environment(*NETWORK, *VARIABLES[name])
+    given = helper_environment(*NETWORK, *tracker_kind(name).variables)
     return {variable: value for variable, value in given.items() if variable not in secrets}
 
 

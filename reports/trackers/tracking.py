@@ -21,10 +21,10 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from costada.reports.trackers.tracker import (
     TrackedEnd,
     TrackedRun,
-    TrackerName,
     last_line,
     tracker_command,
     tracker_environment,
+    tracker_names,
 )
 from costada.store.files import make_folder, read_text, replace_text
 from costada.store.rows import record
@@ -55,7 +55,7 @@ class Tracking:
     Everything that goes wrong with a tracker is one warning that names it.
     """
 
-    def __init__(self, names: Sequence[TrackerName], run: RunView, title: str) -> None:
+    def __init__(self, names: Sequence[str], run: RunView, title: str) -> None:
         """Prepare; nothing is started before the run begins."""
         self._names, self._run, self._title = names, run, title
         self._processes: list[TrackerProcess] = []
@@ -114,7 +114,7 @@ class Tracking:
 class TrackerProcess:
     """One tracker's process and the thread that feeds it; the run only fills a queue."""
 
-    def __init__(self, name: TrackerName, run: TrackedRun, secrets: Collection[str]) -> None:
+    def __init__(self, name: str, run: TrackedRun, secrets: Collection[str]) -> None:
         """Start the process, without the variables in `secrets`, and the thread.
 
         Raises:
@@ -173,7 +173,7 @@ def token_in(folder: Path) -> str:
         ValueError: If a part of the folder is a link, which could lead anywhere.
         OSError: If it cannot be read or written.
     """
-    for path in (folder, *(folder / name for name in TrackerName)):
+    for path in (folder, *(folder / name for name in tracker_names())):
         if path.is_symlink():
             raise ValueError(f"{path}: is a link, expected a folder of the run's own; remove it")
     make_folder(folder)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import wandb
 
-from costada.reports.trackers.tracker import Step, TrackedEnd, TrackedRun, Tracker, file_of
+from costada.reports.trackers.tracker import Step, TrackedEnd, TrackedRun, file_of
 
 PROJECT = "costada"
 FOLDER_VARIABLE = "WANDB_DIR"
@@ -82,8 +82,3 @@ class WandbTracker:
                     artifact.add_file(text)
             self._run.log_artifact(artifact)
         self._run.finish(exit_code=int(end.has_failed))
-
-
-def make() -> Tracker:
-    """The tracker."""
-    return WandbTracker()

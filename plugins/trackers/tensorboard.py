@@ -8,7 +8,7 @@ from typing import Any
 
 from tensorboardX import SummaryWriter
 
-from costada.reports.trackers.tracker import Step, TrackedEnd, TrackedRun, Tracker, file_of
+from costada.reports.trackers.tracker import Step, TrackedEnd, TrackedRun, file_of
 
 EVENT_FILES = "events.out.tfevents.*"
 LARGEST_TEXT = 2**20
@@ -62,8 +62,3 @@ class TensorboardTracker:
 
     def _text(self, name: str, text: str) -> None:
         self._writer.add_text(name, text, 0)
-
-
-def make() -> Tracker:
-    """The tracker."""
-    return TensorboardTracker()

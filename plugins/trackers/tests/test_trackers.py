@@ -16,7 +16,7 @@ import pytest
 from crash_runs import kill_often, record_of, run_to_end, serve
 
 from costada import discover
-from costada.reports.trackers.tracker import CHECK_SECONDS, TrackerName
+from costada.reports.trackers.tracker import CHECK_SECONDS
 
 SECRET = "sk-never-to-be-logged"
 LOGGED = ("spent", "step_cost", "score", "best_score", "utility", "intensity", "frontier")
@@ -113,9 +113,9 @@ def wandb_records(path: Path):
 
 
 READERS = {
-    TrackerName.MLFLOW: in_mlflow,
-    TrackerName.WANDB: in_wandb,
-    TrackerName.TENSORBOARD: in_tensorboard,
+    "mlflow": in_mlflow,
+    "wandb": in_wandb,
+    "tensorboard": in_tensorboard,
 }
 
 

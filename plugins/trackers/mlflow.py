@@ -18,7 +18,7 @@ from mlflow.tracking import MlflowClient
 from requests.exceptions import ConnectionError as RequestsConnectionError
 from requests.exceptions import ReadTimeout, SSLError
 
-from costada.reports.trackers.tracker import Step, TrackedEnd, TrackedRun, Tracker
+from costada.reports.trackers.tracker import Step, TrackedEnd, TrackedRun
 
 EXPERIMENT = "costada"
 TOKEN_TAG = "costada.run"  # noqa: S105
@@ -154,8 +154,3 @@ def experiment_id(client: MlflowClient) -> str:
             if found is None:
                 raise
     return str(found.experiment_id)
-
-
-def make() -> Tracker:
-    """The tracker."""
-    return MlflowTracker()
