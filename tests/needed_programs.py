@@ -37,3 +37,7 @@ def require(program: str) -> str:
     if found is None:
         pytest.skip(how_to_install(program))
     return found
+
+
+if __name__ == "__main__":  # for `.ci/run`
+    print(*sorted({PACKAGES[program] for program in PACKAGES if shutil.which(program) is None}))
