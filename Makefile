@@ -6,13 +6,19 @@ ROOMS := agents cli controller evaluators experiments graph models nodes plugins
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --quiet --no-deps
 # Seven times as fast as pip, but it does not read pip's configuration.
 UV := UV_SYSTEM_CERTS=true $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps
+# Type checkers find the package in `.types`, also from other folders. The second line keeps the
+# interpreter at the checkout itself, so that no module has two paths.
+TYPES_PTH := import pathlib, sysconfig; \
+	pathlib.Path(sysconfig.get_path("purelib"), "costada_types.pth").write_text( \
+	str(pathlib.Path(".types").resolve()) + "\nimport sys; sys.meta_path.sort(" \
+	"key=lambda each: not getattr(each, \"__module__\", \"\").startswith(\"__editable__\"))\n")
 
 .PHONY: help install demo reproduce reference docs test test-clusters check editor format lock test-lowest test-highest release bench
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
-$(READY): pyproject.toml requirements.lock
+$(READY): Makefile pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("CostAda needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@echo 'Creating the environment in .venv ...'
 	@$(PYTHON) -m venv .venv
@@ -21,6 +27,7 @@ $(READY): pyproject.toml requirements.lock
 		{ echo 'Installing with pip instead ...' && $(PIP) --requirement requirements.lock && $(PIP) --editable .; }
 	@$(BIN)/python -m compileall -q $(ROOMS) __init__.py
 	@mkdir -p .types && ln -sfn .. .types/costada
+	@$(BIN)/python -c '$(TYPES_PTH)'
 	@touch $@
 
 install: $(READY)  ## Create the environment from the lock file

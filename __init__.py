@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from costada.evaluators.sandbox.execution import CandidateResult
     from costada.evaluators.sandbox.layers import Layer
     from costada.evaluators.sandbox.limits import Limits
+    from costada.graph.choosing import SearchContext
     from costada.models.chat_models import chat_model
     from costada.models.errors import UnmeteredCall
     from costada.models.menu import MenuModel
@@ -53,6 +54,7 @@ __all__ = [
     "Problem",
     "Purse",
     "RunStore",
+    "SearchContext",
     "UnmeteredCall",
     "as_discovery_node",
     "chat_model",
@@ -87,6 +89,7 @@ _HOMES = {
     "Price": "costada.values.usage",
     "Problem": "costada.evaluators.problem",
     "RunStore": "costada.store.run_store",
+    "SearchContext": "costada.graph.choosing",
     "UnmeteredCall": "costada.models.errors",
     "as_discovery_node": "costada.agents.node",
     "chat_model": "costada.models.chat_models",

@@ -11,10 +11,11 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot, interrupt
 
+from costada.graph.choosing import SearchContext
 from costada.graph.known_keys import check_input
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 
-Search = CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]
+Search = CompiledStateGraph[SearchState, SearchContext, SearchInput, SearchOutput]
 Given = SearchInput | Command[object] | None
 State = TypeVar("State", bound=Mapping[str, Any])
 Update = Mapping[str, object]
@@ -168,7 +169,7 @@ def _outcome(after: StateSnapshot) -> ThreadState:
     return cast(ThreadState, {**found, "interrupt_id": ""})
 
 
-def on_own_thread(search: Search) -> CompiledStateGraph[Any, None, Any, Any]:
+def on_own_thread(search: Search) -> CompiledStateGraph[Any, Any, Any, Any]:
     """A graph that continues a search on its own thread, and passes on its interrupts.
 
     A thread without a run starts one; one whose run has ended returns its result.

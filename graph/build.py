@@ -13,7 +13,7 @@ from langgraph.graph import END, START, StateGraph
 from costada.controller.constants import Constants
 from costada.controller.router import DEFAULT_ROUTER, start_router
 from costada.evaluators.problem import Problem
-from costada.graph.choosing import Chosen
+from costada.graph.choosing import Chosen, SearchContext
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
 from costada.graph.menu import GivenModels, priced_models, with_reference_cost
 from costada.graph.node_wrappers import CancellableNode, Node, Route, observed
@@ -77,13 +77,15 @@ ATTEMPT_NODES = 3
 
 def build_discovery_graph(
     context: RunContext,
-) -> StateGraph[SearchState, None, SearchInput, SearchOutput]:
+) -> StateGraph[SearchState, SearchContext, SearchInput, SearchOutput]:
     """Build the graph before it is compiled, for callers who add nodes of their own."""
     settings = context.settings
     asks_for_budget, approves_guides = settings.on_exhausted == "interrupt", settings.approve_guides
     skipped = {"ask_for_budget": not asks_for_budget, "approve_guide": not approves_guides}
     nodes = {**NODES, **METHOD_NODES.get(settings.method, {})}
-    graph = StateGraph(SearchState, input_schema=SearchInput, output_schema=SearchOutput)
+    graph: StateGraph[SearchState, SearchContext, SearchInput, SearchOutput] = StateGraph(
+        SearchState, input_schema=SearchInput, output_schema=SearchOutput
+    )
     for key in FORMS:
         kept = graph.channels[key]
         graph.channels[key] = StoredValue(kept.ValueType, key, context.store)

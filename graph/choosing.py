@@ -1,11 +1,12 @@
 """What a caller chooses for one run of a graph, within the limits of its builder."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 if TYPE_CHECKING:
     from costada.graph.compiled import DiscoveryGraph
@@ -14,6 +15,21 @@ Chosen = Mapping[str, object]
 """What was chosen, by name: plain values that a checkpoint can keep."""
 
 BUDGET, SEED = "budget", "seed"
+
+
+class SearchContext(TypedDict, total=False):
+    """What the caller of a run chooses, for type checkers; `Choices` says which keys a graph takes.
+
+    `budget` is in dollars, `problem` and `models` are names, `parallel` is the number of steps in
+    flight, and `settings` holds further settings by name.
+    """
+
+    seed: int
+    budget: float
+    problem: str
+    models: Sequence[str]
+    parallel: int
+    settings: Mapping[str, object]
 
 
 class Choosing:

@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot, StateUpdate
 
-from costada.graph.choosing import BUDGET, SEED, Choosing, Chosen
+from costada.graph.choosing import BUDGET, SEED, Choosing, Chosen, SearchContext
 from costada.graph.continuing import can_continue
 from costada.graph.known_keys import check_input, check_keys
 from costada.graph.user_input import NO_UPDATE, accept_answer, has_answer
@@ -49,7 +49,7 @@ END = object()
 """Returned in place of a part once a stream has ended."""
 
 
-class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]):
+class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput, SearchOutput]):
     """A compiled search.
 
     A parent graph, a chain and an agent pass their `recursion_limit` with their configuration,
@@ -84,7 +84,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
     @classmethod
     def of(
         cls,
-        compiled: CompiledStateGraph[SearchState, None, SearchInput, SearchOutput],
+        compiled: CompiledStateGraph[SearchState, SearchContext, SearchInput, SearchOutput],
         search: RunContext,
         limit: int,
     ) -> Self:
