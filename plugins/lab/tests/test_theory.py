@@ -88,14 +88,22 @@ def test_the_conclusions_on_unknown_gains_name_the_best_policies(cases):
     changed = [
         Learned(each.gains, each.instance, {**each.shares, "uniform": best}) for each in cases
     ]
-    text = conclusions_on_unknown_gains(changed)[2]
+    text = conclusions_on_unknown_gains(changed)[3]
     for gains in GAINS:
         assert f"{gains.name}: uniform 0.999 +- 0.000, costada-thompson " in text
     own = [
         Learned(each.gains, each.instance, {**each.shares, "costada-thompson": best})
         for each in cases
     ]
-    assert "even: costada-thompson 0.999 +- 0.000;" in conclusions_on_unknown_gains(own)[2]
+    assert "even: costada-thompson 0.999 +- 0.000;" in conclusions_on_unknown_gains(own)[3]
+
+
+def test_the_conclusions_on_unknown_gains_hold_every_budget_and_the_cheapest(cases):
+    even = [case for case in cases if case.gains == "even"]
+    texts = conclusions_on_unknown_gains(cases)[1:3]
+    for text, case, budget in zip(texts, even, (20, 60), strict=True):
+        assert text.startswith(f"With even chances, K = 4, kappa = 10, B/c = {budget}: ")
+        assert f", cheapest {case.shares['cheapest'].mean:.3f} +- " in text
 
 
 def test_the_conclusions_are_computed_from_the_shares(found):

@@ -120,11 +120,6 @@ def conclusions_on_unknown_gains(cases: Sequence[Learned]) -> list[str]:
     """What learning costs, and which policy is best for each kind of gains."""
     num_steps = max(case.instance.num_steps for case in cases)
     longest = {case.gains: case for case in cases if case.instance.num_steps == num_steps}
-    even = longest[EVEN].shares
-    named = ", ".join(
-        f"{name} {_with_error(even[name])}"
-        for name in (THOMPSON, DEFAULT_ROUTER, KUBE, CHEAPEST, RANKING, UCB1, COSTADA)
-    )
     best = {
         gains: max(case.shares, key=lambda name: case.shares[name].mean)
         for gains, case in longest.items()
@@ -142,12 +137,18 @@ def conclusions_on_unknown_gains(cases: Sequence[Learned]) -> list[str]:
     return [
         f"Unknown gains: a step gains with a chance that is drawn for each frontier and game."
         f" {kinds[0].upper()}{kinds[1:]}.",
-        f"With even chances, {_named(longest[EVEN].instance)}: {named}.",
+        *(_with_even_chances(case) for case in cases if case.gains == EVEN),
         f"The best policy for each kind of gains at B/c = {num_steps}. {others}.",
         f"{CHEAPEST} knows the prices and learns nothing. The rules know the prices in advance,"
         f" methods learn them from their bills. {THOMPSON} pays for up to four first tries of each"
         " frontier, so small budgets and rare gains leave it less.",
     ]
+
+
+def _with_even_chances(case: Learned) -> str:
+    names = (THOMPSON, DEFAULT_ROUTER, KUBE, CHEAPEST, RANKING, UCB1, COSTADA)
+    named = ", ".join(f"{name} {_with_error(case.shares[name])}" for name in names)
+    return f"With even chances, {_named(case.instance)}: {named}."
 
 
 def _with_error(share: Share) -> str:
