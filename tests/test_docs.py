@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import tomllib
 
 import pytest
 from doc_blocks import (
@@ -18,8 +19,11 @@ from doc_blocks import (
 from needed_programs import require
 
 from costada.controller.methods import METHODS
+from costada.models.gateway.protocol import address_file
 from costada.nodes.end_step import TraceRow
 from costada.nodes.state import SearchState
+from costada.runs.folder import RunFolder
+from costada.runs.gateway import gateway_journal, gateway_log
 
 NEEDED = {"evaluators": "g++"}
 """Commands beyond those of CostAda that the blocks of a page call."""
@@ -60,6 +64,24 @@ def test_the_reference_holds_what_the_code_generates():
     assert sorted(held) == sorted(tables["PARTS"])
     stale = [page.name for page in tables["stale_pages"]()]
     assert stale == [], "run `make reference`"
+
+
+def test_the_first_page_lists_every_extra():
+    text = (ROOT / "docs" / "start" / "five-minutes.md").read_text()
+    table = text[text.index("| Extra |") :].split("\n\n")[0]
+    listed = [name for row in table.splitlines() for name in re.findall("`(.+?)`", row)]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert listed == sorted(listed)
+    assert set(listed) == set(project["optional-dependencies"])
+
+
+def test_the_page_on_run_folders_lists_the_files_of_a_gateway(tmp_path):
+    folder = RunFolder(tmp_path)
+    text = (ROOT / "docs" / "reference" / "run-folder.md").read_text()
+    for number in (1, 2):
+        assert f"`{gateway_journal(folder, number).name}`" in text
+    assert f"`{gateway_log(folder).name}`" in text
+    assert f"`{address_file(gateway_journal(folder)).name}`" in text
 
 
 def test_each_symbol_of_the_paper_is_in_its_home():
