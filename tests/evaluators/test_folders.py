@@ -5,6 +5,7 @@ import sys
 from shutil import rmtree
 
 import pytest
+from needed_programs import how_to_install
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem
@@ -473,7 +474,7 @@ def test_the_score_runs_here_and_the_candidate_elsewhere(make_folder):
 @pytest.mark.filterwarnings("ignore:sandbox")
 def test_a_candidate_cannot_read_the_evaluator(make_folder):
     if chosen_layer(Layer.AUTO) is Layer.PROCESS:
-        pytest.skip("nothing keeps a process from reading files here")
+        pytest.skip(f"nothing hides files from a process here: {how_to_install('bwrap')}")
     folder = make_folder()
     program = f"def answer(): return len(open({str(folder / 'evaluator.py')!r}).read())\n"
     evaluation = load_folder(folder).evaluate(program)

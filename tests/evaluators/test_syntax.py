@@ -96,8 +96,8 @@ def test_a_script_is_checked_before_it_runs():
     ],
 )
 def test_tree_sitter_checks_other_languages(language, package, good, bad, error):
-    pytest.importorskip("tree_sitter")
-    pytest.importorskip(package)
+    for name in ("tree_sitter", package):
+        pytest.importorskip(name, reason=f"pip install {name.replace('_', '-')}")
     problem = problem_of(good, language)
     assert error_of(problem, good) is None
     assert error_of(problem, bad) == error

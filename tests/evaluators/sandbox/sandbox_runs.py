@@ -31,6 +31,7 @@ WITHOUT_NAMESPACES = (
     "rules.load()\n"
 )
 """Begins a script whose process layer has no namespaces, as in Docker."""
+NO_NAMESPACES = "no namespaces for processes: run as root, or raise user.max_user_namespaces"
 CALL = """
 import ctypes, os, socket, threading, time
 libc = ctypes.CDLL(None, use_errno=True)

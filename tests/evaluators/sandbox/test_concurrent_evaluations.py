@@ -11,6 +11,7 @@ from time import monotonic, sleep
 import pytest
 from sandbox_runs import (
     AMPLE,
+    NO_NAMESPACES,
     ONE,
     PATIENCE_SECONDS,
     becomes_true,
@@ -374,7 +375,7 @@ def attacked(layer, limits):
 @pytest.mark.parametrize("processes", [0, 4])
 def test_concurrent_candidates_can_neither_see_nor_disturb_each_other(each_layer, processes):
     if each_layer is Layer.PROCESS and not has_namespaces():
-        pytest.skip("no namespaces for processes here")
+        pytest.skip(NO_NAMESPACES)
     done, victim = attacked(each_layer, Limits(wall_seconds=60, processes=processes))
     assert (done.error, done.output) == (None, [])
     assert (victim.error, victim.output) == (None, ["a secret", ["candidate.py", "mine.txt"]])

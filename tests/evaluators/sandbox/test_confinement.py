@@ -319,7 +319,7 @@ TRIAL = "import costada, numpy, subprocess, sys; subprocess.run([sys.executable,
 def nobody():
     """An interpreter that nobody may start, its environment, and a folder of nobody's own."""
     if os.geteuid() != 0:
-        pytest.skip("only root becomes another user")
+        pytest.skip("only root becomes another user: run as root")
     require("setpriv")
     with TemporaryDirectory() as name:
         folder, home = Path(name), Path(name) / "home"

@@ -8,6 +8,7 @@ from time import sleep
 
 import pytest
 from sandbox_runs import (
+    NO_NAMESPACES,
     ONE,
     PATIENCE_SECONDS,
     SCRATCH,
@@ -144,7 +145,7 @@ def test_a_candidate_that_kills_it_fails_alone(tmp_path):
 
 def test_a_candidate_with_a_pid_namespace_cannot_signal_what_is_above_it():
     if not has_namespaces():
-        pytest.skip("no namespaces for processes here")
+        pytest.skip(NO_NAMESPACES)
     source = (
         "import os, signal\n"
         "def f():\n"

@@ -10,6 +10,7 @@ from threading import Thread
 import pytest
 from sandbox_runs import (
     AMPLE,
+    NO_NAMESPACES,
     ONE,
     POLICY,
     SCRATCH,
@@ -249,7 +250,7 @@ def test_a_daemon_without_an_environment_ends_with_its_slot(start, end, tmp_path
 
 def test_a_daemon_ends_though_a_program_aims_at_all_that_is_above_it(tmp_path):
     if not has_namespaces():
-        pytest.skip("no namespaces for processes here")
+        pytest.skip(NO_NAMESPACES)
     mark = f"daemon-of-{tmp_path.name}"
     kill_all = "time.sleep(0.04)\n    for number in (os.getppid(), -1): os.kill(number, 9)"
     result = run(daemon(marked(mark), kill_all), Layer.PROCESS, Limits(5, processes=8))
@@ -270,7 +271,7 @@ KILLED_FROM_OUTSIDE = {
 )
 def test_a_daemon_ends_when_what_is_above_it_is_killed_from_outside(start, killed, tmp_path):
     if killed is SUPERVISORS and not has_namespaces():
-        pytest.skip("no namespaces for processes here")
+        pytest.skip(NO_NAMESPACES)
     mark = f"daemon-of-{tmp_path.name}"
     (tmp_path / "mark").write_text(mark)
     words = "['/bin/sh', '-c', 'cd /; sleep 20; : ' + open(f'{folder}/../../mark').read()]"
@@ -416,7 +417,7 @@ def test_a_folder_in_the_place_of_the_slots_own_is_left_alone(slot, tmp_path, pu
     assert not home.is_symlink()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of another user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs files of another user: run as root")
 def test_a_folder_of_another_user_in_the_slots_own_is_left_alone(slot, tmp_path):
     others = tmp_path / "home" / "other"
     others.mkdir(parents=True)

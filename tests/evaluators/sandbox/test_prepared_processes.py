@@ -128,7 +128,7 @@ def test_nothing_is_computed_while_a_process_waits(waiting):
 def test_it_holds_its_three_pipes_and_no_secret(waiting):
     folder = f"/proc/{waiting}/fd"
     if not os.access(folder, os.R_OK | os.X_OK):
-        pytest.skip("needs root: this process shows its descriptors to no other")
+        pytest.skip("this process shows its descriptors to root only: run as root")
 
     def held():
         return {os.readlink(f"{folder}/{name}") for name in os.listdir(folder)}
