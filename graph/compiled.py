@@ -19,6 +19,7 @@ from costada.graph.user_input import NO_UPDATE, accept_answer, has_answer
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.active_runs import ACTIVE_RUNS, ActiveRuns
 from costada.nodes.parallel.pool import NODE_THREADS
+from costada.nodes.seal import check_seal, sealed
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.store.checkpoint_rules import RunCheckpoints
 from costada.store.lease import Lease, LostLease, guarded_by
@@ -42,7 +43,7 @@ RESUMING, SAVER = f"{INTERNAL}_resuming", f"{INTERNAL}_checkpointer"
 TASK, SEND = f"{INTERNAL}_task_id", f"{INTERNAL}_send"
 """The keys for the task of a parent that executes a graph, and for how it sends there."""
 
-REOPENED = [[StateUpdate({"stop_reason": "", "stopping": ""}, "gate_intervention")]]
+REOPENED = SearchState(stop_reason="", stopping="")
 """What lets a run that has stopped continue."""
 
 END = object()
@@ -140,7 +141,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
                 saved = super().get_state(own) if self._has_saved(input, config) else None
                 graph, given = self._begin(input, own, context, saved)
                 if graph._has_more(input, saved, own):
-                    graph._reopen(own)
+                    graph._reopen(saved, own)
                 if self.choosing is None:
                     options["context"] = context
                 yield from graph._stream(given, own, options)
@@ -177,7 +178,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
                 saved = await super().aget_state(own) if self._has_saved(input, config) else None
                 graph, given = await asyncio.to_thread(self._begin, input, own, context, saved)
                 if await asyncio.to_thread(graph._has_more, input, saved, own):
-                    await graph._areopen(own)
+                    await graph._areopen(saved, own)
                 if self.choosing is None:
                     options["context"] = context
                 async for part in graph._astream(given, own, options):
@@ -252,8 +253,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         leave out the calls of the step in flight when it is charged.
 
         Raises:
-            ValueError: The input has another seed than the run that it resumes, or the context is
-                not what `Choosing` allows.
+            ValueError: The input has another seed than the run that it resumes, the context is not
+                what `Choosing` allows, or the search has not left the state so.
         """
         values, place = saved.values if saved else {}, self._place(own)
         is_resumed = _is_resumed(given, place)
@@ -262,6 +263,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
             is_resumed, given = True, None
             if _is_nested(place):
                 own["configurable"][RESUMING] = True
+        if is_resumed and "run_id" in values:
+            check_seal(cast(SearchState, values), self.search.store)
         if self.choosing is None:
             return self, given
         if is_resumed and "run_id" in values:
@@ -291,15 +294,21 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         is_current = bool(reason) or saved.next == ("evaluate",)
         return is_current and can_continue(cast(SearchState, saved.values), self.search)
 
-    def _reopen(self, own: RunnableConfig) -> None:
+    def _reopen(self, saved: StateSnapshot, own: RunnableConfig) -> None:
         """Let a run that has stopped continue."""
         with guarded_by(own["configurable"][ACTIVE_RUNS].lease):
-            super().bulk_update_state(own, REOPENED)
+            super().bulk_update_state(own, self._reopened(saved))
 
-    async def _areopen(self, own: RunnableConfig) -> None:
+    async def _areopen(self, saved: StateSnapshot, own: RunnableConfig) -> None:
         """Do what `_reopen` does, without blocking the event loop."""
+        reopened = await asyncio.to_thread(self._reopened, saved)
         with guarded_by(own["configurable"][ACTIVE_RUNS].lease):
-            await super().abulk_update_state(own, REOPENED)
+            await super().abulk_update_state(own, reopened)
+
+    def _reopened(self, saved: StateSnapshot) -> list[list[StateUpdate]]:
+        """The update that reopens a run."""
+        update = sealed(cast(SearchState, saved.values), REOPENED, self.search.store)
+        return [[StateUpdate(dict(update), "gate_intervention")]]
 
     def _chosen(self, chosen: Chosen) -> "DiscoveryGraph":
         """The graph of a choice, with the saver and the configuration of this one."""

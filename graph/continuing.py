@@ -2,7 +2,7 @@
 
 from costada.controller.money import remaining
 from costada.controller.step import stop_reason
-from costada.nodes.context import RunContext
+from costada.nodes.context import RunContext, extension_of
 from costada.nodes.state import SearchState
 
 
@@ -29,7 +29,7 @@ def can_continue(state: SearchState, context: RunContext) -> bool:
     reason = state.get("stop_reason") or state.get("stopping")
     if not reason:
         return False
-    budget = max(context.budget, state.get("extended_budget", 0.0))
+    budget = max(context.budget, extension_of(state, context))
     if context.purse and reason == "budget":
         # The purse may not have the whole budget.
         budget = min(budget, state["spent"] + max(0.0, float(context.purse.remaining)))

@@ -17,6 +17,7 @@ from costada.nodes.context import RunContext
 from costada.nodes.open_run import newest_checkpoint
 from costada.nodes.parallel.active_runs import confirm, register_run
 from costada.nodes.parallel.pool import NODE_THREADS
+from costada.nodes.seal import check_seal, sealed
 from costada.nodes.state import SearchState, plain
 from costada.store.lease import Lease, guarding_lease
 
@@ -39,7 +40,10 @@ def observed(node: Node, name: str, context: RunContext) -> Node:
         newest = newest_checkpoint(state) if context.is_saved_by_time else ""
         if takes_config:
             given["config"] = config
-        if register_run(state.get("run_id", ""), config, context) and not begins_run(state, name):
+        is_resumed = "run_id" in state and not begins_run(state, name)
+        if is_resumed:
+            check_seal(state, context.store)
+        if register_run(state.get("run_id", ""), config, context) and is_resumed:
             check_evaluator(state, context)
         update = traced(name, partial(bound, state, **given), state, context)
         register_run(update.get("run_id", ""), config, context)
@@ -54,7 +58,9 @@ def observed(node: Node, name: str, context: RunContext) -> Node:
             (confirm if context.is_saved_by_time else Lease.check)(lease)
         written = {key: plain(value) for key, value in update.items()}
         update = cast(SearchState, {**written, "seconds": seconds})
-        return SearchState(**update, newest_checkpoint=newest) if newest else update
+        if newest:
+            update["newest_checkpoint"] = newest
+        return sealed(state, update, context.store)
 
     config = Parameter("config", Parameter.KEYWORD_ONLY, annotation=RunnableConfig)
     run.__name__ = name

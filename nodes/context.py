@@ -110,7 +110,12 @@ def budget_of(state: SearchState, context: RunContext) -> float:
             "purse: got None for a run that draws from a purse; expected the purse it began with"
         )
     own = context.budget if granted is None else granted
-    return max(own, state.get("extended_budget", 0.0))
+    return max(own, extension_of(state, context))
+
+
+def extension_of(state: SearchState, context: RunContext) -> float:
+    """Dollars that the caller granted, at most what it may grant today; 0 for none."""
+    return min(state.get("extended_budget", 0.0), context.max_budget)
 
 
 def balance_of(state: SearchState, context: RunContext) -> Balance:

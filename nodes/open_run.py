@@ -17,6 +17,7 @@ from costada.models.runnable_tree import model_facts
 from costada.nodes.calls.purse import draw_budget
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.pareto_front import front_members
+from costada.nodes.seal import new_seal_key
 from costada.nodes.settings import check_seed, problem_texts, settings_texts
 from costada.nodes.state import SearchState, StepRecord
 from costada.store.candidates import FRONT
@@ -118,7 +119,8 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
         models["guide_model"] = model_facts(context.guide_model.model)
     settings = settings_texts(context.settings, budget)
     task = context.store.put_text(problem.task)
-    setup = RunSetup(problem_texts(problem), {**settings, **as_texts(models)}, task)
+    facts_of_models = {**settings, **as_texts(models)}
+    setup = RunSetup(problem_texts(problem), facts_of_models, task, new_seal_key())
     context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "", setup)
     begun["best"] = _plant_seed(evaluation, controller, run_id, context)
     if problem.objectives:

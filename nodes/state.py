@@ -246,7 +246,7 @@ class SearchState(SearchInput, SearchOutput, total=False):
     ended, `router` the router of a run with several models, else absent or without records, `trace`
     where the run's OpenTelemetry trace began, if a tracer was configured. `chosen` is what the
     caller has chosen for the run by its `context`, by name; absent where nothing was ever chosen on
-    the thread.
+    the thread. `seal` shows that the search itself has left the state so; see `seal.py`.
     """
 
     run_id: str
@@ -279,3 +279,4 @@ class SearchState(SearchInput, SearchOutput, total=False):
     step: StepRecord
     credit: Annotated[Credit, FrozenValue]
     chosen: dict[str, object]
+    seal: str

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 
+from costada.nodes.seal import seal_of
 from costada.nodes.state import SearchState
 from costada.runs.config import RunConfig
 from costada.runs.folder import THREAD, RunFolder
@@ -112,12 +113,14 @@ def _draft(path: Path) -> Iterator[RunFolder]:
 
 def _cut_copy(database: Path, iteration: int, seed: int | None, source: Path) -> SearchState:
     """Cut a copied run back to an iteration, give it a new id, and return its state there."""
-    with closing(RunSaver(database, keep_history=True)) as saver:
+    with closing(RunSaver(database, keep_history=True)) as saver, RunStore(database) as store:
         kept = _checkpoint_after(iteration, saver, source)
         state = cast(SearchState, kept.checkpoint["channel_values"])
         changes = SearchState(run_id=uuid4().hex)
         if seed is not None:
             changes = SearchState(**changes, run_seed=seed)
+        if (setup := store.setup(state["run_id"])) and setup.seal_key:
+            changes["seal"] = seal_of({**state, **changes}, setup.seal_key)
         saver.delete_thread(str(THREAD["configurable"]["thread_id"]))
         place = {**THREAD["configurable"], "checkpoint_ns": ""}
         first: Checkpoint = {**kept.checkpoint, "channel_values": {**state, **changes}}

@@ -6,7 +6,7 @@ A run file may come from an untrusted party: a hostile one can be small and unpa
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from hashlib import sha256
@@ -233,11 +233,13 @@ class RunSetup:
         problem: Facts of the problem and its evaluator, as texts by name.
         settings: Likewise of the models and all settings.
         task: Name of the stored text of the task; empty if the file has none.
+        seal_key: Secret that seals the state of the run; empty if it has none.
     """
 
     problem: Mapping[str, str]
     settings: Mapping[str, str]
     task: str = ""
+    seal_key: str = field(default="", repr=False)
 
     @classmethod
     def read(cls, text: str) -> "RunSetup":
@@ -249,10 +251,11 @@ class RunSetup:
         known = parsed(text)
         match known:
             case {"problem": {"name": str(), "direction": str()} as problem, "settings": dict()}:
-                parts, task = (problem, known["settings"]), known.get("task", "")
-                texts = (*(each for part in parts for each in part.values()), task)
+                parts = problem, known["settings"]
+                others = known.get("task", ""), known.get("seal_key", "")
+                texts = (*(each for part in parts for each in part.values()), *others)
                 if all(isinstance(each, str) for each in texts):
-                    return cls(*parts, task)
+                    return cls(*parts, *others)
         raise ValueError(f"setup of the run is {text[:LONGEST_SHOWN]!r}; expected facts as texts")
 
 

@@ -27,7 +27,10 @@ GRAPH = """
 import asyncio
 from functools import cache
 
+from langgraph.graph import START, StateGraph
+
 from costada import Choices, Price, create_discovery_graph
+from costada.nodes.state import SearchOutput
 
 
 @cache
@@ -41,7 +44,16 @@ def build():
 
 async def search():
     return await asyncio.to_thread(build)
+
+
+def parent():
+    graph = StateGraph(SearchOutput)
+    graph.add_node("other", lambda _: {{}})
+    graph.add_edge(START, "other")
+    return graph.compile()
 """
+
+GRAPHS = {"costada": "./served_graph.py:search", "parent": "./served_graph.py:parent"}
 
 ESCAPE = """# EVOLVE-BLOCK-START
 def value():
@@ -84,7 +96,7 @@ def world(tmp_path):
     with BillingServer(default=text) as provider, BillingServer(default=text) as stranger:
         code = GRAPH.format(folder=str(toy_folder(tmp_path)), url=provider.url)
         (tmp_path / "served_graph.py").write_text(code)
-        config = {"dependencies": ["."], "graphs": {"costada": "./served_graph.py:search"}}
+        config = {"dependencies": ["."], "graphs": GRAPHS}
         (tmp_path / "langgraph.json").write_text(json.dumps(config))
         config_file = tmp_path / "langgraph.json"
         with served(tmp_path, config_file, OPENAI_API_KEY="owners-key") as address:
@@ -180,6 +192,27 @@ def test_no_way_to_begin_or_resume_a_run_lifts_a_limit(world):
     found = answer(address, runs, {"assistant_id": "costada", "input": None})
     assert (found["stop_reason"], found["spent"]) == ("budget", pytest.approx(0.01))
     assert len(provider.requests) == CALLS
+
+
+def test_no_other_graph_of_the_server_lifts_a_limit(world):
+    """Its state has keys of the same names, and a client may execute it on any thread."""
+    address, provider, _ = world
+    thread = answer(address, "threads", {})["thread_id"]
+    run_on(thread, address, input={"seed": 1}, interrupt_before=["gate_intervention"])
+    [point] = answer(address, f"threads/{thread}/history?limit=1")
+    for given in ({"spent": 0.0, "stop_reason": ""}, {"stop_reason": "budget"}):
+        other = {"assistant_id": "parent", "input": given}
+        answer(address, f"threads/{thread}/runs/wait", other)
+        updated = {"values": given, "as_node": "other"}
+        answer(address, f"threads/{thread}/state", updated)
+        refused = refusal(
+            address, f"threads/{thread}/runs/wait", {"assistant_id": "costada", "input": None}
+        )
+        assert "state: got one that run" in refused
+    assert len(provider.requests) == 1
+    place = point["checkpoint"]["checkpoint_id"]
+    found = run_on(thread, address, input=None, checkpoint_id=place)
+    assert (found["stop_reason"], len(provider.requests)) == ("budget", CALLS)
 
 
 @pytest.mark.parametrize("parallel", [1, 2])

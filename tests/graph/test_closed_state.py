@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from costada import Choices, create_discovery_graph
 from costada.graph.known_keys import SETTING_ARGUMENTS
-from costada.nodes.state import SearchState
+from costada.nodes.state import SearchInput, SearchOutput, SearchState
 
 BUDGET = 0.01
 """Pays for five calls of the toy model."""
@@ -236,3 +236,72 @@ def test_a_configuration_names_no_setting_and_replaces_nothing_of_a_run():
     free = {"thread_id": "1", "__costada_runs": "x", "chosen": {"budget": 9}}
     found = graph.invoke({}, {"configurable": free, "metadata": {"langgraph_node": "x"}})
     assert found["spent"] == pytest.approx(BUDGET)
+
+
+class Shared(SearchInput, SearchOutput, total=False):
+    """The state of a parent that passes on what a search returns."""
+
+
+def other_graph(state, saver):
+    """A graph of the same server, whose state has keys of the same names."""
+    graph = StateGraph(state)
+    graph.add_node("other", lambda _: {})
+    graph.add_edge(START, "other")
+    return graph.compile(checkpointer=saver)
+
+
+CHANGES = {
+    "spent": 0.0,
+    "remaining": 9.0,
+    "iterations": 0,
+    "extended_budget": 9.0,
+    "chosen": {"budget": 0.02},
+    "stopping": "flat",
+    "run_id": "another",
+    "launched": 9,
+    "seal": "",
+}
+
+
+@pytest.mark.parametrize("node", ["gate_intervention", "build_context", "allocate_frontier"])
+@pytest.mark.parametrize("is_updated", [True, False])
+@pytest.mark.parametrize("key", CHANGES)
+def test_what_another_graph_has_changed_on_the_thread_is_refused(key, node, is_updated):
+    """A server lets a client execute and update any of its graphs on any thread."""
+    saver = InMemorySaver()
+    graph, model = search(saver)
+    graph.invoke({}, THREAD, interrupt_after=["update_utility"])
+    graph.invoke(None, THREAD, interrupt_before=[node])
+    kept, asked = graph.get_state(THREAD), len(model.prompts)
+    other = other_graph(Shared if key in SearchOutput.__annotations__ else SearchState, saver)
+    given = {key: CHANGES[key]}
+    other.update_state(THREAD, given, "other") if is_updated else other.invoke(given, THREAD)
+    for resumed in (None, {}, Command(resume={"tactic": "Halve the step."})):
+        with pytest.raises(ValueError, match=r"state: got (one that run|run 'another', which)"):
+            graph.invoke(resumed, THREAD)
+    assert len(model.prompts) == asked
+    assert graph.invoke(None, kept.config)["stop_reason"] == "budget"
+
+
+def test_a_run_that_another_graph_reopens_buys_no_step():
+    saver = InMemorySaver()
+    graph, model = search(saver)
+    graph.invoke({}, THREAD)
+    asked = len(model.prompts)
+    for given in ({"stop_reason": ""}, {"stop_reason": None}, {"spent": 0.0}):
+        other_graph(Shared, saver).update_state(THREAD, given, "other")
+        with pytest.raises(ValueError, match="state: got one that run"):
+            graph.invoke(None, THREAD, context={"budget": 0.02})
+    assert len(model.prompts) == asked
+
+
+def test_an_extension_counts_up_to_what_a_caller_may_grant_today():
+    saver = InMemorySaver()
+    graph, _ = search(saver, on_exhausted="interrupt", limits={"max_budget": 0.04})
+    graph.invoke({}, THREAD)
+    graph.invoke(Command(resume={"budget": 0.04}), THREAD, interrupt_before=["evaluate"])
+    store = graph.search.store
+    lower, _ = search(saver, store, on_exhausted="interrupt")
+    (question,) = lower.invoke(None, THREAD)["__interrupt__"]
+    assert question.value["budget"] == 0.02
+    assert question.value["spent"] == pytest.approx(0.02)
