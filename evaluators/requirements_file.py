@@ -120,10 +120,12 @@ def _line(text: str, file: Path, number: int, folder: Path) -> RequirementLine:
 
 
 def _wheel_line(line: RequirementLine, wheel: Path, folder: Path) -> RequirementLine:
+    if reason := unshown_reason(wheel, folder) or ("" if wheel.is_file() else "is not there"):
+        return replace(line, fault=reason)
+    real = Path(os.path.realpath(wheel))  # whose name the installer gets
     try:
-        name, version, _, _ = parse_wheel_filename(wheel.name)
+        name, version, _, _ = parse_wheel_filename(real.name)
     except InvalidWheelFilename:
         return replace(line, fault=OTHER_FAULT)
-    reason = unshown_reason(wheel, folder) or ("" if wheel.is_file() else "is not there")
-    wanted, real = Requirement(f"{name}=={version}"), Path(os.path.realpath(wheel))
-    return replace(line, requirement=wanted, wheel=real, fault=reason)
+    wanted = Requirement(f"{name}=={version}")
+    return replace(line, requirement=wanted, wheel=real)

@@ -104,6 +104,7 @@ def test_settings_of_uv_in_the_folder_or_above_say_nothing(folder, invoke, name,
         ("../elsewhere-1.0-py3-none-any.whl", "outside of"),
         ("linked-1.0-py3-none-any.whl", "leads to .*, outside of"),
         ("absent-1.0-py3-none-any.whl", "is not there"),
+        ("inner-1.0-py3-none-any.whl", "is not the name of a package"),
         ("-r ../others.txt", "cannot be read: .*outside of"),
         ("-r linked.txt", "cannot be read: .*leads to .*outside of"),
         ("-r absent.txt", "cannot be read: .*No such file"),
@@ -113,6 +114,9 @@ def test_lines_that_say_where_packages_come_from_are_refused(folder, invoke, lin
     write_wheel(folder.parent, "elsewhere", "1.0", {"elsewhere.py": ""})
     wheel = "elsewhere-1.0-py3-none-any.whl"
     (folder / "linked-1.0-py3-none-any.whl").symlink_to(folder.parent / wheel)
+    odd = "needed_package\n#-1.0-py3-none-any.whl"  # would be two lines for uv
+    (folder / odd).write_bytes((folder.parent / wheel).read_bytes())
+    (folder / "inner-1.0-py3-none-any.whl").symlink_to(odd)
     (folder.parent / "others.txt").write_text("elsewhere")
     (folder / "linked.txt").symlink_to("../others.txt")
     (folder / "requirements.txt").write_text(f"{NEEDED}\n{line}\n")
