@@ -91,7 +91,7 @@ def compare(here: Path, there: Path) -> None:
         with RunStore(other.database, is_read_only=True) as store:
             calls = list(store.call_log.calls(store.run_ids()[-1]))
         spent += sum(each.cost for each in calls)
-        repeated += len(calls) - len({(c.iteration, c.role, c.attempt) for c in calls})
+        repeated += len(calls) - len({(c.ticket, c.role, c.attempt) for c in calls})
     print(f"{same} of {len(folders)} traces are byte for byte those of the runs without a cluster")
     print(f"ledgers: ${spent}, {repeated} calls twice")
 

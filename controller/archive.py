@@ -9,6 +9,7 @@ from operator import attrgetter
 from costada.controller.constants import Constants
 from costada.controller.distance import distance
 from costada.values.candidate import Candidate, Program
+from costada.values.numbering import Iteration
 
 NUM_NEIGHBORS = 5
 """Nearest others that make up the novelty of a member."""
@@ -205,7 +206,7 @@ def _mean_of_nearest(distances: list[float]) -> float:
     return sum(nearest) / len(nearest) if nearest else 1.0
 
 
-def is_migration_due(iteration: int, constants: Constants) -> bool:
+def is_migration_due(iteration: Iteration, constants: Constants) -> bool:
     """Whether a migration follows the completed iteration."""
     return iteration > 0 and iteration % constants.migration_interval == 0
 
@@ -224,7 +225,7 @@ class Arrival:
 
 
 def migrate(
-    archives: tuple[Archive, ...], iteration: int, constants: Constants
+    archives: tuple[Archive, ...], iteration: Iteration, constants: Constants
 ) -> tuple[Archive, ...]:
     """The archives at the end of an iteration: the same ones when no migration is due.
 
@@ -237,7 +238,7 @@ def migrate(
 
 
 def exchange(
-    archives: tuple[Archive, ...], iteration: int, constants: Constants
+    archives: tuple[Archive, ...], iteration: Iteration, constants: Constants
 ) -> tuple[tuple[Archive, ...], tuple[Arrival, ...]]:
     """The archives that `migrate` returns, and every migrant that entered, in order.
 
@@ -259,7 +260,7 @@ def exchange(
     return tuple(ring), tuple(arrivals)
 
 
-def migrant_copy(candidate: Candidate, destination: int, iteration: int) -> Candidate:
+def migrant_copy(candidate: Candidate, destination: int, iteration: Iteration) -> Candidate:
     """The copy that travels, a child of the original with the same generation.
 
     Its id follows from the original's, the index of the destination and the iteration.
@@ -268,8 +269,7 @@ def migrant_copy(candidate: Candidate, destination: int, iteration: int) -> Cand
         candidate,
         id=f"{candidate.id}>{destination}@{iteration}",
         parent_id=candidate.id,
-        iteration=iteration,
-        is_copy=True,
+        migrated_in=iteration,
     )
 
 

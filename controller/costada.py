@@ -53,6 +53,7 @@ from costada.controller.intervention import (
 )
 from costada.controller.method import Evidence, PaidStep, ParentRule
 from costada.controller.money import Balance, normalized_cost
+from costada.values.numbering import START, Iteration, next_iteration
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class CostAda:
         guide_failed: Whether a guide without a usable tactic was paid since the last decision.
     """
 
-    iteration: int
+    iteration: Iteration
     frontiers: tuple[Frontier, ...]
     incumbent_score: float
     stagnation: int = 0
@@ -101,7 +102,7 @@ class CostAda:
         if not isfinite(seed_score):
             raise ValueError(f"seed_score: got {seed_score}, expected a finite number")
         frontiers = (Frontier(best_score=float(seed_score)),) * constants.num_frontiers
-        return cls(iteration=0, frontiers=frontiers, incumbent_score=float(seed_score))
+        return cls(iteration=START, frontiers=frontiers, incumbent_score=float(seed_score))
 
     def ask(
         self,
@@ -225,7 +226,7 @@ class CostAda:
         self, archives: tuple[Archive, ...], rng: Random, constants: Constants
     ) -> tuple[Self, tuple[Archive, ...]]:
         """Controller and archives after migration, when one is due: only bests rise (b^(k))."""
-        migrated = migrate(archives, self.iteration + 1, constants)
+        migrated = migrate(archives, next_iteration(self.iteration), constants)
         bests = (archive.best.score for archive in migrated)
         frontiers = tuple(raised(*each) for each in zip(self.frontiers, bests, strict=True))
         if frontiers == self.frontiers:
@@ -251,7 +252,7 @@ class CostAda:
         backed_off = backs_off(failed, self.guide_failed)
         ended = replace(
             self,
-            iteration=self.iteration + 1,
+            iteration=next_iteration(self.iteration),
             cycle=None if cycle is None or cycle.is_exhausted else cycle,
             guidance_proven=self.guidance_proven or succeeded,
             consolidation_left=consolidation_left(

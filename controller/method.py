@@ -16,6 +16,7 @@ from costada.controller.credit import Credit
 from costada.controller.guidance import GuidanceCycle
 from costada.controller.intervention import Intervention
 from costada.controller.money import Balance
+from costada.values.numbering import Iteration
 
 
 class ParentRule(StrEnum):
@@ -88,7 +89,7 @@ class Controller(Protocol):
         ...
 
     @property
-    def iteration(self) -> int:
+    def iteration(self) -> Iteration:
         """Iterations completed (t)."""
         ...
 

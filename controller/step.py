@@ -19,9 +19,10 @@ from costada.controller.intensity import Action
 from costada.controller.method import Controller, PaidStep, is_archiving
 from costada.controller.money import Balance, has_crossed
 from costada.values.candidate import Candidate, Program
+from costada.values.numbering import Iteration, TicketNumber, next_iteration
 
 
-def draws(seed: int, number: int, purpose: str) -> Random:
+def draws(seed: int, number: TicketNumber | Iteration, purpose: str) -> Random:
     """The random numbers for one purpose in the step of a number, the same on every execution."""
     return Random(f"{seed}/{number}/{purpose}")
 
@@ -123,7 +124,7 @@ def ask_step(
     run_seed: int,
     constants: Constants,
     *,
-    number: int | None = None,
+    ticket: TicketNumber | None = None,
     in_flight: Sequence[Allocation] = (),
 ) -> Allocation:
     """Frontier, action and intensity of the next step (k_t, a_t, I_t, Sec. 4.3).
@@ -133,18 +134,20 @@ def ask_step(
         balance: Budget and spending at the launch.
         run_seed: Start of the run's randomness.
         constants: The method's constants.
-        number: Number of the step in the order of launching, from 1; default: of the step after
-            the completed ones, for a run with one step in flight.
+        ticket: That of the step; default: the one after the completed iterations, for a run with
+            one step in flight.
         in_flight: Choices of the steps that have not landed.
     """
-    rng = draws(run_seed, controller.iteration + 1 if number is None else number, "action")
+    if ticket is None:
+        ticket = TicketNumber(controller.iteration + 1)
+    rng = draws(run_seed, ticket, "action")
     return controller.ask(balance, rng, constants, in_flight)
 
 
 def draw_attempt(
     archives: Sequence[Archive],
     allocation: Allocation,
-    number: int,
+    ticket: TicketNumber,
     attempt: int,
     run_seed: int,
     constants: Constants,
@@ -156,13 +159,13 @@ def draw_attempt(
     Args:
         archives: Of all frontiers, by index.
         allocation: Where and how the step searches.
-        number: Number of the step in the order of launching, from 1.
+        ticket: That of the step.
         attempt: Number of the attempt in it, from 1.
         run_seed: Start of the run's randomness.
         constants: Source of the number of inspirations.
         incumbent: Parent of an attempt that follows a tactic.
     """
-    rng = draws(run_seed, number, f"sources of attempt {attempt}")
+    rng = draws(run_seed, ticket, f"sources of attempt {attempt}")
     archive = archives[allocation.frontier]
     drawn = draw_parent(archive, allocation.action, rng)
     parent = incumbent or drawn
@@ -208,7 +211,7 @@ def tell_step(
         kept[allocation.frontier] = archives[allocation.frontier].insert(candidate)
         is_kept = kept[allocation.frontier] is not archives[allocation.frontier]
     step = PaidStep(candidate.score if candidate else None, is_kept, cost, is_guided)
-    iteration = controller.iteration + 1
+    iteration = next_iteration(controller.iteration)
     updated, earned = controller.tell(allocation, step, balance, constants)
     if not is_archiving(updated):
         return BookedStep(updated, tuple(kept), earned)

@@ -52,7 +52,7 @@ def calls_of(folder: Path) -> list[str]:
         (run_id,) = store.run_ids()
         calls = store.call_log.calls(run_id)
         return [
-            f"{call.iteration} {call.role} {call.attempt} ${call.cost}"
+            f"{call.ticket} {call.role} {call.attempt} ${call.cost}"
             for call in calls
             if call.status == "done"
         ]

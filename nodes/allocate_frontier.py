@@ -8,6 +8,7 @@ from costada.nodes.model_choice import check_menu
 from costada.nodes.open_run import open_run
 from costada.nodes.parallel.tickets import allocations_in_flight, needs_guide
 from costada.nodes.state import SearchState, StepRecord
+from costada.values.numbering import START_TICKET, TicketNumber, next_iteration
 
 
 def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState:
@@ -29,27 +30,27 @@ def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState
     controller, balance = current["controller"], balance_of(current, context)
     if needs_guide(current):
         return opening
-    number = current["prepared"] or current["launched"] + 1
+    number = current["prepared"] or TicketNumber(current["launched"] + 1)
     allocation = ask_step(
         controller,
         balance,
         current["run_seed"],
         context.constants,
-        number=number,
+        ticket=number,
         in_flight=allocations_in_flight(current),
     )
     begun = SearchState(
-        iteration=controller.iteration + 1,
+        iteration=next_iteration(controller.iteration),
         launched=max(current["launched"], number),
         open=sorted({*current["open"], number}),
-        prepared=0,
+        prepared=START_TICKET,
         parallel=context.parallel,
         step=_new_step(number, allocation),
     )
     return SearchState(**{**opening, **begun})
 
 
-def _new_step(number: int, allocation: Allocation) -> StepRecord:
+def _new_step(number: TicketNumber, allocation: Allocation) -> StepRecord:
     return StepRecord(
         number=number,
         frontier=allocation.frontier,

@@ -12,6 +12,7 @@ from costada.nodes.context import RunContext, balance_of, guides_of
 from costada.nodes.guide import accept_tactics, tactics_prompt
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
+from costada.values.numbering import Iteration, next_iteration
 
 EXPECTED = 'Command(resume=True) or "buy" to buy it, Command(resume=False) or "skip" to do without'
 
@@ -29,7 +30,7 @@ class GuideQuestion(TypedDict):
 
     reason: str
     guide: str
-    iteration: int
+    iteration: Iteration
     stagnation: int
     low_yield_cost: float
     estimate: float
@@ -65,7 +66,7 @@ def ask_for_approval(
     question = GuideQuestion(
         reason="guide",
         guide=str(controller.pending),
-        iteration=controller.iteration + 1,
+        iteration=next_iteration(controller.iteration),
         stagnation=evidence.stagnation,
         low_yield_cost=evidence.low_yield_cost,
         estimate=float(expected_cost(asked, prompt_tokens(prompt))),

@@ -9,6 +9,7 @@ from costada.controller.money import remaining
 from costada.nodes.calls.purse import close_account, extend_account
 from costada.nodes.context import RunContext, balance_of
 from costada.nodes.state import SearchState
+from costada.values.numbering import Iteration
 
 EXPECTED = (
     'Command(resume={"budget": DOLLARS}) to continue or Command(resume={"stop": True}) to end'
@@ -26,7 +27,7 @@ class BudgetQuestion(TypedDict):
     reason: str
     spent: float
     budget: float
-    iterations: int
+    iterations: Iteration
     best_score: float
     best_objective: float | None
     refused: str

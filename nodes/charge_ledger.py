@@ -4,6 +4,7 @@ from costada.controller.money import remaining
 from costada.nodes.calls.purse import open_account, report_cost
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.state import SearchState
+from costada.values.numbering import START, next_iteration
 
 
 def charge_ledger(state: SearchState, *, context: RunContext) -> SearchState:
@@ -13,16 +14,16 @@ def charge_ledger(state: SearchState, *, context: RunContext) -> SearchState:
     if there is none.
     """
     run_id, step = state["run_id"], state["step"]
-    iteration = state["controller"].iteration + 1
-    numbers = [number for number in (state["prepared"],) if number]
+    iteration = next_iteration(state["controller"].iteration)
+    tickets = [ticket for ticket in (state["prepared"],) if ticket]
     if iteration == state["iteration"]:
-        numbers.append(step["number"])
+        tickets.append(step["number"])
     counts_lost = context.settings.lost_calls == "count"
-    charge = context.store.call_log.charge(run_id, iteration, numbers, counts_lost=counts_lost)
-    for number in numbers:
-        report_cost(open_account(run_id, context), run_id, number, context)
+    charge = context.store.call_log.charge(run_id, iteration, tickets, counts_lost=counts_lost)
+    for ticket in tickets:
+        report_cost(open_account(run_id, context), run_id, ticket, context)
     spent, in_doubt = float(charge.spent), float(charge.in_doubt)
-    last, dollars = state.get("last_doubt", (0, 0.0))
+    last, dollars = state.get("last_doubt", (START, 0.0))
     before = state.get("in_doubt", 0.0) - (dollars if last == iteration else 0.0)
     return SearchState(
         spent=spent,

@@ -18,6 +18,7 @@ from costada.nodes.state import SearchState, StepRecord
 from costada.nodes.steering import idea_of, is_submission
 from costada.nodes.stored_value import FORMS
 from costada.values.candidate import Candidate
+from costada.values.numbering import START_TICKET, Iteration, TicketNumber
 from costada.values.objective import objective_values, read_objectives
 
 CUT_SHORT = "cut_short"
@@ -79,8 +80,8 @@ class TraceRow(TypedDict):
     have `steered`.
     """
 
-    iteration: int
-    ticket: int
+    iteration: Iteration
+    ticket: TicketNumber
     frontier: int
     action: str
     intensity: float
@@ -148,7 +149,7 @@ def end_step(
         ended = SearchState(**{**found, **ended})
     if context.chosen and context.chosen != state.get("chosen"):
         ended["chosen"] = dict(context.chosen)  # resumed with a higher budget
-    ended = SearchState(**{**ended, **stop, "prepared": 0})
+    ended = SearchState(**{**ended, **stop, "prepared": START_TICKET})
     if not ended.get("stopping"):
         return ended
     return SearchState(**{**ended, **end_run(SearchState(**{**state, **ended}), context)})

@@ -15,6 +15,7 @@ from costada.nodes.state import SearchState, StepRecord
 from costada.nodes.steering import is_submission
 from costada.nodes.tools.workbench import archived_candidates
 from costada.prompts.tactics import Tactic
+from costada.values.numbering import next_iteration
 
 
 def evaluate(
@@ -51,7 +52,7 @@ def evaluate(
         state["run_id"], ticket["number"], made + 1, counts_lost=counts_lost
     )
     step = StepRecord(**{**step, "cost": float(cost)})
-    iteration = state["controller"].iteration + 1
+    iteration = next_iteration(state["controller"].iteration)
     return _with_router(
         state, SearchState(**{**landed, "step": step, "iteration": iteration}), context
     )

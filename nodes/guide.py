@@ -20,6 +20,7 @@ from costada.prompts.render import Prompt, guide_prompt
 from costada.prompts.requests import USER, GuideRequest
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 from costada.store.call_log import CallKey
+from costada.values.numbering import Iteration, TicketNumber, next_iteration
 from costada.values.prompt_data import PromptData
 
 MAX_TRIED = 10
@@ -50,7 +51,7 @@ def guide(state: SearchState, config: RunnableConfig, *, context: RunContext) ->
     The calls belong to the step that follows, which is charged for them. With several steps in
     flight the guide is launched, and `evaluate` lands it; its ticket becomes that of the step.
     """
-    number, prompt = state["launched"] + 1, tactics_prompt(state, context)
+    number, prompt = TicketNumber(state["launched"] + 1), tactics_prompt(state, context)
     if is_alone(state, context):
         return accept_tactics(buy_tactics(prompt, number, state, config, context), state, context)
     stored = context.store.put_text(json.dumps(asdict(prompt)))
@@ -63,7 +64,11 @@ def guide(state: SearchState, config: RunnableConfig, *, context: RunContext) ->
 
 
 def buy_tactics(
-    prompt: Prompt, number: int, state: SearchState, config: RunnableConfig, context: RunContext
+    prompt: Prompt,
+    number: TicketNumber,
+    state: SearchState,
+    config: RunnableConfig,
+    context: RunContext,
 ) -> tuple[Tactic, ...]:
     """Ask the guide model until it gives usable tactics; none when it does not.
 
@@ -112,7 +117,9 @@ def accept_tactics(
         raise TypeError(f"controller: got {type(controller).__name__}, expected a guided method")
     mode, score = str(controller.pending), controller.incumbent_score
     batch = TacticBatch(mode=mode, baseline_score=score, tactics=tactics)
-    context.store.put_tactics(state["run_id"], controller.iteration + 1, batch.model_dump())
+    context.store.put_tactics(
+        state["run_id"], next_iteration(controller.iteration), batch.model_dump()
+    )
     if not tactics:
         return SearchState(controller=controller.fail_guide())
     return SearchState(controller=controller.open_cycle(len(tactics), context.constants))
@@ -125,8 +132,9 @@ def take_tactic(state: SearchState, context: RunContext) -> tuple[Controller, As
         return controller, Assignment(user_tactic(idea), USER)
     if not is_guided(controller) or not is_active(controller.cycle):
         return controller, None
+    after_next = next_iteration(next_iteration(controller.iteration))
     used, index = controller.use_tactic(is_first=not step["is_guided"])
-    ((_, record),) = context.store.tactics(state["run_id"], controller.iteration + 2, count=1)
+    ((_, record),) = context.store.tactics(state["run_id"], after_next, count=1)
     batch = TacticBatch.model_validate_json(record)
     return used, Assignment(batch.tactics[index], batch.mode)
 
@@ -136,8 +144,8 @@ def tried_tactics(state: SearchState, context: RunContext) -> tuple[TriedTactic,
 
     Ideas of users are among them.
     """
-    store, tried, run_id = context.store, list[tuple[int, TriedTactic]](), state["run_id"]
-    iteration = state["controller"].iteration + 1
+    store, tried, run_id = context.store, list[tuple[Iteration, TriedTactic]](), state["run_id"]
+    iteration = next_iteration(state["controller"].iteration)
     # not that of the context: a resumed run asks what it asked before
     parallel = state.get("parallel", context.parallel)
     batches = {

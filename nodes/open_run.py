@@ -24,6 +24,7 @@ from costada.store.candidates import FRONT
 from costada.store.rows import RunSetup, as_texts
 from costada.values.candidate import Candidate
 from costada.values.evaluation import Evaluation
+from costada.values.numbering import START, START_TICKET
 
 PATIENCE_SECONDS = 1.0
 """How long to wait for a clock that is behind, as those of two machines may be."""
@@ -91,13 +92,13 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
         run_id=run_id,
         run_seed=run_seed,
         holdout_key=new_key(),
-        iteration=0,
-        launched=0,
+        iteration=START,
+        launched=START_TICKET,
         tickets=[],
         open=[],
         landings=0,
         awaits_money=False,
-        prepared=0,
+        prepared=START_TICKET,
         stopping="",
         archive_seq=0,
         extended_budget=0.0,
@@ -156,9 +157,9 @@ def _first_results(
         pareto_front=[],
         spent=0.0,
         in_doubt=0.0,
-        last_doubt=(0, 0.0),
+        last_doubt=(START, 0.0),
         remaining=budget,
-        iterations=0,
+        iterations=START,
         last_failure="",
         refused_answer="",
         granted_budget=None,

@@ -16,6 +16,7 @@ from costada.controller.credit import Credit
 from costada.controller.method import Controller
 from costada.controller.methods import METHODS
 from costada.controller.router import Router
+from costada.values.numbering import Iteration, TicketNumber
 from costada.values.objective import FrontMember
 
 
@@ -51,7 +52,7 @@ class StepRecord(TypedDict):
     further one. Only a step that carries out an input of a user has `steered`.
     """
 
-    number: int
+    number: TicketNumber
     frontier: int
     action: str
     intensity: float
@@ -94,14 +95,14 @@ class Ticket(TypedDict):
     `archive_seq`, the number of frontiers and the incumbent.
     """
 
-    number: int
+    number: TicketNumber
     attempt: int
     step: StepRecord | None
     prompt: str
     expected: float
-    launched: int
-    open: list[int]
-    iterations: int
+    launched: TicketNumber
+    open: list[TicketNumber]
+    iterations: Iteration
     archive_seq: int
     num_frontiers: int | None
     best: str
@@ -215,7 +216,7 @@ class SearchOutput(TypedDict, total=False):
     spent: float
     in_doubt: float
     remaining: float
-    iterations: int
+    iterations: Iteration
     stop_reason: str
     last_failure: str
 
@@ -252,21 +253,21 @@ class SearchState(SearchInput, SearchOutput, total=False):
     run_id: str
     run_seed: int
     holdout_key: str
-    iteration: int
+    iteration: Iteration
     newest_checkpoint: str
     archive_seq: int
     extended_budget: float
     granted_budget: float | None
-    launched: int
+    launched: TicketNumber
     tickets: list[Ticket]
-    open: list[int]
+    open: list[TicketNumber]
     parallel: int
     landings: int
     awaits_money: bool
-    prepared: int
+    prepared: TicketNumber
     stopping: str
     num_frontiers: int | None
-    last_doubt: tuple[int, float]
+    last_doubt: tuple[Iteration, float]
     spent_at_gain: float
     refused_answer: str
     failures: int

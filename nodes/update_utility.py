@@ -1,6 +1,6 @@
 """Node: credit the step, keep its candidate, and maintain the frontiers."""
 
-from costada.controller.archive import Archive, original_id
+from costada.controller.archive import Archive
 from costada.controller.step import tell_step
 from costada.nodes.context import RunContext, archives_of, balance_of, candidate_of
 from costada.nodes.parallel.tickets import allocation_of
@@ -53,7 +53,7 @@ def _save_changes(
             table.pass_over(run_id, frontier, state["archive_seq"] + 1)
             continue
         for member in archive.members:
-            if member.id != original_id(member.id) and member.iteration == iteration:
+            if member.migrated_in == iteration:
                 table.put(run_id, member)
         members = [member.id for member in archive.members]
         table.put_archive(run_id, frontier, state["archive_seq"] + 1, members)

@@ -10,7 +10,8 @@ from costada.prompts.edits import find_fences
 from costada.prompts.render import DEFAULT_ORDER, Prompt, PromptOrder, fields_of, render
 from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, UNREADABLE, Rejection, defined_names
 from costada.prompts.requests import PYTHON_TEXT, FailedAttempt
-from costada.values.candidate import Candidate
+from costada.values.candidate import LandedCandidate
+from costada.values.numbering import START, Iteration
 from costada.values.program_form import ProgramForm
 from costada.values.prompt_data import PromptData
 
@@ -33,14 +34,16 @@ TIERS: Mapping[str, Callable[[float, Quartiles], bool]] = {
 }
 
 
-def population_text(rows: Sequence[Candidate], iteration: int, threshold: float) -> str:
+def population_text(rows: Sequence[LandedCandidate], iteration: Iteration, threshold: float) -> str:
     """Size, scores, reuse and recent history of a population, one fact per line."""
     facts = population_facts(rows, iteration, threshold)
     lines = [f"- {name}: {value}" for name, value in facts.items()]
-    return "\n".join([*lines, "", "Latest candidates:", "", trace_text(rows, 0, iteration)])
+    return "\n".join([*lines, "", "Latest candidates:", "", trace_text(rows, START, iteration)])
 
 
-def population_facts(rows: Sequence[Candidate], iteration: int, threshold: float) -> dict[str, str]:
+def population_facts(
+    rows: Sequence[LandedCandidate], iteration: Iteration, threshold: float
+) -> dict[str, str]:
     """Size, scores, reuse and recent history of a population, by name.
 
     Args:
@@ -54,15 +57,15 @@ def population_facts(rows: Sequence[Candidate], iteration: int, threshold: float
     if not rows:
         raise ValueError("rows: got none, expected at least the initial program")
     ordered = sorted(rows, key=lambda row: row.iteration)
-    scores = {row.id: row.score for row in rows}
-    made = [row for row in ordered if row.parent_id]
+    scores = _scores(rows)
+    made = [row.candidate for row in ordered if row.candidate.parent_id]
     with_context = [row for row in made if row.inspirations]
     contexts = (each for row in with_context for each in row.inspirations)
     recent = made[-NUM_RECENT:]
     parents = [scores[row.parent_id] for row in recent if row.parent_id in scores]
     without_gain = _iterations_without_gain(ordered, iteration, threshold)
     return {
-        **_score_facts([row.score for row in ordered]),
+        **_score_facts([row.candidate.score for row in ordered]),
         f"iterations without an improvement of more than {threshold:g}": (
             f"{without_gain} of {iteration}"
         ),
@@ -73,7 +76,7 @@ def population_facts(rows: Sequence[Candidate], iteration: int, threshold: float
     }
 
 
-def trace_text(rows: Sequence[Candidate], since: int, until: int) -> str:
+def trace_text(rows: Sequence[LandedCandidate], since: Iteration, until: Iteration) -> str:
     """A table of the latest candidates of some iterations: what each was made from.
 
     Args:
@@ -81,21 +84,26 @@ def trace_text(rows: Sequence[Candidate], since: int, until: int) -> str:
         since: Iterations before the first one shown.
         until: The last iteration shown.
     """
-    scores = {row.id: row.score for row in rows}
+    scores = _scores(rows)
 
     def with_score(name: str) -> str:
         return f"{name} ({scores[name]:.4f})" if name in scores else name
 
     ordered = sorted(rows, key=lambda row: row.iteration)
-    made = [row for row in ordered if row.parent_id and since < row.iteration <= until]
+    made = [row for row in ordered if row.candidate.parent_id and since < row.iteration <= until]
     if not made:
         return "No candidates were found."
     lines = ["| iteration | score | label | parent | context |", "|---|---|---|---|---|"]
     for row in made[-NUM_TRACED:]:
-        label, parent = row.label or "none", with_score(row.parent_id or "")
-        context = ", ".join(map(with_score, row.inspirations[:NUM_SHOWN_CONTEXTS])) or "none"
-        lines.append(f"| {row.iteration} | {row.score:.4f} | {label} | {parent} | {context} |")
+        each = row.candidate
+        label, parent = each.label or "none", with_score(each.parent_id or "")
+        context = ", ".join(map(with_score, each.inspirations[:NUM_SHOWN_CONTEXTS])) or "none"
+        lines.append(f"| {row.iteration} | {each.score:.4f} | {label} | {parent} | {context} |")
     return "\n".join(lines)
+
+
+def _scores(rows: Iterable[LandedCandidate]) -> dict[str, float]:
+    return {row.candidate.id: row.candidate.score for row in rows}
 
 
 def _score_facts(scores: Sequence[float]) -> dict[str, str]:
@@ -117,12 +125,14 @@ def _score_facts(scores: Sequence[float]) -> dict[str, str]:
     }
 
 
-def _iterations_without_gain(ordered: Sequence[Candidate], iteration: int, threshold: float) -> int:
-    best, latest = ordered[0].score, ordered[0].iteration
+def _iterations_without_gain(
+    ordered: Sequence[LandedCandidate], iteration: Iteration, threshold: float
+) -> int:
+    best, latest = ordered[0].candidate.score, ordered[0].iteration
     for row in ordered[1:]:
-        if row.score - best > threshold:
+        if row.candidate.score - best > threshold:
             latest = row.iteration
-        best = max(best, row.score)
+        best = max(best, row.candidate.score)
     return iteration - latest
 
 
@@ -231,8 +241,8 @@ class ShownStrategy:
 
     source: str
     score: float
-    since: int
-    until: int
+    since: Iteration
+    until: Iteration
     start: float
     end: float
     trace: str = ""
@@ -258,7 +268,7 @@ class SearchWindow:
         threshold: Rise of the best score above which an iteration is not stagnant.
     """
 
-    iteration: int
+    iteration: Iteration
     max_iterations: int
     horizon: int
     threshold: float

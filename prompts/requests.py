@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from costada.prompts.tactics import Tactic, TriedTactic
 from costada.values.candidate import Program
+from costada.values.numbering import Iteration
 from costada.values.program_form import ProgramForm
 from costada.values.prompt_data import PromptData, Source
 
@@ -122,7 +123,7 @@ class FailedAttempt:
 class PreviousAttempt:
     """An earlier candidate of the run; `changes` holds one line per edit."""
 
-    iteration: int
+    iteration: Iteration
     score: float
     parent_score: float
     changes: str

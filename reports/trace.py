@@ -13,6 +13,7 @@ from costada.store.address import StorePlace
 from costada.store.history import RunHistory
 from costada.store.rows import Origin, record
 from costada.store.run_store import RunStore
+from costada.values.numbering import START, TicketNumber
 
 if TYPE_CHECKING:
     from costada.nodes.end_step import ModelRow, TraceRow
@@ -49,7 +50,7 @@ def stored_rows(store: RunStore, run_id: str) -> Sequence[TraceRow]:
 def last_router(store: RunStore) -> Sequence[ModelRow]:
     """What is known of each model after the last iteration in a store; empty with one model."""
     run_ids = store.run_ids()
-    last = store.last_step(run_ids[-1]) if run_ids else 0
+    last = store.last_step(run_ids[-1]) if run_ids else START
     if not last:
         return []
     row = cast("TraceRow", record(store.step_line(run_ids[-1], last)))
@@ -90,9 +91,9 @@ def end_after(
     )
 
 
-def ticket_of(row: Mapping[str, Any]) -> int:
+def ticket_of(row: Mapping[str, Any]) -> TicketNumber:
     """The number of the ticket that ended as an iteration: of its calls and its candidates."""
-    return int(row.get("ticket", row["iteration"]))
+    return TicketNumber(int(row.get("ticket", row["iteration"])))
 
 
 def attempts_made(row: Mapping[str, Any]) -> int:
@@ -129,7 +130,7 @@ def trace_table(rows: Sequence[TraceRow]) -> TerminalTable:
         columns.insert(3, MODEL_COLUMN)
         for row, line in zip(rows, cells, strict=True):
             line.insert(3, ", ".join(row.get("models", ())) or "-")
-    if any(ticket_of(row) != row["iteration"] for row in rows):
+    if any(ticket_of(row) != TicketNumber(row["iteration"]) for row in rows):
         columns.insert(1, TICKET_COLUMN)
         for row, line in zip(rows, cells, strict=True):
             line.insert(1, str(ticket_of(row)))

@@ -19,6 +19,7 @@ from costada.store.checkpoints import RunSaver
 from costada.store.files import make_folder
 from costada.store.run_store import Cut, RunStore, copy_file, cut_back
 from costada.values.language import PYTHON, file_ending
+from costada.values.numbering import Iteration
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Fork:
     """
 
     folder: RunFolder
-    iterations: int
+    iterations: Iteration
     spent: float
 
 
@@ -82,7 +83,7 @@ def fork_run(
     with _draft(path) as draft:
         database = draft.path / source.database.name
         copy_file(source.database, database)
-        state = _cut_copy(database, iteration, seed, source.path)
+        state = _cut_copy(database, Iteration(iteration), seed, source.path)
         if budget is not None and budget <= state["spent"]:
             raise ValueError(
                 f"budget: got {budget:g}, expected more than the {state['spent']:g} dollars"
@@ -111,7 +112,7 @@ def _draft(path: Path) -> Iterator[RunFolder]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _cut_copy(database: Path, iteration: int, seed: int | None, source: Path) -> SearchState:
+def _cut_copy(database: Path, iteration: Iteration, seed: int | None, source: Path) -> SearchState:
     """Cut a copied run back to an iteration, give it a new id, and return its state there."""
     with closing(RunSaver(database, keep_history=True)) as saver, RunStore(database) as store:
         kept = _checkpoint_after(iteration, saver, source)
@@ -130,7 +131,7 @@ def _cut_copy(database: Path, iteration: int, seed: int | None, source: Path) ->
         iteration=iteration,
         archive_seq=state["archive_seq"],
         landings=state["landings"],
-        last_number=state["launched"],
+        last_ticket=state["launched"],
         in_flight={ticket["number"]: ticket["attempt"] for ticket in state["tickets"]},
         folder=str(source.resolve()),
     )
@@ -139,7 +140,7 @@ def _cut_copy(database: Path, iteration: int, seed: int | None, source: Path) ->
 
 
 def _checkpoint_after(
-    iteration: int, saver: BaseCheckpointSaver[str], source: Path
+    iteration: Iteration, saver: BaseCheckpointSaver[str], source: Path
 ) -> CheckpointTuple:
     """The checkpoint at the end of an iteration; raises `ValueError` if it is not kept."""
     available: list[int] = []

@@ -13,7 +13,7 @@ from costada.runs.folder import RunFolder
 from costada.runs.stored_run import run_at
 from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
-from costada.store.history import RunHistory, Span
+from costada.store.history import Iterations, RunHistory
 from costada.values.candidate import Program
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def load_run(path: str | Path) -> LoadedRun:
             if cast("float", row["global_gain"] or 0.0) > 0:
                 best_id = str(row["candidate_id"]).partition(">")[0]
         program = history.program_of(run_id, best_id) or Program.of("")
-        rows = history.steps(Span(run_id))
+        rows = history.steps(Iterations(run_id))
     last: Row = steps[-1] if steps else {"iteration": 0, "spent": 0.0}
     return LoadedRun(
         _run=folder,

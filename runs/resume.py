@@ -20,6 +20,7 @@ from costada.store.address import is_there
 from costada.store.files import read_end
 from costada.store.rows import CallRow, CallStatus, amount, parsed
 from costada.store.run_store import RunStore
+from costada.values.numbering import Iteration, TicketNumber, next_iteration
 
 RAISED = ("budget", "max_iterations")
 """Settings that may be raised in a run that has started."""
@@ -87,8 +88,8 @@ class LostSteps:
     the calls that it shows.
     """
 
-    first: int
-    last: int
+    first: Iteration
+    last: Iteration
     dollars: Decimal
     spent: Decimal
 
@@ -119,11 +120,12 @@ class LostSteps:
             f" still has, and ${self.dollars:.6f} that their calls cost"
         )
 
-    def charge(self, store: RunStore) -> None:
-        """Charge the next step of the run for the calls of its lost steps."""
+    def charge(self, store: RunStore) -> TicketNumber:
+        """Charge a step that has not landed for the calls of the lost steps; returns its ticket."""
         (*_, run_id) = store.run_ids()
+        ticket = store.call_log.first_open(run_id)
         row = CallRow(
-            iteration=store.call_log.next_open(run_id, self.first),
+            ticket=ticket,
             role=LOST_STEPS,
             attempt=0,
             cost=self.dollars,
@@ -134,6 +136,7 @@ class LostSteps:
             status=CallStatus.LOST,
         )
         store.call_log.put_call(run_id, row)
+        return ticket
 
 
 def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> LostSteps | None:
@@ -158,7 +161,7 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
     known += store.call_log.unsettled_cost(run_ids[-1], kept, counts_lost=counts_lost)
     missing = spent_by_trace - known
     dollars = missing if missing >= LEAST_DOLLARS else Decimal(0)
-    return LostSteps(kept + 1, iteration, dollars, known)
+    return LostSteps(next_iteration(kept), iteration, dollars, known)
 
 
 def check_lost_steps(folder: RunFolder, config: RunConfig, *, is_accepted: bool) -> None:
@@ -174,7 +177,7 @@ def check_lost_steps(folder: RunFolder, config: RunConfig, *, is_accepted: bool)
         lost.check(folder, config.budget, is_accepted=is_accepted)
 
 
-def _last_row(steps: Path) -> tuple[int, Decimal] | None:
+def _last_row(steps: Path) -> tuple[Iteration, Decimal] | None:
     """Number and dollars of the last complete row of a trace; power may have cut the file."""
     try:
         end = read_end(steps, END_BYTES)
@@ -183,7 +186,7 @@ def _last_row(steps: Path) -> tuple[int, Decimal] | None:
     for line in reversed(end.splitlines()):
         try:
             row = parsed(line)
-            return int(row["iteration"]), amount(str(float(row["spent"])))
+            return Iteration(int(row["iteration"])), amount(str(float(row["spent"])))
         except (ValueError, KeyError, TypeError, OverflowError):
             continue
     return None

@@ -16,6 +16,7 @@ from costada.controller.money import remaining
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.graph.build import DiscoveryGraph
 from costada.graph.continuing import can_continue, can_resume
+from costada.nodes.calls.purse import entry_of, reported_tickets
 from costada.nodes.parallel.pool import pool_of
 from costada.nodes.settings import evaluator_texts, problem_texts
 from costada.nodes.state import SearchInput, SearchState
@@ -35,6 +36,7 @@ from costada.store.rows import changes, record
 from costada.store.run_store import RunStore
 from costada.values.discovery import Discovery, RunEnd
 from costada.values.evaluation import failed
+from costada.values.numbering import Iteration
 
 if TYPE_CHECKING:
     from costada.nodes.end_step import TraceRow
@@ -62,7 +64,7 @@ class StepLog:
         if not _holds(path, text):
             replace_text(path, text)
 
-    def append(self, iteration: int, line: str) -> None:
+    def append(self, iteration: Iteration, line: str) -> None:
         """Add the row of a finished iteration as JSON, unless the file has it."""
         if iteration > self._last:
             self._last = iteration
@@ -112,7 +114,7 @@ class RunRecord:
         self._pareto.update(run_id)
         tracking.begin(lines)
 
-    def add(self, iteration: int) -> TraceRow:
+    def add(self, iteration: Iteration) -> TraceRow:
         """Record a finished iteration, and return its row."""
         line = self._store.step_line(self._run_id(), iteration)
         row = cast("TraceRow", record(line))
@@ -318,7 +320,7 @@ def _sandbox_text(plan: Plan) -> str:
     return f"{plan.sandbox} or stronger, evaluations {place.name}"
 
 
-def _finished_iterations(updates: Iterator[dict[str, Any]]) -> Iterator[int]:
+def _finished_iterations(updates: Iterator[dict[str, Any]]) -> Iterator[Iteration]:
     """The iterations that end in a stream of updates."""
     for update in updates:
         for written in update.values():
@@ -352,13 +354,14 @@ def _charge_lost_steps(
     lost.check(folder, plan.budget, is_accepted=accepts_loss)
     if not lost.dollars:
         return f"{lost.words}; the answers are stored, and the iterations are repeated from them"
-    lost.charge(store)
+    ticket = lost.charge(store)
     if plan.purse:
         run_id = store.run_ids()[-1]
         account = plan.purse.child(run_id, plan.budget)
-        for iteration in range(lost.first, lost.last + 1):
-            cost = store.call_log.step_cost(run_id, iteration, counts_lost=True)
-            account.put(f"iteration {iteration}", cost=cost)
+        known = {ticket, *reported_tickets(account)}
+        for each in known - store.iterations(run_id).keys():
+            cost = store.call_log.step_cost(run_id, each, counts_lost=True)
+            account.put(entry_of(each), cost=cost)
     return f"{lost.words}; these dollars count as spent in iteration {lost.first}"
 
 

@@ -25,6 +25,7 @@ from costada.store.rows import (
     record,
 )
 from costada.values.exact import exactly
+from costada.values.numbering import FIRST_TICKET, Iteration, TicketNumber
 from costada.values.usage import Usage
 
 
@@ -76,8 +77,8 @@ def in_flight_calls(place: Place) -> InFlightCalls:
         return _IN_PLACES.setdefault(known, InFlightCalls())
 
 
-COLUMNS = "iteration, role, attempt, status, request_hash, cost, bound, prompt_hash, answer_hash"
-KEY = "run_id = ? AND iteration = ? AND role = ? AND attempt = ?"
+COLUMNS = "ticket, role, attempt, status, request_hash, cost, bound, prompt_hash, answer_hash"
+KEY = "run_id = ? AND ticket = ? AND role = ? AND attempt = ?"
 OWN_COLUMNS = {*COLUMNS.replace("_hash", "").split(", "), "request_hash", "usage"}
 TOKENS = [each.name for each in fields(Usage)]
 FACTS = [each.name for each in fields(CallRow) if each.name not in OWN_COLUMNS]
@@ -87,24 +88,24 @@ FACTS = [each.name for each in fields(CallRow) if each.name not in OWN_COLUMNS]
 class CallKey(NamedTuple):
     """Which logical call this is, the same whenever a step is executed again.
 
-    `iteration` is the number of the step's ticket. `role` is generation, retry or guide; `attempt`
-    counts from 1 within ticket and role. Where an attempt is a conversation with tools, it counts
+    `ticket` is that of the step. `role` is generation, retry or guide; `attempt` counts from 1
+    within ticket and role. Where an attempt is a conversation with tools, it counts
     the step's requests for a program instead.
     """
 
     run_id: str
-    iteration: int
+    ticket: TicketNumber
     role: str
     attempt: int
 
 
 class Landing(NamedTuple):
-    """The number of a ticket that landed, and whether another one waited for money then.
+    """The ticket that landed, and whether another one waited for money then.
 
     The file has a negative number where one waited.
     """
 
-    number: int
+    ticket: TicketNumber
     awaits_money: bool
 
 
@@ -141,10 +142,10 @@ IS_MEANT = f"COALESCE((role = 'guide') = ?, TRUE) AND {OF_ENTRY}"
 
 
 OF_OUTCOME = f"""COALESCE((role = 'guide') = ?, TRUE) AND (?
-OR (iteration, role, attempt) IN (
-    SELECT iteration, role, attempt FROM costada_call AS asked WHERE run_id = ? AND {OF_ENTRY}
+OR (ticket, role, attempt) IN (
+    SELECT ticket, role, attempt FROM costada_call AS asked WHERE run_id = ? AND {OF_ENTRY}
     AND n = (SELECT MAX(n) FROM costada_call WHERE run_id = asked.run_id
-        AND iteration = asked.iteration AND role = asked.role AND attempt = asked.attempt)))
+        AND ticket = asked.ticket AND role = asked.role AND attempt = asked.attempt)))
 """  # noqa: S608
 """Condition for the outcomes of a `CallFilter`: a call belongs to the model that it asked last, as
 one that a model of the menu refused goes to another."""
@@ -183,7 +184,7 @@ class CallLog:
             repeats: Number of an earlier request that this one repeats through a gateway. Its row
                 is replaced: the gateway does not send it again.
         """
-        key = CallKey(run_id, call.iteration, call.role, call.attempt)
+        key = CallKey(run_id, call.ticket, call.role, call.attempt)
         with self._db.transaction(is_durable=True):
             if repeats is not None:
                 self._db.write(f"DELETE FROM costada_call WHERE {KEY} AND n = ?", (*key, repeats))  # noqa: S608
@@ -199,7 +200,7 @@ class CallLog:
     def finish_call(self, run_id: str, number: int, call: CallRow) -> None:
         """Complete a request that was put when it began, on disk as well."""
         with self._db.transaction(is_durable=True):
-            self._write(CallKey(run_id, call.iteration, call.role, call.attempt), number, call)
+            self._write(CallKey(run_id, call.ticket, call.role, call.attempt), number, call)
 
     def settle_call(self, key: CallKey, call: CallRow) -> None:
         """Replace the last request of a logical call to the same model of the menu."""
@@ -350,52 +351,54 @@ class CallLog:
         return OutcomeKind(found[0][0]) if found else None
 
     def calls(self, run_id: str, *, with_texts: bool = True) -> Iterator[CallRow]:
-        """Yield every call of a run in the order of iterations.
+        """Yield every call of a run in the order of tickets.
 
         Without texts, prompts and answers are empty and need not be read.
         """
         for stored in self._db.rows(
             f"SELECT {COLUMNS}, facts FROM costada_call"  # noqa: S608
-            " WHERE run_id = ? ORDER BY iteration, rowid",
+            " WHERE run_id = ? ORDER BY ticket, rowid",
             (run_id,),
         ):
             yield self._row(stored, with_texts=with_texts)
 
     @exactly
     def step_cost(
-        self, run_id: str, iteration: int, *, counts_lost: bool, has_guides: bool = True
+        self, run_id: str, ticket: TicketNumber, *, counts_lost: bool, has_guides: bool = True
     ) -> Decimal:
-        """The dollars of an iteration's calls so far (c_t).
+        """The dollars of a step's calls so far (c_t).
 
         Args:
             run_id: The run.
-            iteration: The iteration (t).
+            ticket: That of the step.
             counts_lost: Whether requests whose bill is unknown count at their upper bound.
             has_guides: Whether guide calls are part of the sum.
         """
-        calls = self._costs(run_id, iteration, counts_lost)
+        calls = self._costs(run_id, ticket, counts_lost)
         return sum((cost for role, cost, _ in calls if has_guides or role != "guide"), Decimal(0))
 
     @exactly
-    def cost_before(self, run_id: str, number: int, attempt: int, *, counts_lost: bool) -> Decimal:
+    def cost_before(
+        self, run_id: str, ticket: TicketNumber, attempt: int, *, counts_lost: bool
+    ) -> Decimal:
         """The dollars of a ticket's guide, and of its other calls before an attempt."""
         found = self._db.rows(
-            "SELECT cost, bound FROM costada_call WHERE run_id = ? AND iteration = ?"
+            "SELECT cost, bound FROM costada_call WHERE run_id = ? AND ticket = ?"
             " AND (role = 'guide' OR attempt < ?)",
-            (run_id, number, attempt),
+            (run_id, ticket, attempt),
         )
         dollars = (amount(cost) + (amount(bound) if counts_lost else 0) for cost, bound in found)
         return sum(dollars, Decimal(0))
 
     @exactly
     def attempt_cost(
-        self, run_id: str, number: int, attempts: range, entry: str, *, counts_lost: bool
+        self, run_id: str, ticket: TicketNumber, attempts: range, entry: str, *, counts_lost: bool
     ) -> Decimal | None:
         """The dollars of the calls that a model of the menu got in an attempt of a ticket.
 
         Args:
             run_id: The run.
-            number: Number of the ticket.
+            ticket: That of the step.
             attempts: The attempts of its calls: one, or the requests of an attempt with tools.
             entry: What the menu calls the model.
             counts_lost: Whether requests whose bill is unknown count at their upper bound.
@@ -404,9 +407,9 @@ class CallLog:
             `None` if it got no call.
         """
         found = self._db.rows(
-            "SELECT cost, bound FROM costada_call WHERE run_id = ? AND iteration = ?"  # noqa: S608
+            "SELECT cost, bound FROM costada_call WHERE run_id = ? AND ticket = ?"  # noqa: S608
             f" AND attempt >= ? AND attempt < ? AND {IS_MEANT}",
-            (run_id, number, attempts.start, attempts.stop, False, entry),
+            (run_id, ticket, attempts.start, attempts.stop, False, entry),
         )
         if not found:
             return None
@@ -433,17 +436,17 @@ class CallLog:
             total += amount(cost) + (amount(bound) if is_counted else 0)
         return total
 
-    def num_sent(self, run_id: str, seen: Seen, apart_from: int) -> int:
+    def num_sent(self, run_id: str, seen: Seen, apart_from: TicketNumber) -> int:
         """How many of the tickets that had not landed, apart from one, have a request in flight.
 
         A request of a process that has died counts until its ticket is launched again, which the
         tickets that were open then are. A later ticket may have been launched without being saved,
         and is perhaps never launched again: it counts if this process has sent its request.
         """
-        found = self._of_open("iteration, status", run_id, seen)
+        found = self._of_open("ticket, status", run_id, seen)
         keys = [key for key in self.in_flight.keys if isinstance(key, CallKey)]
-        launched = {*seen.open, *(key.iteration for key in keys if key.run_id == run_id)}
-        sent = {number for number, status in found if status == CallStatus.STARTED}
+        launched = {*seen.open, *(key.ticket for key in keys if key.run_id == run_id)}
+        sent = {ticket for ticket, status in found if status == CallStatus.STARTED}
         return len(sent & launched - {apart_from})
 
     def _of_open(self, columns: str, run_id: str, seen: Seen) -> list[tuple[Any, ...]]:
@@ -452,15 +455,20 @@ class CallLog:
         With `OR` in place of the union, SQLite would look at every call of the run.
         """
         open_ones = any_of(seen.open)
-        of_run = f"SELECT {columns} FROM costada_call WHERE run_id = ? AND iteration"  # noqa: S608
+        of_run = f"SELECT {columns} FROM costada_call WHERE run_id = ? AND ticket"  # noqa: S608
         return self._db.rows(
-            f"{of_run} IN {open_ones} UNION ALL {of_run} > ? AND iteration NOT IN {open_ones}",
+            f"{of_run} IN {open_ones} UNION ALL {of_run} > ? AND ticket NOT IN {open_ones}",
             (run_id, *seen.open, run_id, seen.last, *seen.open),
         )
 
     @exactly
     def charge(
-        self, run_id: str, iteration: int, numbers: Sequence[int], *, counts_lost: bool = True
+        self,
+        run_id: str,
+        iteration: Iteration,
+        tickets: Sequence[TicketNumber],
+        *,
+        counts_lost: bool = True,
     ) -> Charge:
         """Charge an iteration with all calls of its tickets and return the account after it.
 
@@ -471,9 +479,9 @@ class CallLog:
             # one query, as each is a round trip to a server; the row without a role is the account
             found = self._db.rows(
                 "SELECT role, cost, bound FROM costada_call WHERE run_id = ?"  # noqa: S608
-                f" AND iteration IN {any_of(numbers)}"
+                f" AND ticket IN {any_of(tickets)}"
                 f" UNION ALL SELECT '', COALESCE(({SPENT}), '0'), '0'",
-                (run_id, *numbers, run_id, iteration - 1),
+                (run_id, *tickets, run_id, iteration - 1),
             )
             (before,) = (amount(spent) for role, spent, _ in found if not role)
             charged = _charged([each for each in found if each[0]], counts_lost)
@@ -485,22 +493,22 @@ class CallLog:
 
     def put_landing(self, run_id: str, landing: int, landed: Landing) -> None:
         """Note what landed at a place of the run's order of landing."""
-        number = -landed.number if landed.awaits_money else landed.number
-        self._db.put_row("costada_landing", (run_id, landing, number))
+        ticket = -landed.ticket if landed.awaits_money else landed.ticket
+        self._db.put_row("costada_landing", (run_id, landing, ticket))
 
     def landing(self, run_id: str, landing: int) -> Landing | None:
         """What landed there, `None` if nothing has landed there yet."""
         found = self._db.rows(
-            "SELECT number FROM costada_landing WHERE run_id = ? AND landing = ?",
+            "SELECT ticket FROM costada_landing WHERE run_id = ? AND landing = ?",
             (run_id, landing),
         )
-        return Landing(abs(found[0][0]), found[0][0] < 0) if found else None
+        return Landing(TicketNumber(abs(found[0][0])), found[0][0] < 0) if found else None
 
     @exactly
-    def unsettled_cost(self, run_id: str, iteration: int, *, counts_lost: bool) -> Decimal:
+    def unsettled_cost(self, run_id: str, iteration: Iteration, *, counts_lost: bool) -> Decimal:
         """The dollars of all calls whose ticket had not landed by an iteration."""
         found = self._db.rows(
-            "SELECT DISTINCT iteration FROM costada_call WHERE run_id = ?1 AND iteration NOT IN"
+            "SELECT DISTINCT ticket FROM costada_call WHERE run_id = ?1 AND ticket NOT IN"
             " (SELECT CAST(json_extract(row, '$.ticket') AS BIGINT) FROM costada_step"
             " WHERE run_id = ?1 AND iteration <= ?2)",
             (run_id, iteration),
@@ -508,31 +516,29 @@ class CallLog:
         costs = (self.step_cost(run_id, each, counts_lost=counts_lost) for (each,) in found)
         return sum(costs, Decimal(0))
 
-    def next_open(self, run_id: str, number: int) -> int:
-        """The first number from `number` on whose ticket has not landed."""
+    def first_open(self, run_id: str) -> TicketNumber:
+        """The first ticket that has not landed, perhaps one that has not been launched."""
         found = self._db.rows(
             "SELECT CAST(json_extract(row, '$.ticket') AS BIGINT) FROM costada_step"
             " WHERE run_id = ?",
             (run_id,),
         )
-        landed = {each for (each,) in found}
-        while number in landed:
-            number += 1
-        return number
+        landed, ticket = {each for (each,) in found}, FIRST_TICKET
+        while ticket in landed:
+            ticket = TicketNumber(ticket + 1)
+        return ticket
 
-    def spent(self, run_id: str, iteration: int) -> Decimal:
+    def spent(self, run_id: str, iteration: Iteration) -> Decimal:
         """The dollars spent up to and including an iteration (C_t, Sec. 3.1)."""
         found = self._db.rows(SPENT, (run_id, iteration))
         return amount(found[0][0]) if found else Decimal(0)
 
     def _costs(
-        self, run_id: str, iteration: int, counts_lost: bool
+        self, run_id: str, ticket: TicketNumber, counts_lost: bool
     ) -> list[tuple[str, Decimal, Decimal]]:
         """Role, charged dollars and the part of them in doubt, for each call."""
-        of_iteration = (
-            "SELECT role, cost, bound FROM costada_call WHERE run_id = ? AND iteration = ?"
-        )
-        return _charged(self._db.rows(of_iteration, (run_id, iteration)), counts_lost)
+        of_step = "SELECT role, cost, bound FROM costada_call WHERE run_id = ? AND ticket = ?"
+        return _charged(self._db.rows(of_step, (run_id, ticket)), counts_lost)
 
     def _write(self, key: CallKey, number: int, call: CallRow) -> None:
         facts = {name: getattr(call, name) for name in FACTS} | asdict(call.usage)
@@ -547,12 +553,12 @@ class CallLog:
         )
 
     def _row(self, stored: tuple[Any, ...], *, with_texts: bool) -> CallRow:
-        iteration, role, attempt, status, request_hash, cost, bound, prompt, answer, facts = stored
+        ticket, role, attempt, status, request_hash, cost, bound, prompt, answer, facts = stored
         text = self._db.text if with_texts else lambda _: ""
         known = record(facts)
         with checking_rows(self._db.place):
             return CallRow(
-                iteration=iteration,
+                ticket=ticket,
                 role=role,
                 attempt=attempt,
                 status=CallStatus(status),

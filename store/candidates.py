@@ -11,6 +11,7 @@ from costada.store.database import Database, any_of
 from costada.store.file_errors import checking_rows
 from costada.store.rows import LARGEST_READING, Seen, parsed
 from costada.values.candidate import Candidate, Program
+from costada.values.numbering import Iteration, TicketNumber
 
 SEED_ID = "0.1"
 """Id of the initial program on the first frontier."""
@@ -29,7 +30,7 @@ ATTEMPT = (
 """The second part of a candidate's id, which is no copy's: the number of an attempt."""
 
 BEST_OF_BATCH = """
-(SELECT MAX(score) FROM costada_candidate WHERE run_id = ? AND iteration IN (
+(SELECT MAX(score) FROM costada_candidate WHERE run_id = ? AND ticket IN (
     SELECT CAST(json_extract(row, '$.ticket') AS BIGINT) FROM costada_step
     WHERE run_id = ? AND iteration >= ? AND iteration < ? AND iteration < ? + (
         SELECT iteration FROM costada_step WHERE run_id = ? AND iteration >= ?
@@ -71,11 +72,12 @@ class CandidateTable:
             del facts["measurements"], facts["confirmation"]
         is_found = candidate.is_valid and not candidate.is_copy and not candidate.is_trial
         found = candidate.score if is_found else None
-        row = (run_id, candidate.id, candidate.iteration, found)
+        row = (run_id, candidate.id, candidate.ticket, found)
         text = _dump(facts)
         with self._db.transaction():
             code_hash = self._db.put_program(candidate.program)
-            self._db.put_row("costada_candidate", (*row, code_hash, text, candidate.evaluator))
+            verdict = code_hash, text, candidate.evaluator
+            self._db.put_row("costada_candidate", (*row, *verdict, candidate.migrated_in))
         # as it will be read: JSON has no tuples and no numbers of other libraries
         self._keep({(run_id, candidate.id): self._row(code_hash, text, candidate.evaluator)})
 
@@ -129,8 +131,8 @@ class CandidateTable:
         """
         found = self._db.rows(
             "SELECT code_hash, facts, evaluator FROM costada_candidate"  # noqa: S608
-            f" WHERE run_id = ? AND iteration <= ? AND iteration NOT IN {any_of(seen.open)}"
-            " AND (score IS NOT NULL OR id = ?) ORDER BY iteration, rowid",
+            f" WHERE run_id = ? AND ticket <= ? AND ticket NOT IN {any_of(seen.open)}"
+            " AND (score IS NOT NULL OR id = ?) ORDER BY ticket, rowid",
             (run_id, seen.last, *seen.open, SEED_ID),
         )
         return self._rows(found)
@@ -139,31 +141,37 @@ class CandidateTable:
         """The initial program and all that were evaluated, in order of their tickets; no copies."""
         found = self._db.rows(
             "SELECT code_hash, facts, evaluator FROM costada_candidate WHERE run_id = ?"
-            " AND instr(id, '@') = 0 AND (iteration > 0 OR id = ?) ORDER BY iteration, rowid",
+            " AND iteration IS NULL AND (ticket > 0 OR id = ?) ORDER BY ticket, rowid",
             (run_id, SEED_ID),
         )
         return self._rows(found)
 
     def judged(
-        self, run_id: str, program: Program, evaluator: str, number: int, attempt: int, seen: Seen
+        self,
+        run_id: str,
+        program: Program,
+        evaluator: str,
+        ticket: TicketNumber,
+        attempt: int,
+        seen: Seen,
     ) -> Candidate | None:
         """The first candidate with that program which that evaluator judged, if any.
 
         Only candidates of tickets that had landed, of earlier attempts and trials of this one
         count, so that an attempt which is executed again finds what it found the first time. Copies
-        do not: their `iteration` is that of a landing. The first two parts of an id are the
-        ticket's number and the attempt's, the third is a trial's.
+        do not: their original is found in their place. The first two parts of an id are the ticket
+        and the attempt, the third is a trial's.
         """
-        open = (*seen.open, number)
+        open = (*seen.open, ticket)
         found = self._db.rows(
             "SELECT code_hash, facts, evaluator FROM costada_candidate"  # noqa: S608
-            " WHERE run_id = ? AND code_hash = ? AND evaluator = ? AND instr(id, '@') = 0"
-            f" AND (iteration <= ? AND iteration NOT IN {any_of(open)}"
-            f" OR iteration = ? AND {ATTEMPT} < ?"
-            " OR id LIKE ?) ORDER BY iteration LIMIT 1",
+            " WHERE run_id = ? AND code_hash = ? AND evaluator = ? AND iteration IS NULL"
+            f" AND (ticket <= ? AND ticket NOT IN {any_of(open)}"
+            f" OR ticket = ? AND {ATTEMPT} < ?"
+            " OR id LIKE ?) ORDER BY ticket LIMIT 1",
             (
                 *(run_id, program.hash, evaluator, seen.last, *open),
-                *(number, attempt, f"{number}.{attempt}.%"),
+                *(ticket, attempt, f"{ticket}.{attempt}.%"),
             ),
         )
         return self._row(*found[0]) if found else None
@@ -208,7 +216,7 @@ class CandidateTable:
         return [str(row[0]) for row in found]
 
     def best_of_batches(
-        self, run_id: str, given: Sequence[int], *, before: int, parallel: int
+        self, run_id: str, given: Sequence[Iteration], *, before: Iteration, parallel: int
     ) -> list[float | None]:
         """The best score found with each batch of tactics, `None` if there is none.
 

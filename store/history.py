@@ -14,35 +14,40 @@ from costada.store.file_errors import checking_rows, damaged
 from costada.store.rows import LARGEST_READING, CallStatus, OutcomeKind, amount, parsed, record
 from costada.store.run_store import RunFacts, run_ids
 from costada.values.candidate import Program
+from costada.values.numbering import Iteration, TicketNumber
 from costada.values.usage import COUNTS, NO_TOKENS, Price, Usage, cache_savings
 
-CALL_COLUMNS = "iteration, role, attempt, n, status, cost, bound, prompt_hash, answer_hash"
-EVERYTHING = 2**62
-"""An iteration that no run reaches."""
+CALL_COLUMNS = "ticket, role, attempt, n, status, cost, bound, prompt_hash, answer_hash"
+CANDIDATE_COLUMNS = "id, ticket, code_hash, facts, iteration"
+LAST_ITERATION, LAST_TICKET = Iteration(2**62), TicketNumber(2**62)
+"""Numbers that no run reaches."""
 
 
-class Span(NamedTuple):
-    """Rows of one run: numbers above `after`, up to and with `until`, and those in `also`.
-
-    Steps and tactics are numbered by iteration, calls, candidates and failures by ticket. The
-    numbers in `also` are at most `after`.
-    """
+class Iterations(NamedTuple):
+    """Iterations of one run: those above `after`, up to and with `until`."""
 
     run_id: str
-    after: int = -1
-    until: int = EVERYTHING
-    also: Sequence[int] = ()
+    after: Iteration = Iteration(-1)
+    until: Iteration = LAST_ITERATION
+
+
+class Tickets(NamedTuple):
+    """Tickets of one run: those above `after`, and those in `also`, which are at most `after`."""
+
+    run_id: str
+    after: TicketNumber = TicketNumber(-1)
+    also: Sequence[TicketNumber] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PastCall:
     """A model request: as in `CallRow`, with the names of its texts in place of the texts.
 
-    `ticket` is the number of its ticket. `number` counts the requests of one logical call from 1;
-    `facts` are tokens, model, seconds and whatever else its row holds.
+    `number` counts the requests of one logical call from 1; `facts` are tokens, model, seconds and
+    whatever else its row holds.
     """
 
-    ticket: int
+    ticket: TicketNumber
     role: str
     attempt: int
     number: int
@@ -76,19 +81,23 @@ class CacheUse:
 
 @dataclass(frozen=True, slots=True)
 class PastCandidate:
-    """A candidate: `facts` as in `Candidate`, with the name of its program in its place."""
+    """A candidate: `facts` as in `Candidate`, with the name of its program in its place.
+
+    `migrated_in` is the iteration of a copy, `None` for an original.
+    """
 
     id: str
-    ticket: int
+    ticket: TicketNumber
     program: str
     facts: Mapping[str, Any]
+    migrated_in: Iteration | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PastFailure:
     """A logical call that came to no answer: `kind` says whether it was refused, `text` why."""
 
-    ticket: int
+    ticket: TicketNumber
     role: str
     attempt: int
     kind: OutcomeKind
@@ -126,11 +135,11 @@ class RunHistory(RunFacts):
         """The id of the run that began last, empty if none has begun."""
         return next(reversed(run_ids(self._db, self._only_run)), "")
 
-    def steps(self, span: Span) -> list[dict[str, Any]]:
+    def steps(self, span: Iterations) -> list[dict[str, Any]]:
         """The trace rows in order."""
         return [_read(row) for (row,) in self._in_order("row", "step", span)]
 
-    def seconds(self, span: Span) -> list[tuple[int, float]]:
+    def seconds(self, span: Iterations) -> list[tuple[Iteration, float]]:
         """Each iteration that was timed, with the seconds that its nodes took together.
 
         Raises:
@@ -142,7 +151,7 @@ class RunHistory(RunFacts):
                 for iteration, text in self._in_order("iteration, seconds", "timing", span)
             ]
 
-    def calls(self, span: Span) -> list[PastCall]:
+    def calls(self, span: Tickets) -> list[PastCall]:
         """The requests by ticket, each ticket's in the order in which they ended."""
         return self._calls(self._in_order(f"{CALL_COLUMNS}, facts", "call", span))
 
@@ -201,14 +210,14 @@ class RunHistory(RunFacts):
                 ) in found
             ]
 
-    def candidates(self, span: Span) -> list[PastCandidate]:
-        """The candidates in the order in which they were judged, copies included."""
-        return [
-            PastCandidate(name, ticket, program, _read(facts))
-            for name, ticket, program, facts in self._in_order(
-                "id, iteration, code_hash, facts", "candidate", span
-            )
-        ]
+    def candidates(self, span: Tickets) -> list[PastCandidate]:
+        """The candidates of tickets, in the order in which they were judged; no copies."""
+        found = self._in_order(CANDIDATE_COLUMNS, "candidate", span)
+        return [each for each in map(_candidate, found) if each.migrated_in is None]
+
+    def copies(self, span: Iterations) -> list[PastCandidate]:
+        """The candidates that migrated in some iterations, in order."""
+        return [*map(_candidate, self._in_order(CANDIDATE_COLUMNS, "candidate", span))]
 
     def program_of(self, run_id: str, candidate_id: str) -> Program | None:
         """A candidate's program, `None` if the run has no such candidate."""
@@ -232,29 +241,33 @@ class RunHistory(RunFacts):
         with checking_rows(self._db.place):
             return [str(each) for each in parsed(found[0][0])] if found else []
 
-    def failures(self, span: Span) -> list[PastFailure]:
+    def failures(self, span: Tickets) -> list[PastFailure]:
         """The logical calls that came to no answer."""
         return [
             PastFailure(ticket, role, attempt, OutcomeKind(kind), self.text(name))
             for ticket, role, attempt, kind, name in self._in_order(
-                "iteration, role, attempt, kind, text_hash", "outcome", span
+                "ticket, role, attempt, kind, text_hash", "outcome", span
             )
             if kind != OutcomeKind.ANSWER
         ]
 
-    def tactics(self, span: Span) -> list[tuple[int, dict[str, Any]]]:
+    def tactics(self, span: Iterations) -> list[tuple[Iteration, dict[str, Any]]]:
         """What each guide gave, with the iteration that paid for it."""
         found = self._in_order("iteration, record", "tactics", span)
         return [(iteration, _read(record)) for iteration, record in found]
 
-    def tickets(self, run_id: str) -> list[int]:
-        """The numbers of the tickets that anything was sent or judged for, in order."""
+    def tickets(self, run_id: str) -> list[TicketNumber]:
+        """The tickets that anything was sent or judged for, in order."""
         found = self._db.rows(
-            "SELECT iteration FROM costada_call WHERE run_id = ?1 UNION"
-            " SELECT iteration FROM costada_candidate WHERE run_id = ?1 ORDER BY iteration",
+            "SELECT ticket FROM costada_call WHERE run_id = ?1 UNION"
+            " SELECT ticket FROM costada_candidate WHERE run_id = ?1 ORDER BY ticket",
             (run_id,),
         )
-        return [each for (each,) in found if isinstance(each, int) and 0 <= each < EVERYTHING]
+        return [
+            TicketNumber(each)
+            for (each,) in found
+            if isinstance(each, int) and 0 <= each < LAST_TICKET
+        ]
 
     def begin_part(self) -> None:
         """Begin another part of the run; earlier texts no longer count against the limit."""
@@ -289,20 +302,32 @@ class RunHistory(RunFacts):
                 " of it, expected fewer"
             )
 
-    def _in_order(self, columns: str, table: str, span: Span) -> list[tuple[Any, ...]]:
+    def _in_order(
+        self, columns: str, table: str, span: Iterations | Tickets
+    ) -> list[tuple[Any, ...]]:
         # One query with OR would read every row of the run.
-        chosen = f"SELECT {columns} FROM costada_{table} WHERE run_id = ? AND iteration"  # noqa: S608
-        found = self._db.rows(
-            f"{chosen} IN {any_of(span.also)} ORDER BY iteration, rowid",
-            (span.run_id, *span.also),
-        )
+        number = "ticket" if isinstance(span, Tickets) else "iteration"
+        chosen = f"SELECT {columns} FROM costada_{table} WHERE run_id = ? AND {number}"  # noqa: S608
+        found, until = list[tuple[Any, ...]](), int(LAST_TICKET)
+        if isinstance(span, Tickets):
+            found += self._db.rows(
+                f"{chosen} IN {any_of(span.also)} ORDER BY {number}, rowid",
+                (span.run_id, *span.also),
+            )
+        else:
+            until = span.until
         found += self._db.rows(
-            f"{chosen} > ? AND iteration <= ? ORDER BY iteration, rowid",
-            (span.run_id, span.after, span.until),
+            f"{chosen} > ? AND {number} <= ? ORDER BY {number}, rowid",
+            (span.run_id, span.after, until),
         )
         if any(isinstance(value, bytes) for row in found for value in row):
             raise damaged(self._db.place, f"a row of {table}s holds bytes, expected texts")
         return found
+
+
+def _candidate(row: tuple[Any, ...]) -> PastCandidate:
+    name, ticket, program, facts, migrated_in = row
+    return PastCandidate(name, ticket, program, _read(facts), migrated_in)
 
 
 def _read(text: str) -> dict[str, Any]:

@@ -28,9 +28,11 @@ CREATION_LOCK = 7_234_861_455
 
 INDEXES = """
 CREATE INDEX IF NOT EXISTS costada_candidate_by_verdict
-    ON costada_candidate (run_id, code_hash, evaluator, iteration);
-CREATE INDEX IF NOT EXISTS costada_candidate_by_iteration
-    ON costada_candidate (run_id, iteration);
+    ON costada_candidate (run_id, code_hash, evaluator, ticket);
+CREATE INDEX IF NOT EXISTS costada_candidate_by_ticket
+    ON costada_candidate (run_id, ticket);
+CREATE INDEX IF NOT EXISTS costada_candidate_migrated
+    ON costada_candidate (run_id, iteration) WHERE iteration IS NOT NULL;
 CREATE INDEX IF NOT EXISTS costada_call_in_flight ON costada_call (run_id)
     WHERE status = 'started';
 CREATE INDEX IF NOT EXISTS costada_call_in_order ON costada_call (run_id, rowid);

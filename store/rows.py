@@ -12,6 +12,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from costada.values.numbering import Iteration, TicketNumber
 from costada.values.usage import NO_TOKENS, Price, Usage, cache_savings
 
 LARGEST_TEXT = 16 * 2**20
@@ -85,8 +86,8 @@ def amount(text: str) -> Decimal:
 class Seen(NamedTuple):
     """Which tickets had landed when something was decided: all up to `last` but the `open` ones."""
 
-    last: int
-    open: tuple[int, ...] = ()
+    last: TicketNumber
+    open: tuple[TicketNumber, ...] = ()
 
 
 class CallStatus(StrEnum):
@@ -119,7 +120,7 @@ class Origin:
 
     folder: str
     run_id: str
-    iteration: int
+    iteration: Iteration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +128,7 @@ class CallRow:
     """One model request of the search and its price.
 
     Attributes:
-        iteration: Number of the ticket that is charged for it.
+        ticket: That of the step which is charged for it.
         role: Generation, retry or guide.
         attempt: Counts from 1 within the ticket and role.
         frontier: Index of the step's frontier, from 0; None for a guide.
@@ -155,7 +156,7 @@ class CallRow:
         gateway: Id of the journal of the gateway that it went through; empty without one.
     """
 
-    iteration: int
+    ticket: TicketNumber
     role: str
     attempt: int
     frontier: int | None = None

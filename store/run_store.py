@@ -21,10 +21,11 @@ from costada.store.file_errors import checking_rows, damaged, explaining
 from costada.store.lease import LEASE_SECONDS, LEAST_SECONDS, Lease
 from costada.store.named_runs import NamedRuns
 from costada.store.rows import CallStatus, Origin, RunSetup, record
-from costada.store.schema import OWN_TABLES, TABLES_BY_NUMBER, prepare
+from costada.store.schema import OWN_TABLES, prepare
 from costada.store.sqlite_engine import connect, connect_to_read
 from costada.store.user_inputs import UserInputTable
 from costada.values.candidate import Program
+from costada.values.numbering import Iteration, TicketNumber
 
 
 def run_ids(database: Database, only: str | None = None) -> list[str]:
@@ -49,13 +50,13 @@ class TimingTable:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def put(self, run_id: str, iteration: int, seconds: Mapping[str, float]) -> None:
+    def put(self, run_id: str, iteration: Iteration, seconds: Mapping[str, float]) -> None:
         """Store the seconds that each node took in an iteration, rounded to microseconds."""
         rounded = {node: round(value, 6) for node, value in seconds.items()}
         line = json.dumps(rounded, separators=(",", ":"))
         self._db.put_row("costada_timing", (run_id, iteration, line))
 
-    def steps(self, run_id: str) -> list[tuple[int, dict[str, float]]]:
+    def steps(self, run_id: str) -> list[tuple[Iteration, dict[str, float]]]:
         """Iteration and seconds by node, in order; none for a run that was not timed.
 
         An iteration counts what was bought for it before it began, as its step cost does.
@@ -276,7 +277,7 @@ class RunStore(RunFacts):
         """The id of the run that began last, empty if none has begun."""
         return next(reversed(self.run_ids()), "")
 
-    def put_step(self, run_id: str, iteration: int, row: Mapping[str, object]) -> None:
+    def put_step(self, run_id: str, iteration: Iteration, row: Mapping[str, object]) -> None:
         """Store the trace row of a finished iteration."""
         self._db.put_row("costada_step", (run_id, iteration, json.dumps(row)))
 
@@ -284,7 +285,7 @@ class RunStore(RunFacts):
         """The trace rows of a run in order."""
         return [record(line) for line in self.step_lines(run_id)]
 
-    def step_line(self, run_id: str, iteration: int) -> str:
+    def step_line(self, run_id: str, iteration: Iteration) -> str:
         """The trace row of a finished iteration, as JSON."""
         ((row,),) = self._db.rows(
             "SELECT row FROM costada_step WHERE run_id = ? AND iteration = ?", (run_id, iteration)
@@ -319,18 +320,27 @@ class RunStore(RunFacts):
         )
         return int(number)
 
-    def last_step(self, run_id: str) -> int:
+    def last_step(self, run_id: str) -> Iteration:
         """The last iteration of a run that has a trace row, 0 if none has."""
         ((last,),) = self._db.rows(
             "SELECT COALESCE(MAX(iteration), 0) FROM costada_step WHERE run_id = ?", (run_id,)
         )
-        return int(last)
+        return Iteration(last)
 
-    def put_tactics(self, run_id: str, iteration: int, record: Mapping[str, object]) -> None:
+    def iterations(self, run_id: str) -> dict[TicketNumber, Iteration]:
+        """The iteration as which each ticket landed whose iteration has ended."""
+        found = self._db.rows(
+            "SELECT CAST(json_extract(row, '$.ticket') AS BIGINT), iteration FROM costada_step"
+            " WHERE run_id = ?",
+            (run_id,),
+        )
+        return {TicketNumber(ticket): Iteration(iteration) for ticket, iteration in found}
+
+    def put_tactics(self, run_id: str, iteration: Iteration, record: Mapping[str, object]) -> None:
         """Store the tactics that the guide gave in an iteration."""
         self._db.put_row("costada_tactics", (run_id, iteration, json.dumps(record)))
 
-    def tactics(self, run_id: str, before: int, count: int) -> list[tuple[int, str]]:
+    def tactics(self, run_id: str, before: Iteration, count: int) -> list[tuple[Iteration, str]]:
         """The last `count` batches given before an iteration, oldest first.
 
         Each is the iteration of its guide call and its record as JSON text.
@@ -352,17 +362,17 @@ class Cut:
         iteration: The last iteration that is kept.
         archive_seq: The last change of the archives that is kept.
         landings: The last place in the order of landing that is kept.
-        last_number: The last ticket that is kept.
-        in_flight: The attempt that each ticket in flight makes, by number; 0 for a guide.
+        last_ticket: The last ticket that is kept.
+        in_flight: The attempt that each ticket in flight makes; 0 for a guide.
         folder: Where the run that was copied lives; the copy remembers it.
     """
 
     run_id: str
-    iteration: int
+    iteration: Iteration
     archive_seq: int
     landings: int
-    last_number: int
-    in_flight: Mapping[int, int]
+    last_ticket: TicketNumber
+    in_flight: Mapping[TicketNumber, int]
     folder: str = ""
 
 
@@ -385,15 +395,16 @@ def copy_file(source: Path, target: Path) -> None:
 def cut_back(database: Path, cut: Cut, new_id: str) -> None:
     """Delete the rows that a copy does not keep and give the others a new run id, atomically.
 
-    Tables are cut by their columns: `run_id` marks the rows of a run, `iteration`, `seq` and
-    `landing` when they were written. Of the tickets in flight, what they have bought up to their
-    present attempt stays. Of the inputs of users, those stay that a kept ticket has taken. Texts
-    and other tables are kept whole. The run then records its origin. Raises `OSError` if the file
-    cannot be written.
+    Tables are cut by their columns: `run_id` marks the rows of a run, `ticket`, `iteration`, `seq`
+    and `landing` when they were written. Of the tickets in flight, what they have bought up to
+    their present attempt stays. Of the inputs of users, those stay that a kept ticket has taken.
+    Texts and other tables are kept whole. The run then records its origin. Raises `OSError` if the
+    file cannot be written.
     """
     origin = Origin(cut.folder, cut.run_id, cut.iteration)
     dropped = {
         "run_id !=": cut.run_id,
+        "ticket >": cut.last_ticket,
         "iteration >": cut.iteration,
         "seq >": cut.archive_seq,
         "landing >": cut.landings,
@@ -404,35 +415,26 @@ def cut_back(database: Path, cut: Cut, new_id: str) -> None:
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
             if "run_id" not in columns:
                 continue
-            is_by_number = table in TABLES_BY_NUMBER
-            limits = {**dropped, "iteration >": cut.last_number} if is_by_number else dropped
-            for condition, value in limits.items():
+            for condition, value in dropped.items():
                 if condition.split()[0] in columns:
                     connection.execute(f"DELETE FROM {table} WHERE {condition} ?", (value,))  # noqa: S608
             connection.execute(f"UPDATE {table} SET run_id = ?", (new_id,))  # noqa: S608
-        connection.execute(
-            "DELETE FROM costada_candidate WHERE instr(id, '@')"
-            " AND CAST(substr(id, instr(id, '@') + 1) AS INTEGER) > ?",
-            (cut.iteration,),
-        )
-        connection.execute(
-            "DELETE FROM costada_input WHERE ticket IS NULL OR ticket > ?", (cut.last_number,)
-        )
-        for number, attempt in cut.in_flight.items():
-            _cut_ticket(connection, number, attempt)
+        connection.execute("DELETE FROM costada_input WHERE ticket IS NULL")
+        for ticket, attempt in cut.in_flight.items():
+            _cut_ticket(connection, ticket, attempt)
         connection.execute("UPDATE costada_run SET origin = ?", (json.dumps(asdict(origin)),))
 
 
-def _cut_ticket(connection: sqlite3.Connection, number: int, attempt: int) -> None:
+def _cut_ticket(connection: sqlite3.Connection, ticket: TicketNumber, attempt: int) -> None:
     """Delete what a ticket did after an attempt, and requests that have no end yet."""
-    later = "iteration = ? AND role != 'guide' AND attempt > ?"
+    later = "ticket = ? AND role != 'guide' AND attempt > ?"
     for table in ("costada_call", "costada_outcome"):
-        connection.execute(f"DELETE FROM {table} WHERE {later}", (number, attempt))  # noqa: S608
+        connection.execute(f"DELETE FROM {table} WHERE {later}", (ticket, attempt))  # noqa: S608
     connection.execute(
-        "DELETE FROM costada_call WHERE iteration = ? AND status = ?", (number, CallStatus.STARTED)
+        "DELETE FROM costada_call WHERE ticket = ? AND status = ?", (ticket, CallStatus.STARTED)
     )
     connection.execute(
-        "DELETE FROM costada_candidate WHERE iteration = ? AND NOT instr(id, '@')"
+        "DELETE FROM costada_candidate WHERE ticket = ? AND iteration IS NULL"
         " AND CAST(substr(id, instr(id, '.') + 1) AS INTEGER) > ?",
-        (number, attempt),
+        (ticket, attempt),
     )

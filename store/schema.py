@@ -1,8 +1,8 @@
 """The tables of a run file: rows of runs carry their run, so one file can hold several.
 
-The `iteration` of a call, an outcome and a candidate is the number of their ticket, which counts
-the launches of a run; all other tables count iterations, by the order of landing. The two are equal
-in a run with one step in flight at a time.
+Calls, outcomes, candidates and inputs of users have the `ticket` of their step, which counts the
+launches of a run. Charges, steps, tactics and timings have the `iteration`, by the order of
+landing; a candidate has one only if it is a copy: the iteration in which it migrated.
 
 A purse has its own tables. The file may belong to a user's `SqliteSaver`, so the name of every
 table and index begins with `costada_`, and `costada_format` holds the number of their layout.
@@ -11,7 +11,7 @@ table and index begins with `costada_`, and `costada_format` holds the number of
 import re
 import sqlite3
 
-FORMAT = 4
+FORMAT = 5
 """Number of the layout of our tables, the only row of `costada_format`."""
 
 TABLES = """
@@ -28,8 +28,9 @@ CREATE TABLE IF NOT EXISTS costada_named (
     name TEXT PRIMARY KEY, settings TEXT NOT NULL, run_id TEXT NOT NULL, claimed_at REAL NOT NULL
 );
 CREATE TABLE IF NOT EXISTS costada_candidate (
-    run_id TEXT NOT NULL, id TEXT NOT NULL, iteration INTEGER NOT NULL, score REAL,
+    run_id TEXT NOT NULL, id TEXT NOT NULL, ticket INTEGER NOT NULL, score REAL,
     code_hash TEXT NOT NULL, facts TEXT NOT NULL, evaluator TEXT NOT NULL DEFAULT '',
+    iteration INTEGER,
     PRIMARY KEY (run_id, id)
 );
 CREATE TABLE IF NOT EXISTS costada_archive (
@@ -41,24 +42,24 @@ CREATE TABLE IF NOT EXISTS costada_tactics (
     PRIMARY KEY (run_id, iteration)
 );
 CREATE TABLE IF NOT EXISTS costada_call (
-    run_id TEXT NOT NULL, iteration INTEGER NOT NULL, role TEXT NOT NULL,
+    run_id TEXT NOT NULL, ticket INTEGER NOT NULL, role TEXT NOT NULL,
     attempt INTEGER NOT NULL, n INTEGER NOT NULL, status TEXT NOT NULL, request_hash TEXT NOT NULL,
     cost TEXT NOT NULL, bound TEXT NOT NULL, prompt_hash TEXT NOT NULL, answer_hash TEXT NOT NULL,
     facts TEXT NOT NULL,
-    PRIMARY KEY (run_id, iteration, role, attempt, n)
+    PRIMARY KEY (run_id, ticket, role, attempt, n)
 );
 CREATE TABLE IF NOT EXISTS costada_outcome (
-    run_id TEXT NOT NULL, iteration INTEGER NOT NULL, role TEXT NOT NULL,
+    run_id TEXT NOT NULL, ticket INTEGER NOT NULL, role TEXT NOT NULL,
     attempt INTEGER NOT NULL, request_hash TEXT NOT NULL, text_hash TEXT NOT NULL,
     kind TEXT NOT NULL,
-    PRIMARY KEY (run_id, iteration, role, attempt)
+    PRIMARY KEY (run_id, ticket, role, attempt)
 );
 CREATE TABLE IF NOT EXISTS costada_charge (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, cost TEXT NOT NULL, spent TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration)
 );
 CREATE TABLE IF NOT EXISTS costada_landing (
-    run_id TEXT NOT NULL, landing INTEGER NOT NULL, number INTEGER NOT NULL,
+    run_id TEXT NOT NULL, landing INTEGER NOT NULL, ticket INTEGER NOT NULL,
     PRIMARY KEY (run_id, landing)
 );
 CREATE TABLE IF NOT EXISTS costada_step (
@@ -92,14 +93,13 @@ OWN_TABLES = tuple(name for name, _ in TABLE.findall(TABLES))
 ADDED_LATER = {"costada_input", "costada_named"}
 """Tables that files of this format may lack."""
 
-TABLES_BY_NUMBER = ("costada_call", "costada_outcome", "costada_candidate")
-"""Tables whose `iteration` is the number of a ticket."""
-
 INDEXES = """
-CREATE INDEX IF NOT EXISTS costada_candidate_by_iteration
-    ON costada_candidate (run_id, iteration);
+CREATE INDEX IF NOT EXISTS costada_candidate_by_ticket
+    ON costada_candidate (run_id, ticket);
+CREATE INDEX IF NOT EXISTS costada_candidate_migrated
+    ON costada_candidate (run_id, iteration) WHERE iteration IS NOT NULL;
 CREATE INDEX IF NOT EXISTS costada_candidate_by_verdict
-    ON costada_candidate (run_id, code_hash, evaluator, iteration);
+    ON costada_candidate (run_id, code_hash, evaluator, ticket);
 CREATE INDEX IF NOT EXISTS costada_step_steered
     ON costada_step (run_id, iteration) WHERE instr(row, '"steered": ') > 0;
 CREATE INDEX IF NOT EXISTS costada_call_in_flight

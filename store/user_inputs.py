@@ -13,6 +13,7 @@ from costada.store.candidates import SEED_ID, CandidateTable
 from costada.store.database import Database
 from costada.store.file_errors import checking_rows, damaged
 from costada.values.candidate import Program
+from costada.values.numbering import Iteration, TicketNumber
 from costada.values.program_form import files_fault
 
 LONGEST_IDEA = 2000
@@ -55,14 +56,14 @@ class UserInput:
         kind: What it is.
         text: An idea, or the name of a stored program.
         sent_at: Seconds since 1970 UTC.
-        ticket: Number of the step that took it; `None` while it waits.
+        ticket: That of the step that took it; `None` while it waits.
     """
 
     number: int
     kind: InputKind
     text: str
     sent_at: float
-    ticket: int | None
+    ticket: TicketNumber | None
 
 
 def checked_idea(text: object) -> str:
@@ -175,7 +176,7 @@ class UserInputTable:
             )
             return last + 1
 
-    def take(self, run_id: str, ticket: int) -> UserInput | None:
+    def take(self, run_id: str, ticket: TicketNumber) -> UserInput | None:
         """The input of a ticket's step; the oldest that waits if it has none yet.
 
         A step that has sent a request without an input, or for which a guide was bought, takes
@@ -191,13 +192,13 @@ class UserInputTable:
             "UPDATE costada_input SET ticket = ?2 WHERE run_id = ?1 AND number ="
             " (SELECT MIN(number) FROM costada_input WHERE run_id = ?1 AND ticket IS NULL)"
             " AND NOT EXISTS (SELECT 1 FROM costada_input WHERE run_id = ?1 AND ticket = ?2)"
-            " AND NOT EXISTS (SELECT 1 FROM costada_call WHERE run_id = ?1 AND iteration = ?2)",
+            " AND NOT EXISTS (SELECT 1 FROM costada_call WHERE run_id = ?1 AND ticket = ?2)",
             (run_id, ticket),
         )
         found = self._found(run_id, "ticket = ? LIMIT 1", ticket)
         return found[0] if found else None
 
-    def release(self, run_id: str, ticket: int) -> None:
+    def release(self, run_id: str, ticket: TicketNumber) -> None:
         """Let an input wait again whose step could not pay for its first attempt."""
         self._db.write(
             "UPDATE costada_input SET ticket = NULL WHERE run_id = ? AND ticket = ?",
@@ -212,7 +213,9 @@ class UserInputTable:
         """
         return self._found(run_id, "ticket IS NULL ORDER BY number LIMIT ?", MOST_WAITING)
 
-    def outcomes(self, run_id: str, before: int, count: int) -> list[tuple[int, str, float]]:
+    def outcomes(
+        self, run_id: str, before: Iteration, count: int
+    ) -> list[tuple[Iteration, str, float]]:
         """The last ideas that steps before an iteration carried out, oldest first.
 
         Each is its iteration, its text, and how far its score lies above the incumbent's before it;

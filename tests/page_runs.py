@@ -45,7 +45,7 @@ def step(iteration: int, **changes: Any) -> dict[str, Any]:
 def candidate(iteration: int, **changes: Any) -> Candidate:
     fields: dict[str, Any] = {
         "id": f"{iteration}.1" if iteration else "0.1",
-        "iteration": iteration,
+        "ticket": iteration,
         "program": Program.of(PROGRAM.format(value=iteration)),
         "score": 0.5,
         "objective": 0.5,
@@ -62,7 +62,7 @@ def candidate(iteration: int, **changes: Any) -> Candidate:
 
 def call(iteration: int, **changes: Any) -> CallRow:
     fields: dict[str, Any] = {
-        "iteration": iteration,
+        "ticket": iteration,
         "model": "scripted",
         "usage": Usage(1000, 500),
         "seconds": 0.25,

@@ -5,13 +5,13 @@ from decimal import Decimal
 from typing import Any
 
 from costada.store.rows import CallRow
-from costada.values.candidate import Candidate, Program
+from costada.values.candidate import Candidate, LandedCandidate, Program
 from costada.values.usage import Usage
 
 
 def call_row(**changes: Any) -> CallRow:
     fields: dict[str, Any] = {
-        "iteration": 1,
+        "ticket": 1,
         "role": "generation",
         "attempt": 1,
         "model": "stand-in",
@@ -73,14 +73,15 @@ def population_row(
     parent_id: str | None = None,
     label: str = "",
     inspirations: Iterable[str] = (),
-) -> Candidate:
+) -> LandedCandidate:
     """A candidate of which only its descent matters."""
-    return Candidate(
+    found = Candidate(
         id=id,
-        iteration=iteration,
+        ticket=iteration,
         program=Program.of(""),
         score=score,
         parent_id=parent_id,
         label=label,
         inspirations=tuple(inspirations),
     )
+    return LandedCandidate(found, iteration)

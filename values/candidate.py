@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Self
 
 from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT, Evaluation
+from costada.values.numbering import START_TICKET, Iteration, TicketNumber
 
 ONLY_FILE = ""
 """Path of the file of a program that is one text; no file of several has it."""
@@ -104,7 +105,7 @@ class Candidate:
 
     Attributes:
         id: Unique within a run.
-        iteration: Iteration in which it entered its archive, 0 for the seed.
+        ticket: That of the step which made it or its original, 0 for the seed.
         program: Its files.
         score: Normalised score, higher is better (F); 0 if it is invalid.
         objective: The same in the benchmark's units; None if it is invalid.
@@ -115,7 +116,8 @@ class Candidate:
         parent_id: Candidate it was edited or copied from, None for the seed.
         generation: Edits that separate it from the seed.
         changes: Summary of the edit.
-        is_copy: Whether it migrated to another frontier, with the verdict of the original.
+        migrated_in: Iteration in which it migrated to another frontier, as a copy with the verdict
+            of the original; None for an original.
         evaluator: Fingerprint of what judged it; empty if the verdict must not be used again.
         is_cached: Whether the verdict was taken from an earlier candidate with the same program.
         inspirations: Ids of the candidates shown beside its parent.
@@ -129,7 +131,7 @@ class Candidate:
     """
 
     id: str
-    iteration: int = 0
+    ticket: TicketNumber = START_TICKET
     program: Program
     score: float
     objective: float | None = None
@@ -140,7 +142,7 @@ class Candidate:
     parent_id: str | None = None
     generation: int = 0
     changes: str = ""
-    is_copy: bool = False
+    migrated_in: Iteration | None = None
     evaluator: str = ""
     is_cached: bool = False
     inspirations: tuple[str, ...] = ()
@@ -148,6 +150,11 @@ class Candidate:
     is_trial: bool = False
     measurements: tuple[float, ...] = ()
     confirmation: tuple[float, ...] = ()
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it migrated to another frontier."""
+        return self.migrated_in is not None
 
     def __post_init__(self) -> None:
         if not isfinite(self.score):
@@ -177,3 +184,11 @@ class Candidate:
             measurements=evaluation.measurements,
             confirmation=evaluation.confirmation,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LandedCandidate:
+    """A candidate of a step that has landed, and the iteration as which it did; 0 for the seed."""
+
+    candidate: Candidate
+    iteration: Iteration

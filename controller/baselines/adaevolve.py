@@ -38,6 +38,7 @@ from costada.controller.intensity import intensity, sample_action
 from costada.controller.intervention import Intervention
 from costada.controller.method import PaidStep, ParentRule
 from costada.controller.money import Balance
+from costada.values.numbering import Iteration, next_iteration
 
 HISTORY_LENGTH = 10
 """Entered candidates that the decision on a guide looks back at."""
@@ -74,7 +75,7 @@ class AdaEvolve(Progress):
     frontiers: tuple[AdaEvolveFrontier, ...]
     global_best: float
     history: tuple[bool, ...]
-    last_spawn: int = NEVER_SPAWNED
+    last_spawn: Iteration = NEVER_SPAWNED
     cycle: GuidanceCycle | None = None
     pending: Mode | None = None
 
@@ -188,7 +189,7 @@ class AdaEvolve(Progress):
 
         A new frontier takes part in the migration. `rng` is read only for its preset.
         """
-        iteration, grown = self.iteration + 1, self
+        iteration, grown = next_iteration(self.iteration), self
         if should_spawn(self.frontiers, self.last_spawn, iteration):
             preset = draw_preset(self.frontiers, rng)
             frontiers = (*self.frontiers, AdaEvolveFrontier(preset=preset))

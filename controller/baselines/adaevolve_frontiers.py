@@ -14,6 +14,7 @@ from costada.controller.archive import Archive, EliteWeights, migrant_copy
 from costada.controller.constants import Constants
 from costada.controller.frontier import moving_average
 from costada.values.candidate import Candidate, Program
+from costada.values.numbering import Iteration
 
 DECAY = 0.9
 """Share that signal, reward and visits keep (rho_G)."""
@@ -164,7 +165,7 @@ MIN_PRODUCTIVITY = 0.015
 SPAWN_INTERVAL = 30
 """Iterations between two additions."""
 
-NEVER_SPAWNED = -SPAWN_INTERVAL
+NEVER_SPAWNED = Iteration(-SPAWN_INTERVAL)
 """Iteration of the last addition before the first: none has to be waited for."""
 
 NUM_FOUNDERS = 5
@@ -187,7 +188,9 @@ def productivity(frontiers: Sequence[AdaEvolveFrontier]) -> float:
     return improvements / evaluations if evaluations else 1.0
 
 
-def should_spawn(frontiers: Sequence[AdaEvolveFrontier], last_spawn: int, iteration: int) -> bool:
+def should_spawn(
+    frontiers: Sequence[AdaEvolveFrontier], last_spawn: Iteration, iteration: Iteration
+) -> bool:
     """Whether to add a frontier at the end of an iteration.
 
     Args:
@@ -219,7 +222,7 @@ def founders(archives: Sequence[Archive]) -> tuple[Candidate, ...]:
 
 
 def founded_archive(
-    archives: Sequence[Archive], preset: Preset, iteration: int, constants: Constants
+    archives: Sequence[Archive], preset: Preset, iteration: Iteration, constants: Constants
 ) -> Archive:
     """The archive of a new frontier: copies of the best, entered like migrants.
 

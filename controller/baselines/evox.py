@@ -15,6 +15,7 @@ from costada.controller.intensity import Action
 from costada.controller.intervention import Intervention
 from costada.controller.method import Evidence, PaidStep, ParentRule
 from costada.controller.money import Balance
+from costada.values.numbering import START, Iteration, next_iteration
 
 LABELS, STRATEGY = "labels", "strategy"
 """The calls that EvoX buys: what its labels stand for, and a new search strategy."""
@@ -78,8 +79,8 @@ class ScoredStrategy:
 
     strategy: str
     score: float
-    since: int
-    until: int
+    since: Iteration
+    until: Iteration
     start: float
     end: float
 
@@ -132,13 +133,13 @@ class EvoX:
         pending: The call to buy next.
     """
 
-    iteration: int
+    iteration: Iteration
     incumbent_score: float
     window_start: float
     last_score: float | None = None
     stagnation: int = 0
     strategy: str = INITIAL_STRATEGY
-    active_since: int = 0
+    active_since: Iteration = START
     is_scored: bool = False
     fallback: str | None = None
     scored: tuple[ScoredStrategy, ...] = ()
@@ -152,7 +153,7 @@ class EvoX:
     def start(cls, seed_score: float, constants: Constants) -> Self:
         """The controller before the first step, which buys the labels."""
         score = checked_seed_score(seed_score)
-        return cls(0, score, score)
+        return cls(START, score, score)
 
     def ask(
         self,
@@ -210,7 +211,7 @@ class EvoX:
         notes = tuple(event for event, is_true in happened.items() if is_true)
         decided = self if self.has_evolved or is_last else self._judged(constants)
         if decided.pending is None:
-            iteration = self.iteration + 1
+            iteration = next_iteration(self.iteration)
             decided = replace(
                 decided, iteration=iteration, has_evolved=False, has_fallen_back=False
             )
@@ -238,7 +239,7 @@ class EvoX:
         if score is None:
             return self.scored
         ends = self.window_start, self.incumbent_score
-        until = self.iteration + (self.pending == STRATEGY)
+        until = next_iteration(self.iteration) if self.pending == STRATEGY else self.iteration
         active = ScoredStrategy(self.strategy, score, self.active_since, until, *ends)
         return (*self.scored, active)
 
@@ -265,7 +266,7 @@ class EvoX:
         return replace(
             self.keep_strategy(constants),
             strategy=strategy,
-            active_since=self.iteration + 1,
+            active_since=next_iteration(self.iteration),
             is_scored=False,
             fallback=self.strategy,
         )

@@ -6,6 +6,7 @@ from typing import Self
 
 from costada.controller.frontier import higher_score
 from costada.controller.method import Evidence
+from costada.values.numbering import START, Iteration, next_iteration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,7 @@ class Progress:
         stagnation: Steps since the incumbent last rose.
     """
 
-    iteration: int = 0
+    iteration: Iteration = START
     incumbent_score: float
     stagnation: int = 0
 
@@ -36,7 +37,7 @@ class Progress:
 
     def completed(self) -> Self:
         """The method at the end of a step."""
-        return replace(self, iteration=self.iteration + 1)
+        return replace(self, iteration=next_iteration(self.iteration))
 
     def record(self) -> Evidence:
         """The steps since the incumbent last rose; nothing acts on them."""

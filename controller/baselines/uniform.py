@@ -15,6 +15,7 @@ from costada.controller.intensity import sample_action
 from costada.controller.intervention import Intervention
 from costada.controller.method import PaidStep, ParentRule
 from costada.controller.money import Balance
+from costada.values.numbering import next_iteration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class Uniform(Progress):
         self, archives: tuple[Archive, ...], rng: Random, constants: Constants
     ) -> tuple[Self, tuple[Archive, ...]]:
         """Controller and archives after migration, when one is due."""
-        migrated = migrate(archives, self.iteration + 1, constants)
+        migrated = migrate(archives, next_iteration(self.iteration), constants)
         held = (archive.best.score for archive in migrated)
         return replace(self, best_scores=tuple(map(higher_score, self.best_scores, held))), migrated
 

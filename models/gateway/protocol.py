@@ -20,7 +20,7 @@ CALL_TIMEOUT = 3600.0
 """Seconds after which a gateway gives a response up as lost, even if a client still waits."""
 
 CALL_HEADER = "X-CostAda-Call"
-"""The logical call: run_id/iteration/role/attempt, the same when it is executed again."""
+"""The logical call: run_id/ticket/role/attempt, the same when it is executed again."""
 
 EXECUTION_HEADER = "X-CostAda-Execution"
 """Which execution of that call is asking; new each time the call is executed."""

@@ -342,7 +342,7 @@ def _make_call(
     meter = CallMeter(
         journal.finish, on_start=journal.begin, on_missing_usage=settings.on_missing_usage
     )
-    metadata = {"costada_iteration": key.iteration, "costada_role": key.role}
+    metadata = {"costada_ticket": key.ticket, "costada_role": key.role}
     merged = merge_configs(config, RunnableConfig(callbacks=[meter], metadata=metadata))
     sleep = sleep_between_requests.set(sleep_interruptibly)
     try:

@@ -25,6 +25,7 @@ from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
 from costada.store.rows import Seen
 from costada.values.exact import exactly
+from costada.values.numbering import START, TicketNumber
 from costada.values.usage import Usage
 
 COST_FACTOR, FEES = 10, 1
@@ -182,7 +183,7 @@ def money_left(
     flight only with `counts_sent`, and those of the call that `gateways` report again do not.
     """
     call_log, counts_lost = context.store.call_log, context.settings.lost_calls == "count"
-    spent = call_log.spent(key.run_id, state.get("iterations", 0))
+    spent = call_log.spent(key.run_id, state.get("iterations", START))
     spent += call_log.open_cost(
         key.run_id, _open_tickets(key, state), counts_lost=counts_lost, counts_sent=counts_sent
     )
@@ -199,28 +200,28 @@ class MoneyQueue:
     """The tickets of a run that wait for money, served in the order of their launch."""
 
     def __init__(self) -> None:
-        self._numbers: set[int] = set()
+        self._tickets: set[TicketNumber] = set()
         self._lock = Lock()
 
     @property
     def has_waiting(self) -> bool:
         """Whether a ticket waits."""
-        return bool(self._numbers)
+        return bool(self._tickets)
 
-    def is_behind(self, number: int) -> bool:
+    def is_behind(self, ticket: TicketNumber) -> bool:
         """Whether a ticket launched earlier than this one waits."""
         with self._lock:
-            return any(each < number for each in self._numbers)
+            return any(each < ticket for each in self._tickets)
 
-    def join(self, number: int) -> None:
+    def join(self, ticket: TicketNumber) -> None:
         """Let a ticket wait."""
         with self._lock:
-            self._numbers.add(number)
+            self._tickets.add(ticket)
 
-    def leave(self, number: int) -> None:
+    def leave(self, ticket: TicketNumber) -> None:
         """Note that a ticket no longer waits."""
         with self._lock:
-            self._numbers.discard(number)
+            self._tickets.discard(ticket)
 
 
 MONEY_QUEUES = PerRun(MoneyQueue)
@@ -281,15 +282,15 @@ def reserve_share(
 
 def leave_queue(key: CallKey, context: RunContext) -> None:
     """Note that a ticket no longer waits for money, if it did."""
-    MONEY_QUEUES.of(context.store, key.run_id).leave(key.iteration)
+    MONEY_QUEUES.of(context.store, key.run_id).leave(key.ticket)
 
 
 def _is_behind(key: CallKey, context: RunContext) -> bool:
-    return MONEY_QUEUES.of(context.store, key.run_id).is_behind(key.iteration)
+    return MONEY_QUEUES.of(context.store, key.run_id).is_behind(key.ticket)
 
 
 def _awaiting(dollars: Decimal, left: Decimal, key: CallKey, context: RunContext) -> AwaitsMoney:
-    MONEY_QUEUES.of(context.store, key.run_id).join(key.iteration)
+    MONEY_QUEUES.of(context.store, key.run_id).join(key.ticket)
     return AwaitsMoney(f"not asked: it may cost ${dollars:.6f}, and ${left:.6f} are left")
 
 
@@ -297,12 +298,12 @@ def num_others_sent(key: CallKey, state: SearchState, context: RunContext) -> in
     """How many other tickets have a request in flight."""
     if is_alone(state, context):
         return 0
-    return context.store.call_log.num_sent(key.run_id, _open_tickets(key, state), key.iteration)
+    return context.store.call_log.num_sent(key.run_id, _open_tickets(key, state), key.ticket)
 
 
 def _open_tickets(key: CallKey, state: SearchState) -> Seen:
     """What had landed when the ticket was launched; its own calls have not been settled."""
-    return Seen(state["launched"], (*state["open"], key.iteration))
+    return Seen(state["launched"], (*state["open"], key.ticket))
 
 
 @exactly
@@ -322,7 +323,7 @@ def left_of_step(
         return None
     counts_lost = context.settings.lost_calls == "count"
     cost = context.store.call_log.step_cost(
-        key.run_id, key.iteration, counts_lost=counts_lost, has_guides=False
+        key.run_id, key.ticket, counts_lost=counts_lost, has_guides=False
     )
     if counts_lost:
         cost -= context.store.call_log.lost_through(key, gateways)

@@ -68,7 +68,7 @@ class CallJournal:
         request = f"{prompt.system}\0{prompt.user}"
         self._request_hash = sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
         word = "iteration" if context.parallel == 1 else "ticket"
-        self._step = f"{word} {key.iteration}"
+        self._step = f"{word} {key.ticket}"
         self._has_gateway = False
         self._sent: dict[int, tuple[int, Decimal]] = {}
         self._repeatable: list[SentRequest] = []
@@ -217,14 +217,15 @@ class CallJournal:
             )
 
     def _report_cost(self) -> None:
-        report_cost(self._account, self._key.run_id, self._key.iteration, self._context)
+        report_cost(self._account, self._key.run_id, self._key.ticket, self._context)
 
     def _check_same(self, request_hash: str) -> None:
         if request_hash in ("", self._request_hash):
             return
-        last = self._context.store.last_step(self._key.run_id)
+        landed = self._context.store.iterations(self._key.run_id)
         advice = "continue with the settings that the run was started with, or start a new run"
-        if self._key.iteration <= last:
+        if self._key.ticket in landed:
+            last = max(landed.values())
             advice = (
                 f"this checkpoint is older than the run, which has been through iteration {last}: a"
                 " run is one line of decisions, so continue from its last checkpoint, or make a"
@@ -239,7 +240,7 @@ class CallJournal:
         quote = self._asked.prices.quote(call)
         facts = {name: getattr(call, name) for name in SHARED_FACTS}
         return CallRow(
-            iteration=self._key.iteration,
+            ticket=self._key.ticket,
             frontier=self._frontier,
             role=self._key.role,
             attempt=self._key.attempt,

@@ -77,11 +77,11 @@ def judge(
     candidate = replace(
         judged,
         id=name,
-        iteration=step["number"],
+        ticket=step["number"],
         parent_id=parent.id,
         generation=parent.generation + 1,
         changes=changes,
-        is_copy=False,
+        migrated_in=None,
         is_cached=known is not None,
         inspirations=tuple(step["inspirations"]),
         label=step["label"],

@@ -1,5 +1,6 @@
 """The account of a run in a purse, under the run's id; without a purse nothing happens here."""
 
+import re
 from threading import Lock
 
 from costada.nodes.context import RunContext
@@ -7,6 +8,10 @@ from costada.nodes.per_run import PerRun
 from costada.nodes.state import SearchState
 from costada.store.purse import OverBudget, Purse
 from costada.values.exact import exactly
+from costada.values.numbering import TicketNumber
+
+ENTRY = re.compile(r"ticket (?P<ticket>[0-9]+)")
+"""The name of a step's entry."""
 
 REPORTS = PerRun(Lock)
 """Held while a cost is read and reported."""
@@ -27,17 +32,30 @@ def draw_budget(run_id: str, context: RunContext) -> SearchState:
     return SearchState(granted_budget=float(account.budget)) if account else SearchState()
 
 
+def entry_of(ticket: TicketNumber) -> str:
+    """The name of a step's entry in the account of a run."""
+    return f"ticket {ticket}"
+
+
+def reported_tickets(account: Purse) -> set[TicketNumber]:
+    """The tickets that have an entry in the account of a run."""
+    found = (ENTRY.fullmatch(each.key) for each in account.calls())
+    return {TicketNumber(int(each["ticket"])) for each in found if each}
+
+
 @exactly
-def report_cost(account: Purse | None, run_id: str, iteration: int, context: RunContext) -> None:
-    """Write what an iteration has cost so far into the run's account, replacing earlier reports."""
+def report_cost(
+    account: Purse | None, run_id: str, ticket: TicketNumber, context: RunContext
+) -> None:
+    """Write what a step has cost so far into the run's account, replacing earlier reports."""
     if account is None:
         return
     call_log = context.store.call_log
     is_counted = context.settings.lost_calls == "count"
     with REPORTS.of(context.store, run_id):  # an earlier sum must not replace a later one
-        cost = call_log.step_cost(run_id, iteration, counts_lost=False)
-        worst = call_log.step_cost(run_id, iteration, counts_lost=True)
-        account.put(f"iteration {iteration}", cost=cost, bound=worst - cost if is_counted else 0)
+        cost = call_log.step_cost(run_id, ticket, counts_lost=False)
+        worst = call_log.step_cost(run_id, ticket, counts_lost=True)
+        account.put(entry_of(ticket), cost=cost, bound=worst - cost if is_counted else 0)
 
 
 def extend_account(run_id: str, budget: float, context: RunContext) -> str:

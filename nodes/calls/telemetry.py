@@ -19,6 +19,7 @@ from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
 from costada.store.call_log import CallKey
 from costada.store.rows import CallRow
+from costada.values.numbering import START, next_iteration
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -111,7 +112,7 @@ def _describe_node(span: Span, name: str, before: SearchState, update: SearchSta
     """Record which step a node worked for, what it cost, and the run's account after it."""
     now = SearchState(**{**before, **update})
     opens_run = "run_id" in update
-    iteration = 1 if opens_run else before["controller"].iteration + 1
+    iteration = next_iteration(START if opens_run else before["controller"].iteration)
     facts: dict[str, str | bool | int | float] = {
         "costada.node": name,
         "costada.run.id": now.get("run_id", ""),
@@ -166,7 +167,7 @@ def _call_facts(key: CallKey, row: CallRow) -> Facts:
         "gen_ai.usage.cache_read.input_tokens": row.usage.cached_tokens,
         "gen_ai.usage.reasoning.output_tokens": row.usage.reasoning_tokens,
         "costada.run.id": key.run_id,
-        "costada.iteration": key.iteration,
+        "costada.ticket": key.ticket,
         "costada.role": key.role,
         "costada.attempt": key.attempt,
         "costada.cost": float(row.cost),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 from langchain_core.runnables import RunnableConfig
 
@@ -70,16 +71,14 @@ from costada.prompts.requests import (
     PreviousAttempt,
 )
 from costada.store.call_log import CallKey
-from costada.values.candidate import Candidate
+from costada.values.candidate import Candidate, LandedCandidate
+from costada.values.numbering import FIRST_TICKET, START, START_TICKET, next_iteration
 
 RECENT_ITERATIONS = 100
 """How far back the previous attempts of a prompt may lie."""
 
 MAX_STRATEGY_CALLS = 3
 """Calls one evolution may make until it yields a valid strategy."""
-
-FIRST_TICKET = 1
-"""The ticket of the first step, to which the labels are charged."""
 
 
 def build_context(state: SearchState, *, context: RunContext) -> SearchState:
@@ -148,13 +147,23 @@ def _evox_of(state: SearchState) -> EvoX:
     return controller
 
 
-def _population(state: SearchState, context: RunContext) -> Sequence[Candidate]:
-    """The initial program and all valid candidates that have landed."""
-    return context.store.candidates.population(state["run_id"], seen_by(state))
+def _population(state: SearchState, context: RunContext) -> list[LandedCandidate]:
+    """The initial program and all valid candidates that have landed, in the order of landing."""
+    run_id, step = state["run_id"], state["step"]
+    landed = context.store.candidates.population(run_id, seen_by(state))
+    # the row of a step that buys an evolution is written when that is paid
+    iterations = {
+        START_TICKET: START,
+        step["number"]: state["iteration"],
+        **context.store.iterations(run_id),
+    }
+    rows = [LandedCandidate(each, iterations[each.ticket]) for each in landed]
+    return sorted(rows, key=attrgetter("iteration"))
 
 
 def _visible(state: SearchState, context: RunContext) -> list[Candidate]:
-    return [*context_candidates(state, context), *_population(state, context)]
+    landed = context.store.candidates.population(state["run_id"], seen_by(state))
+    return [*context_candidates(state, context), *landed]
 
 
 NODES: Mapping[str, Callable[..., SearchState]] = {
@@ -177,7 +186,7 @@ def _strategy_text(name: str, context: RunContext) -> str:
 
 
 def _select(
-    controller: EvoX, population: Sequence[Candidate], state: SearchState, context: RunContext
+    controller: EvoX, population: Sequence[LandedCandidate], state: SearchState, context: RunContext
 ) -> tuple[EvoX, Selection]:
     """The choice of the strategy in use; one that fails is replaced by the one before it."""
     records = [
@@ -188,10 +197,11 @@ def _select(
             metrics=repeatable_metrics(each, context.problem),
             error=each.error,
             parent_id=each.parent_id,
-            iteration=each.iteration,
+            iteration=row.iteration,
             generation=each.generation,
         )
-        for each in population
+        for row in population
+        for each in (row.candidate,)
     ]
     count = context.constants.num_inspirations
     seed = draws(state["run_seed"], state["step"]["number"], "strategy").getrandbits(32)
@@ -206,21 +216,22 @@ def _select(
 
 
 def _previous_attempts(
-    population: Sequence[Candidate], state: SearchState, context: RunContext
+    population: Sequence[LandedCandidate], state: SearchState, context: RunContext
 ) -> tuple[PreviousAttempt, ...]:
     """The best of the recent candidates, the best first."""
-    first = state["step"]["number"] - RECENT_ITERATIONS
-    recent = [each for each in population if each.parent_id and each.iteration >= first]
-    recent.sort(key=lambda each: (-each.score, -each.iteration))
+    first = next_iteration(state["controller"].iteration) - RECENT_ITERATIONS
+    recent = [row for row in population if row.candidate.parent_id and row.iteration >= first]
+    recent.sort(key=lambda row: (-row.candidate.score, -row.iteration))
     return tuple(
         PreviousAttempt(
-            iteration=each.iteration,
+            iteration=row.iteration,
             score=each.score,
             parent_score=candidate_of(str(each.parent_id), state, context).score,
             changes=each.changes,
             metrics=repeatable_metrics(each, context.problem),
         )
-        for each in recent[:MAX_PREVIOUS]
+        for row in recent[:MAX_PREVIOUS]
+        for each in (row.candidate,)
     )
 
 
@@ -260,7 +271,7 @@ def _with_labels(reply: str, state: SearchState, context: RunContext) -> SearchS
 def _requests(state: SearchState, context: RunContext) -> tuple[Prompt, StrategyRequest]:
     """What an evolution asks: first for an insight, then for a strategy that rests on it."""
     controller, constants, task = _evox_of(state), context.constants, context.problem.task
-    iteration = controller.iteration + 1
+    iteration = next_iteration(controller.iteration)
     rows = _population(state, context)
 
     def shown_strategy(scored: ScoredStrategy) -> ShownStrategy:
@@ -280,7 +291,7 @@ def _requests(state: SearchState, context: RunContext) -> tuple[Prompt, Strategy
     statistics = population_text(rows, iteration, IMPROVEMENT_THRESHOLD)
     facts = population_facts(rows, iteration, IMPROVEMENT_THRESHOLD)
     window = SearchWindow(
-        iteration=iteration + 1,
+        iteration=next_iteration(iteration),
         max_iterations=constants.max_iterations,
         horizon=switch_interval(constants),
         threshold=IMPROVEMENT_THRESHOLD,

@@ -17,6 +17,7 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.run import run_candidate
 from costada.evaluators.sandbox.slot import SHORT_SLOTS
+from costada.values.numbering import Iteration
 
 PARENT_LABELS = ("", "diverge", "refine")
 """What a strategy may ask of the attempt: nothing, another approach, or a refinement."""
@@ -52,7 +53,7 @@ class StrategyRecord(TypedDict):
     metrics: Mapping[str, float]
     error: str | None
     parent_id: str | None
-    iteration: int
+    iteration: Iteration
     generation: int
 
 
@@ -263,6 +264,6 @@ def _made_up_record(number: int) -> StrategyRecord:
         metrics={"objective": 2 * score, "combined_score": score},
         error=None,
         parent_id=f"trial-{number // 2}" if number else None,
-        iteration=number,
+        iteration=Iteration(number),
         generation=number.bit_length(),
     )

@@ -17,8 +17,9 @@ from costada.nodes.state import SearchState, StepRecord, Ticket
 from costada.nodes.steering import is_submission
 from costada.prompts.render import Prompt
 from costada.store.call_log import Landing
+from costada.values.numbering import TicketNumber
 
-Key = tuple[int, int]
+Key = tuple[TicketNumber, int]
 """Number and attempt of a ticket; the attempt of a guide is 0."""
 
 Work = Callable[[SearchState, Ticket], object]
@@ -94,7 +95,7 @@ def can_repeat(state: SearchState, context: RunContext) -> bool:
 
 
 def launch(
-    number: int,
+    number: TicketNumber,
     step: StepRecord | None,
     prompt_hash: str,
     prompt: Prompt,
@@ -132,13 +133,13 @@ def land(work: Work, state: SearchState, context: RunContext) -> tuple[Ticket, o
     tickets = {(each["number"], each["attempt"]): each for each in state["tickets"]}
     landing = state["landings"] + 1
     recorded, key = call_log.landing(state["run_id"], landing), None
-    number = recorded.number if recorded else None
+    expected = recorded.ticket if recorded else None
     while key is None or pool.has_to_begin_again(key, context.store.num_losses):
         for ticket in tickets.values():
             _launch(ticket, work, state, context)
-        key = _next_key(number, tickets, pool, context)
+        key = _next_key(expected, tickets, pool, context)
     result = pool.take(key)
-    if recorded is None or recorded.number != key[0]:
+    if recorded is None or recorded.ticket != key[0]:
         awaits_money = MONEY_QUEUES.of(context.store, state["run_id"]).has_waiting
         recorded = Landing(key[0], awaits_money)
         call_log.put_landing(state["run_id"], landing, recorded)
@@ -148,7 +149,7 @@ def land(work: Work, state: SearchState, context: RunContext) -> tuple[Ticket, o
 
 
 def _next_key(
-    recorded: int | None, tickets: Mapping[Key, Ticket], pool: Pool, context: RunContext
+    recorded: TicketNumber | None, tickets: Mapping[Key, Ticket], pool: Pool, context: RunContext
 ) -> Key:
     expected = [key for key in tickets if key[0] == recorded]
     if not expected and context.order == "launch":
@@ -176,7 +177,11 @@ def _launch(ticket: Ticket, work: Work, state: SearchState, context: RunContext)
 
 
 def _expected_cost(
-    number: int, step: StepRecord | None, prompt: Prompt, state: SearchState, context: RunContext
+    number: TicketNumber,
+    step: StepRecord | None,
+    prompt: Prompt,
+    state: SearchState,
+    context: RunContext,
 ) -> float:
     """Dollars of a ticket before this call, and those the call is expected to cost.
 

@@ -24,7 +24,7 @@ from costada.values.prompt_data import PromptData, prompt_data, trial_data
 
 MODEL_NAME = "offline"
 
-ITERATION = "costada_iteration"
+TICKET = "costada_ticket"
 """Metadata of a call that tells apart calls with equal messages."""
 
 CHARACTERS_PER_TOKEN = 4
@@ -62,8 +62,8 @@ class OfflineModel(BaseChatModel):
     statements. It knows no benchmark and no solution. As a guide it proposes general searches and
     refinements. One answer in ten fails on purpose.
 
-    The same seed, messages and iteration of a run always get the same answer, in any order and on
-    any thread; attempts that start from the same prompt differ by their iteration. Run times among
+    The same seed, messages and ticket of a run always get the same answer, in any order and on
+    any thread; attempts that start from the same prompt differ by their ticket. Run times among
     the metrics of a prompt make no difference, so that a run with the same seed can be repeated.
     Token counts are estimates; `max_tokens`, bound to the model, limits an answer.
     With tools it tries up to two edits and submits the better one.
@@ -100,8 +100,8 @@ class OfflineModel(BaseChatModel):
         callbacks: Callbacks = None,
         **kwargs: Any,
     ) -> LLMResult:
-        """The answers; each knows its iteration also where a graph has it streamed."""
-        return super().generate_prompt(prompts, stop, callbacks, **_with_iteration(kwargs))
+        """The answers; each knows its ticket also where a graph has it streamed."""
+        return super().generate_prompt(prompts, stop, callbacks, **_with_ticket(kwargs))
 
     async def agenerate_prompt(
         self,
@@ -111,7 +111,7 @@ class OfflineModel(BaseChatModel):
         **kwargs: Any,
     ) -> LLMResult:
         """The answers, as from `generate_prompt`."""
-        return await super().agenerate_prompt(prompts, stop, callbacks, **_with_iteration(kwargs))
+        return await super().agenerate_prompt(prompts, stop, callbacks, **_with_ticket(kwargs))
 
     def _generate(
         self,
@@ -120,7 +120,7 @@ class OfflineModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        message = self._reply(messages, stop, _iteration(run_manager, kwargs), kwargs)
+        message = self._reply(messages, stop, _ticket(run_manager, kwargs), kwargs)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     def _stream(
@@ -130,7 +130,7 @@ class OfflineModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        reply = self._reply(messages, stop, _iteration(run_manager, kwargs), kwargs)
+        reply = self._reply(messages, stop, _ticket(run_manager, kwargs), kwargs)
         lines = reply.text.splitlines(keepends=True)
         for start in range(0, len(lines), _LINES_PER_CHUNK):
             part = "".join(lines[start : start + _LINES_PER_CHUNK])
@@ -158,11 +158,11 @@ class OfflineModel(BaseChatModel):
         self,
         messages: list[BaseMessage],
         stop: list[str] | None,
-        iteration: object,
+        ticket: object,
         options: Mapping[str, Any],
     ) -> AIMessage:
         prompt = "\n\n".join(text_with_tool_calls(message) for message in messages)
-        origin = self.seed if iteration is None else f"{self.seed}/{iteration}"
+        origin = self.seed if ticket is None else f"{self.seed}/{ticket}"
         digest = hashlib.sha256(f"{origin}\n{_TIMING.sub('', prompt)}".encode()).digest()
         rng = Random(int.from_bytes(digest))
         data = (prompt_data(each.additional_kwargs) for each in messages)
@@ -198,19 +198,19 @@ class OfflineModel(BaseChatModel):
         )
 
 
-def _with_iteration(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a call with its iteration among them.
+def _with_ticket(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a call with its ticket among them.
 
     LangChain streams an answer whose messages a graph streams, and passes `_stream` no metadata.
     """
     metadata = options.get("metadata") or {}
-    return {**options, ITERATION: metadata[ITERATION]} if ITERATION in metadata else options
+    return {**options, TICKET: metadata[TICKET]} if TICKET in metadata else options
 
 
-def _iteration(run_manager: CallbackManagerForLLMRun | None, options: Mapping[str, Any]) -> object:
-    """The iteration that a call was made in, None outside of a run."""
+def _ticket(run_manager: CallbackManagerForLLMRun | None, options: Mapping[str, Any]) -> object:
+    """The ticket that a call was made for, None outside of a run."""
     metadata = run_manager.metadata if run_manager else {}
-    return options.get(ITERATION, metadata.get(ITERATION))
+    return options.get(TICKET, metadata.get(TICKET))
 
 
 def _with_tools(messages: Sequence[BaseMessage], asked: PromptData, rng: Random) -> AIMessage:

@@ -7,12 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from costada.reports.trace import ticket_of
 from costada.store.file_errors import checking_rows, damaged
-from costada.store.history import PastCall, PastCandidate, RunHistory, Span
+from costada.store.history import (
+    LAST_ITERATION,
+    Iterations,
+    PastCall,
+    PastCandidate,
+    RunHistory,
+    Tickets,
+)
 from costada.values.evaluation import SANDBOX, WORKER
+from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber
 
 Value = str | float | bool | None
 Row = dict[str, Value]
@@ -166,17 +175,19 @@ def table_of(
         ValueError: If the file is damaged, or the table has more columns than any run needs. So do
             the rows.
     """
-    span, candidates = Span(run_id), list[PastCandidate]()
+    span, candidates = Iterations(run_id), list[PastCandidate]()
     with checking_rows(history.path):
         steps = history.steps(span)
-        iterations = {ticket_of(step): step["iteration"] for step in steps}
+        iterations: dict[TicketNumber, Iteration] = {START_TICKET: START}
+        iterations |= {ticket_of(step): step["iteration"] for step in steps}
         if name is TableName.STEPS:
             seconds = dict(history.seconds(span))
             found = [_step(step, seconds) for step in steps]
         elif name is TableName.CALLS:
-            found = [_call(call, iterations) for call in history.calls(span)]
+            found = [_call(call, iterations) for call in history.calls(Tickets(run_id))]
         else:
-            candidates = history.candidates(span)
+            candidates = [*history.candidates(Tickets(run_id)), *history.copies(span)]
+            candidates.sort(key=partial(_place_of, iterations=iterations))
             found = [_candidate(each, iterations) for each in candidates]
     own = [PROGRAM] if has_programs and name is TableName.CANDIDATES else []
     columns = [*COLUMNS[name], *own, *_group_columns(found, history)]
@@ -205,7 +216,7 @@ def _group_columns(found: Sequence[Mapping[str, Any]], history: RunHistory) -> l
     return list(columns.values())
 
 
-def _step(step: Mapping[str, Any], seconds: Mapping[int, float]) -> dict[str, Any]:
+def _step(step: Mapping[str, Any], seconds: Mapping[Iteration, float]) -> dict[str, Any]:
     steered, router = step.get("steered"), step.get("router")
     return {
         **{each.name: step.get(each.name) for each in STEP_COLUMNS},
@@ -222,7 +233,7 @@ def _step(step: Mapping[str, Any], seconds: Mapping[int, float]) -> dict[str, An
     }
 
 
-def _call(call: PastCall, iterations: Mapping[int, int]) -> dict[str, Any]:
+def _call(call: PastCall, iterations: Mapping[TicketNumber, Iteration]) -> dict[str, Any]:
     frontier = call.facts.get("frontier")
     return {
         **{each.name: call.facts.get(each.name) for each in CALL_COLUMNS},
@@ -239,19 +250,34 @@ def _call(call: PastCall, iterations: Mapping[int, int]) -> dict[str, Any]:
     }
 
 
-def _candidate(candidate: PastCandidate, iterations: Mapping[int, int]) -> dict[str, Any]:
-    # The row of a copy has the iteration in which it was copied, that of the start has 0.
-    is_placed = "@" in candidate.id or not candidate.ticket
-    number, texts = candidate.ticket, candidate.facts.get("artifacts")
+def _candidate(
+    candidate: PastCandidate, iterations: Mapping[TicketNumber, Iteration]
+) -> dict[str, Any]:
+    texts = candidate.facts.get("artifacts")
     known = texts if isinstance(texts, Mapping) else {}
     return {
         **{each.name: candidate.facts.get(each.name) for each in CANDIDATE_COLUMNS},
         **{name: known.get(name) for name in (WORKER, SANDBOX)},
         "id": candidate.id,
-        "iteration": number if is_placed else iterations.get(number),
+        "iteration": _iteration_of(candidate, iterations),
+        "is_copy": candidate.migrated_in is not None,
         "inspirations": _joined(candidate.facts.get("inspirations")),
         **_group("metrics", candidate.facts.get("metrics")),
     }
+
+
+def _iteration_of(
+    candidate: PastCandidate, iterations: Mapping[TicketNumber, Iteration]
+) -> Iteration | None:
+    """The iteration of a copy, or as which the step of a candidate landed, `None` before."""
+    return (
+        iterations.get(candidate.ticket) if candidate.migrated_in is None else candidate.migrated_in
+    )
+
+
+def _place_of(candidate: PastCandidate, iterations: Mapping[TicketNumber, Iteration]) -> Iteration:
+    found = _iteration_of(candidate, iterations)
+    return LAST_ITERATION if found is None else found
 
 
 def _joined(names: object) -> str | None:

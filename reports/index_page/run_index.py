@@ -19,7 +19,8 @@ from costada.reports.run_view import RunSettings, RunView
 from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
 from costada.store.file_errors import checking_rows
-from costada.store.history import RunHistory, Span
+from costada.store.history import LAST_TICKET, Iterations, RunHistory, Tickets
+from costada.values.numbering import START, START_TICKET, Iteration
 
 Json = Mapping[str, object]
 Point = tuple[float, float | None, float]
@@ -196,13 +197,13 @@ class IndexedRun:
             run_id = history.last_run()
             if run_id != self._run_id:
                 self._forget(run_id)
-            known = self._tail[-1]["iteration"] if self._tail else 0
+            known: Iteration = self._tail[-1]["iteration"] if self._tail else START
             with checking_rows(self.run.database):
                 if not self._curve:
-                    for each in history.candidates(Span(run_id, -1, 0)):
+                    for each in history.candidates(Tickets(run_id, LAST_TICKET, [START_TICKET])):
                         if each.id == SEED_ID:
                             self._add_best(0.0, each.facts["objective"], each.facts["score"])
-                for step in history.steps(Span(run_id, known)):
+                for step in history.steps(Iterations(run_id, known)):
                     self._add(step)
                 facts = self._heading(heading(self.run, settings, history, run_id))
                 return {**facts, **self._standing(settings)}

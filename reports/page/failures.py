@@ -12,6 +12,7 @@ from costada.reports.trace import attempts_made, ticket_of
 from costada.store.history import PastCall, PastCandidate, PastFailure
 from costada.store.rows import CallStatus, OutcomeKind
 from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT
+from costada.values.numbering import Iteration, TicketNumber
 
 MODEL, ANSWER, PROGRAM = "Model", "Answer", "Program"
 """Where it went wrong: at the provider, in its answer, or in the program it wrote."""
@@ -45,7 +46,7 @@ EXCEPTIONS = frozenset(
 class Failure:
     """One failure; `text` is the beginning of its reason, empty if none is stored."""
 
-    iteration: int
+    iteration: Iteration
     attempt: int
     place: str
     kind: str
@@ -56,9 +57,9 @@ def failures_of(
     calls: Sequence[PastCall],
     candidates: Sequence[PastCandidate],
     outcomes: Sequence[PastFailure],
-    tactics: Iterable[tuple[int, Mapping[str, Any]]],
+    tactics: Iterable[tuple[Iteration, Mapping[str, Any]]],
     steps: Sequence[Mapping[str, Any]],
-    iteration_of: Callable[[int], int] = int,
+    iteration_of: Callable[[TicketNumber], Iteration],
 ) -> list[Failure]:
     """Every failure of the given iterations, in order; `iteration_of` gives that of a ticket.
 
@@ -66,7 +67,7 @@ def failures_of(
     iteration is finished; the reason is known only of an iteration's last attempt.
     """
     found = []
-    known = set[tuple[int, int]]()
+    known = set[tuple[TicketNumber, int]]()
     for call in calls:
         if kind := REQUEST_KINDS.get(call.status):
             place = iteration_of(call.ticket), call.attempt
@@ -85,7 +86,7 @@ def failures_of(
             found.append(Failure(iteration, 0, ANSWER, "no tactic in the guide's answer", ""))
     for candidate in candidates:
         facts = candidate.facts
-        if facts["is_valid"] or facts.get("is_copy"):
+        if facts["is_valid"] or candidate.migrated_in is not None:
             continue
         error = str(facts.get("error") or "")
         suffix = candidate.id.partition(".")[2]
@@ -97,7 +98,7 @@ def failures_of(
 
 
 def _without_program(
-    steps: Iterable[Mapping[str, Any]], evaluated: set[str], known: set[tuple[int, int]]
+    steps: Iterable[Mapping[str, Any]], evaluated: set[str], known: set[tuple[TicketNumber, int]]
 ) -> Iterator[Failure]:
     """Attempts whose answer held no program, and submitted programs that could not be evaluated.
 

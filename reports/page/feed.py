@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from operator import itemgetter
 from threading import Lock
 from typing import Any
@@ -29,8 +30,9 @@ from costada.reports.run_view import RunView
 from costada.reports.trace import ticket_of
 from costada.store.address import is_there
 from costada.store.file_errors import checking_rows
-from costada.store.history import EVERYTHING, RunHistory, Span
+from costada.store.history import LAST_TICKET, Iterations, PastCandidate, RunHistory, Tickets
 from costada.values.candidate import Program, changed_files
+from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber, next_iteration
 
 Json = Mapping[str, object]
 Step = Mapping[str, Any]
@@ -84,12 +86,12 @@ class Feed:
         self._steps: list[dict[str, Any]] = []
         self._averages: Averages | None = None
         self._models: dict[str, Step] = {}
-        self._ended: dict[int, int] = {}
-        self._guided: list[int] = []
+        self._ended: dict[TicketNumber, Iteration] = {}
+        self._guided: list[Iteration] = []
         self._parallel = 1
         self._best = 0, SEED
 
-    def figures(self, after: int = 0) -> Json:
+    def figures(self, after: Iteration = START) -> Json:
         """The figures of the iterations after one, and the calls of tickets that have not ended.
 
         Task and settings come with those of the whole run, the best program whenever it is new.
@@ -120,8 +122,8 @@ class Feed:
             self._read_new_steps(history, run_id)
             steps = [step for step in self._steps if step["iteration"] > after]
             sent = {ticket for ticket, iteration in self._ended.items() if iteration <= after}
-            newest = max(sent, default=-1)
-            missed = []
+            newest = max(sent, default=TicketNumber(-1))
+            missed = list[TicketNumber]()
             if newest > len(sent):  # some tickets before it have not ended, or ended later
                 known = history.tickets(run_id)
                 missed = [each for each in known if 0 < each < newest and each not in sent]
@@ -136,15 +138,16 @@ class Feed:
                 "front": history.front(run_id) if self._objectives() else [],
                 **_tables(
                     history,
-                    Span(run_id, newest, also=missed),
-                    self._tactics(history, Span(run_id, after or -1)),
+                    Tickets(run_id, newest, missed),
+                    Iterations(run_id, after or Iteration(-1)),
+                    self._tactics(history, Iterations(run_id, after or Iteration(-1))),
                     steps,
                     self._iteration_of,
                     self._objectives(),
                 ),
             }
 
-    def texts(self, first: int, last: int) -> list[Json]:
+    def texts(self, first: Iteration, last: Iteration) -> list[Json]:
         """All texts of the given iterations, in order.
 
         One entry per iteration: requests with prompt and answer, candidates with their programs,
@@ -154,9 +157,9 @@ class Feed:
             run_id = history.last_run()
             with self._lock:
                 self._read_new_steps(history, run_id)
-            return self._texts(history, Span(run_id, first - 1, last))
+            return self._texts(history, Iterations(run_id, Iteration(first - 1), last))
 
-    def blocks(self, size: int) -> Iterator[tuple[int, list[Json]]]:
+    def blocks(self, size: int) -> Iterator[tuple[Iteration, list[Json]]]:
         """All texts, `size` iterations at a time: the first iteration of each block, and its texts.
 
         The run is seen as it is when this begins.
@@ -166,9 +169,10 @@ class Feed:
             with self._lock:
                 self._read_new_steps(history, run_id)
             iterations = {self._iteration_of(each) for each in history.tickets(run_id)}
-            for first in sorted({each - each % size for each in iterations}):
+            for first in sorted({Iteration(each - each % size) for each in iterations}):
                 history.begin_part()
-                yield first, self._texts(history, Span(run_id, first - 1, first + size - 1))
+                last = Iteration(first + size - 1)
+                yield first, self._texts(history, Iterations(run_id, Iteration(first - 1), last))
 
     @contextmanager
     def _history(self) -> Iterator[RunHistory]:
@@ -176,11 +180,11 @@ class Feed:
         with RunHistory.of(self._run.database) as history, checking_rows(self._run.database):
             yield history
 
-    def _texts(self, history: RunHistory, span: Span) -> list[Json]:
+    def _texts(self, history: RunHistory, span: Iterations) -> list[Json]:
         tickets = self._tickets_of(history, span)
         tactics = dict(self._tactics(history, span))
         reasons = {row["iteration"]: row["failure"] for row in history.steps(span)}
-        calls: dict[int, list[Json]] = {}
+        calls: dict[Iteration, list[Json]] = {}
         for call in history.calls(tickets):
             facts = {
                 **call.facts,
@@ -194,14 +198,14 @@ class Feed:
                 "answer": visible_text(history.text(call.answer)),
             }
             calls.setdefault(self._iteration_of(call.ticket), []).append(facts)
-        candidates: dict[int, list[Json]] = {}
-        for each in history.candidates(tickets):
+        candidates: dict[Iteration, list[Json]] = {}
+        for each in (*history.candidates(tickets), *history.copies(span)):
             parent = str(each.facts.get("parent_id") or "").partition(">")[0]
             program, before = history.program(each.program), history.program_of(span.run_id, parent)
-            facts = {**each.facts, "id": each.id, **_program(program, before)}
+            facts = {**_facts_of(each), **_program(program, before)}
             for text in facts.get("files", {}).values():
                 history.count(text)
-            candidates.setdefault(self._iteration_of(each.ticket), []).append(facts)
+            candidates.setdefault(_iteration_of(each, self._iteration_of), []).append(facts)
         return [
             {
                 "iteration": iteration,
@@ -214,7 +218,9 @@ class Feed:
             for iteration in sorted({*calls, *candidates, *tactics})
         ]
 
-    def _tactics(self, history: RunHistory, span: Span) -> list[tuple[int, dict[str, Any]]]:
+    def _tactics(
+        self, history: RunHistory, span: Iterations
+    ) -> list[tuple[Iteration, dict[str, Any]]]:
         """What guides gave, with the iterations that were charged for them.
 
         A guide is charged with the step that it prepares. With several in flight, that step ends
@@ -222,7 +228,7 @@ class Feed:
         """
         reach = 2 * self._parallel - 1
         found = []
-        for given, record in history.tactics(span._replace(after=span.after - reach)):
+        for given, record in history.tactics(span._replace(after=Iteration(span.after - reach))):
             place = bisect_left(self._guided, given)
             charged = self._guided[place] if place < len(self._guided) else given
             iteration = charged if charged < given + reach else given
@@ -230,23 +236,23 @@ class Feed:
                 found.append((iteration, record))
         return found
 
-    def _iteration_of(self, ticket: int) -> int:
+    def _iteration_of(self, ticket: TicketNumber) -> Iteration:
         """The iteration as which a ticket ended; of one that has not, the one after the last."""
-        following = self._steps[-1]["iteration"] + 1 if self._steps else 1
-        return self._ended.get(ticket, following if ticket else 0)
+        last = self._steps[-1]["iteration"] if self._steps else START
+        return self._ended.get(ticket, next_iteration(last) if ticket else START)
 
-    def _tickets_of(self, history: RunHistory, span: Span) -> Span:
+    def _tickets_of(self, history: RunHistory, span: Iterations) -> Tickets:
         """The tickets that belong to a span of iterations."""
         number = itemgetter("iteration")
         low = bisect_right(self._steps, span.after, key=number)
         high = bisect_right(self._steps, span.until, key=number)
-        found = [step["ticket"] for step in self._steps[low:high]]
+        found: list[TicketNumber] = [step["ticket"] for step in self._steps[low:high]]
         if span.after < 0 <= span.until:
-            found.append(0)
-        if span.after < self._iteration_of(EVERYTHING) <= span.until:
+            found.append(START_TICKET)
+        if span.after < self._iteration_of(LAST_TICKET) <= span.until:
             tickets = history.tickets(span.run_id)
             found += [each for each in tickets if each and each not in self._ended]
-        return Span(span.run_id, EVERYTHING, also=found)
+        return Tickets(span.run_id, LAST_TICKET, found)
 
     def _read_new_steps(self, history: RunHistory, run_id: str) -> None:
         """Read the new steps, or all steps of another run; the caller holds the lock."""
@@ -256,8 +262,8 @@ class Feed:
             settings = self._run.load()
             self._parallel = settings.parallel
             self._averages = Averages(settings.method, settings.constants)
-        known = self._steps[-1]["iteration"] if self._steps else 0
-        for step in history.steps(Span(run_id, known)):
+        known = self._steps[-1]["iteration"] if self._steps else START
+        for step in history.steps(Iterations(run_id, known)):
             utility, estimate = self._averages.after(step)
             failure = step["failure"] and step["failure"][:LONGEST_REASON]
             ticket = ticket_of(step)
@@ -339,13 +345,16 @@ def _program(program: Program, before: Program | None) -> dict[str, Any]:
 
 def _tables(
     history: RunHistory,
-    tickets: Span,
-    tactics: Sequence[tuple[int, Mapping[str, Any]]],
+    tickets: Tickets,
+    iterations: Iterations,
+    tactics: Sequence[tuple[Iteration, Mapping[str, Any]]],
     steps: Sequence[Step],
-    iteration_of: Callable[[int], int],
+    iteration_of: Callable[[TicketNumber], Iteration],
     objectives: Sequence[str],
 ) -> dict[str, object]:
-    calls, candidates = history.calls(tickets), history.candidates(tickets)
+    calls = history.calls(tickets)
+    candidates = [*history.candidates(tickets), *history.copies(iterations)]
+    candidates.sort(key=partial(_iteration_of, of_ticket=iteration_of))
     outcomes = history.failures(tickets)
     failures = failures_of(calls, candidates, outcomes, tactics, steps, iteration_of)
     call_rows = [
@@ -360,8 +369,8 @@ def _tables(
     own_facts = (*CANDIDATE_FACTS, "values") if objectives else CANDIDATE_FACTS
     candidate_rows = [
         [
-            *(each.id, iteration_of(each.ticket)),
-            *(each.facts.get(name) for name in CANDIDATE_FACTS),
+            *(each.id, _iteration_of(each, iteration_of)),
+            *map(_facts_of(each).get, CANDIDATE_FACTS),
             *([_values(each.facts, metrics)] if objectives else []),
         ]
         for each in candidates
@@ -378,6 +387,18 @@ def _tables(
         "candidates": _table((*CANDIDATE, *own_facts), candidate_rows),
         "faults": _table(FAILURE, ([getattr(each, name) for name in FAILURE] for each in failures)),
     }
+
+
+def _iteration_of(
+    candidate: PastCandidate, of_ticket: Callable[[TicketNumber], Iteration]
+) -> Iteration:
+    """The iteration in which a candidate was made, or migrated as a copy."""
+    return of_ticket(candidate.ticket) if candidate.migrated_in is None else candidate.migrated_in
+
+
+def _facts_of(candidate: PastCandidate) -> dict[str, Any]:
+    is_copy = candidate.migrated_in is not None
+    return {**candidate.facts, "id": candidate.id, "is_copy": is_copy}
 
 
 def _values(facts: Mapping[str, Any], metrics: Sequence[str]) -> list[object]:

@@ -21,6 +21,7 @@ from costada.reports.index_page.run_index import WAITING, RunIndex
 from costada.reports.page.feed import Feed, Json
 from costada.reports.page.ideas import BadRequest, add_idea, read_idea, waiting
 from costada.reports.page.page import live_html, policy
+from costada.values.numbering import Iteration
 
 TOKEN_BYTES = 32
 SCHEME = "bearer "
@@ -212,9 +213,10 @@ class PageHandler(BaseHTTPRequestHandler):
         if not rest:
             return Answer(HTML, live_html(feed.figures()), policy(is_live=True))
         if wanted := FIGURES.fullmatch(rest):
-            return _json(feed.figures(int(wanted[1])))
+            return _json(feed.figures(Iteration(int(wanted[1]))))
         if wanted := TEXTS.fullmatch(rest):
-            return _json({"texts": feed.texts(int(wanted[1]), int(wanted[1]))})
+            shown = Iteration(int(wanted[1]))
+            return _json({"texts": feed.texts(shown, shown)})
         raise LookupError(path)
 
     def _send(self, status: HTTPStatus, answer: Answer, has_body: bool) -> None:

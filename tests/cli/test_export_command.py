@@ -79,7 +79,7 @@ def test_all_formats_hold_the_same_values(invoke, finished, tmp_path):
 def test_requests_have_their_tokens_and_dollars_and_the_iteration_that_is_charged(invoke, written):
     folder = written(
         steps=[trace_row(iteration=1, ticket=2)],
-        calls=[call_row(iteration=1), call_row(iteration=2, frontier=0)],
+        calls=[call_row(ticket=1), call_row(ticket=2, frontier=0)],
     )
     waiting, landed = map(
         json.loads, exported(invoke, folder, "--to", "jsonl", "--table", "calls").splitlines()

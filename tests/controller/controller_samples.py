@@ -29,7 +29,7 @@ def candidate(
     code: str | None = None,
     *,
     parent_id: str | None = None,
-    iteration: int = 0,
+    ticket: int = 0,
 ) -> Candidate:
     text = f"{id} = {id}" if code is None else code
     return Candidate(
@@ -37,7 +37,7 @@ def candidate(
         program=Program.of(text),
         score=score,
         parent_id=parent_id,
-        iteration=iteration,
+        ticket=ticket,
         generation=1,
         metrics={"speed": 2.0},
         artifacts={"note": "x"},

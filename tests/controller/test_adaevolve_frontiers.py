@@ -184,7 +184,7 @@ def test_founders_enter_as_copies_under_the_weights_of_the_preset() -> None:
     founded = founded_archive(PAIR, "diversity", 70, CONSTANTS)
     assert [member.id for member in founded.members] == ["b>2@70", "a>2@70"]
     assert [member.parent_id for member in founded.members] == ["b", "a"]
-    assert [member.iteration for member in founded.members] == [70, 70]
+    assert [member.migrated_in for member in founded.members] == [70, 70]
     assert (founded.size, founded.weights) == (20, PRESETS["diversity"])
 
 

@@ -360,9 +360,9 @@ def test_a_single_frontier_sends_nothing_to_itself() -> None:
 
 
 def test_a_copy_is_a_child_of_its_original_and_keeps_the_rest() -> None:
-    original = candidate("a", 0.5, parent_id="seed", iteration=3)
+    original = candidate("a", 0.5, parent_id="seed", ticket=3)
     copy = migrant_copy(original, 1, 15)
-    assert (copy.id, copy.parent_id, copy.iteration) == ("a>1@15", "a", 15)
+    assert (copy.id, copy.parent_id, copy.ticket, copy.migrated_in) == ("a>1@15", "a", 3, 15)
     assert (copy.program.text, copy.score, copy.generation) == (original.program.text, 0.5, 1)
 
 

@@ -32,7 +32,7 @@ def launched(controller: Controller, count: int, constants: Constants) -> list[A
     """The choices of steps that are launched one after the other while none lands."""
     chosen: list[Allocation] = []
     for number in range(1, count + 1):
-        chosen.append(ask_step(controller, FULL, 1, constants, number=number, in_flight=chosen))
+        chosen.append(ask_step(controller, FULL, 1, constants, ticket=number, in_flight=chosen))
     return chosen
 
 
@@ -110,8 +110,8 @@ def test_the_draws_of_a_launch_go_by_its_number() -> None:
     seen = replace(SEED, iteration=4, frontiers=(Frontier(0.4, visits=2), Frontier(0.4, visits=2)))
     for number in range(5, 30):
         expected = seen.ask(FULL, draws(7, number, "action"), CONSTANTS)
-        assert ask_step(seen, FULL, 7, CONSTANTS, number=number) == expected
-    fifth = ask_step(seen, FULL, 7, CONSTANTS, number=5)
+        assert ask_step(seen, FULL, 7, CONSTANTS, ticket=number) == expected
+    fifth = ask_step(seen, FULL, 7, CONSTANTS, ticket=5)
     assert ask_step(seen, FULL, 7, CONSTANTS) == fifth
 
 

@@ -26,19 +26,20 @@ from costada.controller.intervention import Intervention
 from costada.controller.method import Evidence, PaidStep, ParentRule
 from costada.controller.methods import METHODS, Method
 from costada.controller.money import Balance
+from costada.values.numbering import START, Iteration, next_iteration
 from dataclasses import replace
 
 
 @dataclass(frozen=True)
 class Restarts:
-    iteration: int
+    iteration: Iteration
     incumbent_score: float
     parents: ClassVar[ParentRule] = ParentRule.SEED
     pending: ClassVar[None] = None
 
     @classmethod
     def start(cls, seed_score: float, constants: Constants) -> Self:
-        return cls(0, seed_score)
+        return cls(START, seed_score)
 
     def ask(
         self,
@@ -63,7 +64,8 @@ class Restarts:
         *,
         is_last: bool = False,
     ) -> tuple[Self, Intervention]:
-        return replace(self, iteration=self.iteration + 1), Intervention(None, False, False)
+        ended = replace(self, iteration=next_iteration(self.iteration))
+        return ended, Intervention(None, False, False)
 
     def record(self) -> Evidence:
         return Evidence()

@@ -91,9 +91,9 @@ def test_a_copy_that_is_cut_back_keeps_what_is_not_ours(theirs: Path, tmp_path: 
         store.open_run("run", "costada", "toy")
         for iteration in (1, 2):
             store.put_step("run", iteration, {"iteration": iteration})
-            store.call_log.put_call("run", call_row(iteration=iteration))
+            store.call_log.put_call("run", call_row(ticket=iteration))
     copy_file(theirs, copy)
-    cut_back(copy, Cut("run", 1, 1, landings=0, last_number=1, in_flight={}), "new")
+    cut_back(copy, Cut("run", 1, 1, landings=0, last_ticket=1, in_flight={}), "new")
     assert contents(copy) == before
     with RunStore(copy) as store:
         assert store.steps("new") == [{"iteration": 1}]

@@ -224,7 +224,7 @@ def test_a_new_strategy_is_charged_to_the_iteration_that_stagnated():
     rows, _, store = standing_still()
     adopted = [row["iteration"] for row in rows if "strategy_adopted" in row["events"]]
     assert adopted[:2] == [3, 5]
-    calls = [call for call in calls_of(store) if call.iteration == 3]
+    calls = [call for call in calls_of(store) if call.ticket == 3]
     assert [(call.role, call.attempt) for call in calls] == [
         ("generation", 1),
         ("guide", 1),
@@ -292,7 +292,7 @@ def roles_of(model, budget, **more):
     found = discovery(model, budget=budget, iterations=20, **options).invoke({})
     roles = {}
     for call in calls_of(options["store"]):
-        roles.setdefault(call.iteration, []).append(call.role)
+        roles.setdefault(call.ticket, []).append(call.role)
     return roles, found
 
 

@@ -104,7 +104,7 @@ def test_all_calls_that_wait_for_a_model_give_up_with_the_first(server):
     """The others made one more request at most: their first one, and none in a pause of theirs."""
     failing = Failing(Refusal(503), good=3)
     store = failing_run(server, failing, parallel=6)
-    of_small = Counter(call.iteration for call in calls_of(store) if call.entry == "small")
+    of_small = Counter(call.ticket for call in calls_of(store) if call.entry == "small")
     paused = [number for number, requests in of_small.items() if requests > 3]
     assert len(paused) <= 1
 
@@ -187,5 +187,5 @@ def test_web_pages_in_a_row_are_an_outage_of_the_only_model_too(server, caplog):
         discovery(client(server), store=store, iterations=3, retry_policy=PATIENT).invoke({})
     failed = [call for call in calls_of(store) if call.error]
     assert len(failed) == 4
-    assert len({(call.iteration, call.attempt) for call in failed}) == 2
+    assert len({(call.ticket, call.attempt) for call in failed}) == 2
     assert caplog.text.count("Paused: the provider does not answer") == 3

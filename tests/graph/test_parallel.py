@@ -1,6 +1,7 @@
 """K steps in flight: they land as they finish, and the ledger stays exact."""
 
 import asyncio
+import re
 import time
 from collections import Counter
 from dataclasses import replace
@@ -168,7 +169,7 @@ def test_the_ledger_equals_the_bill_with_several_calls_in_flight(server, paralle
     assert len(server.bill) >= 25
     assert spent_by(store) == billed(server)
     assert found["spent"] == pytest.approx(float(billed(server)), abs=1e-9)
-    keys = Counter((call.iteration, call.role, call.attempt) for call in calls_of(store))
+    keys = Counter((call.ticket, call.role, call.attempt) for call in calls_of(store))
     assert set(keys.values()) == {1}
 
 
@@ -237,7 +238,7 @@ def test_steps_with_tools_stay_on_the_ledger_and_within_their_cap(server, parall
     assert spent_by(store) == billed(server)
     generated = Counter[int]()
     for call in calls_of(store):
-        generated[call.iteration] += 0 if call.role == "guide" else call.cost
+        generated[call.ticket] += 0 if call.role == "guide" else call.cost
     if policy == "hard":
         assert billed(server) <= Decimal("0.3")
         assert max(generated.values()) <= cap
@@ -253,7 +254,38 @@ def test_no_two_calls_of_a_run_have_one_key_with_eight_in_flight(method):
         graph = discovery(model, problem=landscape(), parallel=8, store=store, **options)
         assert graph.invoke({"seed": seed})["stop_reason"] == "iterations"
         calls = calls_of(store)
-        assert len(calls) == len({(call.iteration, call.role, call.attempt) for call in calls})
+        assert len(calls) == len({(call.ticket, call.role, call.attempt) for call in calls})
+
+
+WITHOUT_GAIN = re.compile(r"without an improvement of more than 0.01: (-?\d+) of (\d+)")
+TRACED = re.compile(r"^\| (\d+) \| (\d\.\d{4}) \|", re.MULTILINE)
+
+
+def test_prompts_of_evox_with_eight_in_flight_count_the_iterations_that_have_landed():
+    num_told, num_out_of_turn = 0, 0
+    for seed in range(6):
+        store, options = RunStore(), {"method": "evox", "iterations": 20, "order": "launch"}
+        graph = discovery(
+            SimulatedModel(seed=seed), problem=landscape(), parallel=8, store=store, **options
+        )
+        graph.invoke({"seed": seed})
+        rows = store.steps(store.run_ids()[-1])
+        best = [rows[0]["best_score"] - rows[0]["global_gain"], *(r["best_score"] for r in rows)]
+        scores = {(row["iteration"], f"{row['score']:.4f}") for row in rows if row["score"]}
+        landed = {row["ticket"]: row["iteration"] for row in rows}
+        num_out_of_turn += sum(ticket != iteration for ticket, iteration in landed.items())
+        for call in calls_of(store):
+            told = WITHOUT_GAIN.search(call.prompt)
+            if told is None:
+                continue
+            now = landed[call.ticket]
+            rises = [t for t in range(1, now + 1) if best[t] - best[t - 1] > 0.01]
+            assert tuple(map(int, told.groups())) == (now - max(rises, default=0), now)
+            traced = TRACED.findall(call.prompt)
+            assert {(int(t), score) for t, score in traced} <= scores
+            num_told += bool(traced)
+    assert num_told > 6
+    assert num_out_of_turn > 20
 
 
 @pytest.mark.parametrize("latencies", [(0.0, 0.03), (0.03, 0.0), (0.01, 0.02, 0.05)])

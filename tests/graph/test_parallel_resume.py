@@ -87,7 +87,7 @@ def test_a_guide_that_lands_last_stays_on_the_ledger_when_the_budget_is_raised()
     options = {"saver": InMemorySaver(), "store": store, "on_exhausted": "interrupt"}
     graph = discovery(model, budget=budget, parallel=4, **options)
     found = graph.invoke({}, THREAD)
-    (guide,) = (call.iteration for call in calls_of(store) if call.role == "guide")
+    (guide,) = (call.ticket for call in calls_of(store) if call.role == "guide")
     assert guide not in [row["ticket"] for row in rows_of(store)]
     check_ledger(store, graph.get_state(THREAD).values)
     graph.invoke(Command(resume={"budget": found["spent"] + 0.01}), THREAD)
@@ -222,7 +222,7 @@ def test_a_cancelled_run_ends_its_evaluations_and_repeats_them_but_no_call():
     assert time.monotonic() - began < PATIENCE / 2
     is_resumed.set()
     assert graph.invoke(None, THREAD)["iterations"] == 12
-    keys = [(call.iteration, call.role, call.attempt) for call in calls_of(store)]
+    keys = [(call.ticket, call.role, call.attempt) for call in calls_of(store)]
     assert len(keys) == len(set(keys))
 
 
@@ -231,7 +231,7 @@ def prompted(prompt):
 
 
 def is_retry(calls):
-    return calls[-1].role == "retry" and calls[-1].iteration > 4
+    return calls[-1].role == "retry" and calls[-1].ticket > 4
 
 
 def is_first_after_a_guide(calls):
@@ -239,7 +239,7 @@ def is_first_after_a_guide(calls):
 
 
 def is_about_a_strategy(calls):
-    return calls[-1].role == "guide" and calls[-1].iteration > 1
+    return calls[-1].role == "guide" and calls[-1].ticket > 1
 
 
 def failing_or_evolving(prompt):
@@ -276,7 +276,7 @@ def test_a_killed_request_is_sent_as_it_was_though_later_tickets_land_first(
     with RunStore(copy) as store, closing(RunSaver(copy)) as saver:
         lost = calls_of(store)[-1]
         store.call_log.put_landing(
-            store.run_ids()[-1], 1, Landing(lost.iteration + 1, awaits_money=False)
+            store.run_ids()[-1], 1, Landing(lost.ticket + 1, awaits_money=False)
         )
         graph = discovery(scripted(prompted), parallel=4, store=store, saver=saver, **options)
         graph.invoke(None, THREAD)
@@ -286,4 +286,4 @@ def test_a_killed_request_is_sent_as_it_was_though_later_tickets_land_first(
 
 
 def _key(call):
-    return call.iteration, call.role, call.attempt
+    return call.ticket, call.role, call.attempt

@@ -39,7 +39,7 @@ def test_a_run_draws_its_budget_reports_each_call_and_gives_back_the_rest():
     assert (account.spent, account.is_closed) == (spent_by(store), True)
     assert purse.remaining == Decimal("0.1") - spent_by(store)
     assert sum(entry.cost for entry in purse.calls()) == purse.spent
-    assert [entry.key for entry in purse.calls()] == [f"iteration {n}" for n in range(1, 5)]
+    assert [entry.key for entry in purse.calls()] == [f"ticket {n}" for n in range(1, 5)]
 
 
 def test_a_run_is_lent_what_is_left_and_its_decisions_go_by_that():

@@ -82,7 +82,7 @@ def test_the_calls_of_an_attempt_go_to_the_model_that_its_row_names(server):
         for attempt, name in enumerate(row["models"], 1)
     }
     made = {
-        (call.iteration, call.attempt): (call.entry, call.model)
+        (call.ticket, call.attempt): (call.entry, call.model)
         for call in calls_of(store)
         if call.role != "guide"
     }

@@ -70,7 +70,7 @@ ALWAYS_RUN = [name for name in NODES if name not in ("guide", "ask_for_budget", 
 
 
 def call_span(**changes):
-    row = call_row(iteration=4, role="retry", attempt=2, **changes)
+    row = call_row(ticket=4, role="retry", attempt=2, **changes)
     (span,) = spans_of(lambda: record_call(CallKey("run", 4, "retry", 2), row))
     return span
 
@@ -174,7 +174,7 @@ def test_a_call_has_the_attributes_of_the_genai_conventions_and_its_dollars():
         "gen_ai.usage.cache_read.input_tokens": 300,
         "gen_ai.usage.reasoning.output_tokens": 200,
         "costada.run.id": "run",
-        "costada.iteration": 4,
+        "costada.ticket": 4,
         "costada.role": "retry",
         "costada.attempt": 2,
         "costada.cost": 0.002,

@@ -150,7 +150,7 @@ def test_a_program_is_evaluated_and_kept_without_a_call(method, parallel):
     assert "submitted" in row["events"]
     found = run.store.candidates.get(run.run_id, row["candidate_id"])
     assert found.program.text == program(0.95)
-    assert not [call for call in calls_of(run.store) if call.iteration == row["ticket"]]
+    assert not [call for call in calls_of(run.store) if call.ticket == row["ticket"]]
     if method != "evox":
         assert row["step_cost"] == 0.0
     assert rows[-1]["best_score"] >= 0.95
@@ -188,9 +188,7 @@ def test_of_steps_in_flight_each_input_goes_to_one(parallel):
     rows = run.rows()
     assert sorted(row["steered"]["idea"] for row in rows if "steered" in row) == ideas
     for idea in ideas:
-        tickets = {
-            call.iteration for call in calls_of(run.store) if f"Idea: {idea}\n" in call.prompt
-        }
+        tickets = {call.ticket for call in calls_of(run.store) if f"Idea: {idea}\n" in call.prompt}
         assert len(tickets) == 1
 
 

@@ -70,7 +70,7 @@ def test_a_pause_for_a_judge_says_so(server, caplog):
 def test_a_pause_for_a_judge_has_an_end_and_the_run_is_resumed_where_it_was(server):
     calm, hit, saver = RunStore(), RunStore(), InMemorySaver()
     expected = judged_run(server, store=calm).invoke({}, THREAD)
-    calls = [(call.iteration, call.attempt) for call in calls_of(calm)]
+    calls = [(call.ticket, call.attempt) for call in calls_of(calm)]
     policy = RetryPolicy(retry_wait=0.001, longest_wait=0.02, longest_pause=0.1)
     server.reset(Refusal(429, "slow")).script(*[Reply()] * 3)
     graph = judged_run(server, store=hit, saver=saver, policy=policy)
@@ -80,7 +80,7 @@ def test_a_pause_for_a_judge_has_an_end_and_the_run_is_resumed_where_it_was(serv
     server.default = Reply()
     assert graph.invoke(None, THREAD) == expected
     assert rows_of(hit) == rows_of(calm)
-    assert [(call.iteration, call.attempt) for call in calls_of(hit)] == calls
+    assert [(call.ticket, call.attempt) for call in calls_of(hit)] == calls
 
 
 def test_a_program_for_which_alone_the_judge_never_answers_fails_by_itself(server):

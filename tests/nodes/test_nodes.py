@@ -89,7 +89,7 @@ def test_the_verdict_is_taken_over_whole():
         first.metrics,
         first.objective,
     )
-    assert second.iteration == 2
+    assert second.ticket == 2
 
 
 @pytest.mark.parametrize("mark", [EVALUATOR_FAULT, SANDBOX_FAULT])

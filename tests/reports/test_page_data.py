@@ -121,8 +121,8 @@ def test_calls_and_candidates_belong_to_the_iteration_as_which_their_ticket_ende
     write_steps(run, [], calls=[in_flight(1), call(3), in_flight(5)], candidates=[candidate(3)])
     figures = feed.figures()
     assert landed(figures, "calls") == [(1, 2), (2, 4), (3, 1), (3, 3), (3, 5)]
-    assert column(figures, "candidates", "iteration") == [0, 1, 3, 2]
-    assert column(figures, "candidates", "id") == ["0.1", "2.1", "3.1", "4.1"]
+    assert column(figures, "candidates", "iteration") == [0, 1, 2, 3]
+    assert column(figures, "candidates", "id") == ["0.1", "2.1", "4.1", "3.1"]
 
     write_steps(run, [step(3, ticket=3)], calls=[], candidates=[])
     write_steps(run, [], calls=[in_flight(6)], candidates=[])
@@ -130,6 +130,22 @@ def test_calls_and_candidates_belong_to_the_iteration_as_which_their_ticket_ende
     assert column(figures, "steps", "ticket") == [3]
     assert landed(figures, "calls") == [(3, 3), (4, 1), (4, 5), (4, 6)]
     assert column(figures, "candidates", "id") == ["3.1"]
+
+
+def test_a_copy_belongs_to_the_iteration_in_which_it_migrated(run):
+    """Ticket 2 lands first and ticket 1 last; a copy of 2.1 migrates in iteration 3."""
+    feed = Feed(run)
+    tickets = {1: 2, 2: 3, 3: 4, 4: 1}
+    write_steps(run, [step(i, ticket=t) for i, t in tickets.items()])
+    copy = candidate(2, id="2.1>1@3", parent_id="2.1", migrated_in=3)
+    write_steps(run, [], calls=[], candidates=[copy])
+    figures = feed.figures()
+    assert column(figures, "candidates", "id") == ["0.1", "2.1", "3.1", "4.1", "2.1>1@3", "1.1"]
+    assert column(figures, "candidates", "iteration") == [0, 1, 2, 3, 3, 4]
+    assert column(figures, "candidates", "is_copy") == [False] * 4 + [True, False]
+    assert column(feed.figures(2), "candidates", "id") == ["4.1", "2.1>1@3", "1.1"]
+    (texts,) = feed.texts(3, 3)
+    assert [each["id"] for each in texts["candidates"]] == ["4.1", "2.1>1@3"]
 
 
 def test_a_ticket_that_ends_last_is_told_when_it_ends(run):
@@ -394,7 +410,10 @@ def past_call(iteration: int, status: CallStatus, error: str | None) -> PastCall
 
 
 def past_candidate(name: str, **facts: Any) -> PastCandidate:
-    return PastCandidate(name, int(name.split(".")[0]), "", {"is_valid": True, **facts})
+    migrated_in = int(name.partition("@")[2]) if "@" in name else None
+    return PastCandidate(
+        name, int(name.split(".")[0]), "", {"is_valid": True, **facts}, migrated_in
+    )
 
 
 def test_every_failure_is_listed_once_with_its_source_and_iteration():
@@ -404,13 +423,14 @@ def test_every_failure_is_listed_once_with_its_source_and_iteration():
         candidates=[
             past_candidate("2.1", **error),
             past_candidate("2.2"),
-            past_candidate("2.1>1@15", **error, is_copy=True),
+            past_candidate("2.1>1@15", **error),
         ],
         outcomes=[
             PastFailure(1, "generation", 1, OutcomeKind.FAILURE, "RateLimitError"),
             PastFailure(4, "generation", 1, OutcomeKind.REFUSAL, "status 400"),
         ],
         tactics=[(4, {"tactics": []}), (5, {"tactics": [{}]})],
+        iteration_of=int,
         steps=[
             step(1, failure="RateLimitError"),
             step(2, attempts=2),
@@ -428,9 +448,10 @@ def test_every_failure_is_listed_once_with_its_source_and_iteration():
 
 
 def test_a_reason_may_be_unknown_and_a_long_one_is_cut():
-    found = failures_of([], [past_candidate("1.2")], [], [], [step(1, attempts=2)])
+    found = failures_of([], [past_candidate("1.2")], [], [], [step(1, attempts=2)], int)
     assert found == [Failure(1, 1, "Answer", "no program in the answer", "")]
-    found = failures_of([], [past_candidate("1.1", is_valid=False, error="x" * 900)], [], [], [])
+    failed = past_candidate("1.1", is_valid=False, error="x" * 900)
+    found = failures_of([], [failed], [], [], [], int)
     assert found[0].text == "x" * 300
 
 
@@ -486,7 +507,7 @@ def test_a_number_that_no_run_reaches_costs_no_memory(tmp_path, field):
 def test_bytes_in_place_of_a_text_are_refused(run):
     write_steps(run, [step(1)])
     with closing(sqlite3.connect(run.database)) as connection, connection:
-        connection.execute("UPDATE costada_candidate SET id = x'ff' WHERE iteration = 1")
+        connection.execute("UPDATE costada_candidate SET id = x'ff' WHERE ticket = 1")
     with pytest.raises(ValueError, match="a row of candidates holds bytes"):
         Feed(run).figures()
 

@@ -52,7 +52,7 @@ def test_a_setup_whose_task_is_no_text_is_refused():
 def test_the_best_program_comes_whole_with_its_difference_and_once(run):
     best = Program.of("x = 1\ny = 3\n")
     feed = Feed(run)
-    found = [candidate(1, program=best), candidate(2, id="1.1>2@2", is_copy=True)]
+    found = [candidate(1, program=best), candidate(2, id="1.1>2@2", migrated_in=2)]
     steps = [step(1, global_gain=0.1), step(2)]
     write_steps(run, steps, candidates=found)
     shown = feed.figures()["best"]

@@ -101,9 +101,9 @@ def test_a_panel_lists_requests_in_flight_with_frontier_seconds_and_bound(tmp_pa
         sent = {"status": CallStatus.STARTED, "cost": Decimal(0)}
         now = time()
         for call in (
-            call_row(iteration=1),
-            call_row(iteration=2, **sent, ended_at=now - 65, frontier=1, bound=Decimal("0.02")),
-            call_row(iteration=3, **sent, ended_at=now - 5, role="guide", bound=Decimal("0.03")),
+            call_row(ticket=1),
+            call_row(ticket=2, **sent, ended_at=now - 65, frontier=1, bound=Decimal("0.02")),
+            call_row(ticket=3, **sent, ended_at=now - 5, role="guide", bound=Decimal("0.03")),
         ):
             store.call_log.put_call("run", call)
         heading = RunHeading("toy", 1.0, 100, parallel=4, database=tmp_path / "run.sqlite")
@@ -162,7 +162,7 @@ def test_a_panel_has_as_many_lines_whatever_is_in_flight_and_counts_what_it_leav
             store.open_run("run", "costada", "toy")
             for ticket in range(1, number + 1):
                 sent = {"status": CallStatus.STARTED, "cost": Decimal(0), "ended_at": time()}
-                store.call_log.put_call("run", call_row(iteration=ticket, **sent, frontier=0))
+                store.call_log.put_call("run", call_row(ticket=ticket, **sent, frontier=0))
             progress.begin(RunHeading("toy", 1.0, 100, parallel=20, database=path), [])
             panel = lines_of(progress)
         heights.append(len(panel))
@@ -305,7 +305,7 @@ def test_a_panel_fits_on_the_terminal_and_has_one_frame(make_row, tmp_path, widt
         store.open_run("run", "costada", "toy")
         for ticket in range(1, 21):
             sent = {"status": CallStatus.STARTED, "cost": Decimal(0), "ended_at": time()}
-            store.call_log.put_call("run", call_row(iteration=ticket, **sent, frontier=0))
+            store.call_log.put_call("run", call_row(ticket=ticket, **sent, frontier=0))
         progress.begin(RunHeading("toy", 1.0, 100, parallel=20, database=path), [])
         for iteration in range(1, 80):
             progress.step(make_row(iteration=iteration, events=["backoff"], router=menu_rows()))

@@ -111,7 +111,7 @@ def steps_that_wait(folder):
 
 def an_iteration_far_away(folder):
     last = "rowid = (SELECT MAX(rowid) FROM costada_candidate)"
-    change(folder, f"UPDATE costada_candidate SET iteration = {10**15} WHERE {last}")
+    change(folder, f"UPDATE costada_candidate SET ticket = {10**15} WHERE {last}")
 
 
 def spent_is_no_number(folder):

@@ -44,7 +44,7 @@ def test_the_oldest_input_is_taken_and_the_same_step_finds_it_again(store):
 
 
 def test_a_step_that_has_sent_a_request_takes_nothing(store):
-    store.call_log.put_call(RUN, call_row(iteration=3))
+    store.call_log.put_call(RUN, call_row(ticket=3))
     store.inputs.put_idea(RUN, "one")
     assert store.inputs.take(RUN, 3) is None
     assert store.inputs.take(RUN, 4).text == "one"
@@ -53,7 +53,7 @@ def test_a_step_that_has_sent_a_request_takes_nothing(store):
 def test_an_input_that_was_taken_before_a_request_is_found_after_it(store):
     store.inputs.put_idea(RUN, "one")
     store.inputs.take(RUN, 3)
-    store.call_log.put_call(RUN, call_row(iteration=3))
+    store.call_log.put_call(RUN, call_row(ticket=3))
     assert store.inputs.take(RUN, 3).text == "one"
 
 

@@ -26,7 +26,7 @@ def stored(path: Path, iterations: int) -> RunStore:
     store = RunStore(path)
     store.open_run(RUN, "costada", "circle_packing", "process")
     program = Program.of(BEST)
-    store.candidates.put(RUN, Candidate(id="1.1", program=program, score=1.0, iteration=1))
+    store.candidates.put(RUN, Candidate(id="1.1", program=program, score=1.0, ticket=1))
     for number in range(1, iterations + 1):
         gain = 0.5 if number == 1 else 0.0
         store.put_step(
@@ -35,7 +35,7 @@ def stored(path: Path, iterations: int) -> RunStore:
         key = CallKey(RUN, number, "generation", 1)
         status = CallStatus.STARTED if number > iterations - 2 else CallStatus.DONE
         row = CallRow(
-            iteration=number,
+            ticket=number,
             role="generation",
             attempt=1,
             cost=Decimal("0.25"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from costada.store.history import RunHistory, Span
+from costada.store.history import Iterations, RunHistory
 from costada.store.run_store import RunStore
 from costada.store.sqlite_engine import connect_to_read
 
@@ -57,11 +57,11 @@ def test_a_reader_that_came_first_sees_what_a_run_writes_then(path: Path) -> Non
 
 def test_what_a_reader_began_to_read_stays_whole_while_a_run_rewrites_the_file(path: Path) -> None:
     with RunHistory.of(path) as history:
-        assert history.steps(Span("run")) == [{"iteration": 1}]
+        assert history.steps(Iterations("run")) == [{"iteration": 1}]
         with RunStore(path) as writer:
             for number in range(1, 300):
                 writer.put_step("run", number, {"iteration": number, "text": "x" * 4000})
-        assert history.steps(Span("run")) == [{"iteration": 1}]
+        assert history.steps(Iterations("run")) == [{"iteration": 1}]
     with RunStore(path, is_read_only=True) as reader:
         assert num_steps(reader) == 299
 

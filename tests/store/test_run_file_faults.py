@@ -270,7 +270,7 @@ def test_a_damaged_file_is_neither_copied_nor_cut(tmp_path):
     with pytest.raises(ValueError, match=r"run\.sqlite: is damaged \("):
         copy_file(path, tmp_path / "copy.sqlite")
     with pytest.raises(ValueError, match=r"run\.sqlite: is damaged \("):
-        cut_back(path, Cut("run", 1, 1, landings=0, last_number=1, in_flight={}), "new")
+        cut_back(path, Cut("run", 1, 1, landings=0, last_ticket=1, in_flight={}), "new")
 
 
 def test_a_copy_into_a_folder_that_is_not_there_names_the_copy(tmp_path):

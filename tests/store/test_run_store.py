@@ -20,10 +20,10 @@ from costada.values.candidate import Candidate, Program
 from costada.values.usage import Usage
 
 
-def candidate(name: str, code: str = "x = 1\n", score: float = 0.5, iteration: int = 1):
+def candidate(name: str, code: str = "x = 1\n", score: float = 0.5, ticket: int = 1):
     return Candidate(
         id=name,
-        iteration=iteration,
+        ticket=ticket,
         program=Program.of(code),
         score=score,
         objective=2 * score,
@@ -37,9 +37,9 @@ def candidate(name: str, code: str = "x = 1\n", score: float = 0.5, iteration: i
     )
 
 
-def call(iteration: int, cost: str, role: str = "generation", attempt: int = 1):
+def call(ticket: int, cost: str, role: str = "generation", attempt: int = 1):
     return CallRow(
-        iteration=iteration,
+        ticket=ticket,
         role=role,
         attempt=attempt,
         model="m",
@@ -96,7 +96,7 @@ def test_archives_are_read_as_of_a_change_so_later_rows_are_never_seen(store):
 
 def test_what_a_writer_has_at_hand_is_what_a_reader_finds(store):
     written = replace(
-        candidate("1.1", iteration=1),
+        candidate("1.1", ticket=1),
         inspirations=("0.1", "0.2"),
         metrics={"float": Half(0.5), "int": 3},
         measurements=(0.25, 0.75),
@@ -153,7 +153,7 @@ def test_the_best_score_of_a_batch_is_among_the_steps_that_could_follow_it(store
     """Batches given in 1 and 4; uses left after each step: 1, 0, 0, 1, 0, 0."""
     scores = {1: 0.1, 2: 0.2, 3: 0.9, 4: 0.4, 5: 0.3, 6: 0.8}
     for iteration, score in scores.items():
-        store.candidates.put("run", candidate(str(iteration), score=score, iteration=iteration))
+        store.candidates.put("run", candidate(str(iteration), score=score, ticket=iteration))
         left = 1 if iteration in (1, 4) else 0
         store.put_step("run", iteration, {"ticket": iteration, "tactic_uses_left": left})
 
@@ -168,9 +168,9 @@ def test_the_best_score_of_a_batch_is_among_the_steps_that_could_follow_it(store
 
 
 def test_failed_candidates_and_copies_are_no_finds(store):
-    store.candidates.put("run", candidate("1.1", score=-5.5, iteration=1))
-    store.candidates.put("run", replace(candidate("2.1", iteration=2), is_valid=False, score=0.0))
-    store.candidates.put("run", replace(candidate("0.1>1@3", iteration=3), is_copy=True))
+    store.candidates.put("run", candidate("1.1", score=-5.5, ticket=1))
+    store.candidates.put("run", replace(candidate("2.1", ticket=2), is_valid=False, score=0.0))
+    store.candidates.put("run", replace(candidate("0.1>1@3", ticket=0), migrated_in=3))
     for iteration in (1, 2, 3):
         store.put_step("run", iteration, {"ticket": iteration, "tactic_uses_left": 3 - iteration})
     found = store.candidates.best_of_batches("run", [1], before=4, parallel=1)
@@ -180,7 +180,7 @@ def test_failed_candidates_and_copies_are_no_finds(store):
 def test_the_first_verdict_of_the_same_evaluator_on_the_same_program_is_found(store):
     program = Program.of("x = 1\n")
     for iteration, evaluator in [(2, "a"), (3, "b"), (4, "a")]:
-        row = candidate(f"{iteration}.1", iteration=iteration)
+        row = candidate(f"{iteration}.1", ticket=iteration)
         store.candidates.put("run", replace(row, evaluator=evaluator))
     found = store.candidates.judged("run", program, "a", 9, 1, Seen(9))
     assert (found.id, found.evaluator) == ("2.1", "a")
@@ -192,7 +192,7 @@ def test_the_first_verdict_of_the_same_evaluator_on_the_same_program_is_found(st
 
 def test_only_verdicts_of_earlier_attempts_are_found(store):
     program = Program.of("x = 1\n")
-    store.candidates.put("run", replace(candidate("5.2", iteration=5), evaluator="a"))
+    store.candidates.put("run", replace(candidate("5.2", ticket=5), evaluator="a"))
     assert store.candidates.judged("run", program, "a", 5, 2, Seen(5)) is None
     assert store.candidates.judged("run", program, "a", 4, 9, Seen(4)) is None
     assert store.candidates.judged("run", program, "a", 5, 3, Seen(5)).id == "5.2"
@@ -205,11 +205,11 @@ def test_a_verdict_is_looked_up_in_an_index_whatever_the_length_of_the_run(tmp_p
     with closing(sqlite3.connect(path)) as connection:
         plan = connection.execute(
             "EXPLAIN QUERY PLAN SELECT facts FROM costada_candidate WHERE run_id = 'r'"
-            " AND code_hash = 'c' AND evaluator = 'e' AND iteration < 9 ORDER BY iteration LIMIT 1"
+            " AND code_hash = 'c' AND evaluator = 'e' AND ticket < 9 ORDER BY ticket LIMIT 1"
         ).fetchall()
     assert [row[3] for row in plan] == [
         "SEARCH costada_candidate USING INDEX costada_candidate_by_verdict"
-        " (run_id=? AND code_hash=? AND evaluator=? AND iteration<?)"
+        " (run_id=? AND code_hash=? AND evaluator=? AND ticket<?)"
     ]
 
 
@@ -332,7 +332,7 @@ def test_a_copy_of_a_run_takes_over_the_seconds_of_its_steps(tmp_path):
         for iteration in (1, 2, 3):
             store.timing.put("a", iteration, {"evaluate": float(iteration)})
     copy_file(original, copy)
-    cut_back(copy, Cut("a", 2, 2, landings=0, last_number=2, in_flight={}), "fork")
+    cut_back(copy, Cut("a", 2, 2, landings=0, last_ticket=2, in_flight={}), "fork")
     with RunStore(copy) as store:
         assert store.timing.steps("fork") == [(1, {"evaluate": 1.0}), (2, {"evaluate": 2.0})]
         assert store.timing.steps("a") == []
@@ -340,21 +340,22 @@ def test_a_copy_of_a_run_takes_over_the_seconds_of_its_steps(tmp_path):
 
 def test_a_fork_keeps_the_copy_of_a_step_that_landed_as_the_number_of_one_in_flight(tmp_path):
     original, copy = tmp_path / "original.sqlite", tmp_path / "fork.sqlite"
-    migrant = replace(candidate("3.2>1@2", iteration=2), is_copy=True)
+    migrant = replace(candidate("3.2>1@2", ticket=3), migrated_in=2)
     with RunStore(original) as store:
         store.open_run("a", "costada", "toy")
-        for each in (candidate("3.2", iteration=3), migrant, candidate("2.2", iteration=2)):
+        for each in (candidate("3.2", ticket=3), migrant, candidate("2.2", ticket=2)):
             store.candidates.put("a", each)
     copy_file(original, copy)
-    cut_back(copy, Cut("a", 2, 2, landings=2, last_number=3, in_flight={2: 1}), "fork")
+    cut_back(copy, Cut("a", 2, 2, landings=2, last_ticket=3, in_flight={2: 1}), "fork")
     with RunStore(copy) as store:
         assert store.candidates.find("fork", migrant.id) == migrant
         assert store.candidates.find("fork", "2.2") is None
 
 
 def test_the_copy_of_a_candidate_that_had_not_landed_gives_no_verdict(store):
-    for each in (candidate("4.1", iteration=4), candidate("4.1>1@2", iteration=2)):
-        store.candidates.put("run", replace(each, evaluator="a", is_copy=">" in each.id))
+    for each in (candidate("4.1", ticket=4), candidate("4.1>1@2", ticket=4)):
+        migrated_in = 2 if ">" in each.id else None
+        store.candidates.put("run", replace(each, evaluator="a", migrated_in=migrated_in))
     program = Program.of("x = 1\n")
     assert store.candidates.judged("run", program, "a", 5, 1, Seen(5, (4, 5))) is None
     assert store.candidates.judged("run", program, "a", 6, 1, Seen(6, (6,))).id == "4.1"

@@ -214,6 +214,6 @@ def check_against_bill(record: Record, provider: Provider) -> None:
     lost = Counter(call.prompt for call in record.lost)
     for prompt, times in provider.billed.items():
         assert done[prompt] <= times <= done[prompt] + lost[prompt]
-    keys = Counter((call.iteration, call.role, call.attempt) for call in record.done)
+    keys = Counter((call.ticket, call.role, call.attempt) for call in record.done)
     assert max(keys.values()) == 1
     assert all(call.bound > cost_of(call.prompt) for call in record.lost)

@@ -179,9 +179,9 @@ def test_a_killed_run_of_evox_with_eight_calls_in_flight_ends_as_an_uninterrupte
     evolve(killed.path, is_resumed=True)
     assert killed.steps.read_text() == whole.steps.read_text()
     calls = [record_of(each.path, frontiers=()).calls for each in (whole, killed)]
-    paid = [{(call.iteration, call.role, call.prompt) for call in each} for each in calls]
+    paid = [{(call.ticket, call.role, call.prompt) for call in each} for each in calls]
     assert paid[0] == paid[1]
-    assert [call.attempt for call in calls[0] if call.iteration == 1 and call.role == "guide"] == [
+    assert [call.attempt for call in calls[0] if call.ticket == 1 and call.role == "guide"] == [
         *(1, 2, 3)
     ]
 
@@ -245,7 +245,7 @@ def test_a_killed_run_with_tools_repeats_no_answered_call_and_ends_as_an_uninter
     assert any(call.attempt > 1 for call in killed.done if call.role == "generation")
     assert killed.result == whole.result
     assert [call.prompt for call in killed.done] == [call.prompt for call in whole.done]
-    keys = {(call.iteration, call.role, call.attempt) for call in killed.done}
+    keys = {(call.ticket, call.role, call.attempt) for call in killed.done}
     assert len(keys) == len(killed.done)
     assert killed.spent == bill_of_whole == sum(call.cost for call in killed.done)
     repeated = provider.billed.total() - len(killed.done)

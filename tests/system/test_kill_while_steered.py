@@ -56,7 +56,7 @@ def check_inputs(folder, record):
     assert len(set(tickets.values())) == len(IDEAS) + len(PROGRAMS)
     assert len(steered_rows(record)) == len(rows)
     for number, row in rows.items():
-        calls = [call for call in record.calls if call.iteration == row["ticket"]]
+        calls = [call for call in record.calls if call.ticket == row["ticket"]]
         if row["steered"]["kind"] == "program":
             assert (calls, row["step_cost"], row["attempts"]) == ([], 0.0, 0)
             continue

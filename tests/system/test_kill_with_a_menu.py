@@ -89,7 +89,7 @@ def test_a_killed_run_over_several_models_ends_as_an_uninterrupted_one(tmp_path,
     assert killed.result == whole.result
     assert killed.spent == bill_of_whole == sum(call.cost for call in killed.done)
     assert [row["name"] for row in last_row(killed)["router"] if row["is_disabled"]] == ["dead"]
-    keys = Counter((call.iteration, call.role, call.attempt) for call in killed.done)
+    keys = Counter((call.ticket, call.role, call.attempt) for call in killed.done)
     assert max(keys.values()) == 1
 
 

@@ -66,7 +66,7 @@ def guided(tmp_path):
             candidate(2, id="2.2"),
             candidate(3, parent_id="2.2"),
             candidate(4, objective=0.7, parent_id="1.1>1@2", program=changed),
-            candidate(2, id="1.1>1@2", is_copy=True),
+            candidate(2, id="1.1>1@2", migrated_in=2),
         ],
     )
     return run

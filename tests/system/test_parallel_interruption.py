@@ -101,7 +101,7 @@ def test_the_first_signal_stops_launching_and_what_is_in_flight_is_finished(tmp_
     assert go().stop_reason == "iterations"
     calls = calls_in(folder.path)
     assert [call.status for call in calls] == [CallStatus.DONE] * model.num_ended
-    keys = Counter((call.iteration, call.role, call.attempt) for call in calls)
+    keys = Counter((call.ticket, call.role, call.attempt) for call in calls)
     assert max(keys.values()) == 1
     assert sorted(step["ticket"] for step in steps_in(folder.path)) == list(
         range(1, ITERATIONS + 1)

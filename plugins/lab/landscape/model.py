@@ -126,7 +126,7 @@ def _guide_answer(asked: PromptData, seed: int, rng: Random) -> str:
 
 MODEL_NAME = "simulated"
 
-ITERATION = "costada_iteration"
+TICKET = "costada_ticket"
 """Metadata of a call that tells apart calls with equal messages."""
 
 
@@ -134,8 +134,8 @@ class SimulatedModel(BaseChatModel):
     """A stochastic stand-in for a language model on the problem "landscape".
 
     Scores, failures and token counts follow the distributions in docs/understand/landscape.md. The
-    same seed, messages and iteration always get the same answer; independent attempts that start
-    from the same prompt differ by their iteration. Of an answer longer than `max_tokens`, where
+    same seed, messages and ticket always get the same answer; independent attempts that start
+    from the same prompt differ by their ticket. Of an answer longer than `max_tokens`, where
     that is bound to the model, nothing is left.
     """
 
@@ -162,7 +162,7 @@ class SimulatedModel(BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         metadata = run_manager.metadata if run_manager else {}
-        rng = _generator(self.seed, messages, metadata.get(ITERATION))
+        rng = _generator(self.seed, messages, metadata.get(TICKET))
         text, tokens = answered(prompt_data(messages[-1].additional_kwargs), self.seed, rng)
         limit, reason = kwargs.get("max_tokens"), "stop"
         if limit is not None and tokens.output_tokens > limit:
@@ -175,9 +175,9 @@ class SimulatedModel(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def _generator(seed: int, messages: list[BaseMessage], iteration: object) -> Random:
+def _generator(seed: int, messages: list[BaseMessage], ticket: object) -> Random:
     prompt = "\n\n".join(message.text for message in messages)
-    digest = hashlib.sha256(f"{seed}\n{iteration}\n{prompt}".encode()).digest()
+    digest = hashlib.sha256(f"{seed}\n{ticket}\n{prompt}".encode()).digest()
     return Random(int.from_bytes(digest))
 
 

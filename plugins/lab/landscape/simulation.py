@@ -57,7 +57,8 @@ from costada.plugins.lab.landscape.strategy_choice import chosen_by_strategy
 from costada.plugins.lab.landscape.worlds import LANDSCAPE, answers_of
 from costada.runs.config import PRESETS
 from costada.runs.user_input import unknown_name
-from costada.values.candidate import Candidate, Program
+from costada.values.candidate import Candidate, LandedCandidate, Program
+from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber, next_iteration
 from costada.values.usage import Usage
 
 MODEL = "simulated"
@@ -131,7 +132,7 @@ class Ticket:
         expected: Dollars that it was expected to cost, 0 without a menu.
     """
 
-    number: int
+    number: TicketNumber
     allocation: Allocation | None = None
     attempt: int = 0
     is_guided: bool = False
@@ -205,12 +206,12 @@ class SimulatedRun:
         ]
         self.archives: tuple[Archive, ...] = seed_archives(self.controller, seeds, self._constants)
         self.best = seeds[0]
-        self.population = [self.best]
+        self.population = [LandedCandidate(self.best, START)]
         self._named: tuple[int | None, ...] = ()
         self._mode = ""
         self._units = {"generation": 0, "retry": 0, "guide": 0}
         self._guides, self._points = list[int](), list[Point]()
-        self._now, self._launched = 0.0, 0
+        self._now, self._launched = 0.0, START_TICKET
         self._stop_when_flat, self._gained_at, self._is_flat = stop_when_flat, 0.0, False
         self.in_flight = list[tuple[float, int, Ticket]]()  # a heap by the time of landing
 
@@ -224,7 +225,7 @@ class SimulatedRun:
 
     def outcome(self) -> RunOutcome:
         """The run so far."""
-        seed = self.population[0]
+        seed = self.population[0].candidate
         known = settings_texts(Settings(constants=self._given, price=PRICE), self._budget)
         del known["budget"]
         known["simulation"] = type(self._answers).__qualname__
@@ -253,7 +254,7 @@ class SimulatedRun:
             expected = 0.0 if needs_guide else self._expected_with_another()
             if self._stop_reason(self._balance().spent + expected, self._launched) is not None:
                 return
-            self._launched += 1
+            self._launched = TicketNumber(self._launched + 1)
             ticket = Ticket(self._launched)
             if isinstance(self.controller, EvoX):
                 self._buy_labels(self.controller, ticket)
@@ -329,7 +330,7 @@ class SimulatedRun:
             self._balance(),
             self._seed,
             self._constants,
-            number=ticket.number,
+            ticket=ticket.number,
             in_flight=[allocation for allocation in chosen if allocation is not None],
         )
         self._attempt(ticket, ticket.allocation)
@@ -353,7 +354,7 @@ class SimulatedRun:
         if evaluation.is_valid:
             ticket.candidate = Candidate(
                 id=f"{ticket.number}.{ticket.attempt}",
-                iteration=ticket.number,
+                ticket=ticket.number,
                 program=Program.of(code),
                 score=evaluation.score,
                 parent_id=request.parent.id,
@@ -431,11 +432,11 @@ class SimulatedRun:
 
     def _end(self, ticket: Ticket, allocation: Allocation) -> None:
         """Charge and credit a step that has landed, and decide."""
-        iteration, candidate = self.controller.iteration + 1, ticket.candidate
+        iteration, candidate = next_iteration(self.controller.iteration), ticket.candidate
         for role, units in ticket.paid.items():
             self._charge(role, units)
         if candidate is not None:
-            self.population.append(candidate)
+            self.population.append(LandedCandidate(candidate, iteration))
             self.best = candidate if candidate.score > self.best.score else self.best
         booked = tell_step(
             self.controller,
@@ -460,7 +461,7 @@ class SimulatedRun:
         if self.controller.iteration < iteration:
             if not isinstance(self.controller, EvoX):
                 raise TypeError(f"controller: got {self._method!r}, expected the next iteration")
-            self.controller = self._evolved(self.controller, ticket.number)
+            self.controller = self._evolved(self.controller, ticket.number, iteration)
             self._decide(allocation, is_last=False)
         best = self.best.score
         self._points.append(Point(iteration, self._balance().spent, best, best))
@@ -470,10 +471,10 @@ class SimulatedRun:
             allocation, self._balance(), self._constants, is_last=is_last
         )
 
-    def _evolved(self, controller: EvoX, number: int) -> EvoX:
+    def _evolved(self, controller: EvoX, ticket: TicketNumber, iteration: Iteration) -> EvoX:
         """The controller after an evolution, as far as it is paid for; no step lands during it."""
-        rng = draws(self._seed, number, "guide")
-        drawn = draws(self._seed, number, "strategies")
+        rng = draws(self._seed, ticket, "guide")
+        drawn = draws(self._seed, iteration, "strategies")
         shown, _ = controller.draw_strategies(drawn, self._constants)
         evolution = self._answers.evolve(shown.strategy, rng)
         for tokens in evolution.calls:
@@ -486,7 +487,7 @@ class SimulatedRun:
 
     def _request(self, ticket: Ticket, allocation: Allocation) -> Request:
         if self.controller.parents is ParentRule.SEED:
-            return Request(self.population[0], 0, Wording.BALANCED)
+            return Request(self.population[0].candidate, 0, Wording.BALANCED)
         if isinstance(self.controller, EvoX):
             rng = Random(draws(self._seed, ticket.number, "strategy").getrandbits(32))
             shown = self._constants.num_inspirations

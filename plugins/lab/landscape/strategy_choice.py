@@ -8,7 +8,7 @@ from typing import Protocol, cast
 from costada.nodes.evox.strategies import StrategyRecord, initial_strategy
 from costada.plugins.lab.landscape.answers import Request, packaged_strategies
 from costada.plugins.lab.landscape.landscape import Wording
-from costada.values.candidate import Candidate
+from costada.values.candidate import LandedCandidate
 
 LABEL_WORDING = {
     "": Wording.BALANCED,
@@ -19,18 +19,19 @@ LABEL_WORDING = {
 
 
 def chosen_by_strategy(
-    strategy: str, population: Sequence[Candidate], num_shown: int, rng: Random
+    strategy: str, population: Sequence[LandedCandidate], num_shown: int, rng: Random
 ) -> Request:
     """The parent, and how many programs beside it, that a strategy chooses at the launch.
 
     Args:
         strategy: Name of a packaged strategy, "" for the initial one.
-        population: Every valid candidate.
+        population: Every valid candidate, in the order of landing.
         num_shown: Most programs beside the parent.
         rng: Draws what the strategy draws.
     """
     searcher = _strategy_class(strategy)()
-    for candidate in population:
+    for landed in population:
+        candidate = landed.candidate
         searcher.add(
             StrategyRecord(
                 id=candidate.id,
@@ -39,12 +40,12 @@ def chosen_by_strategy(
                 metrics=dict(candidate.metrics),
                 error=candidate.error,
                 parent_id=candidate.parent_id,
-                iteration=candidate.iteration,
+                iteration=landed.iteration,
                 generation=candidate.generation,
             )
         )
     parent_id, label, others = searcher.select(num_shown, rng)
-    parent = next(each for each in population if each.id == parent_id)
+    parent = next(each.candidate for each in population if each.candidate.id == parent_id)
     return Request(parent, len(others), LABEL_WORDING[label])
 
 

@@ -273,8 +273,8 @@ def test_an_answer_depends_on_seed_messages_and_iteration_only():
     first, again = (model.invoke(prompt()) for _ in range(2))
     assert (first.text, first.usage_metadata) == (again.text, again.usage_metadata)
     assert SimulatedModel(seed=5).invoke(prompt()).text != first.text
-    second = model.invoke(prompt(), {"metadata": {"costada_iteration": 2}})
-    third = model.invoke(prompt(), {"metadata": {"costada_iteration": 3}})
+    second = model.invoke(prompt(), {"metadata": {"costada_ticket": 2}})
+    third = model.invoke(prompt(), {"metadata": {"costada_ticket": 3}})
     assert second.text != third.text
 
 

@@ -176,7 +176,7 @@ def test_parallel_runs_fill_their_width_and_land_every_step(method):
 def test_steps_land_in_another_order_than_they_are_launched_in():
     for parallel in (1, 8):
         run, _, _ = watched_run("uniform", 4, parallel)
-        numbers = [candidate.iteration for candidate in run.population]
+        numbers = [each.candidate.ticket for each in run.population]
         assert (numbers == sorted(numbers)) is (parallel == 1)
         assert len(set(numbers[1:])) == len(numbers) - 1
 

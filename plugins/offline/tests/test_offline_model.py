@@ -101,7 +101,7 @@ def test_every_way_of_asking_gets_the_same_answer_for_an_iteration():
 
 
 def at(iteration: int) -> RunnableConfig:
-    return {"metadata": {"costada_iteration": iteration}}
+    return {"metadata": {"costada_ticket": iteration}}
 
 
 def test_tokens_are_a_quarter_of_the_characters_rounded_up_plus_the_reasoning():
