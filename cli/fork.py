@@ -43,7 +43,10 @@ def fork(
         original, new = RunFolder(folder), RunFolder(out)
         forked = fork_run(original, at, new, budget=budget, seed=seed, trust=trust)
     command = forked.folder.next_command(forked.folder.load())
+    copied = f"with ${forked.spent:.6f} spent"
+    if forked.in_flight:
+        copied += f" and ${forked.in_flight:.6f} of calls of steps in flight, charged as they land"
     show(
-        f"{out}: forked from {folder} after iteration {forked.iterations},"
-        f" with ${forked.spent:.6f} spent.\nResume with: {command}"
+        f"{out}: forked from {folder} after iteration {forked.iterations}, {copied}."
+        f"\nResume with: {command}"
     )

@@ -30,11 +30,14 @@ class Fork:
         folder: Its folder.
         iterations: Number of copied iterations.
         spent: Dollars of their calls, which are in its call log.
+        in_flight: Dollars of further copied calls, of steps that were in flight then; they are
+            charged when these steps land.
     """
 
     folder: RunFolder
     iterations: Iteration
     spent: float
+    in_flight: float
 
 
 def fork_run(
@@ -93,11 +96,14 @@ def fork_run(
             StepLog(draft.steps, store.step_lines(state["run_id"]))
             best = store.candidates.get(state["run_id"], state["best"])
             setup = store.setup(state["run_id"])
+            in_flight = store.call_log.unsettled_cost(
+                state["run_id"], state["iterations"], counts_lost=config.lost_calls == "count"
+            )
         begun = setup.problem if setup else {}
         ending = file_ending(begun.get("file_name", ""), begun.get("language", PYTHON.name))
         draft.write_best_program(best.program, ending)
         draft.save(config)
-    return Fork(target, state["iterations"], state["spent"])
+    return Fork(target, state["iterations"], state["spent"], float(in_flight))
 
 
 @contextmanager

@@ -121,8 +121,16 @@ def test_a_fork_with_steps_in_flight_continues_exactly_like_the_original(
     options = ("--budget", 1, "--max-iterations", 10, "--keep-history")
     in_flight = ("--parallel", 4, "--order", "launch")
     assert invoke("run", near, *options, *in_flight, "--out", original).exit_code == 0
-    assert invoke("fork", original, "--at", at, "--out", new).exit_code == 0
+    forked = invoke("fork", original, "--at", at, "--out", new)
+    assert forked.exit_code == 0
     assert len(lines_in(new)) == at
+    landed = {json.loads(line)["ticket"] for line in lines_in(new)}
+    dollars = {True: 0.0, False: 0.0}
+    for ticket, _, cost in calls_in(new):
+        dollars[ticket in landed] += cost
+    assert dollars[False] > 0
+    words = f"with ${dollars[True]:.6f} spent and ${dollars[False]:.6f} of calls of steps in flight"
+    assert words in " ".join(forked.output.split())
     resumed = invoke("resume", new, "--json")
     assert resumed.exit_code == 0, resumed.output
     assert lines_in(new) == lines_in(original)
