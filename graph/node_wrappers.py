@@ -40,10 +40,9 @@ def observed(node: Node, name: str, context: RunContext) -> Node:
         newest = newest_checkpoint(state) if context.is_saved_by_time else ""
         if takes_config:
             given["config"] = config
-        is_resumed = "run_id" in state and not begins_run(state, name)
-        if is_resumed:
-            check_seal(state, context.store)
-        if register_run(state.get("run_id", ""), config, context) and is_resumed:
+        is_first = register_run(state.get("run_id", ""), config, context)
+        if is_first and not begins_run(state, name):
+            check_seal(state, context.store)  # later nodes get the state of this execution
             check_evaluator(state, context)
         update = traced(name, partial(bound, state, **given), state, context)
         register_run(update.get("run_id", ""), config, context)
