@@ -24,7 +24,7 @@ ITERATIONS = 24
 def landings_in(path):
     with closing(connect(path)) as connection:
         return connection.execute(
-            "SELECT landing, number FROM costada_landing ORDER BY landing"
+            "SELECT landing, ticket FROM costada_landing ORDER BY landing"
         ).fetchall()
 
 
