@@ -78,5 +78,6 @@ def _key_of(run_id: str, store: RunStore) -> str:
 
 def _comparable(value: object) -> object:
     """A plain value; savers that keep numbers as JSON do not tell 1 from 1.0, or 0.0 from -0.0."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) + 0.0 if is_number else plain(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) + 0.0
+    return plain(value)
