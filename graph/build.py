@@ -111,7 +111,12 @@ def build_discovery_graph(
     branch(
         "evaluate",
         after_evaluation,
-        {"retry": "build_context", "charge": "charge_ledger", "prepared": "allocate_frontier"},
+        {
+            "retry": "build_context",
+            "charge": "charge_ledger",
+            "prepared": "allocate_frontier",
+            "no step": "gate_intervention",
+        },
     )
     graph.add_edge("charge_ledger", "update_utility")
     graph.add_edge("update_utility", "gate_intervention")

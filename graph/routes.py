@@ -28,14 +28,17 @@ def after_generation(state: SearchState, *, context: RunContext) -> Literal["ano
 
 def after_evaluation(
     state: SearchState, *, context: RunContext
-) -> Literal["retry", "charge", "prepared"]:
+) -> Literal["retry", "charge", "prepared", "no step"]:
     """`"retry"` when the attempt failed and another one is allowed, and can be paid for.
 
     An attempt that its model did not make is no failed one: another model may make it. A program
     that a user submitted is judged once. `"prepared"`
-    when a guide has landed, whose step begins now.
+    when a guide has landed, whose step begins now. `"no step"` when no money was left for the one
+    that has landed.
     """
-    if state["prepared"] and state["iteration"] == state["controller"].iteration:
+    if state["iteration"] == state["controller"].iteration:
+        if not state["prepared"]:
+            return "no step"
         return "charge" if state["stopping"] else "prepared"
     step, settings = state["step"], context.settings
     made = step["attempt"] - step["is_refused"]

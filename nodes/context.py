@@ -160,6 +160,11 @@ def is_alone(state: SearchState, context: RunContext) -> bool:
     return context.parallel == 1 and not state["tickets"]
 
 
+def is_unpaid(step: StepRecord) -> bool:
+    """Whether a hard budget could not pay for the first attempt of a step."""
+    return step["is_out_of_money"] and step["attempt"] == 1
+
+
 def seen_by(state: SearchState) -> Seen:
     """Which tickets have landed; the current step has not, even if it is not in flight."""
     return Seen(state["launched"], tuple(state["open"]))

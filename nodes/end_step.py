@@ -12,7 +12,7 @@ from costada.controller.method import Controller, is_guided
 from costada.controller.router import Router, posterior
 from costada.controller.step import FLAT, OUT_OF_MONEY, stop_reason
 from costada.nodes.calls.purse import close_account
-from costada.nodes.context import RunContext, balance_of, candidate_of
+from costada.nodes.context import RunContext, balance_of, candidate_of, is_unpaid
 from costada.nodes.pareto_front import front_members, front_of
 from costada.nodes.state import SearchState, StepRecord
 from costada.nodes.steering import idea_of, is_submission
@@ -248,7 +248,7 @@ def trace_row(
 
 def was_released(step: StepRecord) -> bool:
     """Whether the step could not pay for its first attempt, so that its input waits again."""
-    return "steered" in step and step["is_out_of_money"] and step["attempt"] == 1
+    return "steered" in step and is_unpaid(step)
 
 
 def _steered_row(step: StepRecord, context: RunContext) -> SteeredRow:

@@ -6,7 +6,7 @@ from typing import cast
 from langchain_core.runnables import RunnableConfig
 
 from costada.nodes.calls.judging import score_attempt
-from costada.nodes.context import RunContext
+from costada.nodes.context import RunContext, is_unpaid
 from costada.nodes.generate import Visible, work_on
 from costada.nodes.guide import accept_tactics
 from costada.nodes.model_choice import tell_router
@@ -28,7 +28,8 @@ def evaluate(
     """Add the score of the attempt's program to the step (f_t), or why it failed.
 
     With several steps in flight, the next one that has ended becomes the current step; its worker
-    has made the call and the evaluation. A guide that lands updates the controller.
+    has made the call and the evaluation. A guide that lands updates the controller. A step that no
+    money was left for is none once the run stops: it leaves no iteration.
 
     Raises:
         InterruptedError: The evaluation was asked to stop; the step resumes here.
@@ -51,6 +52,10 @@ def evaluate(
     cost = context.store.call_log.cost_before(
         state["run_id"], ticket["number"], made + 1, counts_lost=counts_lost
     )
+    if state["stopping"] and not state["prepared"] and is_unpaid(step) and not cost:
+        context.store.inputs.release(state["run_id"], ticket["number"])
+        others = [number for number in state["open"] if number != ticket["number"]]
+        return SearchState(**{**landed, "open": others, "iteration": state["controller"].iteration})
     step = StepRecord(**{**step, "cost": float(cost)})
     iteration = next_iteration(state["controller"].iteration)
     return _with_router(

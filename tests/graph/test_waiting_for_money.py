@@ -71,6 +71,34 @@ def neighbours(items):
         last = item
 
 
+class OneGreedyRetry(Answers):
+    """The first answer holds no program, and the one to its retry is as long as it may be."""
+
+    def __call__(self, body: Body) -> Reply:
+        prompt = body["messages"][-1]["content"]
+        if "## Failed attempt" in prompt:
+            time.sleep(0.5)
+            return Reply("nothing", 500, body["max_completion_tokens"])
+        if next(self._numbers) == 1:
+            time.sleep(0.3)
+            return Reply("nothing", 500, 500)
+        return Reply(hashed_answer(prompt), 500, 1500)
+
+
+@pytest.mark.parametrize("parallel", [4, 8])
+def test_at_most_one_iteration_of_a_hard_budget_holds_no_call(server, parallel) -> None:
+    """The one that says why the run stops: those that still waited for money are no iterations."""
+    store, server.default = RunStore(), OneGreedyRetry()
+    model = client(server, max_tokens=60_000)
+    given = {"budget": 0.04, "budget_policy": "hard", "parallel": parallel, "method": "uniform"}
+    found = discovery(model, store=store, **given).invoke({})
+    rows, called = rows_of(store), {call.ticket for call in calls_of(store)}
+    assert len([row for row in rows if row["ticket"] not in called]) <= 1
+    assert found["iterations"] == len(rows)
+    assert called <= {row["ticket"] for row in rows}
+    assert billed(server) == spent_by(store) <= Decimal("0.04")
+
+
 def test_a_step_that_got_no_money_is_no_failure(server) -> None:
     store = RunStore()
     search(server, store).invoke({})
