@@ -1,6 +1,6 @@
 """Which problem folders of OpenEvolve, SkyDiscover and ShinkaEvolve work here, and how they score.
 
-    python bench/folders.py PATH... [--prepare]
+    python bench/folders.py PATH... [--adopt] [--prepare] [--sandbox LAYER]
 
 Every folder below the paths that holds an evaluator and an initial program is a line of a table:
 its contract, whether its start is valid or why it is not, its score here, its score with the tool
@@ -71,8 +71,9 @@ import json, sys
 from costada.cli.errors import showing_warnings
 from costada.evaluators.problem import check_problem, confine
 from costada.evaluators.registry import problem
+from costada.evaluators.sandbox.layers import Layer
 with showing_warnings():
-    found = confine(problem(sys.argv[1]))
+    found = confine(problem(sys.argv[1]), sandbox=Layer(sys.argv[3]) if sys.argv[3] else None)
     limits = found.limits
     if limits.wall_seconds > float(sys.argv[2]):
         found = confine(found, timeout=float(sys.argv[2]))
@@ -178,9 +179,9 @@ def result_of(command: Sequence[str], seconds: float, **options: object) -> dict
     return {"error": said[-1] if said else f"exit code {done.returncode}", "stdout": done.stdout}
 
 
-def judge_here(row: Row, folder: Path, seconds: float) -> None:
+def judge_here(row: Row, folder: Path, seconds: float, sandbox: str) -> None:
     """Fill in what CostAda says of the folder's initial program."""
-    command = [sys.executable, "-c", JUDGED, str(folder), str(seconds)]
+    command = [sys.executable, "-c", JUDGED, str(folder), str(seconds), sandbox]
     found = result_of(command, seconds + 60, cwd=tempfile.gettempdir())
     row.is_valid = bool(found.get("is_valid"))
     row.reason = "" if row.is_valid else str(found.get("error"))
@@ -285,7 +286,7 @@ def row_of(folder: Path, root: Path, options: argparse.Namespace) -> Row:
     if options.prepare and lacks_something(folder):
         subprocess.run([COSTADA, "prepare", folder], check=False, stdout=sys.stderr)
     if not options.own:
-        judge_here(row, folder, options.seconds)
+        judge_here(row, folder, options.seconds, options.sandbox)
     if not options.here:
         judge_there(row, folder, evaluator, options.seconds)
     state = "valid" if row.is_valid else shortened(row.reason, 150)
@@ -302,6 +303,7 @@ def main() -> None:
     parser.add_argument("--prepare", action="store_true", help="make environments first")
     parser.add_argument("--adopt", action="store_true", help="write a problem.toml first")
     parser.add_argument("--seconds", type=float, default=300.0, help="limit of one evaluation")
+    parser.add_argument("--sandbox", default="", help="layer of the evaluations here")
     parser.add_argument("--width", type=int, default=200, help="letters of a reason")
     parser.add_argument("--only", default="", help="part of a folder's name")
     parser.add_argument("--json", type=Path, help="where to write everything")
