@@ -122,7 +122,7 @@ def test_nothing_is_computed_while_a_process_waits(waiting):
         return ticks() - before <= 0.01 * CLOCK_TICKS
 
     sleep(0.2)
-    assert becomes_true(is_still, 10)  # at first, it removes what the last candidate left
+    assert becomes_true(is_still)  # at first, it removes what the last candidate left
 
 
 def test_it_holds_its_three_pipes_and_no_secret(waiting):
