@@ -31,7 +31,7 @@ from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import run_candidate
+from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.slot import SLOTS
 
 FRESH_PER_ROUND = 4
@@ -74,7 +74,7 @@ from costada.evaluators.contract import Evaluator
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import run_candidate
+from costada.evaluators.sandbox.candidate_runs import run_candidate
 layer = chosen_layer(Layer.AUTO)
 source = "import time\\nstarted = time.monotonic()\\ndef first(): return started"
 print(run_candidate(source, "first", Limits(), layer=layer).output)

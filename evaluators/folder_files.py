@@ -131,7 +131,7 @@ class EvaluatorFile:
     Attributes:
         folder: The problem's folder.
         path: The evaluator; files beside it can be imported.
-        contract: How it is called; see `sandbox/inside/contracts.py`.
+        contract: How it is called; see `sandbox/inside/evaluator_contracts.py`.
         thresholds: What the metrics must reach after each stage for the next one.
         num_stages: How many stages it has; 0 if it has none.
         files: Further files that it may read, as paths or patterns below the folder.

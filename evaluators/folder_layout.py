@@ -21,7 +21,7 @@ from costada.evaluators.folder_config import (
 from costada.evaluators.folder_files import EVALUATOR_FILE, EvaluatorFile
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.initial_program import read_text
-from costada.evaluators.sandbox.inside.contracts import COMMAND_LINE, PRINTED_JSON
+from costada.evaluators.sandbox.inside.evaluator_contracts import COMMAND_LINE, PRINTED_JSON
 
 TASK_FILE, README = "problem.md", "README.md"
 EVALUATORS = (EVALUATOR_FILE, "evaluate.py", f"evaluator/{EVALUATOR_FILE}")

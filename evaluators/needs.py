@@ -27,7 +27,7 @@ from costada.evaluators.requirements_file import (
     RequirementLine,
     requirement_lines,
 )
-from costada.evaluators.sandbox.inside.standins import PACKAGES
+from costada.evaluators.sandbox.inside.compat_modules import PACKAGES
 from costada.evaluators.sandbox.interpreter import Interpreter
 from costada.values.language import PYTHON
 from costada.values.python_syntax import parsed_module

@@ -23,7 +23,7 @@ from costada.evaluators.sandbox.inside.outage import outage_seconds
 from costada.evaluators.sandbox.inside.refusals import PROCESS_REFUSED
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
-from costada.evaluators.sandbox.least_limits import check_least
+from costada.evaluators.sandbox.minimum_limits import check_minimum
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS
 from costada.evaluators.sandboxed import PROCESS_KEY, Confined, SandboxedEvaluator
@@ -384,7 +384,7 @@ def confine(
     if is_here and problem.entry_point and problem.language == PYTHON.name and not problem.build:
         own = f"problem {problem.name!r}: "
         names = {name: f"{own if value is None else ''}{name}" for name, value in given.items()}
-        check_least(limits, layer, names)
+        check_minimum(limits, layer, names)
     return replace(
         problem,
         limits=limits,

@@ -10,12 +10,12 @@ from costada.evaluators.contract import Holdout, Score, holdout_seed, new_key
 from costada.evaluators.sandbox.codec import Value
 from costada.evaluators.sandbox.commands import Commands, run_commands
 from costada.evaluators.sandbox.execution import CandidateResult
-from costada.evaluators.sandbox.inside.caught import Caught
+from costada.evaluators.sandbox.inside.foreign_code import capture_exception
 from costada.evaluators.sandbox.inside.outage import outage_seconds
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.named_files import named_files
-from costada.evaluators.sandbox.run import run_calls
+from costada.evaluators.sandbox.candidate_runs import run_calls
 from costada.evaluators.syntax import SyntaxCheck
 from costada.values.candidate import Program
 from costada.values.evaluation import (
@@ -172,7 +172,7 @@ def _scored(score: Callable[[object], object], output: object) -> Evaluation:
     """What a score function says, or what went wrong in it."""
     answer: object = None
     # No data of a candidate may end the search, not even by an exit.
-    with Caught(also=(SystemExit,), but=(InterruptedError,)) as scoring:
+    with capture_exception(also=(SystemExit,), but=(InterruptedError,)) as scoring:
         answer = score(output)
     error = scoring.error
     outage = None if error is None else outage_seconds(error)

@@ -55,7 +55,7 @@ current_token: ContextVar[CancellationToken] = ContextVar("current_token", defau
 """Cancels the evaluations of this context; threads that run in a copy of it have the same one."""
 
 
-def heard_tokens() -> set[CancellationToken]:
+def active_tokens() -> set[CancellationToken]:
     """The tokens that cancel an evaluation begun here: that of the context and the process's."""
     return {current_token.get(), PROCESS_TOKEN}
 
@@ -63,7 +63,7 @@ def heard_tokens() -> set[CancellationToken]:
 def is_cancelled(patience: float = 0.0) -> bool:
     """Whether an evaluation started here would be cancelled, now or within `patience` seconds."""
     polled = poll()
-    for token in heard_tokens():
+    for token in active_tokens():
         polled.register(token, POLLIN)
     return bool(polled.poll(1000 * patience))
 

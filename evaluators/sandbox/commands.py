@@ -31,7 +31,7 @@ from costada.evaluators.sandbox.execution import (
 )
 from costada.evaluators.sandbox.inside.command import BUILD_FOLDER
 from costada.evaluators.sandbox.inside.scratch_folder import TOO_LARGE, excess_reason
-from costada.evaluators.sandbox.inside.worker import policy
+from costada.evaluators.sandbox.inside.candidate_process import policy
 from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer, SlotKind, readable_paths

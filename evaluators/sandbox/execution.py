@@ -10,7 +10,7 @@ from math import ceil, inf
 from time import monotonic
 from typing import TypeVar
 
-from costada.evaluators.sandbox.cancellation import CANCELLED, heard_tokens, is_cancelled
+from costada.evaluators.sandbox.cancellation import CANCELLED, active_tokens, is_cancelled
 from costada.evaluators.sandbox.codec import LENGTH_BYTES, Value, decode, encode
 from costada.evaluators.sandbox.inside.fork_server import CHILD_FAULT
 from costada.evaluators.sandbox.layers import SlotKind
@@ -194,7 +194,7 @@ class Request:
 def request_for(
     files: Mapping[str, bytes], call: Mapping[str, object], calls: Sequence[Mapping[str, object]]
 ) -> Request:
-    """The request to load a program as `call` says (see `inside/worker.py`), and to call it.
+    """The request to load a program as `call` says (see `inside/candidate_process.py`), and to call it.
 
     Raises:
         ValueError: If an argument of a call is no plain data.
@@ -332,7 +332,7 @@ def execute(slot: Slot, request: Request, limits: Limits, seconds: float) -> Exe
         for stream in (execution.answers, execution.log):
             selector.register(stream.fd, selectors.EVENT_READ, stream)
         selector.register(slot.control, selectors.EVENT_READ, slot)
-        for token in heard_tokens():
+        for token in active_tokens():
             selector.register(token, selectors.EVENT_READ, token)
         while not execution.has_ended:
             _process_events(execution, selector)

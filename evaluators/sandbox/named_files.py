@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from costada.evaluators.sandbox.inside.worker import CANDIDATE_FILE
+from costada.evaluators.sandbox.inside.candidate_process import CANDIDATE_FILE
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.candidate import Program
 from costada.values.evaluation import NOT_STORABLE, is_storable

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from langgraph.runtime import get_runtime
 
-from costada.evaluators.sandbox.cancellation import heard_tokens
+from costada.evaluators.sandbox.cancellation import active_tokens
 from costada.models.asking import ModelFailure
 from costada.models.errors import ModelUnusable
 from costada.models.retries import growing_wait, with_jitter
@@ -182,7 +182,7 @@ def sleep_interruptibly(seconds: float) -> None:
     """Wait; raises `InterruptedError` soon after the run is asked to stop or to drain."""
     deadline = monotonic() + seconds
     with DefaultSelector() as selector:
-        for token in heard_tokens():
+        for token in active_tokens():
             selector.register(token, EVENT_READ)
         while (left := deadline - monotonic()) > 0:
             if selector.select(min(left, TICK_SECONDS)) or _is_draining():

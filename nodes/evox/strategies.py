@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
-from costada.evaluators.sandbox.run import run_candidate
+from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.slot import SHORT_SLOTS
 from costada.values.numbering import Iteration
 

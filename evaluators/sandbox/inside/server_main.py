@@ -36,7 +36,7 @@ from costada.evaluators.sandbox.inside.fork_server import ForkServer
 from costada.evaluators.sandbox.inside.guards import Guards
 from costada.evaluators.sandbox.inside.public_modules import PublicModules
 from costada.evaluators.sandbox.inside.spawn_server import SpawnedWorker, SpawnServer
-from costada.evaluators.sandbox.inside.worker import seed_numpy
+from costada.evaluators.sandbox.inside.candidate_process import seed_numpy
 
 ROLES: dict[str, type[ForkServer | SpawnServer | SpawnedWorker]] = {
     "fork_server": ForkServer,

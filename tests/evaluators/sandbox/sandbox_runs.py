@@ -12,11 +12,11 @@ from time import monotonic, sleep
 
 from costada.evaluators.sandbox.execution import execute, request_for, results_of
 from costada.evaluators.sandbox.inside import process_tree
-from costada.evaluators.sandbox.inside.worker import POLICY as POLICY
+from costada.evaluators.sandbox.inside.candidate_process import POLICY as POLICY
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import run_candidate
+from costada.evaluators.sandbox.candidate_runs import run_candidate
 
 HERE = Path(__file__).parent
 LAYERS = (Layer.PROCESS, Layer.LANDLOCK, Layer.BUBBLEWRAP)
@@ -182,7 +182,7 @@ def start_script(text: str, folder: Path, **environment: str) -> subprocess.Pope
         "from costada.evaluators.sandbox.layer_choice import chosen_layer\n"
         "from costada.evaluators.sandbox.layers import Layer, SlotKind\n"
         "from costada.evaluators.sandbox.limits import Limits\n"
-        "from costada.evaluators.sandbox.run import run_candidate\n"
+        "from costada.evaluators.sandbox.candidate_runs import run_candidate\n"
         "from costada.evaluators.sandbox.slot import Slot\n"
         "def run(source, layer, limits=Limits(wall_seconds=60)):\n"
         "    return run_candidate(source, 'f', limits, layer=layer, preload=())\n"

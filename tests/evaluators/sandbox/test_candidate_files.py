@@ -8,7 +8,7 @@ from sandbox_runs import AMPLE, LAYERS
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import run_calls, run_evaluator
+from costada.evaluators.sandbox.candidate_runs import run_calls, run_evaluator
 from costada.values.candidate import Program
 
 PACKAGE = {

@@ -242,7 +242,7 @@ from pathlib import Path
 import costada
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import run_candidate
+from costada.evaluators.sandbox.candidate_runs import run_candidate
 folder = str(Path(costada.__file__).parent)
 assert folder == sys.argv[2], folder
 result = run_candidate(
@@ -285,7 +285,7 @@ import json, os, sys
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import run_candidate
+from costada.evaluators.sandbox.candidate_runs import run_candidate
 SOURCES = {
     "answer": "def f(): return 42",
     "memory": "def f(): return open('/proc/%d/environ').read()" % os.getpid(),

@@ -8,7 +8,7 @@ from sandbox_runs import AMPLE, PRELOAD, run_in
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.folders import load_folder
 from costada.evaluators.sandbox.layers import ReadableFile, SlotKind
-from costada.evaluators.sandbox.run import run_evaluator
+from costada.evaluators.sandbox.candidate_runs import run_evaluator
 from costada.evaluators.sandbox.slot import Slot
 from costada.values.evaluation import EVALUATOR_FAULT
 

@@ -27,7 +27,7 @@ from sandbox_runs import (
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.sandbox.layers import Layer, SlotKind
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import run_candidate, run_evaluator
+from costada.evaluators.sandbox.candidate_runs import run_candidate, run_evaluator
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 
 WHICH = "zlib.crc32(os.getcwd().encode())"

@@ -12,7 +12,7 @@ from costada.evaluators.sandbox.execution import (
     results_of,
     too_slow,
 )
-from costada.evaluators.sandbox.inside.worker import CANDIDATE_FILE
+from costada.evaluators.sandbox.inside.candidate_process import CANDIDATE_FILE
 from costada.evaluators.sandbox.interpreter import interpreter_at
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import (
@@ -111,7 +111,7 @@ def run_evaluator(
     It is given the path of the candidate's file, which has the name given, or of the folder that
     holds its files.
     The output is a dict with "metrics" and "artifacts", whose values are numbers, texts or None;
-    see `inside/contracts.py`. If a stage after the first fails, the result is that of the stages
+    see `inside/evaluator_contracts.py`. If a stage after the first fails, the result is that of the stages
     before, with the error among its artifacts.
     `interpreter` is the path of the Python that runs both; that of this process if absent.
     `readable` are files and folders beside the system's that both may read.
@@ -152,7 +152,7 @@ def find_syntax_faults(
     """The first syntax error of each file, by path, found by parsers in a confined process.
 
     Nothing is executed. A check that fails, or takes longer than its limits, finds no error.
-    `languages` are as `inside/syntax.py` takes them.
+    `languages` are as `inside/syntax_check.py` takes them.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.

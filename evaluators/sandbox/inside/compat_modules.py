@@ -16,8 +16,7 @@ from shutil import which
 from types import ModuleType
 from typing import Any, Self
 
-from costada.evaluators.sandbox.inside.caught import Caught
-from costada.evaluators.sandbox.inside.module_loading import load_module
+from costada.evaluators.sandbox.inside.foreign_code import capture_exception, load_module
 
 PACKAGES = ("openevolve", "skydiscover", "shinka")
 ERROR_METRICS = {
@@ -110,7 +109,7 @@ def run_shinka_eval(
     seconds: list[float] = []
     faults: list[str] = []
     num_invalid, first = 0, None
-    with Caught(but=(MemoryError,)) as caught:
+    with capture_exception(but=(MemoryError,)) as caught:
         function = getattr(load_program(program_path), experiment_fn_name)
         for index in range(num_runs):
             arguments = (
@@ -213,13 +212,13 @@ CONTENTS: Mapping[str, Mapping[str, object]] = {
 """What each stand-in module holds."""
 
 
-class StandIns:
+class CompatModules:
     """Finds the stand-ins, and fills them when they are imported."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """The stand-in of a name; None if there is none, or its package is installed."""
         parent = sys.modules.get(name.partition(".")[0])
-        is_ours = parent is None or isinstance(getattr(parent, "__loader__", None), StandIns)
+        is_ours = parent is None or isinstance(getattr(parent, "__loader__", None), CompatModules)
         if name not in CONTENTS or not is_ours:
             return None
         is_package = any(other.startswith(f"{name}.") for other in CONTENTS)
@@ -235,4 +234,4 @@ class StandIns:
 
 def offer() -> None:
     """Let code import the stand-ins of packages that are not installed."""
-    sys.meta_path.append(StandIns())
+    sys.meta_path.append(CompatModules())

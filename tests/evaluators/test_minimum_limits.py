@@ -6,9 +6,9 @@ from costada.evaluators.problem import confine
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.least_limits import EMPTY_PROGRAM, least_memory
+from costada.evaluators.sandbox.minimum_limits import EMPTY_PROGRAM, minimum_memory
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import run_candidate
+from costada.evaluators.sandbox.candidate_runs import run_candidate
 
 
 @pytest.fixture(params=[Layer.BUBBLEWRAP, Layer.PROCESS])
@@ -20,7 +20,7 @@ def layer(request):
 
 
 def test_a_program_that_does_nothing_works_with_the_least_memory(layer):
-    limits = Limits(memory_mb=least_memory(layer))
+    limits = Limits(memory_mb=minimum_memory(layer))
     result = run_candidate(EMPTY_PROGRAM, "answer", limits, {"number": 3}, layer)
     assert (result.output, result.error, result.log) == ([3], None, "")
 
@@ -51,4 +51,4 @@ def test_too_little_memory_in_a_problem_is_refused_without_naming_an_option(invo
 
 def test_the_least_memory_that_was_named_is_accepted():
     layer = confine(problem("circle_packing")).sandbox
-    assert confine(problem("circle_packing"), memory_mb=least_memory(layer)).limits.memory_mb == 2
+    assert confine(problem("circle_packing"), memory_mb=minimum_memory(layer)).limits.memory_mb == 2

@@ -6,7 +6,7 @@ from functools import cache
 from costada.evaluators.sandbox.execution import CandidateResult
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import run_calls
+from costada.evaluators.sandbox.candidate_runs import run_calls
 
 EMPTY_PROGRAM = """
 def answer(number):
@@ -18,7 +18,7 @@ PLENTY_MB, PLENTY_SECONDS = 64, 0.5
 """Limits that are not measured, as an empty program always works within them."""
 
 
-def check_least(limits: Limits, layer: Layer, names: Mapping[str, str]) -> None:
+def check_minimum(limits: Limits, layer: Layer, names: Mapping[str, str]) -> None:
     """Refuse a limit of memory or time under which no program can work in a layer.
 
     Args:
@@ -29,12 +29,12 @@ def check_least(limits: Limits, layer: Layer, names: Mapping[str, str]) -> None:
     Raises:
         ValueError: Naming the limit, its value and the least one that works here.
     """
-    if limits.memory_mb < PLENTY_MB and limits.memory_mb < (least := least_memory(layer)):
+    if limits.memory_mb < PLENTY_MB and limits.memory_mb < (least := minimum_memory(layer)):
         raise ValueError(
             f"{names['memory_mb']}: got {limits.memory_mb}, but a program that does nothing needs"
             f" {least} MiB in the sandbox {layer.value}; expected at least {least}"
         )
-    if limits.wall_seconds < PLENTY_SECONDS and limits.wall_seconds < (time := least_time(layer)):
+    if limits.wall_seconds < PLENTY_SECONDS and limits.wall_seconds < (time := minimum_time(layer)):
         raise ValueError(
             f"{names['timeout']}: got {limits.wall_seconds:g}, but a program that does nothing"
             f" takes {time:.3g} seconds in the sandbox {layer.value}; expected more"
@@ -42,7 +42,7 @@ def check_least(limits: Limits, layer: Layer, names: Mapping[str, str]) -> None:
 
 
 @cache
-def least_memory(layer: Layer) -> int:
+def minimum_memory(layer: Layer) -> int:
     """The least power of two in MiB with which an empty program works each time."""
     memory_mb = 1
     while memory_mb < PLENTY_MB:
@@ -53,7 +53,7 @@ def least_memory(layer: Layer) -> int:
 
 
 @cache
-def least_time(layer: Layer) -> float:
+def minimum_time(layer: Layer) -> float:
     """Seconds of the fastest of some runs of an empty program."""
     return min(sum(result.seconds for result in _run(layer, PLENTY_MB)) for _ in range(NUM_RUNS))
 

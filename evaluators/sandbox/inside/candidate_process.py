@@ -24,13 +24,13 @@ from typing import Any, NamedTuple, cast
 
 from costada.evaluators.sandbox import codec
 from costada.evaluators.sandbox.inside.command import Command
-from costada.evaluators.sandbox.inside.contracts import load_evaluator
-from costada.evaluators.sandbox.inside.module_loading import load_module
+from costada.evaluators.sandbox.inside.evaluator_contracts import load_evaluator
+from costada.evaluators.sandbox.inside.foreign_code import load_module
 from costada.evaluators.sandbox.inside.outage import outage_seconds
 from costada.evaluators.sandbox.inside.refusals import report_refused_processes
 from costada.evaluators.sandbox.inside.scored_command import load_commands
 from costada.evaluators.sandbox.inside.semaphores import offer_semaphores
-from costada.evaluators.sandbox.inside.syntax import load_check
+from costada.evaluators.sandbox.inside.syntax_check import load_check
 
 CANDIDATE_FILE = "candidate.py"
 """Name of the file of a candidate of one text, unless the request says another."""
