@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from costada.evaluators.contract import Holdout, normalize
     from costada.evaluators.problem import Problem
     from costada.evaluators.registry import problem
-    from costada.evaluators.sandbox.execution import CandidateResult
+    from costada.evaluators.sandbox.candidate_results import CandidateResult
     from costada.evaluators.sandbox.layers import Layer
     from costada.evaluators.sandbox.limits import Limits
     from costada.graph.choosing import SearchContext
@@ -72,7 +72,7 @@ __all__ = [
 _HOMES = {
     "BudgetMiddleware": "costada.agents.middleware",
     "Candidate": "costada.values.candidate",
-    "CandidateResult": "costada.evaluators.sandbox.execution",
+    "CandidateResult": "costada.evaluators.sandbox.candidate_results",
     "Choices": "costada.runs.choices",
     "Constants": "costada.controller.constants",
     "Direction": "costada.values.evaluation",

@@ -192,11 +192,11 @@ def _other_layer(problem: Problem, fault: str) -> str:
     Only layers that confine as much are tried: the folder may be somebody else's.
     """
     from costada.evaluators.problem import confine, layer_of
-    from costada.evaluators.sandbox.layers import WITH_FILESYSTEM, Layer
+    from costada.evaluators.sandbox.layers import UNCONFINED, WITH_FILESYSTEM, Layer
     from costada.evaluators.setup_hints import NO_MODES, SHARED_HINT
 
     layer = layer_of(problem)
-    if layer not in (Layer.LANDLOCK, *WITH_FILESYSTEM) or not any(map(fault.__contains__, DENIED)):
+    if layer in (None, *UNCONFINED) or not any(map(fault.__contains__, DENIED)):
         return ""
     for other in WITH_FILESYSTEM:
         with suppress(ValueError):  # not offered by this machine
@@ -212,7 +212,7 @@ def _other_layer(problem: Problem, fault: str) -> str:
 
 def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
     from costada.evaluators.problem import layer_of
-    from costada.evaluators.sandbox.layer_choice import described_layer
+    from costada.evaluators.sandbox.layers.choice import described_layer
     from costada.evaluators.verdicts import reported_error
 
     layer = layer_of(problem)
@@ -235,7 +235,7 @@ def _maximised(problem: Problem, evaluation: Evaluation) -> str:
     """The number that the search maximises, and why it is this one."""
     from costada.evaluators.folder_settings import SETTINGS_FILE
     from costada.evaluators.repository import RepositoryEvaluator
-    from costada.evaluators.sandbox.inside.reported_scores import SECONDS
+    from costada.evaluators.sandbox.inside.scored_commands import SECONDS
     from costada.evaluators.verdicts import reported_error
     from costada.values.evaluation import COMBINED_SCORE, SCORED_BY, Direction
     from costada.values.objective import read_objectives

@@ -20,7 +20,7 @@ from costada.cli.exit_codes import (
     WATCHING,
     PluginCommand,
 )
-from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
+from costada.evaluators.sandbox.inside.kernel import PR_SET_DUMPABLE, set_process_option
 from costada.values.docstring import docstring
 from costada.values.plugins import registered
 from costada.values.redaction import without_passwords

@@ -15,8 +15,8 @@ import typer
 from costada.cli import options
 from costada.cli.errors import keeping_output_clean, refusing, say, showing_pauses, showing_warnings
 from costada.cli.run_summary import last_failure, summary_json, summary_text
-from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.reports.status import update_status
 from costada.reports.terminal import show
 from costada.runs.config import EXECUTION, MONEY, OUTPUT, RunConfig

@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from threading import Thread
 
-from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
+from costada.evaluators.sandbox.inside.kernel import PR_SET_DUMPABLE, set_process_option
 from costada.runs.interruption import ExitCode, drain_on_every_sigterm
 
 STANDARD_INPUT = 0

@@ -7,7 +7,7 @@ from math import isfinite
 from secrets import token_hex
 from typing import Any, Protocol
 
-from costada.evaluators.sandbox.execution import CandidateResult
+from costada.evaluators.sandbox.candidate_results import CandidateResult
 from costada.values.evaluation import Direction, Evaluation
 
 Evaluator = Callable[[Any], Evaluation]

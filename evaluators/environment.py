@@ -18,7 +18,8 @@ from tempfile import TemporaryDirectory
 from costada.evaluators.requirements_file import REQUIREMENTS_FILE, RequirementLine
 from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
 from costada.evaluators.sandbox.interpreter import SYSTEM_PROGRAMS
-from costada.evaluators.sandbox.layers import PRELOAD, confined_build
+from costada.evaluators.sandbox.launch import confined_build
+from costada.evaluators.sandbox.slot_kind import PRELOAD
 from costada.evaluators.shown_paths import read_shown
 
 DATA_FOLDER = "XDG_DATA_HOME"

@@ -10,10 +10,10 @@ from types import ModuleType
 from costada.evaluators.fingerprint import Unknown
 from costada.evaluators.folder_files import EvaluatorFile, reads_elsewhere
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
-from costada.evaluators.sandbox.execution import CandidateResult
-from costada.evaluators.sandbox.inside.candidate_process import CANDIDATE_FILE
-from costada.evaluators.sandbox.layer_choice import chosen_layer
+from costada.evaluators.sandbox.candidate_results import CandidateResult
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
+from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
+from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.setup_hints import REFUSED, Setup, refused_process, setup_hint
 from costada.evaluators.verdicts import evaluation_error, sort_values, verdict

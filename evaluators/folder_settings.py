@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from costada.evaluators.sandbox.inside.failure_names import FAILURES
-from costada.evaluators.sandbox.layers import PRELOAD, Layer
+from costada.evaluators.sandbox.inside.scored_commands import FAILURES
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
+from costada.evaluators.sandbox.slot_kind import PRELOAD
 from costada.evaluators.shown_paths import read_shown
 from costada.values.evaluation import Direction
 from costada.values.expectation import expectation, refusal

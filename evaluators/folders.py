@@ -39,7 +39,7 @@ from costada.evaluators.initial_program import (
 from costada.evaluators.needs import Needs, needs_of
 from costada.evaluators.problem import Problem
 from costada.evaluators.repository import load_repository
-from costada.evaluators.sandbox.inside.candidate_process import CANDIDATE_FILE
+from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
 from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
 from costada.evaluators.trusted_module import load_trusted, own_imports
 from costada.values.language import PYTHON

@@ -17,10 +17,10 @@ from threading import Lock
 from time import sleep
 
 from costada.evaluators.repository_files import RepositoryFiles, files_hash, whole_tree
-from costada.evaluators.sandbox.inside.clean_copy import copy_file
-from costada.evaluators.sandbox.inside.scored_command import HOME, REPOSITORY
-from costada.evaluators.sandbox.layers import Original
+from costada.evaluators.sandbox.inside.file_copies import copy_file
+from costada.evaluators.sandbox.inside.orders import HOME, REPOSITORY
 from costada.evaluators.sandbox.limits import MEBIBYTE
+from costada.evaluators.sandbox.slot_kind import Original
 
 HIDDEN_FOLDER, ORIGINALS = ".costada", "originals"
 """Where it is in the problem folder; hidden, so that it counts as none of the problem's files."""

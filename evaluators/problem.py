@@ -19,13 +19,13 @@ from costada.evaluators.problem_checks import (
 )
 from costada.evaluators.sandbox.commands import Commands
 from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
-from costada.evaluators.sandbox.inside.outage import outage_seconds
-from costada.evaluators.sandbox.inside.refusals import PROCESS_REFUSED
-from costada.evaluators.sandbox.layer_choice import chosen_layer
-from costada.evaluators.sandbox.layers import PRELOAD, Layer
-from costada.evaluators.sandbox.minimum_limits import check_minimum
+from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED, outage_seconds
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.minimum_limits import check_minimum
 from costada.evaluators.sandbox.slot import SLOTS
+from costada.evaluators.sandbox.slot_kind import PRELOAD
 from costada.evaluators.sandboxed import PROCESS_KEY, Confined, SandboxedEvaluator
 from costada.evaluators.syntax import SyntaxCheck
 from costada.values.candidate import Program

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, cast
 from costada.evaluators.measuring import check_measuring
 from costada.evaluators.sandbox.codec import encode
 from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
-from costada.evaluators.sandbox.layers import Layer, readable_paths
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.slot_kind import readable_paths
 from costada.values.evaluation import Direction, is_storable
 from costada.values.language import LANGUAGES, PYTHON, find_language
 from costada.values.program_form import files_fault, path_fault, pattern_fault
@@ -148,7 +149,8 @@ def check_preload(preload: object, layer: Layer, interpreter: str | None) -> Non
         parts = module.split(".") if isinstance(module, str) else [module]
         for part in parts:
             _check_name("preload", part, "names of modules, such as 'numpy'")
-        if layer is not Layer.CONTAINER and not python.has_module(parts[0]):
+        is_here = layer is Layer.AUTO or layer.implementation.is_this_system
+        if is_here and not python.has_module(parts[0]):
             raise ValueError(f"preload is {list(preload)!r}; expected modules, found no {parts[0]}")
 
 

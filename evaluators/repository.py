@@ -24,11 +24,15 @@ from costada.evaluators.initial_program import read_files
 from costada.evaluators.original_folder import Base, base_of
 from costada.evaluators.problem import Problem
 from costada.evaluators.repository_files import RepositoryFiles, repository_files
+from costada.evaluators.sandbox.candidate_results import (
+    WITHOUT_CONTROLS,
+    CandidateResult,
+    signal_name,
+)
+from costada.evaluators.sandbox.candidate_runs import run_in_copy
 from costada.evaluators.sandbox.commands import check_no_shell
-from costada.evaluators.sandbox.execution import WITHOUT_CONTROLS, CandidateResult, signal_name
-from costada.evaluators.sandbox.inside.reported_scores import SECONDS
-from costada.evaluators.sandbox.layer_choice import chosen_layer
-from costada.evaluators.sandbox.run_in_copy import run_in_copy
+from costada.evaluators.sandbox.inside.scored_commands import SECONDS
+from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.setup_hints import Setup, setup_hint
 from costada.evaluators.shown_paths import read_shown

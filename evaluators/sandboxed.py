@@ -7,15 +7,16 @@ from pathlib import Path
 from traceback import extract_tb
 
 from costada.evaluators.contract import Holdout, Score, holdout_seed, new_key
+from costada.evaluators.sandbox.candidate_request import named_files
+from costada.evaluators.sandbox.candidate_results import CandidateResult
+from costada.evaluators.sandbox.candidate_runs import run_calls
 from costada.evaluators.sandbox.codec import Value
 from costada.evaluators.sandbox.commands import Commands, run_commands
-from costada.evaluators.sandbox.execution import CandidateResult
+from costada.evaluators.sandbox.inside.error_reports import outage_seconds
 from costada.evaluators.sandbox.inside.foreign_code import capture_exception
-from costada.evaluators.sandbox.inside.outage import outage_seconds
-from costada.evaluators.sandbox.layers import PRELOAD, Layer
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.named_files import named_files
-from costada.evaluators.sandbox.candidate_runs import run_calls
+from costada.evaluators.sandbox.slot_kind import PRELOAD
 from costada.evaluators.syntax import SyntaxCheck
 from costada.values.candidate import Program
 from costada.values.evaluation import (

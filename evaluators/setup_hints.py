@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from costada.evaluators.folder_settings import SETTINGS_FILE
-from costada.evaluators.sandbox.inside.refusals import PROCESS_REFUSED
-from costada.evaluators.sandbox.layers import Layer, may_change_modes
+from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.shown_paths import unshown_reason
 
 MAX_HINT_CHARS = 300
@@ -188,7 +188,7 @@ def _execution_hint(said: str, error: str, code: str, setup: Setup) -> str:
     if any(base / path in setup.shown for base in _bases(setup)):
         return PROGRAM_HINT
     is_own = not os.path.isabs(path) and not any((base / path).exists() for base in _bases(setup))
-    if is_own and not may_change_modes(setup.layer):
+    if is_own and not setup.layer.implementation.may_change_modes():
         return BUILT_HINT.format(layer=setup.layer.value)
     return ""
 

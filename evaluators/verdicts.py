@@ -7,7 +7,7 @@ from costada.evaluators.contract import normalize
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.measuring import weighted_sum
 from costada.evaluators.sandbox.execution import too_slow
-from costada.evaluators.sandbox.inside.failure_names import FAILURES, names_failure
+from costada.evaluators.sandbox.inside.scored_commands import FAILURES, names_failure
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.evaluation import (
     COMBINED_SCORE,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.remote.address import is_local
-from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layers import UNCONFINED
 from costada.models.addresses import is_loopback
 from costada.models.providers import KEY_VARIABLES
 from costada.reports.run_view import OBJECT_MARK
@@ -39,9 +39,6 @@ OWNER = "stored-run.json"
 BEST_PROGRAM = "best_program"
 PER_PROCESS_FOLDERS = (("proc",), ("dev", "fd"))
 """Folders whose content differs between processes."""
-
-WEAK_LAYERS = (Layer.NONE, Layer.PROCESS)
-"""Sandboxes under which a program can do whatever its user can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +291,7 @@ def unused_folder(problem_name: str, parent: Path = DEFAULT_PARENT) -> RunFolder
 
 def _risk(config: RunConfig) -> str | None:
     """Why it is a risk to resume somebody else's run with these settings; `None`: it is none."""
-    if config.sandbox in WEAK_LAYERS:
+    if config.sandbox in UNCONFINED:
         return (
             f"sandbox is {config.sandbox.value!r}, under which programs of the folder could do"
             " whatever you can"

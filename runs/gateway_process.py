@@ -10,7 +10,7 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
-from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
+from costada.evaluators.sandbox.inside.kernel import PR_SET_DUMPABLE, set_process_option
 from costada.models.errors import describe
 from costada.models.gateway.protocol import (
     CALL_TIMEOUT,

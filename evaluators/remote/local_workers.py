@@ -23,7 +23,7 @@ from typing import Any
 from weakref import WeakSet
 
 from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
-from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
+from costada.evaluators.sandbox.inside.kernel import PR_SET_DUMPABLE, set_process_option
 
 START = "import sys; from costada.evaluators.remote.local_workers import serve; serve(sys.argv[1])"
 CLOSE_SECONDS = 5.0

@@ -23,16 +23,9 @@ from costada.evaluators.remote.task import Answer, Reference, Setting, Task, cod
 from costada.evaluators.repository import load_repository
 from costada.evaluators.repository_files import whole_tree
 from costada.evaluators.sandbox.cancellation import CANCELLED
-from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layers.choice import chosen_layer
 
-STRENGTH = {
-    Layer.NONE: 0,
-    Layer.PROCESS: 1,
-    Layer.LANDLOCK: 2,
-    Layer.BUBBLEWRAP: 3,
-    Layer.CONTAINER: 3,
-}
 MAX_LOADED = 16
 """Problems that a worker keeps loaded."""
 
@@ -153,7 +146,7 @@ def _layer(wanted: Layer) -> Layer:
     except ValueError as error:
         reason = error
     strongest = chosen_layer(Layer.AUTO)
-    if STRENGTH[strongest] < STRENGTH[wanted]:
+    if strongest.implementation.strength < wanted.implementation.strength:
         raise ValueError(
             f"the strongest sandbox is {strongest.value!r}, weaker than {wanted.value!r}"
             f" ({reason}); to allow it: sandbox = {strongest.value!r}"

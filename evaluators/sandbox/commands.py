@@ -16,28 +16,25 @@ from pathlib import Path
 from shutil import which
 from typing import cast
 
+from costada.evaluators.sandbox.candidate_request import NamedFiles, named_files, request_for
+from costada.evaluators.sandbox.candidate_results import CandidateResult, log_of, reason_of
 from costada.evaluators.sandbox.codec import Value, decode
 from costada.evaluators.sandbox.execution import (
     ERROR_BYTES,
     NUM_OPENING_FRAMES,
-    CandidateResult,
     Execution,
     execute,
     in_any_slot,
-    log_of,
-    reason_of,
-    request_for,
     too_slow,
 )
-from costada.evaluators.sandbox.inside.command import BUILD_FOLDER
+from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER, policy
 from costada.evaluators.sandbox.inside.scratch_folder import TOO_LARGE, excess_reason
-from costada.evaluators.sandbox.inside.candidate_process import policy
 from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
-from costada.evaluators.sandbox.layer_choice import chosen_layer
-from costada.evaluators.sandbox.layers import Layer, SlotKind, readable_paths
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.named_files import NamedFiles, named_files
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
+from costada.evaluators.sandbox.slot_kind import SlotKind, readable_paths
 from costada.values.candidate import Program
 
 BINARY = f"{BUILD_FOLDER}/program"
@@ -317,7 +314,7 @@ class _CommandRun:
         seconds: float,
         *,
         is_build: bool = False,
-    ) -> "_Ended":
+    ) -> "CommandResult":
         """Execute a command beside the candidate's files, or a copy of what the build left."""
         opening = request_for(self._files, request, [])
         command = replace(
@@ -328,7 +325,7 @@ class _CommandRun:
             has_built=self._is_built,
         )
         execution = execute(self._slot, command, limits, seconds)
-        ended = _ended(execution, limits, has_built=self._is_built)
+        ended = _result_of(execution, limits, has_built=self._is_built)
         if execution.stopped == too_slow(limits.wall_seconds) and seconds < self._remaining:
             ended = replace(ended, failure=f"timeout: the call exceeded {seconds:g} s")
         self._remaining -= execution.ended - execution.started
@@ -336,7 +333,7 @@ class _CommandRun:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class CommandResult:
     """How a command ended."""
 
     failure: str | None  # why it has no exit code of its own
@@ -347,8 +344,8 @@ class _Ended:
     is_sandbox_fault: bool = False
 
 
-def _ended(execution: Execution, limits: Limits, *, has_built: bool) -> _Ended:
-    """How a command ended.
+def _result_of(execution: Execution, limits: Limits, *, has_built: bool) -> CommandResult:
+    """How the command of an execution ended.
 
     Raises:
         RuntimeError: If it never began, and needed nothing that a build left.
@@ -360,7 +357,7 @@ def _ended(execution: Execution, limits: Limits, *, has_built: bool) -> _Ended:
             raise RuntimeError(f"sandbox: could not begin a program: {log[-1000:]}")
         _, _, error = log.rstrip().rpartition("\n")
         reason = f"{NOT_COPIED}: {error}"
-        return _Ended(reason, execution.status or 0, b"", log, seconds)
+        return CommandResult(reason, execution.status or 0, b"", log, seconds)
     output, failure = b"", None
     if len(messages) == NUM_OPENING_FRAMES:
         output = execution.answers.rest
@@ -378,4 +375,4 @@ def _ended(execution: Execution, limits: Limits, *, has_built: bool) -> _Ended:
             failure = f"{excess_reason(TOO_LARGE, limits.scratch_mb)}, or were too many"
         elif OUT_OF_MEMORY.search(log):
             failure = f"the program ran out of memory, the limit is {limits.memory_mb} MB"
-    return _Ended(failure, status, output, log, seconds, execution.is_slot_lost)
+    return CommandResult(failure, status, output, log, seconds, execution.is_slot_lost)

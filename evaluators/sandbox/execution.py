@@ -1,21 +1,21 @@
-"""Runs one candidate in one slot, stops it in time, and reads the result of each call."""
+"""Runs one candidate in one slot, stops it in time, and keeps what it answers and prints."""
 
 import os
 import selectors
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, inf
 from time import monotonic
 from typing import TypeVar
 
 from costada.evaluators.sandbox.cancellation import CANCELLED, active_tokens, is_cancelled
-from costada.evaluators.sandbox.codec import LENGTH_BYTES, Value, decode, encode
-from costada.evaluators.sandbox.inside.fork_server import CHILD_FAULT
-from costada.evaluators.sandbox.layers import SlotKind
+from costada.evaluators.sandbox.candidate_request import Request
+from costada.evaluators.sandbox.codec import LENGTH_BYTES
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
+from costada.evaluators.sandbox.slot_kind import SlotKind
 
 Answer = TypeVar("Answer")
 CHUNK_BYTES = 65536
@@ -38,16 +38,6 @@ NUM_CORES = os.cpu_count() or 1  # asking the system takes longer than all else 
 NUM_OPENING_FRAMES = 2  # one before the program is loaded, one after; then comes one for each call
 CHILD_LIMITS = ("memory_mb", "scratch_mb", "threads", "processes")
 TOO_MANY_FRAMES = "malformed answer: more than was asked for"
-SLOT_LOST = (
-    "the sandbox process ended while the program ran: the program may have killed it, or the"
-    " machine is out of memory"
-)
-UNREPORTED = (
-    "the program failed and could not report its error: it closed the pipe for its answer, replaced"
-    " functions that report errors, or left no memory for them"
-)
-WITHOUT_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "�")
-WITHOUT_CONTROLS |= {ord("\t"): "\t", ord("\n"): "\n", ord("\r"): "\n"}
 
 
 @dataclass(slots=True)
@@ -174,47 +164,12 @@ class AnswerStream(Stream):
         return [whole[begin:end] for begin, end in self.bounds]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a worker is asked: what it reads before it loads the program, then for each call.
-
-    A request to run a command has no calls: the worker becomes the program, which reads the rest
-    of the opening and writes to the same pipe as the worker. If it is a build, its files are put
-    aside; a request that comes after a build starts with a copy of them.
-    """
-
-    opening: bytes
-    calls: tuple[bytes, ...] = ()
-    is_command: bool = False
-    may_execute: bool = False  # whether the worker starts programs in other languages
-    is_build: bool = False
-    has_built: bool = False  # whether a build came before
-
-
-def request_for(
-    files: Mapping[str, bytes], call: Mapping[str, object], calls: Sequence[Mapping[str, object]]
-) -> Request:
-    """The request to load a program as `call` says (see `inside/candidate_process.py`), and to call it.
-
-    Raises:
-        ValueError: If an argument of a call is no plain data.
-    """
-    sizes = {path: len(text) for path, text in files.items()}
-    opening = framed(framed(encode({**call, "files": sizes})) + b"".join(files.values()))
-    return Request(opening, tuple(framed(encode(dict(arguments))) for arguments in calls))
-
-
-def framed(message: bytes) -> bytes:
-    """A message behind its length."""
-    return len(message).to_bytes(LENGTH_BYTES, "big") + message
-
-
 def too_slow(seconds: float) -> str:
     """Why a program that exceeded the wall limit is stopped."""
     return f"timeout: the program exceeded {seconds:g} s"
 
 
-def _too_long(max_bytes: int, verb: str = "returned") -> str:
+def too_long(max_bytes: int, verb: str = "returned") -> str:
     """The reason for refusing an answer that is longer than allowed."""
     return f"the program {verb} more than {max_bytes} bytes"
 
@@ -434,7 +389,7 @@ def _begin(
         stack.callback(os.close, fd)
         os.set_blocking(fd, False)
     max_answer_bytes = limits.result_bytes + (FRAME_BYTES + ERROR_BYTES) * len(request.calls)
-    reason = _too_long(limits.result_bytes, "wrote" if request.is_command else "returned")
+    reason = too_long(limits.result_bytes, "wrote" if request.is_command else "returned")
     answers = AnswerStream(pipes.answer_fd, max_answer_bytes, max_answer_bytes, reason)
     too_chatty = f"the program printed more than {MAX_PRINTED_BYTES // MEBIBYTE} MB"
     log = Stream(pipes.log_fd, limits.log_bytes, MAX_PRINTED_BYTES, too_chatty)
@@ -453,141 +408,3 @@ def _order_of(limits: Limits, request: Request) -> dict[str, int]:
         "has_built": request.has_built,
     }
     return order | {name: 1 for name, is_wanted in wanted.items() if is_wanted}
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateResult:
-    """The result of one call.
-
-    Attributes:
-        output: What the entry point returned, as plain data; None if it failed.
-        error: Why it failed; None if it returned.
-        log: The beginning of what was printed, in all calls together.
-        seconds: Wall-clock time of the call, from the end of the one before; the first includes
-            loading or building the program, and the last the time until its process ended.
-        is_own_fault: Whether a failure came from the candidate's code; False only if an
-            evaluator failed outside of it.
-        outage: Seconds that the provider of a model asks to wait, if the evaluator failed because
-            it is unavailable.
-        is_sandbox_fault: Whether the sandbox itself was lost on the way, so that another try
-            may end differently.
-        is_unbuilt: Whether the program could not be built, so that no call was made.
-    """
-
-    output: Value
-    error: str | None
-    log: str
-    seconds: float
-    is_own_fault: bool = True
-    outage: float | None = None
-    is_sandbox_fault: bool = False
-    is_unbuilt: bool = False
-
-
-def results_of(execution: Execution) -> list[CandidateResult]:
-    """The result of each call, up to the first that exceeded its time limit.
-
-    The calls that a program does not answer, because it cannot be loaded, ends or is stopped,
-    share one reason. The last answer of a program that is stopped after it does not count: time and
-    limits hold until the process ends.
-
-    Raises:
-        RuntimeError: If the program never began.
-    """
-    messages = execution.answers.messages()
-    if not messages and execution.stopped is None and not execution.is_slot_lost:
-        raise RuntimeError(f"sandbox: could not begin a program: {log_of(execution)[-1000:]}")
-    num_calls = len(execution.request.calls)
-    if execution.answers.has_too_many:
-        return _failures(execution, 0, num_calls, TOO_MANY_FRAMES)
-    if execution.answers.has_rest and execution.exceeded is None and execution.stopped is None:
-        reason = f"malformed answer: it is incomplete; {reason_of(execution)}"
-        return _failures(execution, 0, num_calls, reason)
-    if any(messages[1:NUM_OPENING_FRAMES]):
-        result = _read(execution, messages[1], execution.ended - execution.started)
-        return [result, *[replace(result, seconds=0.0)] * (num_calls - 1)]
-    answers = messages[NUM_OPENING_FRAMES:]
-    num_answered, num_missing = len(answers), num_calls - len(answers)
-    if execution.num_in_time is not None:
-        num_answered, num_missing = execution.num_in_time, 1
-    elif num_missing == 0 and (execution.stopped or execution.exceeded):
-        num_answered, num_missing = num_calls - 1, 1
-    # Each call lasts from the end of the one before until its answer, the last until the end.
-    moments = [execution.started, *execution.answers.arrivals[NUM_OPENING_FRAMES:]]
-    num_over = min(len(moments), num_calls) - 1
-    ends = [*moments[1 : num_over + 1], *[execution.ended] * num_calls]
-    results = [
-        _read(execution, answer, ends[call] - moments[call])
-        for call, answer in enumerate(answers[:num_answered])
-    ]
-    return results + _failures(execution, num_answered, num_missing, reason_of(execution))
-
-
-def _read(execution: Execution, message: memoryview, seconds: float) -> CandidateResult:
-    """The result in one answer."""
-    log = log_of(execution)
-    try:
-        answer = decode(message)
-    except ValueError as fault:
-        return CandidateResult(None, f"malformed answer: {fault}", log, seconds)
-    max_bytes = execution.limits.result_bytes
-    match answer:
-        case {"output": _, **rest} if not rest and len(message) > max_bytes + FRAME_BYTES:
-            return CandidateResult(None, _too_long(max_bytes), log, seconds)
-        case {"output": output, **rest} if not rest:
-            return CandidateResult(output, None, log, seconds)
-        case {"error": str(error), "is_own_fault": bool(is_own), **rest} if error:
-            text = readable(error[:ERROR_BYTES])
-            match rest:
-                case {"outage": float(outage), **more} if not (more or is_own):
-                    return CandidateResult(
-                        None, text, log, seconds, is_own_fault=False, outage=outage
-                    )
-            if not rest:
-                return CandidateResult(None, text, log, seconds, is_own_fault=is_own)
-    text = "malformed answer: it is neither an output nor an error"
-    return CandidateResult(None, text, log, seconds)
-
-
-def _failures(execution: Execution, first: int, count: int, reason: str) -> list[CandidateResult]:
-    """The results of calls that share one reason; the first of them took all the time."""
-    begun = [execution.started, *execution.answers.arrivals[NUM_OPENING_FRAMES:]][first]
-    log, is_lost = log_of(execution), execution.is_slot_lost
-    return [
-        CandidateResult(None, reason, log, seconds, is_sandbox_fault=is_lost)
-        for seconds in [execution.ended - begun, *[0.0] * (count - 1)][:count]
-    ]
-
-
-def reason_of(execution: Execution) -> str:
-    """Why a program ended before it answered."""
-    if execution.stopped is not None:
-        return execution.stopped
-    status = execution.status
-    if status is None:
-        return SLOT_LOST
-    if execution.exceeded:
-        return execution.exceeded
-    if status == CHILD_FAULT:
-        return UNREPORTED
-    if status >= 0:
-        return f"the program ended its process (exit status {status}) before it returned"
-    name = signal_name(-status)
-    hint = "; a crash in compiled code or too deep recursion" if name == "SIGSEGV" else ""
-    return f"the program was killed by {name} before it returned{hint}"
-
-
-def signal_name(number: int) -> str:
-    """Name of a signal; its number for a real-time signal, most of which have no name."""
-    return signal.Signals(number).name if number in list(signal.Signals) else f"signal {number}"
-
-
-def log_of(execution: Execution) -> str:
-    """What was printed, in which the working folder has no name."""
-    text = execution.log.kept.decode("utf-8", "replace")
-    return readable(text.replace(f"{execution.slot.scratch}{os.sep}", ""))
-
-
-def readable(text: str) -> str:
-    """The text without what could steer the terminal that shows it."""
-    return text.translate(WITHOUT_CONTROLS)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from functools import cache
 
-from costada.evaluators.sandbox.execution import CandidateResult
+from costada.evaluators.sandbox.candidate_results import CandidateResult
+from costada.evaluators.sandbox.candidate_runs import run_calls
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.candidate_runs import run_calls
 
 EMPTY_PROGRAM = """
 def answer(number):

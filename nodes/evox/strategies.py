@@ -13,9 +13,9 @@ from importlib.resources import files
 
 from typing_extensions import TypedDict
 
+from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
-from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.slot import SHORT_SLOTS
 from costada.values.numbering import Iteration
 

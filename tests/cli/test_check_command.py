@@ -9,8 +9,8 @@ import pytest
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem
-from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layers.choice import chosen_layer
 
 STARTING = """import subprocess
 import sys

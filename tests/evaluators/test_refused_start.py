@@ -6,9 +6,9 @@ import pytest
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem, confine
-from costada.evaluators.sandbox.inside.refusals import PROCESS_REFUSED
-from costada.evaluators.sandbox.layer_choice import chosen_layer
+from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED
 from costada.evaluators.sandbox.layers import UNCONFINED, Layer, may_change_modes
+from costada.evaluators.sandbox.layers.choice import chosen_layer
 
 SWALLOWING = """
 import os

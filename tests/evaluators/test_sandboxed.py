@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from costada.evaluators.problem import Problem, check_problem
-from costada.evaluators.sandbox.execution import CandidateResult
+from costada.evaluators.sandbox.candidate_results import CandidateResult
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandboxed import SandboxedEvaluator, _marks
 from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT, Evaluation

@@ -15,9 +15,9 @@ from langgraph.types import Command
 from pydantic import ValidationError
 from toy_graph import THREAD, billed, calls_of, client, discovery, rows_of, scripted, spent_by
 
+from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.models.replies import visible_text
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore

@@ -21,9 +21,9 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from toy_graph import discovery, scripted
 
 from costada.evaluators.registry import problem
+from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.graph.node_wrappers import CancellableNode
 from costada.nodes.context import shown
 from costada.store.run_store import RunStore

@@ -8,56 +8,63 @@ compute nothing ahead.
 """
 
 import encodings.utf_8_sig  # noqa: F401  (or each worker would load it)
-import errno
 import os
 import random
+import shutil
+import signal
 import stat
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from types import TracebackType
-from typing import Any, NamedTuple, cast
+from time import monotonic
+from types import ModuleType
+from typing import Any, NoReturn, cast
 
 from costada.evaluators.sandbox import codec
-from costada.evaluators.sandbox.inside.command import Command
+from costada.evaluators.sandbox.inside.confinement import NUM_OPEN_FILES
+from costada.evaluators.sandbox.inside.error_reports import (
+    Files,
+    error_report,
+    frames_in,
+    out_of_memory,
+    outage_seconds,
+    report_refused_processes,
+)
 from costada.evaluators.sandbox.inside.evaluator_contracts import load_evaluator
 from costada.evaluators.sandbox.inside.foreign_code import load_module
-from costada.evaluators.sandbox.inside.outage import outage_seconds
-from costada.evaluators.sandbox.inside.refusals import report_refused_processes
-from costada.evaluators.sandbox.inside.scored_command import load_commands
+from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER, SEED
+from costada.evaluators.sandbox.inside.scored_commands import load_commands
 from costada.evaluators.sandbox.inside.semaphores import offer_semaphores
 from costada.evaluators.sandbox.inside.syntax_check import load_check
 
-CANDIDATE_FILE = "candidate.py"
-"""Name of the file of a candidate of one text, unless the request says another."""
-
 ONLY_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-MAX_MESSAGE_CHARS = 2000
-MAX_FRAMES = 8
-MAX_LINE_CHARS = 200
 CHUNK_BYTES = 65536
 RESERVE_BYTES = 512 * 1024  # kept to report the error of a program that has used up its memory
-SEED = 0
-REFUSALS = (errno.EACCES, errno.ENOSYS, errno.EPERM, errno.EROFS)
-STARTING = "start processes, "
-POLICY = (
-    f"(programs may not {STARTING}share memory, use the network, or touch files outside their"
-    " working folder)"
-)
-
-UNMAPPED = "failed to map segment"
-"""What the system's loader says of a library for which no memory is left."""
+NOT_EXECUTED = 127
+RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that Python ignores, and that programs expect to end them."""
 
 Request = Mapping[str, Any]
 
 
-def serve(request_fd: int, result_fd: int, limits: Mapping[str, int]) -> None:
-    """Carry out the request that comes through one descriptor; write the answers to the other."""
-    no_memory = codec.encode({"error": _out_of_memory(limits), "is_own_fault": True})
+def serve(
+    request_fd: int,
+    result_fd: int,
+    limits: Mapping[str, int],
+    compat_modules: Sequence[ModuleType] = (),
+) -> None:
+    """Carry out the request that comes through one descriptor; write the answers to the other.
+
+    Args:
+        request_fd: Descriptor of the request.
+        result_fd: Descriptor for the answers.
+        limits: What was ordered; see `Order`.
+        compat_modules: Modules whose `offer` makes other packages importable for evaluators.
+    """
+    no_memory = codec.encode({"error": out_of_memory(limits), "is_own_fault": True})
     # The parent may have drawn random numbers, and cached a folder for temporary files.
     tempfile.tempdir = None
     random.seed(SEED)
@@ -82,6 +89,9 @@ def serve(request_fd: int, result_fd: int, limits: Mapping[str, int]) -> None:
         offer_semaphores()
     elif loading.files.has_evaluator:
         report_refused_processes()
+    if loading.files.has_evaluator:
+        for module in compat_modules:
+            module.offer()
     function = None
     with loading:
         function = MODES[request["mode"]](request)
@@ -122,39 +132,6 @@ def write_new(path: str, text: bytes) -> None:
         file.write(text)
 
 
-class File(NamedTuple):
-    """What an error may show of a file: the name to show it under, and its text."""
-
-    name: str
-    text: str
-
-
-class Files:
-    """The request's files, found before a program can change the working folder or the files."""
-
-    def __init__(
-        self,
-        request: Request,
-        texts: Mapping[str, bytes],
-        limits: Mapping[str, int],
-        no_memory: bytes,
-    ) -> None:
-        """Note the files and their texts, and the limits that errors name."""
-        self.limits = limits
-        self.no_memory = no_memory
-        self.shown = {
-            os.path.abspath(path): File(path, text.decode("utf-8-sig", "replace"))
-            for path, text in texts.items()
-        }
-        self.candidate = frozenset(self.shown)
-        self.has_evaluator = "evaluator" in request
-        if self.has_evaluator:
-            path, text = request["evaluator"], ""
-            with suppress(OSError), open(path, encoding="utf-8-sig", errors="replace") as file:
-                text = file.read()  # if it cannot be read, loading it fails with the reason
-            self.shown[path] = File(os.path.basename(path), text)
-
-
 class Attempt:
     """Runs what is under `with`; if that raises anything at all, the error is the answer."""
 
@@ -180,7 +157,7 @@ class Attempt:
                 is_own = (
                     not files.has_evaluator
                     or (isinstance(error, SyntaxError) and error.filename in files.candidate)
-                    or bool(_frames(error.__traceback__, files.candidate))
+                    or bool(frames_in(error.__traceback__, files.candidate))
                 )
                 fault = {"error": text, "is_own_fault": is_own}
                 outage = outage_seconds(error) if files.has_evaluator and not is_own else None
@@ -240,78 +217,38 @@ MODES: Mapping[str, Callable[[Request], Callable[..., object]]] = {
 }
 
 
-def seed_numpy() -> None:
-    """Seed NumPy's random numbers, if it is loaded, for all forks of this process alike."""
-    if "numpy" in sys.modules:
-        import numpy.random
+class Command:
+    """A request's command: this process becomes another program, the candidate or its build.
 
-        numpy.random.seed(SEED)
-
-
-def error_report(error: BaseException, files: Mapping[str, File], limits: Mapping[str, int]) -> str:
-    """An exception in words a model can act on: its message, and the frames in files shown.
-
-    `files` are by full path; of the limits, the one that was exceeded is named.
+    What the program reads is the rest of the request; what it writes follows the frames of this
+    process on the same pipe, or goes to the log. Nothing of ours is left beside it: its end is the
+    program's.
     """
-    message = Message(type(error).__name__)
-    with message:
-        message.text = _message(error, limits)
-    text = message.text
-    for filename, file in files.items():
-        text = text.replace(filename, file.name).replace(filename.removesuffix(file.name), "")
-    if len(text) > MAX_MESSAGE_CHARS:
-        half = MAX_MESSAGE_CHARS // 2
-        text = f"{text[:half]} ... {text[-half:]}"
-    report = [text]
-    for filename, number, function in _frames(error.__traceback__, files)[-MAX_FRAMES:]:
-        report.append(f'  File "{files[filename].name}", line {number}, in {function}')
-        lines = files[filename].text.splitlines()
-        if number <= len(lines) and (line := lines[number - 1].strip()[:MAX_LINE_CHARS]):
-            report.append(f"    {line}")
-    return "\n".join(report)
 
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        """Find its program; a FileNotFoundError says that there is none."""
+        os.makedirs(BUILD_FOLDER, exist_ok=True)
+        self._words = request["words"]
+        self._reads, self._writes = request["reads"], request["writes"]
+        self._program = shutil.which(self._words[0]) or ""
+        if not self._program:
+            raise FileNotFoundError(f"{self._words[0]} is not a program that can be executed here")
 
-class Message:
-    """The message of an error; its type's name alone if its own code fails in producing more."""
+    def begun(self) -> dict[str, float]:
+        """What is answered just before it is executed."""
+        return {"begun": monotonic()}
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        return not isinstance(error, MemoryError)
-
-
-def _message(error: BaseException, limits: Mapping[str, int]) -> str:
-    if isinstance(error, MemoryError):
-        traceback.clear_frames(error.__traceback__)
-        return _out_of_memory(limits)
-    if isinstance(error, SystemExit):
-        return f"SystemExit: the program called exit ({error.code!r}) instead of returning"
-    text = "".join(traceback.format_exception_only(error)).strip()
-    if isinstance(error, OSError) and error.errno in REFUSALS:
-        return f"{text}\n{policy(limits['processes'])}"
-    if isinstance(error, ImportError) and UNMAPPED in text:
-        return f"{text}\n(the limit is {limits['memory_mb']} MB: memory_mb)"
-    if isinstance(error, OSError) and error.errno in (errno.EFBIG, errno.ENOSPC):
-        return f"{text}\n(the limit of the program's files is {limits['scratch_mb']} MB)"
-    return text
-
-
-def policy(processes: int) -> str:
-    """What programs may not do that may start so many processes."""
-    return POLICY.replace(STARTING, "") if processes else POLICY
-
-
-def _out_of_memory(limits: Mapping[str, int]) -> str:
-    return f"MemoryError: out of memory, the limit is {limits['memory_mb']} MB"
-
-
-def _frames(trace: TracebackType | None, filenames: Container[str]) -> list[tuple[str, int, str]]:
-    """File name, line and function of each frame that lies in one of the files."""
-    return [
-        (frame.f_code.co_filename, line, frame.f_code.co_name)
-        for frame, line in traceback.walk_tb(trace)
-        if frame.f_code.co_filename in filenames
-    ]
+    def execute(self, request_fd: int, result_fd: int) -> NoReturn:
+        """Become the program."""
+        os.dup2(request_fd if self._reads else os.open(os.devnull, os.O_RDONLY), 0)
+        if self._writes:
+            os.dup2(result_fd, 1)
+        os.closerange(3, NUM_OPEN_FILES)
+        for number in RESTORED:
+            signal.signal(number, signal.SIG_DFL)
+        environment = {**os.environ, "LANG": "C.UTF-8"}
+        try:
+            os.execve(self._program, self._words, environment)  # noqa: S606
+        except OSError as error:
+            os.write(2, f"{self._words[0]}: {error.strerror}\n".encode())
+        os._exit(NOT_EXECUTED)

@@ -9,8 +9,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from costada.evaluators.sandbox.inside import confinement, process_tree
-from costada.evaluators.sandbox.inside.confinement import Permissions
+from costada.evaluators.sandbox.inside import kernel, process_tree
+from costada.evaluators.sandbox.inside.confinement import ABI_OF_SIGNAL_SCOPE
+from costada.evaluators.sandbox.inside.orders import Permissions
 
 SYSTEM = (
     *("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"),
@@ -40,7 +41,7 @@ def run(settings: Mapping[str, Any]) -> None:
     if is_read_only:
         _cover(settings["writable"])
     has_own_proc = os.getpid() == 1
-    has_scope = landlockpy.abi_version() >= confinement.ABI_OF_SIGNAL_SCOPE
+    has_scope = landlockpy.abi_version() >= ABI_OF_SIGNAL_SCOPE
     filter_program = seccomp.confining(
         Permissions(may_start_processes=True, may_execute=True),
         has_scope=has_scope,
@@ -64,7 +65,7 @@ def run(settings: Mapping[str, Any]) -> None:
     for path in settings["writable"]:
         rules.allow_path(path, write)
     os.chdir(settings["folder"])
-    confinement.drop_privileges()
+    kernel.drop_privileges()
     with rules:
         rules.restrict()
     seccomp.Filter(filter_program).enforce()
@@ -74,5 +75,5 @@ def run(settings: Mapping[str, Any]) -> None:
 
 def _cover(writable: list[str]) -> int:
     """Make all but some folders read-only for this process; 0."""
-    confinement.cover_read_only(writable)
+    kernel.cover_read_only(writable)
     return 0

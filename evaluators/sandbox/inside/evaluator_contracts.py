@@ -20,9 +20,8 @@ from numbers import Real
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from costada.evaluators.sandbox.inside import compat_modules
-from costada.evaluators.sandbox.inside.failure_names import names_failure
 from costada.evaluators.sandbox.inside.foreign_code import load_module
+from costada.evaluators.sandbox.inside.scored_commands import names_failure
 
 COMMAND_LINE, PRINTED_JSON = "evaluate.py --program_path --results_dir", "evaluator.py PROGRAM"
 """The contracts of evaluators that are run as programs; any other is called."""
@@ -48,7 +47,6 @@ def load_evaluator(request: Mapping[str, Any], program: str) -> Callable[..., ob
     """
     file = request["evaluator"]
     sys.path.insert(0, os.path.dirname(file))
-    compat_modules.offer()
     if request["contract"] == COMMAND_LINE:
         return lambda: _run_for_files(file, program)
     if request["contract"] == PRINTED_JSON:

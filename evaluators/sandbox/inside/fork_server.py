@@ -14,37 +14,48 @@ from importlib import import_module
 from time import monotonic
 from typing import Any
 
-from costada.evaluators.sandbox.inside import confinement, process_tree, scratch_folder, worker
-from costada.evaluators.sandbox.inside.built_files import BUILT, copy_built
-from costada.evaluators.sandbox.inside.clean_copy import CAPABILITIES, CleanCopies
-from costada.evaluators.sandbox.inside.confinement import Order, Permissions
+from costada.evaluators.sandbox.inside import confinement, kernel, process_tree, scratch_folder
+from costada.evaluators.sandbox.inside.file_copies import (
+    BUILT,
+    CAPABILITIES,
+    CleanCopies,
+    copy_built,
+)
+from costada.evaluators.sandbox.inside.orders import (
+    BEGIN,
+    CANDIDATE_FILE,
+    CHILD_FAULT,
+    KEEPING,
+    MAX_ORDER_BYTES,
+    NUM_DESCRIPTORS,
+    Order,
+    Permissions,
+    too_many_processes,
+    too_many_threads,
+    too_much_memory,
+)
 
 WATCH_SECONDS = 0.1
 FILES_WATCH_SECONDS = 0.5
-MAX_ORDER_BYTES = 4096
-NUM_DESCRIPTORS = 3
-BEGIN = b"\n"
-"""Follows an order when the program is sent: from then on the worker is watched."""
-
-CHILD_FAULT = 70
 KILOBYTES_PER_MB = 1024
 FIRST_TO_KILL = "1000"
 """Where memory runs out, the kernel kills a candidate before any other process."""
 
 MAX_DESCRIPTOR = 2**31 - 2
-CONFINED_LAYERS = ("landlock", "bubblewrap", "container")
-UNLIMITED_LAYER = "none"
-KEEPING = {"keeps_files", "has_built"}
-"""Orders after which the files of a build stay."""
+
+Serve = Callable[[int, int, Order], None]
+"""What a worker does once it is confined: carries out the request that comes through one
+descriptor, writes answers to the other, and is told its limits."""
 
 
 class Server:
     """What both kinds of server have: the control socket, the slot's folder, fewer privileges."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Make the slot's folder, and give up what neither cleaning up nor mounting needs."""
         self.control = socket.socket(fileno=settings["control_fd"])
         self.scratch = settings["scratch"]
-        self.has_limits = settings["layer"] != UNLIMITED_LAYER
+        self.has_limits = settings["has_limits"]
         path, self.work = os.path.split(self.scratch)
         if settings["makes_folder"]:
             os.mkdir(path, stat.S_IRWXU)
@@ -58,13 +69,13 @@ class Server:
         self.folder = self.files.folder
         if self.has_limits:
             # What candidates may not delete, cleaning up after them must not delete either.
-            needed = CAPABILITIES if self.copies else confinement.CAP_SYS_ADMIN
-            confinement.drop_privileges(retained=needed)
+            needed = CAPABILITIES if self.copies else kernel.CAP_SYS_ADMIN
+            kernel.drop_privileges(retained=needed)
 
     def protect(self) -> None:
         """Close this process's memory to others, and have orphans reparented to it."""
-        confinement.set_process_option(confinement.PR_SET_DUMPABLE, 0)
-        confinement.set_process_option(confinement.PR_SET_CHILD_SUBREAPER, 1)
+        kernel.set_process_option(kernel.PR_SET_DUMPABLE, 0)
+        kernel.set_process_option(kernel.PR_SET_CHILD_SUBREAPER, 1)
 
     def exceeded_files(
         self, order: Order, others: Iterable[int], asked: Callable[[Callable[[], int]], int]
@@ -91,16 +102,17 @@ class ForkServer(Server):
     program: the worker is forked and confined, and waits for that.
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], serve: Serve) -> None:
         """Prepare the confinement that the layer asks for, and the scratch folder."""
         super().__init__(settings)
+        self._serve_candidate = serve
         self._programs = settings["programs"]
         has_overlay = self.copies is not None and self.copies.is_overlay
         self._owns_files = settings["owns_files"] or has_overlay
         self.folder.make(self.work)
         self._confinement = None
         self._filter = None
-        if settings["layer"] in CONFINED_LAYERS:
+        if settings["confines"]:
             owning = {"owns_files": self._owns_files}
             self._confinement = confinement.Confinement({**settings, **owning})
         elif self.has_limits:
@@ -143,7 +155,7 @@ class ForkServer(Server):
 
     def _cleared(self, spared: str = "") -> bool:
         """Replace the scratch folder by an empty one; whether the slot can be used further."""
-        self.folder.clear(os.path.join(self.work, worker.CANDIDATE_FILE), spared)
+        self.folder.clear(os.path.join(self.work, CANDIDATE_FILE), spared)
         if not self.folder.is_in_place:
             return False
         self.folder.make(self.work)
@@ -187,7 +199,7 @@ class ForkServer(Server):
     ) -> None:
         """Turn this fork into a worker, run the candidate and end. Never returns."""
         os.setsid()
-        confinement.die_with_parent(server)
+        kernel.die_with_parent(server)
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write(FIRST_TO_KILL)
         # Its own: flags, locks and owner of an open file are shared by all that inherit it.
@@ -212,19 +224,19 @@ class ForkServer(Server):
             first = descriptor + 1
         if self.has_limits:
             confinement.limit_resources(order)
-            confinement.drop_privileges()
+            kernel.drop_privileges()
         if permissions.may_execute:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._confinement:
-            confinement.set_process_option(confinement.PR_SET_DUMPABLE, 1)
+            kernel.set_process_option(kernel.PR_SET_DUMPABLE, 1)
             self._confinement.enforce(permissions)
         else:
             if self._filter:
                 self._filter.enforce()
             # Other programs may be running: none may read or change this process before it begins.
             select.select([request_fd], [], [])
-            confinement.set_process_option(confinement.PR_SET_DUMPABLE, 1)
-        worker.serve(request_fd, result_fd, order)
+            kernel.set_process_option(kernel.PR_SET_DUMPABLE, 1)
+        self._serve_candidate(request_fd, result_fd, order)
         os._exit(0)
 
     def _watch(self, number: int, order: Order) -> str | None:
@@ -272,19 +284,3 @@ def load(modules: list[str]) -> None:
         import_module(name)
     gc.collect()
     gc.freeze()
-
-
-def too_many_threads(allowed: int) -> str:
-    """The reason for stopping a program that had more threads than allowed."""
-    return f"the program had more than {allowed} threads"
-
-
-def too_many_processes(allowed: int) -> str:
-    """The reason for stopping a program that started more processes than allowed."""
-    rule = f"at most {allowed} further processes are" if allowed else "further processes are not"
-    return f"the program started processes; {rule} allowed"
-
-
-def too_much_memory(allowed_mb: int) -> str:
-    """The reason for stopping a program whose processes hold more memory than allowed."""
-    return f"the program held more than {allowed_mb} MB of memory"

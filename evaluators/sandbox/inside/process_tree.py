@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from costada.evaluators.sandbox.inside import confinement
+from costada.evaluators.sandbox.inside import kernel
 
 HAS_PROC = os.path.exists("/proc/self/statm")
 HAS_CHILDREN_FILES = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
@@ -126,7 +126,7 @@ def _kilobytes(path: str, fields: tuple[str, ...]) -> int:
 def _share_memory(number: int, other: int) -> bool:
     """Whether two processes have one address space, as after vfork; False if unknown."""
     call = SYS_KCMP.get(os.uname().machine)
-    return call is not None and confinement.LIBC.syscall(call, number, other, KCMP_VM, 0, 0) == 0
+    return call is not None and kernel.LIBC.syscall(call, number, other, KCMP_VM, 0, 0) == 0
 
 
 def kill_tree(number: int) -> int:
@@ -179,22 +179,22 @@ def supervise(control_fd: int, *, has_namespace: bool) -> None:
     awaited = {signal.SIGTERM, signal.SIGCHLD}
     usual = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     if has_namespace:
-        confinement.unshare(confinement.CLONE_NEWPID)
+        kernel.unshare(kernel.CLONE_NEWPID)
     supervisor = os.getpid()
-    confinement.set_process_option(confinement.PR_SET_CHILD_SUBREAPER, 1)
+    kernel.set_process_option(kernel.PR_SET_CHILD_SUBREAPER, 1)
     number = os.fork()
     if number == 0:
-        confinement.set_process_option(confinement.PR_SET_CHILD_SUBREAPER, 0)
+        kernel.set_process_option(kernel.PR_SET_CHILD_SUBREAPER, 0)
         # A parent outside of the namespace shows as 0.
-        confinement.die_with_parent(0 if has_namespace else supervisor)
+        kernel.die_with_parent(0 if has_namespace else supervisor)
         if has_namespace:
-            confinement.mount_proc()
+            kernel.mount_proc()
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
         return
     os.close(control_fd)
     Path("/proc/self/comm").write_text(SUPERVISOR_NAME)
-    confinement.set_process_option(confinement.PR_SET_DUMPABLE, 0)
-    confinement.drop_privileges()
+    kernel.set_process_option(kernel.PR_SET_DUMPABLE, 0)
+    kernel.drop_privileges()
     while signal.sigwait(awaited) != signal.SIGTERM:
         if os.waitid(os.P_PID, number, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             break
@@ -204,5 +204,5 @@ def supervise(control_fd: int, *, has_namespace: bool) -> None:
 
 def _new_pid_namespace() -> int:
     """0 if a fork of this process can get a pid namespace with its own /proc; raises if not."""
-    confinement.unshare(confinement.CLONE_NEWPID)
-    return run_in_fork(lambda: confinement.mount_proc())
+    kernel.unshare(kernel.CLONE_NEWPID)
+    return run_in_fork(lambda: kernel.mount_proc())

@@ -14,7 +14,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from costada.evaluators.sandbox.inside import confinement
+from costada.evaluators.sandbox.inside import kernel
 from costada.evaluators.sandbox.inside.process_tree import run_in_fork
 
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -149,8 +149,8 @@ class PrivateFiles:
         self._below = self.folder = SlotFolder(path)
         self.is_mounted = False
         options = f"size={megabytes}m,nr_inodes={MAX_INODES + num_copied},mode=700"
-        mount = partial(confinement.mount_tmpfs, path, options)
-        if megabytes > 0 and confinement.IS_LINUX and run_in_fork(mount) == 0:
+        mount = partial(kernel.mount_tmpfs, path, options)
+        if megabytes > 0 and kernel.IS_LINUX and run_in_fork(mount) == 0:
             with suppress(OSError):  # where this process, but not its fork, has several threads
                 mount()
                 self.is_mounted = True
@@ -160,9 +160,9 @@ class PrivateFiles:
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
         if self.is_mounted:
-            with confinement.with_capability(confinement.CAP_SYS_ADMIN):
+            with kernel.with_capability(kernel.CAP_SYS_ADMIN):
                 mount = os.fsencode(self.folder.descriptor_path)
-                confinement.LIBC.umount2(mount, MNT_DETACH)
+                kernel.LIBC.umount2(mount, MNT_DETACH)
             self.folder.close()
         self._below.remove()
 

@@ -15,7 +15,8 @@ from tempfile import TemporaryFile
 import pyseccomp  # type: ignore[import-untyped]
 from pyseccomp import ALLOW, EQ, ERRNO, MASKED_EQ, NE, Arg
 
-from costada.evaluators.sandbox.inside.confinement import LIBC, Permissions
+from costada.evaluators.sandbox.inside.kernel import LIBC
+from costada.evaluators.sandbox.inside.orders import Permissions
 
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 BINARY_TREE = 2

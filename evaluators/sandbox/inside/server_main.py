@@ -17,13 +17,16 @@ import os
 import site
 import socket
 import sys
+from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 if __name__ == "__main__":
     # Makes the sandbox's folder importable by its usual name; of all else, only what is listed in
-    # `INSIDE_FILES` of `layers.py` is there in every layer.
+    # `INSIDE_FILES` of `launch.py` is there in every layer.
     root = Path(__file__).parents[3]
     for name in ("", "evaluators", "evaluators.sandbox", "values"):
         package = ModuleType(f"costada.{name}".rstrip("."))
@@ -31,18 +34,11 @@ if __name__ == "__main__":
         package.__path__ = [str(folder)] if name in ("evaluators.sandbox", "values") else []
         sys.modules[package.__name__] = package
 
-from costada.evaluators.sandbox.inside import confined_build, process_tree
-from costada.evaluators.sandbox.inside.fork_server import ForkServer
-from costada.evaluators.sandbox.inside.guards import Guards
-from costada.evaluators.sandbox.inside.public_modules import PublicModules
+from costada.evaluators.sandbox.inside import candidate_process, confined_build, process_tree
+from costada.evaluators.sandbox.inside.fork_server import ForkServer, Serve
+from costada.evaluators.sandbox.inside.import_finders import Guards, PublicModules, load_file
+from costada.evaluators.sandbox.inside.orders import SEED
 from costada.evaluators.sandbox.inside.spawn_server import SpawnedWorker, SpawnServer
-from costada.evaluators.sandbox.inside.candidate_process import seed_numpy
-
-ROLES: dict[str, type[ForkServer | SpawnServer | SpawnedWorker]] = {
-    "fork_server": ForkServer,
-    "spawn_server": SpawnServer,
-    "worker": SpawnedWorker,
-}
 
 
 def main() -> None:
@@ -67,7 +63,9 @@ def main() -> None:
         for name in settings["preload"]:
             import_module(name)
         seed_numpy()
-    server = ROLES[settings["role"]](settings)
+    compat_modules = [load_file(*each) for each in settings["compat_modules"].items()]
+    serve = partial(candidate_process.serve, compat_modules=compat_modules)
+    server = started(settings, serve)
     for name in [name for name in sys.modules if name.partition(".")[0] == "costada"]:
         del sys.modules[name]
     sys.meta_path.remove(guards)
@@ -76,6 +74,24 @@ def main() -> None:
     gc.freeze()
     server.serve()
     os._exit(0)
+
+
+def started(settings: Mapping[str, Any], serve: Serve) -> ForkServer | SpawnServer | SpawnedWorker:
+    """The server, or the worker, that the settings name."""
+    match settings["role"]:
+        case "fork_server":
+            return ForkServer(settings, serve)
+        case "spawn_server":
+            return SpawnServer(settings)
+    return SpawnedWorker(settings, serve)
+
+
+def seed_numpy() -> None:
+    """Seed NumPy's random numbers, if it is loaded, for all forks of this process alike."""
+    if "numpy" in sys.modules:
+        import numpy.random
+
+        numpy.random.seed(SEED)
 
 
 def set_up_site(prefix: str) -> None:

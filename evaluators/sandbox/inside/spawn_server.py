@@ -18,15 +18,25 @@ from secrets import token_hex
 from time import monotonic
 from typing import Any
 
-from costada.evaluators.sandbox.inside import (
-    clean_copy,
-    confinement,
-    fork_server,
-    process_tree,
-    worker,
+from costada.evaluators.sandbox.inside import confinement, kernel, process_tree
+from costada.evaluators.sandbox.inside.file_copies import BUILT, copy_built, copy_folder
+from costada.evaluators.sandbox.inside.fork_server import (
+    FILES_WATCH_SECONDS,
+    KILOBYTES_PER_MB,
+    Serve,
+    Server,
 )
-from costada.evaluators.sandbox.inside.built_files import BUILT, copy_built
-from costada.evaluators.sandbox.inside.confinement import Order
+from costada.evaluators.sandbox.inside.orders import (
+    CHILD_FAULT,
+    KEEPING,
+    MAX_ORDER_BYTES,
+    NUM_DESCRIPTORS,
+    Order,
+    Permissions,
+    too_many_processes,
+    too_many_threads,
+    too_much_memory,
+)
 
 WATCH_SECONDS = 0.1 if process_tree.HAS_PROC else 0.5
 """Between checks of the processes, which cost more where `ps` must be run."""
@@ -70,7 +80,7 @@ def _kill(numbers: Iterable[int]) -> None:
             os.kill(number, signal.SIGKILL)
 
 
-class SpawnServer(fork_server.Server):
+class SpawnServer(Server):
     """Serves one slot: one prepared process at a time, each for one candidate."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -94,7 +104,7 @@ class SpawnServer(fork_server.Server):
                 text, descriptors = message
                 order = json.loads(text.splitlines()[-1])
                 self.say(self._carry_out(order, descriptors))
-                self.folder.empty(BUILT if order.keys() & fork_server.KEEPING else "")
+                self.folder.empty(BUILT if order.keys() & KEEPING else "")
                 if not self.folder.is_in_place:
                     break
                 self._prepared = PreparedProcess(self._settings)
@@ -111,7 +121,7 @@ class SpawnServer(fork_server.Server):
             readable, _, _ = select.select([self.control, self._prepared.control], [], [])
             if self._prepared.control in readable:
                 return bool(self._prepared.control.recv(1))
-            if not self.control.recv(fork_server.MAX_ORDER_BYTES):
+            if not self.control.recv(MAX_ORDER_BYTES):
                 return False
 
     def _receive(self) -> tuple[bytes, list[int]] | None:
@@ -121,7 +131,7 @@ class SpawnServer(fork_server.Server):
             if self._prepared.control in readable:
                 return None
             text, descriptors, _, _ = socket.recv_fds(
-                self.control, fork_server.MAX_ORDER_BYTES, fork_server.NUM_DESCRIPTORS
+                self.control, MAX_ORDER_BYTES, NUM_DESCRIPTORS
             )
             if descriptors:
                 return text, descriptors
@@ -151,19 +161,19 @@ class SpawnServer(fork_server.Server):
     def _watch(self, order: Order, bare: int) -> str | None:
         """Wait until the candidate has ended, exceeds a limit (then which), or is to be killed."""
         next_look = monotonic() + WATCH_SECONDS
-        next_search = monotonic() + fork_server.FILES_WATCH_SECONDS
+        next_search = monotonic() + FILES_WATCH_SECONDS
         while self._prepared.process.poll() is None:
             awaited: list[socket.socket | int] = [self.control, self._child_fd]
             readable, _, _ = select.select(awaited, [], [], max(0.0, next_look - monotonic()))
             if self.control in readable:
                 return None
             if self._child_fd in readable:
-                os.read(self._child_fd, fork_server.MAX_ORDER_BYTES)
+                os.read(self._child_fd, MAX_ORDER_BYTES)
             if (now := monotonic()) >= next_look:
                 if exceeded := self._exceeded_limit(order, bare, now >= next_search):
                     return exceeded
                 next_look = now + WATCH_SECONDS
-                next_search += fork_server.FILES_WATCH_SECONDS if now >= next_search else 0.0
+                next_search += FILES_WATCH_SECONDS if now >= next_search else 0.0
         return None
 
     def _exceeded_limit(self, order: Order, bare: int, are_files_due: bool) -> str | None:
@@ -172,11 +182,11 @@ class SpawnServer(fork_server.Server):
         number = self._prepared.number
         held = process_tree.family(number)
         if len(held) > 1 + order["processes"]:
-            return fork_server.too_many_processes(order["processes"])
-        if sum(held.values()) > bare + order["memory_mb"] * fork_server.KILOBYTES_PER_MB:
-            return fork_server.too_much_memory(order["memory_mb"])
+            return too_many_processes(order["processes"])
+        if sum(held.values()) > bare + order["memory_mb"] * KILOBYTES_PER_MB:
+            return too_much_memory(order["memory_mb"])
         if process_tree.num_threads(number) > order["threads"]:
-            return fork_server.too_many_threads(order["threads"])
+            return too_many_threads(order["threads"])
         if not are_files_due:
             return None
         return self.exceeded_files(order, held, lambda look: look())
@@ -185,28 +195,27 @@ class SpawnServer(fork_server.Server):
 class SpawnedWorker:
     """Runs in a prepared process: has the libraries loaded, takes one order, ends."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], serve: Serve) -> None:
         """Prepare for an order over the socket."""
+        self._serve_candidate = serve
         self._control = socket.socket(fileno=settings["control_fd"])
         self._scratch = settings["scratch"]
         self._programs = settings["programs"]
         self._original = settings["original"]
-        self._has_limits = settings["layer"] != fork_server.UNLIMITED_LAYER
+        self._has_limits = settings["has_limits"]
         self._filter = confinement.limiting_filter() if self._has_limits else None
-        confinement.die_with_parent(settings["parent"])
+        kernel.die_with_parent(settings["parent"])
 
     def serve(self) -> None:
         """Report that the libraries are loaded, and carry out the order that comes then."""
         self._control.sendall(b"\n")
-        text, descriptors, _, _ = socket.recv_fds(
-            self._control, fork_server.MAX_ORDER_BYTES, fork_server.NUM_DESCRIPTORS
-        )
+        text, descriptors, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, NUM_DESCRIPTORS)
         if descriptors:
             self._control.close()
             try:
                 self._become_worker(json.loads(text), *descriptors)
             finally:
-                os._exit(fork_server.CHILD_FAULT)
+                os._exit(CHILD_FAULT)
 
     def _become_worker(self, order: Order, request_fd: int, result_fd: int, log_fd: int) -> None:
         """Turn this process into a candidate's, run it and end. Never returns."""
@@ -215,15 +224,15 @@ class SpawnedWorker:
         os.close(log_fd)
         os.chdir(self._scratch)
         if self._original:
-            clean_copy.copy_folder(self._original["path"], ".")
+            copy_folder(self._original["path"], ".")
         if "has_built" in order:
             copy_built(os.path.join("..", BUILT), order["scratch_mb"])
         if self._has_limits:
             confinement.limit_resources(order)
-            confinement.drop_privileges()
-        if confinement.Permissions.of(order).may_execute:
+            kernel.drop_privileges()
+        if Permissions.of(order).may_execute:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._filter:
             self._filter.enforce()
-        worker.serve(request_fd, result_fd, order)
+        self._serve_candidate(request_fd, result_fd, order)
         os._exit(0)

@@ -18,7 +18,7 @@ from costada.evaluators.benchmarks.signal_processing.evaluator import (
     slope_changes,
 )
 from costada.evaluators.registry import problem
-from costada.evaluators.sandbox.execution import CandidateResult
+from costada.evaluators.sandbox.candidate_results import CandidateResult
 from costada.values.candidate import Program
 
 PROBLEM = problem("signal_processing")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sandbox_runs import AMPLE, PRELOAD, check_in_time
 
+from costada.evaluators.sandbox.candidate_runs import run_calls
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.candidate_runs import run_calls
 
 SLOW_AT_2 = "import time\nprint('loaded')\ndef f(x):\n    if x == 2: time.sleep(60)\n    return x"
 TIMES = (0.3, 3, 12)

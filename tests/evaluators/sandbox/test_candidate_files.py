@@ -6,9 +6,9 @@ import pytest
 from sandbox_runs import AMPLE, LAYERS
 
 from costada.evaluators.folder_files import EvaluatorFile
+from costada.evaluators.sandbox.candidate_runs import run_calls, run_evaluator
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.candidate_runs import run_calls, run_evaluator
 from costada.values.candidate import Program
 
 PACKAGE = {

@@ -127,7 +127,7 @@ def test_candidates_in_several_threads_do_not_meet(layer):
 
 @pytest.mark.parametrize(
     ("program", "reason"),
-    [("/no/python", "/no/python"), ("/bin/false", r"started no process .*: it said nothing")],
+    [("/no/python", "/no/python"), ("/bin/false", r"started no process .*: no output")],
 )
 def test_a_bad_interpreter_is_an_exception_and_no_result(tmp_path, monkeypatch, program, reason):
     SLOTS.close()

@@ -13,13 +13,14 @@ from sandbox_runs import HERE, LAYERS, WITHOUT_NAMESPACES, output_of, why_absent
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem, confine
+from costada.evaluators.sandbox.candidate_runs import run_in_copy
 from costada.evaluators.sandbox.codec import LENGTH_BYTES, encode
 from costada.evaluators.sandbox.inside.scratch_folder import MAX_FILES
 from costada.evaluators.sandbox.interpreter import own_interpreter
-from costada.evaluators.sandbox.layers import Layer, SlotKind
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run_in_copy import run_in_copy
 from costada.evaluators.sandbox.slot import Slot
+from costada.evaluators.sandbox.slot_kind import SlotKind
 from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_FAULT, FAULTS, NO_VERDICT, SANDBOX_FAULT
 

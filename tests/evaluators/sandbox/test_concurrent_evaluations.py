@@ -31,10 +31,10 @@ from costada.evaluators.sandbox.cancellation import (
     cancel_evaluations,
     current_token,
 )
+from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
 from costada.values.candidate import Program
 from costada.values.evaluation import Evaluation

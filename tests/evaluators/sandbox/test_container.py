@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from sandbox_runs import HERE, becomes_true, output_of, run_in, start_script, why_absent
 
-from costada.evaluators.sandbox import container
-from costada.evaluators.sandbox.container import ENGINES, local_engine, run_command
-from costada.evaluators.sandbox.layer_choice import BY_STRENGTH, PROBE_FILE
-from costada.evaluators.sandbox.layers import Layer, ReadableFile, SlotKind
+from costada.evaluators.sandbox.layers import BY_STRENGTH, Layer, container
+from costada.evaluators.sandbox.layers.choice import PROBE_FILE
+from costada.evaluators.sandbox.layers.container import ENGINES, local_engine, run_command
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import Slot
+from costada.evaluators.sandbox.slot_kind import ReadableFile, SlotKind
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="descriptors reach a container only on Linux"
@@ -128,7 +128,7 @@ def test_the_layer_is_never_chosen_unasked():
         (
             {"docker": "echo wait >&2; echo no daemon >&2; exit 1", "podman": "exit 125"},
             RuntimeError,
-            "docker does not answer: no daemon; podman does not answer: it said nothing",
+            "docker does not answer: no daemon; podman does not answer: no output",
         ),
         (
             {"docker": "echo 6.6.87-linuxkit '[]'"},

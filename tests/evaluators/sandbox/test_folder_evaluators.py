@@ -7,9 +7,9 @@ import pytest
 from sandbox_runs import AMPLE, PRELOAD
 
 from costada.evaluators.folder_files import EvaluatorFile
+from costada.evaluators.sandbox.candidate_runs import run_evaluator
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.candidate_runs import run_evaluator
 
 LOAD = """
 import importlib.util, os, pathlib

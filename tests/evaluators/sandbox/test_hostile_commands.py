@@ -100,7 +100,7 @@ def test_links_that_a_build_leaves_lead_nowhere(confined, canary):
     )
     commands = Commands(build="python3 {program}", run="{binary}", file_name="build.py")
     result = run(source, commands, confined)
-    reason = ".build/program is no program that can be executed here"
+    reason = ".build/program is not a program that can be executed here"
     assert result.error == f"FileNotFoundError: {reason}"
     assert canary.stat().st_mode & 0o777 == 0o600
     assert canary.read_text() == "CANARY CANARY"

@@ -32,9 +32,10 @@ from sandbox_runs import (
 )
 
 from costada.evaluators.sandbox.inside.process_tree import SUPERVISOR_NAME
-from costada.evaluators.sandbox.layers import Layer, SlotKind
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS, Slot
+from costada.evaluators.sandbox.slot_kind import SlotKind
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="watching other processes needs Linux"

@@ -7,9 +7,9 @@ from sandbox_runs import AMPLE, PRELOAD, run_in
 
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.folders import load_folder
-from costada.evaluators.sandbox.layers import ReadableFile, SlotKind
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
 from costada.evaluators.sandbox.slot import Slot
+from costada.evaluators.sandbox.slot_kind import ReadableFile, SlotKind
 from costada.values.evaluation import EVALUATOR_FAULT
 
 LINKS = {

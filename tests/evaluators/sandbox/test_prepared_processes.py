@@ -24,7 +24,7 @@ from sandbox_runs import (
     start_script,
 )
 
-from costada.evaluators.sandbox.layers import THREAD_VARIABLES
+from costada.evaluators.sandbox.layers.protocol import THREAD_VARIABLES
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
 

@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from costada.evaluators.sandbox.inside.reported_scores import MAX_METRICS, read_json, read_output
+from costada.evaluators.sandbox.inside.scored_commands import MAX_METRICS, read_json, read_output
 
 HYPERFINE = {
     "results": [

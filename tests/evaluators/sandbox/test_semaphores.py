@@ -6,9 +6,9 @@ from threading import Thread
 import pytest
 
 from costada.evaluators.folder_files import EvaluatorFile
+from costada.evaluators.sandbox.candidate_runs import run_calls, run_evaluator
 from costada.evaluators.sandbox.inside.semaphores import RECURSIVE_MUTEX, SemLock
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.candidate_runs import run_calls, run_evaluator
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 

@@ -25,10 +25,11 @@ from sandbox_runs import (
 )
 
 from costada.evaluators.folder_files import EvaluatorFile
-from costada.evaluators.sandbox.layers import Layer, SlotKind
-from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.candidate_runs import run_candidate, run_evaluator
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
+from costada.evaluators.sandbox.slot_kind import SlotKind
 
 WHICH = "zlib.crc32(os.getcwd().encode())"
 SLOT = f"import os, time, zlib\ndef f():\n    time.sleep(0.1)\n    return {WHICH}"

@@ -24,11 +24,13 @@ from sandbox_runs import (
 
 from costada.evaluators.benchmarks.circle_packing.evaluator import ENTRY_POINT, score_packing
 from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
-from costada.evaluators.sandbox.execution import execute, request_for
+from costada.evaluators.sandbox.candidate_request import request_for
+from costada.evaluators.sandbox.execution import execute
 from costada.evaluators.sandbox.inside import process_tree
-from costada.evaluators.sandbox.layers import Layer, SlotKind, can_fork
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS, Slot
+from costada.evaluators.sandbox.slot_kind import SlotKind, can_fork
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="watching other processes needs Linux"
@@ -193,7 +195,7 @@ def test_an_interpreter_that_was_killed_while_it_waited_is_replaced():
     with SLOTS.acquire(SINGLE_USE) as slot:
         assert run_in(slot, ONE).output == 1
         slot.await_ready()
-        [prepared] = process_tree.children(slot._process.pid)
+        [prepared] = process_tree.children(slot._layer.process.pid)
         os.kill(prepared, signal.SIGKILL)
         assert becomes_true(lambda: not slot.is_alive)
     assert run(ONE).output == 1

@@ -18,7 +18,7 @@ from math import inf
 from pathlib import Path
 from time import monotonic, sleep
 
-from costada.evaluators.sandbox.layers import LATE
+from costada.evaluators.sandbox.slot_kind import LATE
 from hostile.corpus import Program, own_programs, shared_programs
 from hostile.ground import (
     ABSTRACT,

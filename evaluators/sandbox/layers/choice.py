@@ -12,13 +12,16 @@ from tempfile import gettempdir
 from threading import Lock
 from typing import NamedTuple
 
-from costada.evaluators.sandbox.execution import execute_in_any, request_for, results_of
+from costada.evaluators.sandbox.candidate_request import request_for
+from costada.evaluators.sandbox.candidate_results import results_of
+from costada.evaluators.sandbox.execution import execute_in_any
 from costada.evaluators.sandbox.helper_environment import helper_environment
-from costada.evaluators.sandbox.layers import PRELOAD, UNCONFINED, Layer, SlotKind
+from costada.evaluators.sandbox.launch import SANDBOX_FOLDER
+from costada.evaluators.sandbox.layers import BY_STRENGTH, Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.slot_kind import PRELOAD, SlotKind
 
-BY_STRENGTH = (Layer.BUBBLEWRAP, Layer.LANDLOCK, Layer.PROCESS)
-PROBE_FILE = Path(__file__).parent / "inside" / "probe.py"
+PROBE_FILE = SANDBOX_FOLDER / "inside" / "probe.py"
 PROBE_SECONDS = 20.0
 TEMPORARY_FOLDER = """
 import os, sys, tempfile
@@ -29,10 +32,6 @@ with tempfile.TemporaryDirectory(prefix="costada-probe-") as folder:
 """
 """Holds a temporary folder until it reads a line or its parent has ended."""
 
-ONLY_PROCESS = (
-    "sandbox: only the process layer works here, so programs can read your files and use the"
-    " network; install bubblewrap, or use a Linux kernel with Landlock (5.13 or newer)"
-)
 _choosing = Lock()
 
 
@@ -64,14 +63,14 @@ def _strongest() -> Layer:
         faults.append(f"{layer.value}: {fault}")
     else:
         raise RuntimeError(f"sandbox: no layer works here ({'; '.join(faults)})")
-    if layer is Layer.PROCESS:
-        warnings.warn(ONLY_PROCESS, RuntimeWarning, stacklevel=2)
+    if warning := layer.implementation.auto_warning:
+        warnings.warn(warning, RuntimeWarning, stacklevel=2)
     return layer
 
 
 def described_layer(layer: Layer) -> str:
     """The name of a chosen layer, with what it leaves open on this machine."""
-    if _probed(layer).bounds_files or layer is Layer.NONE:
+    if not layer.implementation.has_limits or _probed(layer).bounds_files:
         return layer.value
     return f"{layer.value} (no file system of its own: the size of files is only watched)"
 
@@ -85,22 +84,26 @@ class Probed(NamedTuple):
 
 @cache
 def _probed(layer: Layer) -> Probed:
+    bounds_files = False
+
+    def attempt(limits: Limits) -> Mapping[str, bool]:
+        nonlocal bounds_files
+        successes, bounds_files = _probe(layer, limits, canary)
+        return successes
+
     with _temporary_folder() as folder:
         canary = folder / "canary"
         canary.write_text("readable")
         try:
-            successes, bounds_files = _probe(layer, canary)
+            fault = layer.implementation.probe(attempt)
         except (OSError, RuntimeError) as error:
             if isinstance(error, InterruptedError):
                 raise
-            return Probed(str(error).removeprefix("sandbox: "))
-    escapes = [name for name, is_done in successes.items() if is_done]
-    if escapes and layer not in UNCONFINED:
-        return Probed(f"a probe inside it could {', '.join(escapes)}")
-    return Probed(None, bounds_files)
+            fault = str(error).removeprefix("sandbox: ")
+    return Probed(fault, bounds_files and fault is None)
 
 
-def _probe(layer: Layer, canary: Path) -> tuple[Mapping[str, bool], bool]:
+def _probe(layer: Layer, limits: Limits, canary: Path) -> tuple[Mapping[str, bool], bool]:
     """What a probe could do in a layer, and whether the layer bounds the size of files.
 
     It tries to read a file, write outside, open a socket and fork.
@@ -108,8 +111,6 @@ def _probe(layer: Layer, canary: Path) -> tuple[Mapping[str, bool], bool]:
     call = {"mode": "candidate", "entry_point": "probe", "program": PROBE_FILE.name}
     files = {PROBE_FILE.name: PROBE_FILE.read_bytes()}
     request = request_for(files, call, [{"canary": str(canary)}])
-    # Where nothing keeps the probe from forking, the watch over processes must not end it.
-    limits = Limits(processes=int(layer in UNCONFINED))
     execution = execute_in_any(SlotKind(layer, PRELOAD), request, limits, PROBE_SECONDS)
     bounds_files = execution.slot.bounds_files
     [result] = results_of(execution)

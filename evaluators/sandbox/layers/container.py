@@ -1,4 +1,4 @@
-"""Docker or Podman around a slot's server process.
+"""The container layer: Docker or Podman around a slot's server.
 
 The image is empty and made on the spot: the container sees the interpreter and the packages of this
 machine, so nothing is downloaded and the versions agree. Descriptors cannot be passed into a
@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,8 @@ from shutil import which
 from time import monotonic
 
 from costada.evaluators.sandbox.helper_environment import helper_environment
+from costada.evaluators.sandbox.launch import SYSTEM_FILES, SYSTEM_FOLDERS
+from costada.evaluators.sandbox.layers.protocol import INNER_FOLDER, SandboxLayer
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
 IMAGE = "costada-empty:1"
@@ -25,10 +27,8 @@ EMPTY_ARCHIVE = bytes(10240)  # a tar file without entries
 MAX_PROCESSES = 4096
 MEMORY_SHARE = 0.75
 ENGINE_SECONDS = 30.0
+CONNECT_SECONDS = 60.0
 ACCEPT_SECONDS = 0.1
-INNER_FOLDER = "/tmp/costada"  # noqa: S108  (in a file system of the sandbox)
-"""The only folder that a server can write to, in bubblewrap and in a container."""
-
 SOCKET_FOLDER = "socket"
 INNER_SOCKET_FOLDER = "/tmp/costada-socket"  # noqa: S108  (in the container)
 INNER_SOCKET = f"{INNER_SOCKET_FOLDER}/control"
@@ -61,6 +61,47 @@ ENGINES = (
         ("--http-proxy=false", "--read-only-tmpfs=false"),
     ),
 )
+
+
+class Container(SandboxLayer):
+    """A container of its own for each slot, with Landlock and seccomp in it."""
+
+    strength = 3
+    is_automatic = False  # starting engines unasked would surprise, and an image is made
+    has_filesystem = True
+    is_this_system = False  # an engine may run containers in a virtual machine
+
+    @classmethod
+    def may_change_modes(cls) -> bool:
+        """For users other than root, whose files are all that they could change."""
+        return os.geteuid() != 0
+
+    def _launch(self) -> None:
+        """Start the server in a container; it connects over a socket in the slot's folder.
+
+        The engine puts its processes in control groups of its own.
+        """
+        self.path.mkdir(mode=0o700)
+        mounts = [*SYSTEM_FOLDERS, *SYSTEM_FILES, *self._mounted]
+        runner = run_command(self.path, mounts, self.kind.room_mb, self._environment)
+        command = [*runner, *self._server_command(control_path=INNER_SOCKET)]
+        with closing(ContainerSocket(self.path)) as listener:
+            self._start(command, helper_environment(), [])
+            if self.process and (socket := listener.accept(self.process, CONNECT_SECONDS)):
+                self.control.close()
+                self.control = socket
+
+    def settle(self) -> None:
+        """Remove the slot's folder: the socket was all that it held, and it is connected."""
+        super().settle()
+        self._remove_folder()
+
+    def kill(self) -> None:
+        """Kill the engine's client, and have the engine remove the container."""
+        super().kill()
+        if self.process is not None:
+            engine, _ = local_engine()
+            _ask(engine, "rm", "--force", self.path.name)
 
 
 def run_command(
@@ -126,12 +167,6 @@ def local_engine() -> tuple[Engine, bool]:
     raise RuntimeError("; ".join(faults))
 
 
-def remove(folder: Path) -> None:
-    """Remove the container of a slot, if there is one, with all its processes."""
-    engine, _ = local_engine()
-    _ask(engine, "rm", "--force", folder.name)
-
-
 def _ask(engine: Engine, *words: str, sent: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [engine.program, *words]
     try:
@@ -148,7 +183,7 @@ def _ask(engine: Engine, *words: str, sent: bytes = b"") -> subprocess.Completed
 
 
 def _last_line(text: bytes) -> str:
-    return (text.decode("utf-8", "replace").strip() or "it said nothing").splitlines()[-1]
+    return (text.decode("utf-8", "replace").strip() or "no output").splitlines()[-1]
 
 
 class ContainerSocket:

@@ -1,8 +1,13 @@
-"""A clean copy of a folder for each candidate: an overlay where the kernel allows one, else a copy.
+"""The files that a candidate begins with: a clean copy of a folder, or of what a build has left.
 
-In an overlay, what a candidate writes goes to a file system in memory that ends with its processes,
-and the time does not depend on the number of files. A copy shares blocks with the original where
-the file system can clone files. It never holds a hard link, so nothing leads to the original.
+A clean copy is an overlay where the kernel allows one: what a candidate writes goes to a file
+system in memory that ends with its processes, and the time does not depend on the number of files.
+Elsewhere files are copied, with blocks shared where the file system can clone them. There is never
+a hard link to the original.
+
+What a build has left is put aside in the slot's folder, and copied for each call of the program. A
+program may change its copy, which is deleted after the call, so that no call sees what an earlier
+one wrote. Where programs are confined to their folder, they reach the copies of no other call.
 """
 
 import os
@@ -13,19 +18,22 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from costada.evaluators.sandbox.inside import confinement
+from costada.evaluators.sandbox.inside import kernel
 from costada.evaluators.sandbox.inside.process_tree import run_in_fork
-from costada.evaluators.sandbox.inside.scratch_folder import MAX_INODES, SlotFolder
+from costada.evaluators.sandbox.inside.scratch_folder import MAX_INODES, MEBIBYTE, SlotFolder
 
 TRIAL = "trial"
 UPPER, INNER = "upper", "inner"
 CAP_DAC_OVERRIDE = 1 << 1
-CAPABILITIES = confinement.CAP_SYS_ADMIN | CAP_DAC_OVERRIDE
+CAPABILITIES = kernel.CAP_SYS_ADMIN | CAP_DAC_OVERRIDE
 """An overlay acts with those of the process that mounts it: one folder of its own is closed to its
 owner. Candidates have none of them.
 """
 
 FICLONE = 0x40049409
+
+BUILT = "built"
+"""Name of the folder beside that of the candidate."""
 
 
 class CleanCopies:
@@ -44,11 +52,11 @@ class CleanCopies:
         """
         self._path = settings["path"]
         self._mount = partial(_mount_overlay, settings)
-        self.is_overlay = may_mount and confinement.IS_LINUX and _succeeds(self._mount, folder)
+        self.is_overlay = may_mount and kernel.IS_LINUX and _succeeds(self._mount, folder)
         self.num_files = 0 if self.is_overlay else settings["num_files"]
         self.megabytes = 0 if self.is_overlay else settings["megabytes"]
         if self.is_overlay:
-            confinement.unshare(confinement.CLONE_NEWNS)
+            kernel.unshare(kernel.CLONE_NEWNS)
 
     def enter(self, folder: SlotFolder, name: str) -> None:
         """Make a fresh copy the working folder of this process; `name` is a new folder.
@@ -68,8 +76,8 @@ def _succeeds(mount: Callable[[str], None], folder: str) -> bool:
 
     def attempt() -> int:
         os.chdir(trial)
-        confinement.unshare(confinement.CLONE_NEWNS)
-        confinement.drop_privileges(retained=CAPABILITIES)
+        kernel.unshare(kernel.CLONE_NEWNS)
+        kernel.drop_privileges(retained=CAPABILITIES)
         mount(TRIAL)
         return 0
 
@@ -85,17 +93,17 @@ def _mount_overlay(settings: Mapping[str, Any], name: str) -> None:
     The file system that takes what is written is hidden below the overlay.
     """
     size, num_inodes = settings["upper_mb"], MAX_INODES + settings["num_files"]
-    with confinement.with_capability(CAPABILITIES):
-        confinement.unshare(confinement.CLONE_NEWNS)
-        confinement.make_read_only()
-        confinement.mount_tmpfs(".", f"size={size}m,nr_inodes={num_inodes},mode=700")
+    with kernel.with_capability(CAPABILITIES):
+        kernel.unshare(kernel.CLONE_NEWNS)
+        kernel.make_read_only()
+        kernel.mount_tmpfs(".", f"size={size}m,nr_inodes={num_inodes},mode=700")
         os.chdir(f"../{name}")
         os.mkdir(UPPER, stat.S_IRWXU)
         os.mkdir(INNER, stat.S_IRWXU)
         lower_fd = os.open(settings["path"], os.O_PATH | os.O_DIRECTORY)
         # Named by its descriptor, as a path may hold the signs that separate options.
         options = f"lowerdir=/proc/self/fd/{lower_fd},upperdir={UPPER},workdir={INNER},userxattr"
-        confinement.mount_overlay(".", options)
+        kernel.mount_overlay(".", options)
         os.close(lower_fd)
         os.chdir(f"../{name}")
 
@@ -129,7 +137,7 @@ def copy_file(source: str, target: str) -> None:
 
 
 def _clone(source_fd: int, target_fd: int) -> bool:
-    if not confinement.IS_LINUX:
+    if not kernel.IS_LINUX:
         return False
     import fcntl
 
@@ -137,3 +145,38 @@ def _clone(source_fd: int, target_fd: int) -> bool:
         fcntl.ioctl(target_fd, FICLONE, source_fd)
         return True
     return False
+
+
+def copy_built(source: str, max_mb: int) -> None:
+    """Copy what a build has left to the working folder: its files, folders, links and times.
+
+    Links are copied as they are. Hard links are preserved.
+
+    Raises:
+        OSError: If something cannot be read, or takes more than `max_mb`, or `source` is no folder
+            but, for instance, a link that a build has put there.
+    """
+    if not os.path.isdir(source) or os.path.islink(source):
+        raise OSError("the working folder is gone: the program moved, removed or replaced it")
+    copied: dict[int, str] = {}
+    num_bytes = 0
+    folders = [""]
+    for inner in folders:
+        with os.scandir(os.path.join(source, inner)) as entries:
+            for entry in entries:
+                path, about = os.path.join(inner, entry.name), entry.stat(follow_symlinks=False)
+                if stat.S_ISLNK(about.st_mode):
+                    os.symlink(os.readlink(entry.path), path)
+                elif stat.S_ISDIR(about.st_mode):
+                    os.mkdir(path, stat.S_IRWXU)
+                    folders.append(path)
+                elif stat.S_ISREG(about.st_mode):
+                    if about.st_ino in copied:
+                        os.link(copied[about.st_ino], path)
+                        continue
+                    num_bytes += about.st_size
+                    if num_bytes > max_mb * MEBIBYTE:
+                        raise OSError(f"the build left more than {max_mb} MB of files")
+                    copy_file(entry.path, path)
+                    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+                    copied[about.st_ino] = path

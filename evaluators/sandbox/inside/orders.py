@@ -1,0 +1,77 @@
+"""What the two ends of a slot's control socket say to each other: orders, and how workers ended.
+
+An order is a line of JSON that comes with three descriptors: request, result pipe and log pipe.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Self
+
+MAX_ORDER_BYTES = 4096
+NUM_DESCRIPTORS = 3
+BEGIN = b"\n"
+"""Follows an order when the program is sent: from then on the worker is watched."""
+
+CANDIDATE_FILE = "candidate.py"
+"""Name of the file of a candidate of one string, unless the request says another."""
+
+BUILD_FOLDER = ".build"
+"""Where a built program is put; no file of a candidate can be there."""
+
+REPOSITORY, HOME = "repository", "home"
+"""Where the files of a repository and what its commands keep are, in a copy of both."""
+
+SEED = 0
+"""Where the random numbers of `random` and NumPy begin in each candidate."""
+
+CHILD_FAULT = 70
+"""Exit status of a worker that could not report an error."""
+
+STARTING = "start processes, "
+POLICY = (
+    f"(programs may not {STARTING}share memory, use the network, or touch files outside their"
+    " working folder)"
+)
+
+KEEPING = {"keeps_files", "has_built"}
+"""Orders after which the files of a build stay."""
+
+Order = Mapping[str, int]
+"""The limits of one worker: memory_mb, scratch_mb, cpu_seconds, threads, processes.
+
+With may_execute, it becomes another program; with keeps_files, what it leaves is put aside, and
+each worker with has_built starts with a copy of that.
+"""
+
+
+class Permissions(NamedTuple):
+    """What a worker may do beside computing."""
+
+    may_start_processes: bool
+    may_execute: bool  # other programs, in its own place or in processes
+
+    @classmethod
+    def of(cls, order: Order) -> Self:
+        """What an order permits."""
+        may_start = order["processes"] > 0
+        return cls(may_start, may_start or "may_execute" in order)
+
+
+def too_many_threads(allowed: int) -> str:
+    """The reason for stopping a program that had more threads than allowed."""
+    return f"the program had more than {allowed} threads"
+
+
+def too_many_processes(allowed: int) -> str:
+    """The reason for stopping a program that started more processes than allowed."""
+    rule = f"at most {allowed} further processes are" if allowed else "further processes are not"
+    return f"the program started processes; {rule} allowed"
+
+
+def too_much_memory(allowed_mb: int) -> str:
+    """The reason for stopping a program whose processes hold more memory than allowed."""
+    return f"the program held more than {allowed_mb} MB of memory"
+
+
+def policy(processes: int) -> str:
+    """What programs may not do that may start so many processes."""
+    return POLICY.replace(STARTING, "") if processes else POLICY

@@ -1,0 +1,223 @@
+"""Scores that evaluators and commands report, read in the candidate's process, within its limits.
+
+A repository's commands run in a clean copy: `repository/`, where they run, and `home/` for what
+they keep of their own. What the last one reports is a number, JSON, or run times that a tool
+measured; it may come from the candidate, so it may be anything.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from math import exp, inf, isfinite, log
+from pathlib import Path
+from time import monotonic
+from typing import Any, BinaryIO
+
+from costada.evaluators.sandbox.inside.orders import HOME, REPOSITORY
+
+FAILURES = ("error", "errors", "exception", "failed", "failure", "failures")
+"""Names under which an evaluator reports that a candidate failed; as texts, the first counts."""
+
+_WORD = re.compile(
+    r"(?<![a-z])(errors?|exceptions?|fail(s|ed|ures?)?|crash(es|ed)?|timeouts?|timed_out)(?![a-z])"
+)
+_NEGATED = re.compile(r"(?<![a-z])(neg|negative|minus|inverse|no|non)(?![a-z])")
+
+SOURCES = "src"
+STDOUT, STDERR = "stdout", "stderr"
+NUM_CHARS = 16_000
+"""How much of each output is reported, from its beginning and from its end."""
+
+MAX_REPORT_BYTES = 4 * 2**20
+"""Of the file, or the end of the output, in which a score is looked for."""
+
+MAX_METRICS = 200
+MAX_NAME_CHARS = 200
+MAX_TEXT_CHARS = 4_000
+LABELLED = re.compile(r"([^:=]{0,100})[:=]\s*(\S{1,50})")
+"""A line such as `score: 0.5`, unless its label is one of `FAILURES`."""
+
+COMBINED_SCORE = "combined_score"
+SECONDS = "seconds"
+EXPECTED = f"expected a number, or a JSON object with {COMBINED_SCORE}, as the last line"
+
+Report = dict[str, Any]
+"""Holds `metrics`, `texts` and whether they `are_times`; or the `fault` for which they are absent.
+"""
+
+
+def load_commands(request: Mapping[str, Any]) -> Callable[[], Report]:
+    """What runs the commands of a request one after the other, and reports the last that ran."""
+    report_file = request["report_file"]
+    environment = {**os.environ, "HOME": os.path.abspath(HOME), "TMPDIR": os.path.abspath(HOME)}
+    folder = os.path.abspath(REPOSITORY)
+    places = [os.path.join(folder, SOURCES), folder]
+    # Found before an installed version of the same package, which may be the original's.
+    environment["PYTHONPATH"] = os.pathsep.join(filter(os.path.isdir, places))
+
+    def run() -> Report:
+        if report_file is not None:
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(folder, report_file))
+        report: Report = {}
+        for name, words in request["commands"].items():
+            report = {"name": name, **_run(words, folder, environment)}
+            if report["status"] != 0:
+                return report
+        return report | _answer(folder, report_file)
+
+    return run
+
+
+def _run(words: list[str], folder: str, environment: Mapping[str, str]) -> Report:
+    """Status, seconds and both outputs of a command; no status if there is no such program.
+
+    `python` is the interpreter of this process, whatever its file is called.
+    """
+    if words[0] == "python":
+        words = [sys.executable, *words[1:]]
+    with open(STDOUT, "w+b") as stdout, open(STDERR, "w+b") as stderr:
+        begun = monotonic()
+        try:
+            status = subprocess.run(
+                words,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                check=False,
+            ).returncode
+        except (FileNotFoundError, PermissionError) as error:
+            return {"status": None, STDOUT: "", STDERR: f"{error.strerror}: {words[0]}"}
+        seconds = monotonic() - begun
+        about = os.statvfs(".")
+        return {
+            "status": status,
+            "seconds": seconds,
+            STDOUT: _ends(stdout).replace(f"{folder}{os.sep}", ""),
+            STDERR: _ends(stderr).replace(f"{folder}{os.sep}", ""),
+            "is_full": about.f_bavail == 0 or (about.f_files > 0 and about.f_favail == 0),
+        }
+
+
+def _ends(file: BinaryIO) -> str:
+    """The beginning and the end of a file as text."""
+    size = os.fstat(file.fileno()).st_size
+    file.seek(0)
+    if size <= 2 * NUM_CHARS:
+        return file.read(2 * NUM_CHARS).decode("utf-8", "replace")
+    beginning = file.read(NUM_CHARS).decode("utf-8", "replace")
+    file.seek(size - NUM_CHARS)
+    return f"{beginning}\n[...]\n{file.read(NUM_CHARS).decode('utf-8', 'replace')}"
+
+
+def _answer(folder: str, report_file: str | None) -> Report:
+    """What the last command reports: metrics, or why there are none."""
+    if report_file is None:
+        with open(STDOUT, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_REPORT_BYTES))
+            return read_output(file.read().decode("utf-8", "replace"))
+    path = Path(folder, report_file)
+    try:
+        size = path.stat().st_size
+        if size > MAX_REPORT_BYTES:
+            return {"fault": f"{report_file} has {size} bytes; expected {MAX_REPORT_BYTES} at most"}
+        return read_json(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        return {"fault": f"{report_file}: {error.strerror}; expected the command to write it"}
+    except ValueError as error:
+        return {"fault": f"{report_file} holds no score: {error}"}
+
+
+def read_output(stdout: str) -> Report:
+    """What a command's output says: its last line, or all of it."""
+    lines = stdout.strip().splitlines()
+    if not lines:
+        return {"fault": f"the command printed nothing; {EXPECTED}"}
+    labelled = LABELLED.fullmatch(lines[-1].strip())
+    is_score = labelled and labelled[1].strip().lower() not in FAILURES
+    for text in (lines[-1], stdout, labelled[2] if labelled and is_score else ""):
+        with suppress(ValueError):
+            return read_json(text)
+    return {"fault": f"the command's last line is {_shortened(lines[-1])}; {EXPECTED}"}
+
+
+def read_json(text: str) -> Report:
+    """What a number or a text in JSON says.
+
+    It may be an object of metrics, or what pytest-benchmark or hyperfine wrote.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    with suppress(ValueError):
+        return _read_metrics({COMBINED_SCORE: float(text)})
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    match value:
+        case {"benchmarks": [{"stats": _}, *_] as rows}:
+            return _read_times(
+                (_at(row, "fullname"), _at(_at(row, "stats"), "median")) for row in rows
+            )
+        case {"results": [{"command": _}, *_] as rows}:
+            return _read_times((_at(row, "command"), _at(row, "median")) for row in rows)
+        case dict():
+            return _read_metrics(value)
+    raise ValueError("neither a number nor an object")
+
+
+def _at(row: object, key: str) -> object:
+    return row.get(key) if isinstance(row, dict) else None
+
+
+def _read_times(medians: Iterable[tuple[object, object]]) -> Report:
+    """Median run times by name, in seconds, and their geometric mean."""
+    times = []
+    for name, value in medians:
+        if not isinstance(value, float | int) or not 0 < value < inf:
+            fault = (
+                f"the median time of {_shortened(name)} is {_shortened(value)}; expected seconds"
+            )
+            return {"fault": fault}
+        times.append((f"{SECONDS} of {name}"[:MAX_NAME_CHARS], float(value)))
+    mean = exp(sum(log(value) for _, value in times) / len(times))
+    several = times[:MAX_METRICS] if len(times) > 1 else []
+    return {"metrics": {SECONDS: mean, **dict(several)}, "texts": {}, "are_times": True}
+
+
+def _read_metrics(values: Mapping[str, object]) -> Report:
+    """Finite numbers as metrics, and all else as text."""
+    if len(values) > MAX_METRICS:
+        return {
+            "fault": f"the command reports {len(values)} values; expected at most {MAX_METRICS}"
+        }
+    metrics: dict[str, float] = {}
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        key = name[:MAX_NAME_CHARS]
+        with suppress(OverflowError):
+            if isinstance(value, bool | int | float) and isfinite(value):
+                metrics[key] = float(value)
+                continue
+        texts[key] = (value if isinstance(value, str) else json.dumps(value))[:MAX_TEXT_CHARS]
+    if COMBINED_SCORE in texts:
+        given = _shortened(values[COMBINED_SCORE])
+        return {"fault": f"{COMBINED_SCORE} is {given}; expected a finite number"}
+    return {"metrics": metrics, "texts": texts, "are_times": False}
+
+
+def _shortened(value: object) -> str:
+    return repr(value)[:MAX_NAME_CHARS]
+
+
+def names_failure(name: str) -> bool:
+    """Whether a number of this name is higher where more went wrong, as far as the name says."""
+    words = name.lower()
+    return _WORD.search(words) is not None and _NEGATED.search(words) is None

@@ -1,0 +1,125 @@
+"""What a slot is prepared for: candidates that need the same share slots."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from glob import glob, has_magic
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from costada.evaluators.sandbox.interpreter import Interpreter
+from costada.evaluators.sandbox.limits import Limits
+
+if TYPE_CHECKING:  # the classes of layers know what a slot is prepared for
+    from costada.evaluators.sandbox.layers import Layer
+
+PRELOAD = ("numpy", "scipy.optimize")
+"""Modules that most candidates import; importing them in a candidate costs no time."""
+
+LATE = "scipy"
+"""Loaded before the first candidate that names it: a process without it forks in half the time."""
+
+
+@cache
+def can_fork() -> bool:
+    """Whether candidates can be forked from a loaded process here, watched and killed.
+
+    Not on macOS, whose libraries do not survive a fork, nor without pidfds, as in gVisor.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableFile:
+    """A file that candidates may read."""
+
+    path: str
+    folder: str  # the outermost folder around it that may be listed
+    identity: tuple[int, int]  # device and inode: a replaced file makes another kind of slot
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders around it that may be listed."""
+        around = map(str, Path(self.path).parents)
+        return [path for path in around if f"{path}/".startswith(f"{self.folder}/")]
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A folder of which each candidate gets a clean copy as its working folder.
+
+    It holds files, folders and links that lead to nothing outside of it, alone.
+    """
+
+    path: str
+    num_files: int  # files, folders and links in it
+    megabytes: int  # size of all files
+    identity: tuple[int, int]  # device and inode: a replaced folder makes another kind of slot
+
+
+@dataclass(frozen=True, slots=True)
+class SlotKind:
+    """What a slot is prepared for; candidates of one kind share slots.
+
+    Attributes:
+        layer: What confines the candidates; never AUTO.
+        preload: Modules loaded before any candidate starts, or before the first that names them.
+        files: Files outside of its working folder that a candidate may read.
+        is_single_use: Whether each candidate gets an interpreter of its own, started ahead,
+            instead of a fork of a loaded one.
+        files_mb: Size of the slot's private file system in MiB, where it can have one; 0: none
+            unless the layer needs it.
+        interpreter: What runs the candidates; None: the interpreter of this process.
+        original: What the working folder of each candidate is a copy of; None: it is empty.
+        readable: Files and folders beside the system's that candidates may read; programs are
+            looked for in the folders, and in a `bin` in them.
+    """
+
+    layer: "Layer"
+    preload: tuple[str, ...]
+    files: tuple[ReadableFile, ...] = ()
+    is_single_use: bool = field(default_factory=lambda: not can_fork())
+    files_mb: int = Limits().files_mb
+    interpreter: Interpreter | None = None
+    original: Original | None = None
+    readable: tuple[str, ...] = ()
+
+    @property
+    def programs(self) -> list[str]:
+        """The folders in which programs are looked for, beside the interpreter's."""
+        places = [folder for path in self.readable for folder in (path, os.path.join(path, "bin"))]
+        return [path for path in places if os.path.isdir(path)]
+
+    @property
+    def room_mb(self) -> int:
+        """Size of the file system where copies of the original have room beside the files."""
+        return self.files_mb + (self.original.megabytes if self.original else 0)
+
+
+def readable_paths(patterns: Sequence[str]) -> tuple[str, ...]:
+    """What absolute paths, and patterns of such, lead to; `~` stands for the home folder.
+
+    A pattern may lead to nothing: a tool chain need not be at the same place on every machine.
+
+    Raises:
+        ValueError: If one is relative, or a path leads to nothing.
+    """
+    found: list[str] = []
+    for pattern in patterns:
+        path = os.path.expanduser(pattern)
+        there = sorted(glob(path))
+        if not os.path.isabs(path) or not (there or has_magic(path)):
+            raise ValueError(
+                f"readable has {pattern!r}; expected the absolute path of a file or folder that is"
+                " there, or a pattern of such"
+            )
+        found += map(os.path.realpath, there)
+    return tuple(dict.fromkeys(found))
