@@ -7,7 +7,7 @@ import pytest
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem, confine
 from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED
-from costada.evaluators.sandbox.layers import UNCONFINED, Layer, may_change_modes
+from costada.evaluators.sandbox.layers import UNCONFINED, Layer
 from costada.evaluators.sandbox.layers.choice import chosen_layer
 
 SWALLOWING = """
@@ -188,7 +188,7 @@ def test_what_an_evaluator_builds_runs_or_the_layers_are_named_where_it_does(
     text = BUILDING.replace("START", start).replace("COPY", 'shutil.copy("/bin/true", "built")')
     text = text if is_caught else text.replace("OSError as", "ZeroDivisionError as")
     problem = confine(folder_with(tmp_path, text, "processes = 16"), sandbox=layer)
-    if may_change_modes(layer):
+    if layer.implementation.may_change_modes():
         assert check_problem(problem).score == 0.5
         return
     said = rf"(?s)chmod has no effect under {layer}.*0o755.* --sandbox process"
