@@ -1,0 +1,68 @@
+"""The files that one must trust: those that `TRUST.md` lists, and no other file of ours."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import costada
+
+ROOT = Path(costada.__file__).parent
+SANDBOX = "costada.evaluators.sandbox"
+LISTED = re.compile(r"`([\w/]+\.py)`")
+OUTSIDE = ("candidate_runs", "commands", "layers.choice")
+SERVER = ("confined_build", "fork_server", "import_finders", "seccomp", "spawn_server")
+SERVER_MAIN = "evaluators/sandbox/inside/server_main.py"
+
+
+def imported_by(*modules: str) -> set[str]:
+    """The files of ours that a fresh interpreter has loaded after importing some; no empty ones."""
+    code = (
+        "import json, sys\n"
+        f"for name in {[f'{SANDBOX}.{name}' for name in modules]}: __import__(name)\n"
+        "found = [m.__file__ for n, m in sys.modules.items() if n.partition('.')[0] == 'costada']\n"
+        "print(json.dumps(found))"
+    )
+    found = json.loads(subprocess.check_output([sys.executable, "-c", code], text=True))
+    files = {Path(path).resolve().relative_to(ROOT.resolve()) for path in found}
+    return {
+        str(path)
+        for path in files
+        if path != Path("__init__.py")
+        and (path.name != "__init__.py" or "import" in (ROOT / path).read_text())
+    }
+
+
+def listed() -> tuple[set[str], set[str]]:
+    """The files that the page lists for the process that wants a result, and for the server."""
+    text = (ROOT / "evaluators/sandbox/TRUST.md").read_text()
+    _, outside, server, _ = text.split("\n## ")
+    found = [
+        [name for item in re.split(r"\n\d+\. ", part)[1:] for name in LISTED.findall(item)]
+        for part in (outside, server)
+    ]
+    assert all(len(names) == len(set(names)) for names in found)
+    return set(found[0]), set(found[1])
+
+
+def test_the_process_that_wants_a_result_imports_only_what_is_listed():
+    outside, server = listed()
+    imported = imported_by(*OUTSIDE)
+    assert imported - outside <= server
+    assert outside <= imported
+
+
+def test_a_server_imports_only_what_is_listed_beside_what_confined_workers_call():
+    outside, server = listed()
+    imported = imported_by(*(f"inside.{name}" for name in SERVER))
+    assert imported - outside == server - {SERVER_MAIN}
+    behind = imported_by("inside.candidate_process")
+    at_start = imported_by("inside.server_main", "inside.seccomp")  # loaded when it is needed
+    assert at_start == imported | behind | {SERVER_MAIN}
+
+
+def test_what_confined_workers_call_imports_nothing_that_is_listed_for_the_other_process_alone():
+    outside, _ = listed()
+    known = {"evaluators/sandbox/codec.py", "evaluators/sandbox/inside/orders.py"}
+    assert imported_by("inside.candidate_process") & outside == known
