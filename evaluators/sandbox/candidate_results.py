@@ -83,6 +83,7 @@ def results_of(execution: Execution) -> list[CandidateResult]:
     if execution.num_in_time is not None:
         num_answered, num_missing = execution.num_in_time, 1
     elif num_missing == 0 and (execution.stopped or execution.exceeded):
+        # It was written before a limit was exceeded, perhaps to go on computing after it.
         num_answered, num_missing = num_calls - 1, 1
     # Each call lasts from the end of the one before until its answer, the last until the end.
     moments = [execution.started, *execution.answers.arrivals[NUM_OPENING_FRAMES:]]

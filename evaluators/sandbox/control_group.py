@@ -24,6 +24,8 @@ CONTROLLERS = ("memory", "pids")
 SERVER_MB = 64  # memory that the server process takes while a candidate runs
 SERVER_TASKS = 8
 ENTER = 'echo $$ > "$0"; exec "$@"'
+"""Enters before it becomes the server: what that starts is never outside of the group."""
+
 MAX_REMOVALS, REMOVAL_SECONDS = 50, 0.01
 
 

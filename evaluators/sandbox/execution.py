@@ -266,6 +266,7 @@ class Execution:
         else:
             self.status, self.exceeded = answer.status, answer.exceeded
             self.exited = answer.ended
+            # The end may be reported before all that was written ahead of it has been read.
             self.answers.drain()
             self.log.drain()
 
@@ -293,8 +294,10 @@ def execute(slot: Slot, request: Request, limits: Limits, seconds: float) -> Exe
             _process_events(execution, selector)
         execution.ended = monotonic()
         if not (execution.is_slot_lost or request.is_command):
+            # Before the result is read and scored, so that both take place at the same time.
             slot.prepare(_order_of(limits, request))
         unless_ended.pop_all()
+    # Ctrl-C reaches candidates as well as this process, perhaps earlier: no fault of theirs.
     if execution.ends_by_signal and is_cancelled(SIGNAL_SECONDS):
         slot.destroy()
         raise InterruptedError(CANCELLED)
@@ -358,6 +361,7 @@ def _process_events(execution: Execution, selector: selectors.BaseSelector) -> N
         execution.expire()
         return
     requests = execution.requests
+    # Registered only while something is left to write: a pipe with room is always ready.
     if is_writing := requests.has_rest:
         selector.register(requests.fd, selectors.EVENT_WRITE, requests)
     events = selector.select(min(remaining, MAX_WAIT_SECONDS))

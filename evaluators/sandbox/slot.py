@@ -75,7 +75,7 @@ class Slot:
         self._prepared: tuple[dict[str, int], Pipes] | None = None
         with ExitStack() as undoing:
             undoing.callback(self._layer.remove_unused_folder)
-            undoing.callback(self.destroy)
+            undoing.callback(self.destroy)  # called first
             self._layer.launch()
             try:
                 self.await_ready()
@@ -190,6 +190,7 @@ class Slot:
                 sent.append(other)
             socket.send_fds(self.control, [json.dumps(limits).encode() + b"\n"], sent)
             unless_sent.pop_all()
+        # Our copies of the other ends are closed by now, so a pipe ends with its candidate.
         return Pipes(*kept)
 
     def _discard(self) -> None:
@@ -301,6 +302,7 @@ class Pool:
         with self._lock:
             self._num_in_use += 1
             dead, ended = self._take_dead(), None
+            # The one used last, whose memory is most likely at hand; the oldest makes room.
             found = next((slot for slot in reversed(self._idle) if slot.kind == kind), None)
             if found is not None:
                 self._idle.remove(found)
@@ -327,6 +329,7 @@ class Pool:
 
     def abandon(self) -> None:
         """Let go of slots that belong to the process this one was forked from."""
+        # The lock may be held by a thread that does not exist here.
         for slot in self._idle:
             slot.abandon()
         self._idle, self._num_in_use, self._lock = [], 0, Lock()

@@ -65,10 +65,11 @@ def serve(
         compat_modules: Modules whose `offer` makes other packages importable for evaluators.
     """
     no_memory = codec.encode({"error": out_of_memory(limits), "is_own_fault": True})
-    # The parent may have drawn random numbers, and cached a folder for temporary files.
+    # The server may have drawn random numbers, and cached a folder for temporary files.
     tempfile.tempdir = None
     random.seed(SEED)
     opening = None
+    # Read behind the walls: neither the size nor the content of a program reaches the server.
     with suppress(MemoryError):
         opening = _opening(request_fd, limits, no_memory)
     _send(result_fd, b"")

@@ -60,6 +60,7 @@ class Server:
         if settings["makes_folder"]:
             os.mkdir(path, stat.S_IRWXU)
         self.copies, num_copied = None, 0
+        # Before any folder is opened: copies move this process to another mount namespace.
         if original := settings["original"]:
             # Each process that a spawn server starts has lost what a mount needs.
             forks = settings["role"] == "fork_server"
@@ -132,6 +133,8 @@ class ForkServer(Server):
                 )
                 if not text:
                     break
+                # A `kill` or BEGIN that was sent as its worker ended comes late, alone or ahead of
+                # the next order, and means nothing any more.
                 order = json.loads(text.splitlines()[-1]) if b"{" in text else {}
                 if "load" in order:
                     load(order["load"])
@@ -160,7 +163,7 @@ class ForkServer(Server):
             return False
         self.folder.make(self.work)
         if self._confinement:
-            self._confinement.renew()
+            self._confinement.renew()  # rules hold for an inode, and the folder is a new one
         return True
 
     def _permit_executing(self) -> None:
@@ -175,9 +178,11 @@ class ForkServer(Server):
         """Fork a worker; its exit status, and which limit it exceeded, if any."""
         server = os.getpid()
         if self._confinement:
+            # Here, as in a worker it would be lost, and the next one would do it again.
             self._confinement.prepare(Permissions.of(order))
         number = os.fork()
         if number == 0:
+            # However it fails, a fork must never return to the loop that takes orders.
             try:
                 self._become_worker(server, order, *descriptors)
             finally:
@@ -186,7 +191,7 @@ class ForkServer(Server):
                 finally:
                     os._exit(CHILD_FAULT)
         for descriptor in descriptors:
-            os.close(descriptor)
+            os.close(descriptor)  # or the pipes would not end with the worker
         try:
             exceeded = self._watch(number, order)
         finally:
@@ -198,7 +203,7 @@ class ForkServer(Server):
         self, server: int, order: Order, request_fd: int, result_fd: int, log_fd: int
     ) -> None:
         """Turn this fork into a worker, run the candidate and end. Never returns."""
-        os.setsid()
+        os.setsid()  # what it sends to its process group reaches neither the server nor us
         kernel.die_with_parent(server)
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write(FIRST_TO_KILL)
@@ -207,6 +212,9 @@ class ForkServer(Server):
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
         permissions = Permissions.of(order)
+        # The order matters: folders are entered by descriptors that are closed afterwards, copies
+        # are mounted with capabilities that are dropped afterwards, and the filter comes last, as
+        # it refuses most of what is done here.
         kept = [request_fd, result_fd]
         if self.copies:
             self.copies.enter(self.folder, self.work)
@@ -228,6 +236,7 @@ class ForkServer(Server):
         if permissions.may_execute:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._confinement:
+            # The watch reads its files in /proc, which are closed to others if it is not dumpable.
             kernel.set_process_option(kernel.PR_SET_DUMPABLE, 1)
             self._confinement.enforce(permissions)
         else:
@@ -246,6 +255,7 @@ class ForkServer(Server):
         ready.register(exit_fd, select.POLLIN)
         ready.register(self.control, select.POLLIN)
         try:
+            # While it waits for its program, it costs no look, and no limit is exceeded.
             ready.poll()
             if select.select([self.control], [], [], 0)[0] and self.control.recv(1) != BEGIN:
                 return None

@@ -28,7 +28,7 @@ def set_process_option(option: int, value: int) -> None:
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent dies (Linux only)."""
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() != parent:  # it died before the kernel was asked: no signal would ever come
         os._exit(1)
 
 
@@ -83,6 +83,7 @@ def unshare(kinds: int) -> None:
     user, group = os.geteuid(), os.getegid()
     if LIBC.unshare(kinds) == 0:
         return
+    # Without the right to do so, only in a user namespace where this user keeps its own number.
     _check(LIBC.unshare(kinds | CLONE_NEWUSER))
     mapped = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
     for name, text in mapped.items():

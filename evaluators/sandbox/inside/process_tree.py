@@ -138,6 +138,7 @@ def kill_tree(number: int) -> int:
     """
     os.kill(number, signal.SIGKILL)
     statuses: dict[int, int] = {}
+    # Again and again: a process may fork between the look at its children and its end.
     with suppress(ChildProcessError):
         while True:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -177,9 +178,10 @@ def supervise(control_fd: int, *, has_namespace: bool) -> None:
     """
     has_namespace = has_namespace and run_in_fork(_new_pid_namespace) == 0
     awaited = {signal.SIGTERM, signal.SIGCHLD}
+    # Blocked before the fork: one that came between the fork and the wait would be lost.
     usual = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     if has_namespace:
-        kernel.unshare(kernel.CLONE_NEWPID)
+        kernel.unshare(kernel.CLONE_NEWPID)  # holds for children alone
     supervisor = os.getpid()
     kernel.set_process_option(kernel.PR_SET_CHILD_SUBREAPER, 1)
     number = os.fork()
@@ -195,6 +197,7 @@ def supervise(control_fd: int, *, has_namespace: bool) -> None:
     Path("/proc/self/comm").write_text(SUPERVISOR_NAME)
     kernel.set_process_option(kernel.PR_SET_DUMPABLE, 0)
     kernel.drop_privileges()
+    # Orphans end with a SIGCHLD too. The child's pid stays in use until `kill_tree` reaps it.
     while signal.sigwait(awaited) != signal.SIGTERM:
         if os.waitid(os.P_PID, number, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             break

@@ -84,6 +84,7 @@ class SlotFolder:
         Names of other files are read only in a fork of this process.
         """
         folder, file = os.path.split(usual)
+        # The usual case needs no look at names, and no fork, which takes longer than all else here.
         with suppress(OSError):
             inner_fd = os.open(folder, FOLDER_FLAGS, dir_fd=self._fd)
             try:

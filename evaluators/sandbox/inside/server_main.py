@@ -66,12 +66,13 @@ def main() -> None:
     compat_modules = [load_file(*each) for each in settings["compat_modules"].items()]
     serve = partial(candidate_process.serve, compat_modules=compat_modules)
     server = started(settings, serve)
+    # Candidates find no module of ours, by whose functions they could see or change answers.
     for name in [name for name in sys.modules if name.partition(".")[0] == "costada"]:
         del sys.modules[name]
     sys.meta_path.remove(guards)
     sys.meta_path.insert(0, PublicModules())
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # a collection in a fork would write to, and so copy, most of this memory
     server.serve()
     os._exit(0)
 
