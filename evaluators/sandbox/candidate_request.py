@@ -73,7 +73,7 @@ def request_for(
     See `inside/candidate_process.py` for what `call` may hold.
 
     Raises:
-        ValueError: If an argument of a call is no plain data.
+        ValueError: If an argument of a call is not plain data.
     """
     sizes = {path: len(text) for path, text in files.items()}
     opening = framed(framed(encode({**call, "files": sizes})) + b"".join(files.values()))

@@ -74,7 +74,7 @@ def run_calls(
         InterruptedError: If the evaluation was cancelled.
         OSError: If the scratch directory cannot be made.
         RuntimeError: If the sandbox itself does not work. Never because of the candidate.
-        ValueError: If this machine does not offer the layer, or an argument is no plain data.
+        ValueError: If this machine does not offer the layer, or an argument is not plain data.
     """
     python = interpreter_at(interpreter) if interpreter else None
     kind = SlotKind(

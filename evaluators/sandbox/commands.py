@@ -69,13 +69,13 @@ class Commands:
     """The commands of a problem, and what they may read.
 
     Words are split as a shell does it, but no shell runs them. In each, `{program}` stands for the
-    file of a candidate of one text, `{binary}` for what the build makes, and `{folder}` for the
+    file of a candidate of one string, `{binary}` for what the build makes, and `{folder}` for the
     folder of the candidate's files, in which the commands start.
 
     Attributes:
         run: Command that runs a candidate.
         build: Command that builds it; None if there is nothing to build.
-        file_name: Name of the file of a candidate of one text.
+        file_name: Name of the file of a candidate of one string.
     """
 
     run: str
@@ -149,7 +149,7 @@ def check_no_shell(name: str, command: str) -> None:
 
 
 def rustup_toolchain(program: str) -> str | None:
-    """The folder of the toolchain that a link to rustup stands for; None if it is no such link.
+    """The folder of the toolchain that a link to rustup stands for; None if it is not such a link.
 
     A pattern of all toolchains if none of those installed holds the program.
     """
@@ -185,7 +185,7 @@ def run_commands(
 ) -> list[CandidateResult]:
     """Build a candidate, and run it once for each call; the results in order.
 
-    A call is a dict with `stdin` (text) and `arguments` (a list of texts), both optional. The
+    A call is a dict with `stdin` (a string) and `arguments` (a list of strings), both optional. The
     output of a call is a dict with `stdout`, `stderr`, `exit_code` and `seconds`; a program that a
     signal or a limit ends has failed. If the build fails, all calls have. All that the build and
     the calls start is killed when they end. Each call starts in a new folder, with the candidate's

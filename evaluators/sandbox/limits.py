@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 MEBIBYTE = 1024 * 1024
-LARGEST = 2**40  # as many mebibytes still make a number of bytes that the system takes
+MAX_LIMIT = 2**40  # as many mebibytes still make a number of bytes that the system takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class Limits:
         for name, least in {**dict.fromkeys(sizes, 1), "processes": 0}.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                expected = f"expected a whole number of at least {least}"
+                expected = f"expected an integer of at least {least}"
                 raise ValueError(f"{name} is {value!r}; {expected}")
-            if value > LARGEST:
-                raise ValueError(f"{name} is {value!r}; expected at most {LARGEST}")
+            if value > MAX_LIMIT:
+                raise ValueError(f"{name} is {value!r}; expected at most {MAX_LIMIT}")
 
     @property
     def files_mb(self) -> int:

@@ -257,7 +257,7 @@ class Slot:
 
 
 class Pool:
-    """Keeps slots warm between evaluations, one candidate in each at a time; thread-safe."""
+    """Keeps slots between evaluations, one candidate in each at a time; thread-safe."""
 
     def __init__(self, max_slots: int) -> None:
         self._turns = FairSemaphore(max_slots)

@@ -35,7 +35,7 @@ HIDDEN_FRAMES = (os.path.dirname(__file__), "<frozen importlib")
 
 
 class EvaluationResult:
-    """Metrics of an evaluation, and texts beside them."""
+    """Metrics of an evaluation, and strings beside them."""
 
     def __init__(self, metrics: dict[str, Any], artifacts: dict[str, Any] | None = None) -> None:
         self.metrics = metrics

@@ -62,7 +62,7 @@ class Files:
         limits: Mapping[str, int],
         no_memory: bytes,
     ) -> None:
-        """Note the files and their texts, and the limits that errors name."""
+        """Note the files and their contents, and the limits that errors name."""
         self.limits = limits
         self.no_memory = no_memory
         self.shown = {

@@ -39,7 +39,7 @@ Answer = dict[str, Any]
 def load_evaluator(request: Mapping[str, Any], program: str) -> Callable[..., object]:
     """Load the evaluator that a request names; its evaluation of the program at a path.
 
-    An answer has "metrics" and "artifacts", whose values are numbers, texts or None, and under
+    An answer has "metrics" and "artifacts", whose values are numbers, strings or None, and under
     "averaged" the names of the metrics that count in a mean: the tools with `evaluate` document
     that a mean is the score where there is no combined one, those with a command line require one.
     One of a command line also has the metrics that no model may see, as "private". A stage that is

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from costada.evaluators.sandbox.inside.orders import HOME, REPOSITORY
 
 FAILURES = ("error", "errors", "exception", "failed", "failure", "failures")
-"""Names under which an evaluator reports that a candidate failed; as texts, the first counts."""
+"""Names under which an evaluator reports that a candidate failed; as strings, the first counts."""
 
 _WORD = re.compile(
     r"(?<![a-z])(errors?|exceptions?|fail(s|ed|ures?)?|crash(es|ed)?|timeouts?|timed_out)(?![a-z])"
@@ -148,7 +148,7 @@ def read_output(stdout: str) -> Report:
 
 
 def read_json(text: str) -> Report:
-    """What a number or a text in JSON says.
+    """What a number or JSON says.
 
     It may be an object of metrics, or what pytest-benchmark or hyperfine wrote.
 

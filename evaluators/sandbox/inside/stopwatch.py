@@ -34,10 +34,10 @@ def best_of(
         clock: Seconds since any moment.
 
     Raises:
-        ValueError: `times` is no whole number of at least 1.
+        ValueError: `times` is not an integer of at least 1.
     """
     if not isinstance(times, int) or isinstance(times, bool) or times < 1:
-        raise ValueError(f"times is {times!r}; expected a whole number of at least 1")
+        raise ValueError(f"times is {times!r}; expected an integer of at least 1")
     timed = [_timed(function, deepcopy(arguments), clock) for _ in range(times)]
     return min(timed, key=lambda each: each[0])
 

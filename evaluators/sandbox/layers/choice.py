@@ -42,7 +42,7 @@ def chosen_layer(layer: Layer) -> Layer:
     the process layer, there is one warning.
 
     Raises:
-        RuntimeError: If AUTO finds no layer that works.
+        RuntimeError: If none of the layers that AUTO tries works.
         ValueError: If the layer asked for does not work here, with the reason.
     """
     with _choosing:

@@ -49,7 +49,7 @@ def test_without_bubblewrap_it_is_refused_and_auto_is_the_next(tmp_path):
 
 FALSE_PROGRAMS = {
     "one that fails": "#!/bin/sh\necho 'setting up uid map: Permission denied' >&2\nexit 1\n",
-    "one that is no program": "junk",
+    "one that is not a program": "junk",
     "one that confines nothing": (
         '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift; exec "$@"\n'
     ),

@@ -42,7 +42,7 @@ def test_a_time_must_be_a_positive_number(name, seconds):
     "name", ["memory_mb", "scratch_mb", "threads", "log_bytes", "source_bytes", "result_bytes"]
 )
 def test_a_size_must_be_positive_and_no_more_than_the_system_takes(name):
-    with pytest.raises(ValueError, match=f"{name} is 0; expected a whole number of at least 1"):
+    with pytest.raises(ValueError, match=f"{name} is 0; expected an integer of at least 1"):
         Limits(**{name: 0})
     with pytest.raises(ValueError, match=f"{name} is .*; expected at most {2**40}"):
         Limits(**{name: 2**40 + 1})
@@ -50,7 +50,7 @@ def test_a_size_must_be_positive_and_no_more_than_the_system_takes(name):
 
 def test_a_number_of_processes_may_be_zero_and_not_less():
     assert Limits(processes=0).processes == 0
-    with pytest.raises(ValueError, match="processes is -1; expected a whole number of at least 0"):
+    with pytest.raises(ValueError, match="processes is -1; expected an integer of at least 0"):
         Limits(processes=-1)
 
 

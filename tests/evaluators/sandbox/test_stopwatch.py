@@ -44,7 +44,7 @@ def test_an_error_of_the_function_passes_and_garbage_is_collected_again():
 
 @pytest.mark.parametrize("times", [0, -1, 1.5, True])
 def test_a_wrong_number_of_calls_is_refused(times):
-    with pytest.raises(ValueError, match=rf"times is {times}; expected a whole number of at least"):
+    with pytest.raises(ValueError, match=rf"times is {times}; expected an integer of at least"):
         best_of(list, times=times)
 
 
