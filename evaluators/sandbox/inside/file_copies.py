@@ -153,8 +153,8 @@ def copy_built(source: str, max_mb: int) -> None:
     Links are copied as they are. Hard links are preserved.
 
     Raises:
-        OSError: If something cannot be read, or takes more than `max_mb`, or `source` is not a folder
-            but, for instance, a link that a build has put there.
+        OSError: If something cannot be read, or takes more than `max_mb`, or `source` is not a
+            folder but, for instance, a link that a build has put there.
     """
     if not os.path.isdir(source) or os.path.islink(source):
         raise OSError("the working folder is gone: the program moved, removed or replaced it")

@@ -6,9 +6,9 @@ pipe. They go to the worker alone, so that nothing of a candidate ever stays in 
 next one inherits. When the worker has ended, whatever it left is killed and removed, and one line
 reports how it ended. The end of the socket is the end of this process.
 
-The role is `fork_server`; where a loaded process must not be forked, it is `spawn_server`, which loads no
-libraries and starts this file again, as a `worker`, for each candidate. With the role `build` it
-becomes an installer instead, which takes no orders.
+The role is `fork_server`; where a loaded process must not be forked, it is `spawn_server`, which
+loads no libraries and starts this file again, as a `worker`, for each candidate. With the role
+`build` it becomes an installer instead, which takes no orders.
 """
 
 import gc
