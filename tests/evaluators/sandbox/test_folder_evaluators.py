@@ -4,9 +4,10 @@ import json
 import shutil
 
 import pytest
-from sandbox_runs import AMPLE, PRELOAD
+from sandbox_runs import AMPLE, PRELOAD, run
 
 from costada.evaluators.folder_files import EvaluatorFile
+from costada.evaluators.sandbox import launch
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -168,3 +169,22 @@ def test_what_its_code_does_not_name_is_declared(confined, tmp_path):
     for declared, expected in (((), [0, 0]), (("seen/*.npy",), [1, 0])):
         result = evaluate(tmp_path, both, layer=confined, files=declared)
         assert [*result.output["metrics"].values()] == expected
+
+
+def test_it_imports_what_a_module_offers_that_the_server_loads_by_its_name(
+    layer, tmp_path, monkeypatch
+):
+    offering = (
+        "import sys, types\n"
+        "def offer():\n"
+        "    sys.modules['their_tool'] = types.ModuleType('their_tool')\n"
+        "    sys.modules['their_tool'].answer = 42.0\n"
+    )
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "offers_their_tool.py").write_text(offering)
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    monkeypatch.setattr(launch, "COMPAT_MODULES", ("offers_their_tool",))
+    evaluator = "import their_tool\ndef evaluate(path): return {'a': their_tool.answer}"
+    assert evaluate(tmp_path / "problem", evaluator, layer=layer).output["metrics"] == {"a": 42.0}
+    candidate = run("import their_tool\ndef f(): return their_tool.answer", layer, preload=())
+    assert candidate.error.startswith("ModuleNotFoundError: No module named 'their_tool'")

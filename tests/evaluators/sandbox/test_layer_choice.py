@@ -1,14 +1,16 @@
 """Which layer confines candidates: found by trying."""
 
 import os
+import pickle
 import subprocess
 import sys
 from contextlib import suppress
+from copy import deepcopy
 
 import pytest
 from sandbox_runs import LAYERS, ONE, becomes_true, output_of, start_script, why_absent
 
-from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layers import BY_STRENGTH, UNCONFINED, WITH_FILESYSTEM, Layer
 from costada.evaluators.sandbox.layers.choice import chosen_layer
 
 CHOOSE = (
@@ -26,6 +28,34 @@ WITHOUT_LANDLOCK = (
 )
 BUBBLEWRAP_THEN_AUTO = f"{CHOOSE}choose('bubblewrap'); choose('auto')"
 REFUSED = "sandbox is {!r}, which does not work here: "
+
+
+def test_the_table_says_what_each_layer_does():
+    facts = {
+        layer: (each.strength, each.is_automatic, each.confines, each.has_limits)
+        for layer in Layer
+        if layer is not Layer.AUTO and (each := layer.implementation)
+    }
+    assert facts == {
+        Layer.NONE: (0, False, False, False),
+        Layer.PROCESS: (1, True, False, True),
+        Layer.LANDLOCK: (2, True, True, True),
+        Layer.BUBBLEWRAP: (3, True, True, True),
+        Layer.CONTAINER: (3, False, True, True),
+    }
+    assert BY_STRENGTH == (Layer.BUBBLEWRAP, Layer.LANDLOCK, Layer.PROCESS)
+    assert (UNCONFINED, WITH_FILESYSTEM) == (
+        (Layer.PROCESS, Layer.NONE),
+        (Layer.BUBBLEWRAP, Layer.CONTAINER),
+    )
+
+
+def test_a_layer_is_its_name_wherever_it_is_sent_or_stored():
+    for layer in Layer:
+        assert Layer(str(layer)) is pickle.loads(pickle.dumps(layer)) is deepcopy(layer) is layer
+    assert [layer.value for layer in Layer] == [
+        *("auto", "process", "landlock", "bubblewrap", "container", "none")
+    ]
 
 
 def test_auto_is_the_strongest_that_works():
