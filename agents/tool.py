@@ -16,8 +16,8 @@ from typing_extensions import Unpack
 from costada.agents.node import arun_search, run_search
 from costada.evaluators.problem import Problem, check_problem
 from costada.evaluators.registry import problem as problem_named
-from costada.evaluators.remote.address import HERE
-from costada.evaluators.remote.judge import evaluated_by
+from costada.evaluators.remote.address import IN_PROCESS
+from costada.evaluators.remote.backend import evaluated_by
 from costada.graph.compiled import DiscoveryGraph
 from costada.models.menu import MenuModel, ModelEntry
 from costada.nodes.context import ChatModel
@@ -201,7 +201,7 @@ def create_discovery_tool(
         ValueError: There is nothing to improve, two problems have the same name, or
             `create_discovery_graph` refuses the arguments.
     """
-    place = settings.get("evaluations", HERE)
+    place = settings.get("evaluations", IN_PROCESS)
     known, judges = _by_name(problems), dict(evaluators or {})
     known, judges = (
         {each: evaluated_by(one, place) for each, one in found.items()} for found in (known, judges)

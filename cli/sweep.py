@@ -19,7 +19,8 @@ from costada.cli import options
 from costada.cli.errors import refusing, say, showing_warnings
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
-from costada.experiments.sweep.engine import EXPECTED, MINUTES, SLURM, engine_on
+from costada.evaluators.remote.address import CLUSTERS
+from costada.experiments.sweep.cluster import SLURM, runs_on
 from costada.experiments.sweep.job_status import cancel_jobs, job_status
 from costada.experiments.sweep.loop import StopSignals, SweepLoop
 from costada.experiments.sweep.place import given_place, keep_place, steps_in
@@ -120,7 +121,7 @@ CLUSTER = "Cluster"
 On = Annotated[
     str | None,
     options.option(
-        f"Run on a cluster that shares the folder: {EXPECTED}.",
+        f"Run on a cluster that shares the folder: {CLUSTERS}.",
         metavar="CLUSTER",
         show_default="this machine",
         panel=CLUSTER,
@@ -130,7 +131,7 @@ SlurmOptions = Annotated[
     list[str] | None,
     options.option(
         "Option of sbatch for every job, such as partition=long, mem=4G or time=120 (minutes;"
-        f" default {MINUTES}). Repeatable.",
+        " default 60). Repeatable.",
         "--slurm",
         metavar="NAME[=VALUE]",
         panel=CLUSTER,
@@ -214,7 +215,7 @@ def sweep(
                 raise ValueError("--detach: needs --on slurm; other runs end with the command")
             held.enter_context(hold_sweep(out))
             place = given_place(out, database, address)
-            engine = held.enter_context(engine_on(on, out.absolute(), _named(slurm or []), jobs))
+            engine = held.enter_context(runs_on(on, out.absolute(), _named(slurm or []), jobs))
             active = engine.active()
             runs = _checked(wanted, active, is_local=on is None)
             shared = None

@@ -45,7 +45,7 @@ FOR_MODELS = ("task", "initial_program", "editable", "reserved", "timing_metrics
 """Fields that decide what a model sees or starts from, not how programs are judged."""
 
 FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "notes", "fingerprint")
-FOR_SPEED = ("evaluators", "turns", "cpus", "gpus", "elsewhere")
+FOR_SPEED = ("evaluators", "turns", "cpus", "gpus", "backend")
 NOT_DECIDING = (*FOR_REPORTS, *FOR_SPEED, "allow_invalid_start")
 """Fields that decide no verdict; the last one decides whether a run may begin."""
 

@@ -47,14 +47,14 @@ LOG_LINES, LOG_LINE_CHARS = 15, 300
 """How much of the end of a log follows a message."""
 
 
-class Elsewhere(Protocol):
-    """Judges the programs of problems in other processes."""
+class EvaluationBackend(Protocol):
+    """Evaluates the programs of problems in other processes."""
 
     @property
     def name(self) -> str:
-        """What a user calls the place."""
+        """Its name for users."""
 
-    def judge(
+    def evaluate(
         self, problem: "Problem", program: Program, key: str, incumbent: float | None
     ) -> Evaluation:
         """Do what `Problem.judge` does."""
@@ -101,12 +101,12 @@ class Problem:
         sandbox: What confines the candidate's process.
         evaluators: How many programs `judge` evaluates at once; None for as many as this process
             may use cores, and for one where `repeats` says that scores are noisy. With 1, `score`
-            and `evaluate` are never called by two threads at once. Evaluations elsewhere are only
-            limited by a number given here, and each worker by its own cores.
-        cpus: Cores of a worker that one evaluation needs; see `elsewhere`.
+            and `evaluate` are never called by two threads at once. Evaluations by a backend are
+            limited only by a number given here, and each worker by its own cores.
+        cpus: Cores of a worker that one evaluation needs; see `backend`.
         gpus: GPUs of the worker that one evaluation needs, a fraction to share one. The sandbox
             opens none to programs: only what runs outside of it, such as `score`, can use one.
-        elsewhere: Judges programs in other processes; None to judge them in this one.
+        backend: Evaluates programs in other processes; None to evaluate them in this one.
         preload: Modules that are loaded before a candidate starts, so that importing them is free;
             SciPy's before the first that names it.
         direction: Which way the objective improves.
@@ -153,7 +153,7 @@ class Problem:
     evaluators: int | None = None
     cpus: int = 1
     gpus: float = 0.0
-    elsewhere: Elsewhere | None = field(default=None, repr=False, compare=False)
+    backend: EvaluationBackend | None = field(default=None, repr=False, compare=False)
     preload: Sequence[str] = PRELOAD
     direction: Direction = Direction.MAXIMIZE
     reference: float | None = None
@@ -241,9 +241,9 @@ class Problem:
         """
         if not all(map(is_storable, program.values())):
             return failed(NOT_STORABLE)
-        if self.elsewhere is not None:
+        if self.backend is not None:
             with self.turns.permit() if self.evaluators else nullcontext():
-                return self.elsewhere.judge(self, program, key, incumbent)
+                return self.backend.evaluate(self, program, key, incumbent)
         secret = (key,) if isinstance(self.evaluate, SandboxedEvaluator) else ()
         with self.turns.permit():
             return measured(self, partial(self._evaluate, program.source, *secret), incumbent)
@@ -353,7 +353,7 @@ def confine(
 ) -> Problem:
     """The problem with its layer chosen, and with the limits given (seconds, MiB) for its own.
 
-    Where programs are judged elsewhere, only AUTO is tried here: it means the strongest layer of
+    Where a backend evaluates programs, only AUTO is tried here: it means the strongest layer of
     this machine.
 
     A problem whose own `evaluate` runs the candidates keeps all but `evaluators`, how many programs
@@ -378,7 +378,7 @@ def confine(
         memory_mb=problem.limits.memory_mb if memory_mb is None else memory_mb,
     )
     layer = Layer(sandbox or problem.sandbox)
-    is_here = problem.elsewhere is None
+    is_here = problem.backend is None
     if is_here or layer is Layer.AUTO:
         layer = chosen_layer(layer)
     if is_here and problem.entry_point and problem.language == PYTHON.name and not problem.build:

@@ -5,7 +5,7 @@ from concurrent.futures import as_completed
 from contextlib import contextmanager
 from typing import TypeVar
 
-from costada.evaluators.remote.local_workers import LocalWorkers
+from costada.evaluators.remote.worker_processes import WorkerProcesses
 
 Run = TypeVar("Run")
 Result = TypeVar("Result")
@@ -29,7 +29,7 @@ def in_processes(
     if num_jobs == 1:
         yield map(work, runs)
         return
-    workers = LocalWorkers(num_jobs)
+    workers = WorkerProcesses(num_jobs)
     try:
         tasks = [
             workers.submit(_results, work, runs[start : start + runs_per_task])

@@ -24,7 +24,7 @@ from costada.controller.constants import LARGEST_ITERATIONS, Constants
 from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
 from costada.evaluators.registry import is_built_in
-from costada.evaluators.remote.address import HERE, checked_place
+from costada.evaluators.remote.address import IN_PROCESS, checked_place
 from costada.evaluators.sandbox.layers import Layer
 from costada.models.addresses import checked_address
 from costada.models.menu import ModelEntry, PriceField
@@ -295,7 +295,7 @@ class RunConfig(BaseModel):
     ] = None
     """Evaluations that run at the same time."""
 
-    evaluations: Annotated[str, Shown(EVALUATION.panel, "WHERE")] = HERE
+    evaluations: Annotated[str, Shown(EVALUATION.panel, "WHERE")] = IN_PROCESS
     """Where evaluations run: here, local:N (worker processes), dask://HOST:PORT, ray://HOST:PORT
     or ray://auto."""
 

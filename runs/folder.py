@@ -298,7 +298,7 @@ def _risk(config: RunConfig) -> str | None:
         )
     if config.base_url and _is_foreign(config.base_url, OPENAI):
         return f"base_url is {config.base_url!r}, where your API key would be sent"
-    if "://" in config.evaluations and not is_local(config.evaluations):
+    if not (config.evaluations.startswith(OBJECT_MARK) or is_local(config.evaluations)):
         return (
             f"evaluations is {config.evaluations!r}, whose answers are loaded as Python objects,"
             " which can run code"

@@ -13,7 +13,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem, check_problem, confine, layer_of
 from costada.evaluators.registry import problem
-from costada.evaluators.remote.judge import check_elsewhere, evaluated_by
+from costada.evaluators.remote.backend import check_backend, evaluated_by
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, compile_search
 from costada.graph.menu import priced_models, with_reference_cost
@@ -207,7 +207,7 @@ def plan_search(given: GivenSearch, *, purse: Purse | None = None) -> Plan:
     )
     model = menu[0].model if menu else given.model or _model(config.model, config)
     guide_model = given.guide_model or _guide_model(menu, config)
-    if note := check_elsewhere(found):
+    if note := check_backend(found):
         found = replace(found, notes=(*found.notes, note))
     seed_evaluation = check_problem(found) if config.preflight else found.seed_evaluation
     return Plan(

@@ -314,10 +314,10 @@ def _stream(
 
 def _sandbox_text(plan: Plan) -> str:
     """What confines the candidates, and where; empty if the problem's own evaluate handles that."""
-    place = plan.problem.elsewhere
-    if place is None or plan.sandbox is None:
+    backend = plan.problem.backend
+    if backend is None or plan.sandbox is None:
         return described_layer(plan.sandbox) if plan.sandbox else ""
-    return f"{plan.sandbox} or stronger, evaluations {place.name}"
+    return f"{plan.sandbox} or stronger, evaluations {backend.name}"
 
 
 def _finished_iterations(updates: Iterator[dict[str, Any]]) -> Iterator[Iteration]:

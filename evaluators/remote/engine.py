@@ -1,39 +1,133 @@
-"""What an engine of evaluations has to do, and what the engines share."""
+"""The interface of engines, which execute evaluations and the runs of sweeps in other processes."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
+from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol, cast
+from pathlib import Path
+from threading import Lock
+from typing import Any, Protocol, runtime_checkable
 
-GONE = inf
-"""Number of lost workers if the engine can evaluate nothing any more."""
+from costada.evaluators.remote.address import GROUP, engine_and_place
+from costada.values.plugins import registered
+
+ALL_WORKERS = inf
+"""Number of lost workers if the engine can execute nothing any more."""
 
 KILLED_WORKER = "distributed.scheduler.KilledWorker"
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one evaluation needs of a worker: whole cores, GPUs (also a fraction of one), MiB."""
+    """What one call needs of a worker: whole cores, GPUs (also a fraction of one), MiB."""
 
-    cpus: int
-    gpus: float
-    memory_mb: int
+    cpus: int = 1
+    gpus: float = 0.0
+    memory_mb: int = 0
 
 
-class Engine(Protocol):
-    """Runs `answer` in workers.
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function call for a worker. The function and its arguments can be pickled."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    needs: Resources = field(default_factory=Resources)
+
+
+@runtime_checkable
+class StoppableCall(Protocol):
+    """A function that a worker can let save its work and end."""
+
+    def __call__(self) -> Any:
+        """Do the work."""
+
+    def request_stop(self) -> None:
+        """Let it save and end soon; called by signal handlers."""
+
+    def stop(self, seconds: float) -> None:
+        """Let it save and end, and kill what has not ended after so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call returned, or the error with which it ended."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+class JobLost(Exception):
+    """A job has ended without an outcome, with this many workers lost, or `ALL_WORKERS`."""
+
+    def __init__(self, reason: str, workers: float = 1) -> None:
+        super().__init__(reason)
+        self.workers = workers
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings:
+    """What a sweep tells an engine when it opens it.
+
+    Attributes:
+        folder: Folder of the engine's own files, on a file system that all nodes share.
+        options: Options of the cluster by name, as `--slurm` gives them.
+        num_jobs: Maximum number of jobs at once; None for what the cluster allows.
+    """
+
+    folder: Path
+    options: Mapping[str, str | bool] = field(default_factory=dict)
+    num_jobs: int | None = None
+
+
+class Engine(ABC):
+    """Executes calls in other processes, each as a job.
+
+    Here a job is a `Future` of `concurrent.futures`. Another kind overrides `poll` and `cancel`.
 
     Attributes:
         name: Its name for users.
-        faults: What `submit` raises if nothing can be evaluated there any more.
+        faults: What `start` raises if nothing can be executed there any more.
     """
 
     name: str
-    faults: tuple[type[Exception], ...]
+    faults: tuple[type[Exception], ...] = (RuntimeError, OSError)
+
+    @abstractmethod
+    def start(self, calls: Sequence[Call]) -> list[Any]:
+        """Start a job for each call."""
+
+    def poll(self, job: Any, seconds: float = 0.0) -> Outcome | None:
+        """The outcome of a job, waited for up to so many seconds; None if it has none yet."""
+        if not wait([job], seconds).done:
+            return None
+        if job.cancelled():
+            return Outcome(error=JobLost("it was cancelled there", ALL_WORKERS))
+        error = job.exception()
+        return Outcome(error=error) if error else Outcome(job.result())
+
+    def cancel(self, *jobs: Any) -> None:
+        """Cancel jobs, as far as the engine can."""
+        for job in jobs:
+            job.cancel()
+
+    @abstractmethod
+    def lost(self, error: BaseException) -> float | None:
+        """How many workers were lost, or `ALL_WORKERS`; None if the call itself raised the error.
+
+        Jobs of lost workers are started again by the caller.
+        """
+
+    def cause(self, error: BaseException) -> BaseException:
+        """What the call itself raised, from an error for which `lost` returns None."""
+        return error
+
+    def is_running(self, job: Any) -> bool | None:
+        """Whether a worker executes a job without an outcome; None if the engine cannot tell."""
+        return None
 
     def check(self, needs: Resources) -> str:
         """A note about resources, empty for none.
@@ -42,56 +136,101 @@ class Engine(Protocol):
             ValueError: If no worker has them.
             OSError: If there are no workers.
         """
-
-    def submit(self, needs: Resources, *args: Any) -> Future[bytes]:
-        """Run `answer` with these arguments in a worker that has the resources."""
-
-    def stop(self, future: Future[bytes]) -> None:
-        """Cancel what was submitted, as far as the engine can."""
-
-    def lost(self, error: BaseException) -> float | None:
-        """How many workers were lost, or `GONE`; None if the evaluation itself raised the error."""
-
-    def raised(self, error: BaseException) -> BaseException:
-        """The error that the evaluation raised, from one for which `lost` returns None."""
+        return ""
 
     def has_worker(self, needs: Resources) -> bool:
         """Whether there is a worker that can be reached and has the resources, free or not."""
+        return True
 
     def is_connected(self) -> bool:
-        """Whether evaluations can be handed to the engine, now or once it has workers."""
+        """Whether calls can be handed to the engine, now or once it has workers."""
+        return True
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  (most engines hold nothing)
         """Release what the engine holds in this process."""
 
 
+class QueueEngine(Engine):
+    """An engine whose jobs continue when the process that started them ends."""
+
+    @abstractmethod
+    def submit(self, calls: Sequence[Call], token: str) -> str:
+        """Start a job for each call, as one submission named by a token; returns its id.
+
+        Raises:
+            ValueError: If the cluster refuses it.
+            OSError: If the cluster does not respond.
+        """
+
+    @abstractmethod
+    def jobs(self, token: str, known_id: str, number: int) -> list[Any]:
+        """The jobs of a submission in order, also of another process.
+
+        Args:
+            token: Names the submission.
+            known_id: What `submit` returned; empty if the process died before it was known.
+            number: Number of jobs.
+
+        Returns:
+            The jobs; none if the cluster does not know the submission.
+        """
+
+    @abstractmethod
+    def is_queued(self, job: Any) -> bool:
+        """Whether the queue of the cluster shows a job, waiting or running."""
+
+
+def open_engine(address: str, settings: SweepSettings | None = None) -> Engine:
+    """A new connection to the engine at an address; the caller closes it.
+
+    The object of an entry point of the group `costada.engines` is called with the address and the
+    settings of the sweep, None for evaluations, and returns an `Engine`.
+
+    Raises:
+        ValueError: If the engine or its library is not installed, or refuses the settings.
+        OSError: If it does not respond.
+    """
+    name, _ = engine_and_place(address)
+    plugin = registered(GROUP).get(name)
+    if plugin is None:
+        raise ValueError(f"{address}: engine {name} is not installed")
+    opened: Engine = plugin.load()(address, settings)
+    return opened
+
+
+_engines: dict[str, Engine] = {}
+_opening = Lock()
+
+
+def shared_engine(address: str) -> Engine:
+    """The engine for evaluations at an address, opened once per process, or again if it was lost.
+
+    Raises:
+        ValueError: As `open_engine` does.
+        OSError: If it does not respond.
+    """
+    with _opening:
+        found = _engines.get(address)
+        if found is None or not found.is_connected():
+            if found is not None:
+                found.close()
+            _engines[address] = found = open_engine(address)
+        return found
+
+
 def lost_workers(error: BaseException, losses: Mapping[str, float]) -> float | None:
-    """How many workers an error says were lost; None if the evaluation itself raised it.
+    """How many workers an error says were lost; None if the call itself raised it.
 
     `losses` has the number by the full name of an error: its package may not be installed.
     """
+    if isinstance(error, JobLost):
+        return error.workers
     names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
     if KILLED_WORKER in names:
-        return float(cast(Any, error).allowed_failures + 1)
+        return float(vars(error)["allowed_failures"] + 1)
     return next((losses[name] for name in names if name in losses), None)
 
 
 def has_resources(offered: Mapping[str, float], wanted: Mapping[str, float]) -> bool:
     """Whether a worker or node offers at least the wanted amount of each resource."""
     return all(offered.get(name, 0.0) >= amount for name, amount in wanted.items())
-
-
-def imported(module: str, extra: str, engine: str) -> Any:
-    """The library of an engine; raises `ValueError` naming its extra if it is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError:
-        raise ValueError(
-            f"evaluations is {engine!r}, but {module} is not installed: pip install"
-            f" 'costada[{extra}]'"
-        ) from None
-
-
-def unreachable(engine: str, error: BaseException) -> OSError:
-    """The error for an engine that does not answer."""
-    return OSError(f"evaluations: {engine} does not answer: {error}")

@@ -30,7 +30,7 @@ from costada.values.evaluation import Evaluation
 
 CLOUDPICKLE = "cloudpickle"
 
-NOT_SENT: dict[str, Any] = {"elsewhere": None, "seed_evaluation": None, "notes": ()}
+NOT_SENT: dict[str, Any] = {"backend": None, "seed_evaluation": None, "notes": ()}
 """Fields of a problem that no worker needs, and their values there."""
 
 
@@ -87,7 +87,7 @@ class Answer:
 
     Attributes:
         worker: Host and process.
-        evaluation: The verdict; None if the worker lacks the problem's files.
+        evaluation: The evaluation; None if the worker lacks the problem's files.
         layer: What confined the candidate; None if the problem's own `evaluate` ran it.
         was_cancelled: Whether the worker was terminated during the evaluation.
     """

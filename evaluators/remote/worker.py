@@ -1,4 +1,4 @@
-"""The function that workers run: it loads a problem once and judges programs in a warm sandbox."""
+"""The function that workers run: it loads a problem once and keeps its sandbox warm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _loading = Lock()
 
 
 def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
-    """Judge a program, and return an `Answer` as JSON.
+    """Evaluate a program, and return an `Answer` as JSON.
 
     Args:
         version: The `code_version` of the process that asks.
@@ -104,7 +104,7 @@ def _load(setting: Setting, payload: bytes | None) -> Problem | None:
         limits=setting.limits,
         sandbox=setting.layer or found.sandbox,
         interpreter=python,
-        elsewhere=None,
+        backend=None,
     )
     if known_part(given.fingerprint) != setting.fingerprint:
         raise ValueError(

@@ -31,10 +31,6 @@ class Submission:
     runs: tuple[str, ...]  # names, in the order of submission
     job: str = ""  # the cluster's id; empty if the command died before it was known
 
-    def job_of(self, name: str) -> str:
-        """The cluster's id of a run's job; with several runs they form an array."""
-        return f"{self.job}_{self.runs.index(name)}" if len(self.runs) > 1 else self.job
-
 
 @dataclass(frozen=True, slots=True)
 class JobFile:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from costada.experiments.sweep.engine import SLURM, engine_on
+from costada.evaluators.remote.address import engine_and_place
+from costada.evaluators.remote.engine import SweepSettings
+from costada.experiments.sweep.cluster import ClusterRuns, cluster_at
 from costada.experiments.sweep.job_file import (
+    JOBS,
     STOP,
     JobFile,
     give_order,
@@ -38,8 +42,8 @@ def job_status(out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
     jobs = _jobs_in(out)
     active: Mapping[str, Status] = {}
     if jobs.submissions:
-        with engine_on(SLURM, out, {}, None) as engine:
-            active = engine.active()
+        with _queue_of(jobs, out) as cluster:
+            active = cluster.active()
     found = jobs.runs(out, place_of(out, store))
     order = order_path(out)
     is_stopped = order.is_file() and is_ordered_to_stop(order)
@@ -67,10 +71,20 @@ def cancel_jobs(out: Path, store: str | None = None) -> None:
         place_of(out, store)
     give_order(out, STOP)
     if jobs.submissions:
-        from costada.experiments.sweep.slurm_engine import cancel
+        with _queue_of(jobs, out) as cluster:
+            cluster.cancel()
 
-        for submission in jobs.submissions:
-            cancel(submission)
+
+def _queue_of(jobs: JobFile, out: Path) -> AbstractContextManager[ClusterRuns]:
+    """The engine that jobs were submitted to.
+
+    Raises:
+        ValueError: If its address names a place. The folder may come from somebody else, and a
+            connection to a place of their choice could execute code here.
+    """
+    if engine_and_place(jobs.engine) != (jobs.engine, ""):
+        raise ValueError(f"{out}: its jobs are on {jobs.engine!r}, expected an engine of its own")
+    return cluster_at(jobs.engine, out, SweepSettings(out / JOBS))
 
 
 def _jobs_in(out: Path) -> JobFile:

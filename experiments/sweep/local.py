@@ -118,7 +118,7 @@ def start(run: SweepRun, directory: Path | None = None) -> RunProcess:
     return RunProcess([*words, "--json", "--quiet"], folder.log, directory)
 
 
-class LocalEngine:
+class LocalRuns:
     """This machine: every run is a process, which ends with the command."""
 
     leaving = STOPPING

@@ -1,25 +1,30 @@
-"""Evaluations by the workers of a Ray cluster."""
+"""Evaluations and runs of sweeps on a Ray cluster."""
 
 from __future__ import annotations
 
 import importlib
 import warnings
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, cast
 
+from costada.evaluators.remote.address import engine_and_place
 from costada.evaluators.remote.engine import (
-    GONE,
+    ALL_WORKERS,
+    Call,
+    Engine,
     Resources,
+    SweepSettings,
     has_resources,
-    imported,
     lost_workers,
-    unreachable,
 )
-from costada.evaluators.remote.worker import answer
 from costada.evaluators.sandbox.limits import MEBIBYTE
+
+AUTO = ("", "auto")
+"""Places of the cluster that this machine belongs to."""
 
 RAY_LOSSES = {
     "ray.exceptions.WorkerCrashedError": 1,
@@ -28,60 +33,61 @@ RAY_LOSSES = {
     "ray.exceptions.ObjectLostError": 1,
     "ray.exceptions.LocalRayletDiedError": 1,
     "ray.exceptions.TaskCancelledError": 1,
-    "ray.exceptions.RaySystemError": GONE,
-    "ray.exceptions.RpcError": GONE,
-    "grpc.RpcError": GONE,
-    "builtins.ConnectionError": GONE,  # of a client that has lost its connection
+    "ray.exceptions.RaySystemError": ALL_WORKERS,
+    "ray.exceptions.RpcError": ALL_WORKERS,
+    "grpc.RpcError": ALL_WORKERS,
+    "builtins.ConnectionError": ALL_WORKERS,  # of a client that has lost its connection
 }
 
 
-class RayEngine:
-    """A Ray cluster."""
+class RayEngine(Engine):
+    """A Ray cluster, at an address `ray://HOST:PORT`, `ray://auto` or `ray://`."""
 
     _connected_to = ""
     """The cluster that an engine has connected this process to."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, address: str, settings: SweepSettings | None = None) -> None:
         """Connect to it.
 
         Raises:
             ValueError: If the extra is not installed.
             OSError: If there is no such cluster, or this process is connected to another one.
         """
-        self.name = f"ray://{place}"
-        self._ray = imported("ray", "ray", self.name)
-        self.faults: tuple[type[Exception], ...] = (
-            *(RuntimeError, OSError, self._ray.exceptions.RayError),
+        try:
+            self._ray = importlib.import_module("ray")
+            self._errors = importlib.import_module("ray.exceptions")
+        except ModuleNotFoundError:
+            raise ValueError(f"{address}: needs the extra: pip install 'costada[ray]'") from None
+        is_here = engine_and_place(address)[1] in AUTO
+        self.name = "ray://auto" if is_here else address
+        self.faults = (
+            *(RuntimeError, OSError, self._errors.RayError),
             ValueError,  # of a closed channel
         )
         if find_spec("grpc"):  # the client of a cluster elsewhere needs it
             self.faults += (importlib.import_module("grpc").RpcError,)
         # Counts all tasks together and appears once; a user of a run cannot act on it.
         warnings.filterwarnings("ignore", "More than 10MB of messages", UserWarning)
-        self._refs: dict[Future[bytes], Any] = {}
-        self._connect(place)
-        self._answer = self._ray.remote(max_retries=0, max_calls=0)(answer)
+        self._refs: dict[Future[Any], Any] = {}
+        self._connect("auto" if is_here else address)
+        self._called = self._ray.remote(max_retries=0, max_calls=0)(_called)
 
-    def _connect(self, place: str) -> None:
+    def _connect(self, address: str) -> None:
         """Connect this process, which Ray allows to one cluster; an open connection is used."""
         ours = RayEngine._connected_to
         if self._ray.is_initialized() and not (ours and not self._offers_any()):
             if self.name in (ours, "ray://auto"):
                 return
             raise OSError(
-                f"evaluations is {self.name!r}, but this process is connected to"
-                f" {ours or 'a Ray cluster by other code'}; expected one cluster per process:"
-                " ray.shutdown() before, or ray://auto for that cluster"
+                f"{self.name}: this process is connected to {ours or 'a cluster by other code'},"
+                " and Ray allows one cluster per process: ray.shutdown() before, or ray://auto for"
+                " that cluster"
             )
         self._disconnect()
         try:
-            self._ray.init(
-                address=place if place == "auto" else self.name,
-                log_to_driver=False,
-                logging_level="ERROR",
-            )
+            self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         except self.faults as error:
-            raise unreachable(self.name, error) from None
+            raise OSError(f"{self.name}: no Ray cluster responds there ({error})") from None
         RayEngine._connected_to = self.name
 
     def check(self, needs: Resources) -> str:
@@ -94,31 +100,39 @@ class RayEngine:
             )
         return ""
 
-    def submit(self, needs: Resources, *args: Any) -> Future[bytes]:
-        """Submit a task; a warm worker is used again, also with GPUs."""
-        task = self._answer.options(
-            num_cpus=needs.cpus, num_gpus=needs.gpus, memory=needs.memory_mb * MEBIBYTE
+    def start(self, calls: Sequence[Call]) -> list[Future[Any]]:
+        """Submit tasks; a warm worker is used again, also with GPUs."""
+        return [self._started(call) for call in calls]
+
+    def _started(self, call: Call) -> Future[Any]:
+        needs = call.needs
+        task = self._called.options(
+            name=getattr(call.function, "__name__", type(call.function).__name__),
+            num_cpus=needs.cpus,
+            num_gpus=needs.gpus,
+            memory=needs.memory_mb * MEBIBYTE or None,
         )
-        ref = task.remote(*args)
-        future: Future[bytes] = ref.future()
+        ref = task.remote(call.function, *call.arguments)
+        future: Future[Any] = ref.future()
         self._refs[future] = ref
         future.add_done_callback(partial(self._refs.pop))
         return future
 
-    def stop(self, future: Future[bytes]) -> None:
-        """Cancel it, and kill the worker that runs it."""
-        if ref := self._refs.get(future):
-            with suppress(*self.faults):  # a cluster that is gone runs nothing
-                self._ray.cancel(ref, force=True)
+    def cancel(self, *jobs: Future[Any]) -> None:
+        """Cancel them, and kill the workers that execute them."""
+        for job in jobs:
+            if ref := self._refs.get(job):
+                with suppress(*self.faults):  # a cluster that is lost executes nothing
+                    self._ray.cancel(ref, force=True)
 
     def lost(self, error: BaseException) -> float | None:
         """Workers and nodes that Ray reports as lost."""
-        is_raised = isinstance(error, self._ray.exceptions.RayTaskError)
+        is_raised = isinstance(error, self._errors.RayTaskError)
         return None if is_raised else lost_workers(error, RAY_LOSSES)
 
-    def raised(self, error: BaseException) -> BaseException:
+    def cause(self, error: BaseException) -> BaseException:
         """The cause that Ray's own error wraps."""
-        if isinstance(error, self._ray.exceptions.RayTaskError):
+        if isinstance(error, self._errors.RayTaskError):
             return cast(BaseException, error.cause)
         return error
 
@@ -144,7 +158,7 @@ class RayEngine:
         """Close the connection that an engine has opened, also a lost one."""
         if RayEngine._connected_to:
             RayEngine._connected_to = ""
-            with suppress(*self.faults):  # of a cluster that is gone
+            with suppress(*self.faults):  # of a cluster that is lost
                 self._ray.shutdown()
 
     def _offers_any(self) -> bool:
@@ -156,3 +170,7 @@ class RayEngine:
     def _offers(self) -> list[dict[str, float]]:
         """What each node has."""
         return [each["Resources"] for each in self._ray.nodes() if each["Alive"]]
+
+
+def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)

@@ -1,23 +1,24 @@
-"""Evaluations by the workers of a Dask cluster."""
+"""Evaluations and runs of sweeps on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
-import importlib
+import logging
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
 from costada.evaluators.remote.engine import (
-    GONE,
+    Call,
+    Engine,
     Resources,
+    SweepSettings,
     has_resources,
-    imported,
     lost_workers,
-    unreachable,
 )
-from costada.evaluators.remote.worker import answer
+from costada.evaluators.remote.executor import DASK_LOSSES
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
-CONNECT_SECONDS = 15.0
+CONNECT_SECONDS = 20.0
 ANSWER_SECONDS = 5.0
 """How long the scheduler may take to list its workers."""
 
@@ -27,36 +28,35 @@ MEMORY = "MEMORY"
 LARGE_GRAPH = "distributed.admin.large-graph-warning-threshold"
 """Setting of Dask: the size of a task above which its client warns."""
 
-DASK_LOSSES = {
-    "distributed.client.FutureCancelledError": GONE,
-    "distributed.comm.core.CommClosedError": GONE,
-    "distributed.scheduler.NoValidWorkerError": GONE,
-    "distributed.scheduler.NoWorkerError": GONE,
-}
+QUIET = ("asyncio", "distributed", "distributed.client", "tornado")
+"""Loggers with a level of their own that print tracebacks when a scheduler is lost."""
 
 
-class DaskEngine:
-    """A cluster of Dask workers."""
+class DaskEngine(Engine):
+    """A cluster of Dask workers, at an address `dask://HOST:PORT`."""
 
-    faults: tuple[type[Exception], ...] = (RuntimeError, OSError)
-
-    def __init__(self, place: str) -> None:
+    def __init__(self, address: str, settings: SweepSettings | None = None) -> None:
         """Connect to its scheduler.
 
         Raises:
             ValueError: If the extra is not installed.
             OSError: If there is no scheduler.
         """
-        self.name = f"dask://{place}"
-        distributed = imported("distributed", "dask", self.name)
-        # The files of a problem are sent with an evaluation, which a warning would not change.
-        importlib.import_module("dask").config.set({LARGE_GRAPH: "1 GiB"})
         try:
-            self._client = distributed.Client(
-                f"tcp://{place}", timeout=CONNECT_SECONDS, set_as_default=False
-            )
-        except OSError as error:
-            raise unreachable(self.name, error) from None
+            import dask
+            from distributed import Client
+        except ModuleNotFoundError:
+            raise ValueError(f"{address}: needs the extra: pip install 'costada[dask]'") from None
+        self.name = address
+        # The files of a problem are sent with an evaluation, which a warning would not change.
+        dask.config.set({LARGE_GRAPH: "1 GiB"})
+        scheduler = address.replace("dask://", "tcp://")
+        try:
+            self._client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, TimeoutError) as error:
+            raise OSError(f"{address}: no Dask scheduler responds there ({error})") from None
+        for name in QUIET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._asks_memory = False
         self._executors: dict[Resources, Executor] = {}
 
@@ -76,26 +76,13 @@ class DaskEngine:
             )
         return ""
 
-    def submit(self, needs: Resources, *args: Any) -> Future[bytes]:
+    def start(self, calls: Sequence[Call]) -> list[Future[Any]]:
         """Submit to the scheduler, which repeats what a lost worker did not finish."""
-        executor = self._executors.get(needs)
-        if executor is None:
-            wanted = self._wanted(needs)
-            executor = self._client.get_executor(pure=False, resources=wanted or None)
-            self._executors[needs] = executor
-        return executor.submit(answer, *args)
-
-    def stop(self, future: Future[bytes]) -> None:
-        """Cancel it; a running evaluation ends by its own limits."""
-        future.cancel()
+        return [self._executor(call.needs).submit(call.function, *call.arguments) for call in calls]
 
     def lost(self, error: BaseException) -> float | None:
-        """The scheduler repeats an evaluation as often as its own setting says."""
+        """The scheduler repeats a call as often as its own setting says."""
         return lost_workers(error, DASK_LOSSES)
-
-    def raised(self, error: BaseException) -> BaseException:
-        """The error itself, which the client has unpickled."""
-        return error
 
     def has_worker(self, needs: Resources) -> bool:
         """Whether a worker offers the resources by name."""
@@ -112,8 +99,15 @@ class DaskEngine:
         return bool(self._client.status == "running")
 
     def close(self) -> None:
-        """Close the client, which cancels its evaluations."""
+        """Close the client, which cancels its jobs."""
         self._client.close(timeout=CONNECT_SECONDS)
+
+    def _executor(self, needs: Resources) -> Executor:
+        """Submits what needs these resources."""
+        if needs not in self._executors:
+            wanted = self._wanted(needs)
+            self._executors[needs] = self._client.get_executor(pure=False, resources=wanted or None)
+        return self._executors[needs]
 
     def _wanted(self, needs: Resources) -> dict[str, float]:
         """Amounts that a worker must offer by name; each thread of a worker has one core."""

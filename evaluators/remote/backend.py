@@ -1,16 +1,24 @@
-"""Judges the programs of one problem with an engine; repeats evaluations of lost workers."""
+"""Evaluates the programs of one problem with an engine; repeats evaluations of lost workers."""
 
 from __future__ import annotations
 
 import pickle
-from concurrent.futures import Executor, wait
+from concurrent.futures import Executor
 from dataclasses import fields, replace
 from threading import Lock
 from time import monotonic
 
 from costada.evaluators.problem import Problem, gpu_note
-from costada.evaluators.remote.engine import GONE, Engine, Resources
-from costada.evaluators.remote.engines import engine_of
+from costada.evaluators.remote.address import IN_PROCESS, checked_address
+from costada.evaluators.remote.engine import (
+    ALL_WORKERS,
+    Call,
+    Engine,
+    Outcome,
+    Resources,
+    shared_engine,
+)
+from costada.evaluators.remote.executor import ExecutorEngine
 from costada.evaluators.remote.task import (
     NOT_SENT,
     Answer,
@@ -19,15 +27,16 @@ from costada.evaluators.remote.task import (
     code_version,
     setting_of,
 )
+from costada.evaluators.remote.worker import answer
 from costada.evaluators.sandbox.cancellation import CANCELLED, is_cancelled
 from costada.values.candidate import Program
 from costada.values.evaluation import SANDBOX, WORKER, Evaluation
 
-TICK_SECONDS = 0.2
-"""Longest time until a waiting thread notices a cancellation."""
+POLL_SECONDS = 0.2
+"""Maximum time until a waiting thread notices a cancellation."""
 
-LOOK_SECONDS = 5.0
-"""How often a waiting thread looks whether the engine still has a worker for its evaluation."""
+CHECK_SECONDS = 5.0
+"""How often a waiting thread checks that the engine still has a worker for its evaluation."""
 
 PATIENCE_SECONDS = 60.0
 """How long an evaluation waits while no worker can take it."""
@@ -36,8 +45,8 @@ MAX_LOST = 3
 """Workers that may be lost to one evaluation."""
 
 
-class RemoteJudge:
-    """Judges programs in the workers of an engine; see `Elsewhere`.
+class EngineBackend:
+    """Evaluates programs in the workers of an engine; an `EvaluationBackend`.
 
     Attributes:
         engine: The engine.
@@ -54,10 +63,10 @@ class RemoteJudge:
         """The engine's name for users."""
         return self.engine.name
 
-    def judge(
+    def evaluate(
         self, problem: Problem, program: Program, key: str, incumbent: float | None
     ) -> Evaluation:
-        """Verdict of a worker; its artifacts name the worker and its sandbox layer.
+        """A worker's evaluation; its artifacts name the worker and its sandbox layer.
 
         Raises:
             InterruptedError: If the evaluation was cancelled.
@@ -72,14 +81,14 @@ class RemoteJudge:
         if answered.evaluation is None:
             answered = self._answer(needs, pickled, payload)
         if answered.evaluation is None:
-            raise ValueError(f"worker {answered.worker} does not take problem {problem.name!r}")
+            raise ValueError(f"worker {answered.worker} could not load problem {problem.name!r}")
         known = {WORKER: answered.worker}
         known |= {SANDBOX: answered.layer.value} if answered.layer else {}
         evaluation = answered.evaluation
         return replace(evaluation, artifacts={**evaluation.artifacts, **known})
 
     def check(self, problem: Problem) -> str:
-        """A note about resources, empty for none; raises as `check_elsewhere` does."""
+        """A note about resources, empty for none; raises as `check_backend` does."""
         self._sent(problem)
         notes = [self.engine.check(_needs(problem))]
         if problem.repeats > 1 and problem.evaluators is None:
@@ -97,57 +106,56 @@ class RemoteJudge:
             return self._known[1:]
 
     def _answer(self, needs: Resources, pickled: bytes, payload: bytes | None) -> Answer:
-        """The answer of a worker; raises as `judge` does."""
-        lost = 0.0
-        while lost < MAX_LOST:
-            found = self._result(needs, pickled, payload)
-            if isinstance(found, BaseException):
-                number = self.engine.lost(found)
-                if number is None:
-                    raise self.engine.raised(found)
-                if number == GONE:
-                    raise self._gone(f"{type(found).__name__}: {found}")
-                lost += number
+        """The answer of a worker; raises as `evaluate` does."""
+        call = Call(answer, (code_version(), pickled, payload), needs)
+        num_lost = 0.0
+        while num_lost < MAX_LOST:
+            outcome = self._outcome(call)
+            if (error := outcome.error) is not None:
+                lost = self.engine.lost(error)
+                if lost is None:
+                    raise self.engine.cause(error)
+                if lost == ALL_WORKERS:
+                    raise self._unavailable(f"{type(error).__name__}: {error}")
+                num_lost += lost
                 continue
-            answered = self._read(found)
+            answered = self._read(outcome.value)
             if not answered.was_cancelled:
                 return answered
             if is_cancelled():
                 raise InterruptedError(CANCELLED)
-            lost += 1
+            num_lost += 1
         raise OSError(
             f"evaluations: {self.engine.name} lost several workers, one after the other, to the"
-            " evaluation of one program, which may kill them; the program has no verdict and is"
+            " evaluation of one program, which may kill them; the program has no evaluation and is"
             " evaluated again when the run is resumed"
         )
 
-    def _result(
-        self, needs: Resources, pickled: bytes, payload: bytes | None
-    ) -> bytes | BaseException:
-        """What a worker returned, or the error that it raised."""
+    def _outcome(self, call: Call) -> Outcome:
+        """What a worker returned or raised."""
         try:
-            future = self.engine.submit(needs, code_version(), pickled, payload)
+            [job] = self.engine.start([call])
         except self.engine.faults as refused:
-            raise self._gone(f"{type(refused).__name__}: {refused}") from None
-        seen = looked = monotonic()
+            raise self._unavailable(f"{type(refused).__name__}: {refused}") from None
+        needs = call.needs
+        outcome = None
+        seen = checked = monotonic()
         try:
-            while not wait([future], TICK_SECONDS).done:
+            while (outcome := self.engine.poll(job, POLL_SECONDS)) is None:
                 if is_cancelled():
                     raise InterruptedError(CANCELLED)
-                if (now := monotonic()) - looked >= LOOK_SECONDS:
-                    looked = now
+                if (now := monotonic()) - checked >= CHECK_SECONDS:
+                    checked = now
                     seen = now if self.engine.has_worker(needs) else seen
-                if looked - seen > PATIENCE_SECONDS:
-                    raise self._gone(
-                        f"for {looked - seen:.0f} s, no worker that has cpus = {needs.cpus}, gpus ="
-                        f" {needs.gpus:g} and memory_mb = {needs.memory_mb}"
+                if checked - seen > PATIENCE_SECONDS:
+                    raise self._unavailable(
+                        f"for {checked - seen:.0f} s, no worker that has cpus = {needs.cpus}, gpus"
+                        f" = {needs.gpus:g} and memory_mb = {needs.memory_mb}"
                     )
         finally:
-            if not future.done():
-                self.engine.stop(future)
-        if future.cancelled():
-            raise self._gone("the evaluation was cancelled there")
-        return future.exception() or future.result()
+            if outcome is None:
+                self.engine.cancel(job)
+        return outcome
 
     def _read(self, answered: bytes) -> Answer:
         """Parse the answer of a worker."""
@@ -159,25 +167,38 @@ class RemoteJudge:
                 f" answer of a worker as JSON ({type(error).__name__})"
             ) from None
 
-    def _gone(self, reason: str) -> OSError:
+    def _unavailable(self, reason: str) -> OSError:
         return OSError(
-            f"evaluations: {self.engine.name} is gone ({reason}); the run can be resumed, also with"
-            " other evaluations: --evaluations local:N, or here"
+            f"evaluations: {self.engine.name} is unavailable ({reason}); the run can be resumed,"
+            " also with other evaluations: --evaluations local:N, or here"
         )
 
 
 def evaluated_by(problem: Problem, given: str | Executor) -> Problem:
-    """The problem with its programs judged by an engine; see `engine_of`.
+    """The problem with its programs evaluated by an engine.
+
+    Args:
+        problem: The problem.
+        given: Address of an engine, an open executor, or `IN_PROCESS`.
 
     Raises:
-        ValueError: If the name or the problem's resources do not fit.
-        OSError: If the engine does not answer.
+        ValueError: If it is not such an address, or the engine is not installed.
+        OSError: If the engine does not respond.
     """
-    engine = engine_of(given)
-    return problem if engine is None else replace(problem, elsewhere=RemoteJudge(engine))
+    if isinstance(given, Executor):
+        return replace(problem, backend=EngineBackend(ExecutorEngine(given)))
+    if given == IN_PROCESS:
+        return problem
+    try:
+        engine = shared_engine(checked_address(given))
+    except ValueError as error:
+        raise ValueError(f"evaluations: {error}") from None
+    except OSError as error:
+        raise OSError(f"evaluations: {error}") from None
+    return replace(problem, backend=EngineBackend(engine))
 
 
-def check_elsewhere(problem: Problem) -> str:
+def check_backend(problem: Problem) -> str:
     """Check, before money is spent, that a problem can be sent to workers.
 
     Returns:
@@ -188,8 +209,8 @@ def check_elsewhere(problem: Problem) -> str:
         OSError: If there are no workers.
     """
     notes = [gpu_note(problem)]
-    if isinstance(problem.elsewhere, RemoteJudge):
-        notes.append(problem.elsewhere.check(problem))
+    if isinstance(problem.backend, EngineBackend):
+        notes.append(problem.backend.check(problem))
     elif problem.gpus or problem.cpus > 1:
         notes.append(
             f"cpus = {problem.cpus} and gpus = {problem.gpus:g} of the problem are reserved only by"

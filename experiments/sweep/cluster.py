@@ -1,0 +1,245 @@
+"""The runs of a sweep as jobs of an engine, whose nodes see the run folders at the same paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from costada.evaluators.remote.address import CLUSTERS, RUNS, checked_address
+from costada.evaluators.remote.engine import (
+    ALL_WORKERS,
+    Call,
+    Engine,
+    QueueEngine,
+    SweepSettings,
+    open_engine,
+)
+from costada.experiments.sweep.job_file import (
+    JOBS,
+    STOP,
+    JobFile,
+    Submission,
+    give_order,
+    order_path,
+)
+from costada.experiments.sweep.local import LocalRuns
+from costada.experiments.sweep.loop import End
+from costada.experiments.sweep.sweep import Status, SweepRun, with_progress
+from costada.experiments.sweep.worker import WorkerRun
+
+SLURM = "slurm"
+MAX_LOST = 3
+"""How often a run moves to another worker after its own was lost."""
+
+
+class JobProcess:
+    """The job of a run."""
+
+    def __init__(self, run: SweepRun, out: Path, engine: Engine, job: Any = None) -> None:
+        """Take the run, the folder of its sweep and the engine.
+
+        Args:
+            run: The run.
+            out: Folder of the sweep.
+            engine: Executes the job.
+            job: The job if it has been submitted; None to start it now.
+        """
+        self._run, self._out, self._engine = run, out, engine
+        self._job = job or self._start()
+        self._lost = 0.0
+        self._is_left = False
+
+    def has_started(self) -> bool:
+        """Whether a process works on the run."""
+        is_running = self._engine.is_running(self._job)
+        return self._run.folder.is_running if is_running is None else is_running
+
+    def end(self) -> End | None:
+        """How the run ended, `None` while it waits or runs.
+
+        Raises:
+            OSError: If the cluster cannot be reached any more.
+        """
+        if self._is_left:
+            if not self._is_queued:
+                return Status.INTERRUPTED, ""
+            return Status.RUNNING if self.has_started() else Status.QUEUED, ""
+        outcome = self._engine.poll(self._job)
+        if outcome is None:
+            return None
+        if outcome.error is None:
+            status, text = outcome.value
+            return Status(status), text
+        return self._end_of(outcome.error)
+
+    def drain(self) -> None:
+        """Let all jobs of the sweep save and end; jobs that outlive the command are only left."""
+        if self._is_queued:
+            self._is_left = True
+        else:
+            give_order(self._out, STOP)
+
+    def kill(self) -> None:
+        """Stop waiting for the job; unless it outlives the command, it saves and ends."""
+        if not self._is_queued:
+            self._engine.cancel(self._job)
+        self._is_left = True
+
+    @property
+    def _is_queued(self) -> bool:
+        return isinstance(self._engine, QueueEngine)
+
+    def _start(self) -> Any:
+        [job] = self._engine.start([Call(WorkerRun(self._run, order_path(self._out)))])
+        return job
+
+    def _end_of(self, error: BaseException) -> End | None:
+        """How a run ended whose job has an error; `None` if it moves to another worker."""
+        lost = self._engine.lost(error)
+        if self._is_queued:
+            found = with_progress(replace(self._run, status=Status.WAITING), may_run=True)
+            if found.status is Status.FINISHED:
+                return Status.FINISHED, ""
+            return (Status.FAILED if lost is None else Status.INTERRUPTED), str(error)
+        if lost is None:
+            return Status.FAILED, str(self._engine.cause(error))
+        if lost == ALL_WORKERS:
+            raise OSError(f"--on: the connection to {self._engine.name} is lost, and its jobs too")
+        self._lost += lost
+        if self._lost > MAX_LOST:
+            return Status.FAILED, str(error).partition("\n")[0]
+        self._job = self._start()
+        return None
+
+
+class ClusterRuns:
+    """A sweep on an engine, whose runs are in the file of its jobs."""
+
+    def __init__(self, address: str, out: Path, engine: Engine) -> None:
+        """Take the engine, the value of `--on` that names it, and the folder of the sweep."""
+        self._address, self._out, self._engine = address, out, engine
+        self._queue = engine if isinstance(engine, QueueEngine) else None
+        self._jobs: dict[str, Any] = {}
+
+    @property
+    def leaving(self) -> str:
+        """What Ctrl-C does, in a sentence for the user."""
+        if self.outlives_command:
+            return "Leaving: the jobs continue. --status shows them, --cancel cancels them"
+        return "Stopping: every run finishes its current call and saves; Ctrl-C again does not wait"
+
+    @property
+    def outlives_command(self) -> bool:
+        """Whether jobs continue when the command ends."""
+        return self._queue is not None
+
+    def active(self) -> Mapping[str, Status]:
+        """The runs that have a queued or running job of an earlier command, by name."""
+        return {
+            name: Status.RUNNING if self._engine.is_running(job) else Status.QUEUED
+            for name, job in self._submitted().items()
+            if self._queue and self._queue.is_queued(job)
+        }
+
+    def cancel(self) -> None:
+        """Cancel the jobs of earlier commands; raises `OSError` if the cluster does not respond."""
+        self._engine.cancel(*self._submitted().values())
+
+    def prepare(self, runs: Sequence[SweepRun]) -> None:
+        """Write runs that will be started together to the sweep's folder, and submit them.
+
+        A submission is on file before it is made: if the command dies in between, the next one
+        finds it by its token.
+
+        Raises:
+            ValueError: If the cluster refuses them.
+            OSError: If it does not respond.
+        """
+        known = JobFile.of(self._out, self._address, runs)
+        if self._queue is None:
+            give_order(self._out)  # withdraws an earlier one to stop
+            known.save(self._out)
+            return
+        if runs:
+            submission = Submission(token_hex(8), tuple(run.name for run in runs))
+            replace(known, submissions=(*known.submissions, submission)).save(self._out)
+            try:
+                calls = [Call(WorkerRun(run)) for run in runs]
+                submission = replace(submission, job=self._queue.submit(calls, submission.token))
+            except ValueError as error:
+                known.save(self._out)
+                raise ValueError(f"--on {error}") from None
+            replace(known, submissions=(*known.submissions, submission)).save(self._out)
+        self._jobs = self._submitted()
+
+    def start(self, run: SweepRun) -> JobProcess:
+        """The job of a run."""
+        return JobProcess(run, self._out, self._engine, self._jobs.get(run.name))
+
+    def _submitted(self) -> dict[str, Any]:
+        """The last job of each run that was submitted, also by earlier commands."""
+        found = JobFile.load(self._out)
+        if found is None or self._queue is None:
+            return {}
+        return {
+            name: job
+            for each in found.submissions
+            for name, job in zip(
+                each.runs, self._queue.jobs(each.token, each.job, len(each.runs)), strict=False
+            )
+        }
+
+
+@contextmanager
+def cluster_at(address: str, out: Path, settings: SweepSettings) -> Iterator[ClusterRuns]:
+    """The runs of a sweep on the engine at an address, connected during the block.
+
+    Raises:
+        ValueError: If the engine or a library is not installed, or refuses the settings.
+        OSError: If the cluster cannot be reached.
+    """
+    try:
+        engine = open_engine(address, settings)
+    except ValueError as error:
+        raise ValueError(f"--on {error}") from None
+    except OSError as error:
+        raise OSError(f"--on {error}") from None
+    try:
+        yield ClusterRuns(address, out, engine)
+    finally:
+        engine.close()
+
+
+@contextmanager
+def runs_on(
+    address: str | None, out: Path, options: Mapping[str, str | bool], num_jobs: int | None
+) -> Iterator[LocalRuns | ClusterRuns]:
+    """What executes the runs of a sweep, connected during the block.
+
+    Args:
+        address: See `CLUSTERS`; `None`: this machine.
+        out: Folder of the sweep.
+        options: Options of `sbatch` by name; only for Slurm.
+        num_jobs: Maximum number of parallel runs; `None`: what the cluster allows.
+
+    Raises:
+        ValueError: If it is not an address, takes no options, or as `cluster_at` does.
+        OSError: If the cluster cannot be reached.
+    """
+    if options and address != SLURM:
+        raise ValueError("--slurm: needs --on slurm")
+    if address is None:
+        yield LocalRuns()
+        return
+    if "@" in address:
+        raise ValueError("--on: got an address with an @, expected no user and no password in it")
+    try:
+        checked_address(address, RUNS, CLUSTERS)
+    except ValueError as error:
+        raise ValueError(f"--on: {error}") from None
+    with cluster_at(address, out, SweepSettings(out / JOBS, options, num_jobs)) as cluster:
+        yield cluster

@@ -1,0 +1,1 @@
+"""Engines that execute evaluations and runs elsewhere: local, Slurm, Dask and Ray."""
