@@ -55,8 +55,8 @@ test: install  ## Run the test suite
 	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test-clusters: install  ## Run the tests that start Slurm, Dask and Postgres clusters; minutes
-	COSTADA_CLUSTERS=1 .ci/slurm .ci/postgres $(BIN)/pytest tests/system/test_sweep_on_slurm.py \
-		tests/system/test_sweep_on_tasks.py tests/system/test_deployment.py \
+	COSTADA_CLUSTERS=1 .ci/slurm .ci/postgres $(BIN)/pytest plugins/engines/tests/test_sweep_on_slurm.py \
+		plugins/engines/tests/test_sweep_on_tasks.py tests/system/test_deployment.py \
 		tests/system/test_containers.py tests/system/test_sweep_in_postgres.py tests/evaluators/remote/test_sent_repositories.py
 
 check: install  ## Lint, types, import directions

@@ -29,11 +29,10 @@ from time import monotonic, perf_counter, sleep
 
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.registry import problem
-from costada.evaluators.remote.dask_engine import DaskEngine
-from costada.evaluators.remote.engine import Engine
-from costada.evaluators.remote.engines import engine_of
-from costada.evaluators.remote.executors import LocalEngine, OwnExecutor
-from costada.evaluators.remote.judge import RemoteJudge
+from costada.evaluators.remote.backend import EngineBackend
+from costada.evaluators.remote.engine import Engine, shared_engine
+from costada.plugins.engines.dask import DaskEngine
+from costada.plugins.engines.local import ExecutorEngine, LocalEngine
 from costada.values.candidate import Program
 
 SCRIPTS = Path(sys.executable).parent
@@ -57,7 +56,7 @@ def local(workers: int) -> Iterator[Engine]:
 def pool(workers: int) -> Iterator[Engine]:
     """A pool of the standard library."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as executor:
-        yield OwnExecutor(executor)
+        yield ExecutorEngine(executor)
 
 
 @contextmanager
@@ -118,7 +117,7 @@ def ray(workers: int) -> Iterator[Engine]:
         )
         stack.callback(process.wait)
         stack.callback(process.terminate)
-        engine = engine_of(f"ray://127.0.0.1:{port}")
+        engine = shared_engine(f"ray://127.0.0.1:{port}")
         assert engine is not None
         yield engine
         package.shutdown()
@@ -126,7 +125,7 @@ def ray(workers: int) -> Iterator[Engine]:
 
 def judged_by(found: Problem, engine: Engine | None) -> Problem:
     """The problem, judged by an engine or in this process."""
-    return confine(replace(found, elsewhere=engine and RemoteJudge(engine)))
+    return confine(replace(found, backend=engine and EngineBackend(engine)))
 
 
 def warm(found: Problem, program: Program, workers: int) -> None:

@@ -20,8 +20,8 @@ import psutil
 import pytest
 from ports import free_port
 
-from costada.evaluators.remote import engines
-from costada.evaluators.remote.engines import engine_of
+from costada.evaluators.remote import engine as engines
+from costada.evaluators.remote.engine import shared_engine
 
 SCRIPTS = Path(sys.executable).parent
 START_SECONDS = 90
@@ -206,7 +206,7 @@ def _connect(name: str) -> None:
     """Connect this process; the server that Ray starts for it may die as it starts."""
     for place in range(STARTS):
         try:
-            engine_of(name)
+            shared_engine(name)
             return
         except OSError:
             if place == STARTS - 1:

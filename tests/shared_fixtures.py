@@ -19,7 +19,7 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 os.environ["WANDB_MODE"] = "offline"  # also in processes that start before a test could set it
 LONGEST_FILES = (
-    *("system/test_sweep_on_slurm.py", "system/test_sweep_on_tasks.py"),
+    *("tests/test_sweep_on_slurm.py", "tests/test_sweep_on_tasks.py"),
     "system/test_deployment.py",
     *("system/test_kill.py", "sandbox/test_hostile.py", "runs/test_bombs.py", "tests/test_docs.py"),
     *("system/test_kill_with_a_menu.py", "system/test_kill_with_a_gateway.py"),
@@ -30,7 +30,7 @@ LONGEST_FILES = (
 
 
 CLUSTER_FILES = (
-    *("system/test_sweep_on_slurm.py", "system/test_sweep_on_tasks.py"),
+    *("tests/test_sweep_on_slurm.py", "tests/test_sweep_on_tasks.py"),
     *("system/test_deployment.py", "system/test_sweep_in_postgres.py"),
     *("system/test_containers.py", "remote/test_sent_repositories.py"),
 )

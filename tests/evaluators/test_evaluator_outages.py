@@ -10,7 +10,7 @@ from fakes import SEED_PROGRAM, program, toy_problem
 from costada.evaluators.contract import Holdout
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
-from costada.evaluators.remote.judge import evaluated_by
+from costada.evaluators.remote.backend import evaluated_by
 from costada.evaluators.sandbox.inside.error_reports import outage_seconds
 from costada.evaluators.sandbox.layers import Layer
 from costada.values.candidate import Candidate, Program

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from crash_runs import record_of, run_to_end, serve
 from needed_programs import how_to_install
-from swept_runs import FINISHED, SEEDS, steps, words, write_slow_problem
+from sweep_fixtures import *
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -60,18 +60,3 @@ def whole(tmp_path_factory):
     record = record_of(folder)
     assert {call.role for call in record.calls} == {"generation", "retry", "guide"}
     return record
-
-
-@pytest.fixture(scope="session")
-def slow(near, tmp_path_factory):
-    """A problem whose evaluations take a while, so that a run can be hit in its middle."""
-    return write_slow_problem(near, tmp_path_factory.mktemp("slow") / "slow")
-
-
-@pytest.fixture(scope="session")
-def undisturbed(slow, tmp_path_factory, invoke):
-    """The steps of two runs by a sweep of this machine."""
-    out = tmp_path_factory.mktemp("undisturbed")
-    result = invoke(*words(slow, out, "--jobs", len(SEEDS)))
-    assert result.exit_code == FINISHED, result.output
-    return [steps(out, seed).read_bytes() for seed in SEEDS]

@@ -13,7 +13,7 @@ KEY = "sk-only-for-the-process-of-the-run"
 PASSWORD = "only-for-the-database"
 COMMAND = [sys.executable, "-m", "costada.cli.entry"]
 PROGRAM = "# EVOLVE-BLOCK-START\ndef value():\n    return 0.{}\n# EVOLVE-BLOCK-END"
-HELPERS = ("gateway_process", "local_workers", "trackers.process", "sandbox/inside/server_main")
+HELPERS = ("gateway_process", "worker_processes", "trackers.process", "sandbox/inside/server_main")
 ONLY_ON_LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
 

@@ -9,7 +9,7 @@ from test_remote_evaluations import compared
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import confine
-from costada.evaluators.remote.judge import evaluated_by
+from costada.evaluators.remote.backend import evaluated_by
 from costada.values.candidate import Program
 from costada.values.evaluation import WORKER
 

@@ -15,9 +15,9 @@ from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.registry import problem
 from costada.evaluators.remote import bundle as bundles
+from costada.evaluators.remote.backend import EngineBackend, check_backend
 from costada.evaluators.remote.bundle import bundle, unpacked
-from costada.evaluators.remote.executors import OwnExecutor
-from costada.evaluators.remote.judge import RemoteJudge, check_elsewhere
+from costada.evaluators.remote.executor import ExecutorEngine
 from costada.evaluators.remote.task import Answer, Task, code_version, setting_of
 from costada.evaluators.remote.worker import answer
 from costada.evaluators.sandbox.layers import Layer
@@ -27,15 +27,15 @@ from costada.values.evaluation import SANDBOX
 RIGHT = Program.of("def square(number):\n    return number ** 2\n")
 
 
-class Recording(OwnExecutor):
+class Recording(ExecutorEngine):
     """An engine that records how many bytes of problems are sent."""
 
     def __init__(self, engine):
         self.engine, self.sent, self.name = engine, [], "recording"
 
-    def submit(self, needs, *args):
-        self.sent.append(len(args[2] or b""))
-        return self.engine.submit(needs, *args)
+    def start(self, calls):
+        self.sent += [len(call.arguments[2] or b"") for call in calls]
+        return self.engine.start(calls)
 
     def lost(self, error):
         return self.engine.lost(error)
@@ -43,15 +43,15 @@ class Recording(OwnExecutor):
 
 def recorded(engine, found):
     recording = Recording(engine)
-    return confine(replace(found, elsewhere=RemoteJudge(recording))), recording.sent
+    return confine(replace(found, backend=EngineBackend(recording))), recording.sent
 
 
 def test_a_folder_is_sent_once_to_each_worker_and_kept_for_the_next(
-    local_engine, tmp_path, cache, monkeypatch
+    worker_engine, tmp_path, cache, monkeypatch
 ):
     own = tmp_path / "caches"
     monkeypatch.setenv("XDG_CACHE_HOME", str(own))
-    found, sent = recorded(local_engine, load_folder(write_squares(tmp_path / "squares")))
+    found, sent = recorded(worker_engine, load_folder(write_squares(tmp_path / "squares")))
     size = len(setting_of(found)[1])
     scores = [found.judge(RIGHT, "key").score for _ in range(6)]
     assert scores == [1.0] * 6
@@ -64,7 +64,7 @@ def test_a_folder_is_sent_once_to_each_worker_and_kept_for_the_next(
     ]
 
 
-def test_files_that_a_worker_has_lost_are_sent_again(local_engine, tmp_path, monkeypatch):
+def test_files_that_a_worker_has_lost_are_sent_again(worker_engine, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     folder = write_squares(tmp_path / "squares", settings="timeout = 20\n")
     (folder / "evaluator.py").write_text(
@@ -76,7 +76,7 @@ def test_files_that_a_worker_has_lost_are_sent_again(local_engine, tmp_path, mon
         "    right = json.loads(TABLE.read_text())\n"
         "    return {'combined_score': float([square(2), square(3)] == right)}\n"
     )
-    found, sent = recorded(local_engine, load_folder(folder))
+    found, sent = recorded(worker_engine, load_folder(folder))
     scores = [found.judge(RIGHT, "key").score for _ in range(3)]
     shutil.rmtree(tmp_path / "caches")
     scores += [found.judge(RIGHT, "key").score for _ in range(3)]
@@ -85,11 +85,11 @@ def test_files_that_a_worker_has_lost_are_sent_again(local_engine, tmp_path, mon
 
 
 def test_a_worker_that_cannot_keep_the_files_names_itself(
-    local_engine, squares, tmp_path, monkeypatch
+    worker_engine, squares, tmp_path, monkeypatch
 ):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    found, _ = recorded(local_engine, load_folder(squares))
+    found, _ = recorded(worker_engine, load_folder(squares))
     with pytest.raises(OSError, match=r"^worker .*:[0-9]+, problem 'squares': .*Not a directory"):
         found.judge(RIGHT, "key")
 
@@ -115,13 +115,13 @@ def test_a_link_to_a_file_of_the_folder_is_sent_and_another_is_refused(squares, 
         (folder / name).unlink()
 
 
-def test_a_benchmark_travels_by_name(local_engine):
-    found, sent = recorded(local_engine, problem("heilbronn_convex"))
+def test_a_benchmark_travels_by_name(worker_engine):
+    found, sent = recorded(worker_engine, problem("heilbronn_convex"))
     assert found.judge(found.start, "key").is_valid
     assert sent == [0]
 
 
-def test_an_object_travels_pickled_and_judges_alike(local_engine):
+def test_an_object_travels_pickled_and_judges_alike(worker_engine):
     given = Problem(
         name="lengths",
         task="Write a long text.",
@@ -129,7 +129,7 @@ def test_an_object_travels_pickled_and_judges_alike(local_engine):
         language="text",
         score=length_score,
     )
-    found, sent = recorded(local_engine, given)
+    found, sent = recorded(worker_engine, given)
     assert found.judge(Program.of("abc"), "key").score == 3.0
     assert [size > 0 for size in sent] == [False, True]
 
@@ -140,7 +140,7 @@ def length_score(text):
     return Evaluation(score=float(len(text)), objective=float(len(text)), is_valid=True)
 
 
-def test_an_object_that_cannot_be_pickled_is_refused_before_anything_runs(local_engine):
+def test_an_object_that_cannot_be_pickled_is_refused_before_anything_runs(worker_engine):
     from threading import Lock
 
     lock = Lock()
@@ -150,13 +150,13 @@ def test_an_object_that_cannot_be_pickled_is_refused_before_anything_runs(local_
             return length_score(text)
 
     given = Problem(name="locked", task="Write.", initial_program="x", language="text", score=score)
-    found, sent = recorded(local_engine, given)
+    found, sent = recorded(worker_engine, given)
     with pytest.raises(ValueError, match="problem 'locked' cannot be sent to workers"):
-        check_elsewhere(found)
+        check_backend(found)
     assert sent == []
 
 
-def test_helpers_beside_a_folder_are_sent_with_it(local_engine, tmp_path):
+def test_helpers_beside_a_folder_are_sent_with_it(worker_engine, tmp_path):
     folder = write_squares(tmp_path / "tasks" / "squares")
     (tmp_path / "tasks" / "shared_table.py").write_text("TABLE = [4, 9]\n")
     (folder / "table.json").unlink()
@@ -170,7 +170,7 @@ def test_helpers_beside_a_folder_are_sent_with_it(local_engine, tmp_path):
         "    square = runpy.run_path(path)['square']\n"
         "    return {'combined_score': sum(square(n) == n2 for n, n2 in zip((2, 3), TABLE)) / 2}\n"
     )
-    found, _ = recorded(local_engine, load_folder(folder))
+    found, _ = recorded(worker_engine, load_folder(folder))
     assert found.judge(RIGHT, "key").score == 1.0
 
 
@@ -190,11 +190,11 @@ def test_another_version_of_the_package_is_refused(here):
 
 
 def test_a_weaker_layer_than_asked_for_is_refused_and_a_stronger_one_taken(
-    here, local_engine, tmp_path, monkeypatch, squares
+    here, worker_engine, tmp_path, monkeypatch, squares
 ):
     if here.sandbox is not Layer.BUBBLEWRAP:
         pytest.skip(f"{here.sandbox.value} is the strongest layer: {how_to_install('bwrap')}")
-    found, _ = recorded(local_engine, load_folder(squares))
+    found, _ = recorded(worker_engine, load_folder(squares))
     programs = tmp_path / "bin"
     programs.mkdir()
     for folder in os.environ["PATH"].split(os.pathsep):
@@ -254,21 +254,17 @@ def test_what_is_readable_here_alone_is_refused_by_the_worker(tmp_path, squares)
         answer(code_version(), task, packed)
 
 
-def test_resources_that_an_engine_cannot_assign_are_refused_or_noted(local_engine, here):
+def test_resources_that_nothing_assigns_are_noted(worker_engine, here):
     def checked(engine, **fields):
-        return check_elsewhere(replace(here, elsewhere=engine and RemoteJudge(engine), **fields))
+        return check_backend(replace(here, backend=engine and EngineBackend(engine), **fields))
 
-    with pytest.raises(ValueError, match=r"'local:2', which assigns no GPUs.*gpus = 0\.5"):
-        checked(local_engine, gpus=0.5)
-    with pytest.raises(ValueError, match="cpus = 1000: they need 2000 cores"):
-        checked(local_engine, cpus=1000)
-    assert checked(local_engine) == checked(None) == ""
+    assert checked(worker_engine) == checked(None) == ""
     assert "gpus = 1 of the problem are reserved only by" in checked(None, gpus=1.0)
     assert "the sandbox opens no GPU to programs" in checked(None, gpus=1.0)
     own = replace(here, score=None, evaluate=lambda _: None, calls=None, arguments={})
-    assert "the sandbox" not in check_elsewhere(replace(own, gpus=1.0))
+    assert "the sandbox" not in check_backend(replace(own, gpus=1.0))
     with threads() as executor:
-        note = checked(OwnExecutor(executor), cpus=4)
+        note = checked(ExecutorEngine(executor), cpus=4)
     assert note.startswith("evaluations: ThreadPoolExecutor is not asked for the problem's cpus")
-    assert checked(local_engine, repeats=3).startswith("repeats = 3: evaluations at the same time")
-    assert checked(local_engine, repeats=3, evaluators=1) == ""
+    assert checked(worker_engine, repeats=3).startswith("repeats = 3: evaluations at the same time")
+    assert checked(worker_engine, repeats=3, evaluators=1) == ""

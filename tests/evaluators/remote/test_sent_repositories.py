@@ -12,8 +12,8 @@ from test_remote_evaluations import compared
 from test_sent_problems import recorded
 
 from costada.evaluators.problem import confine
+from costada.evaluators.remote.backend import check_backend, evaluated_by
 from costada.evaluators.remote.bundle import repository_bundle, unpacked
-from costada.evaluators.remote.judge import check_elsewhere, evaluated_by
 from costada.evaluators.remote.task import setting_of
 from costada.evaluators.repository_files import repository_files
 from costada.values.candidate import Program
@@ -82,38 +82,38 @@ def here(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def elsewhere(given, here):
-    return confine(evaluated_by(replace(here, elsewhere=None), given))
+def remote(given, here):
+    return confine(evaluated_by(replace(here, backend=None), given))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_an_engine_gives_the_verdict_of_this_process(name, elsewhere, here):
+def test_an_engine_gives_the_verdict_of_this_process(name, remote, here):
     program = solver(PROGRAMS[name])
-    there = elsewhere.judge(program, "key")
+    there = remote.judge(program, "key")
     assert WORKER in there.artifacts
     assert compared(there) == compared(here.judge(program, "key"))
 
 
-def test_the_verdicts_are_those_that_the_benchmark_says(elsewhere):
-    valid = elsewhere.judge(solver(PROGRAMS["valid"]), "key")
+def test_the_verdicts_are_those_that_the_benchmark_says(remote):
+    valid = remote.judge(solver(PROGRAMS["valid"]), "key")
     assert (valid.score, valid.is_valid) == (12.0, True)
     printed = valid.artifacts["stdout"]
     assert "there: .hidden/tracked link.txt built.so new.txt\n" in printed
     assert "the tool runs" in printed
-    failing = elsewhere.judge(solver(PROGRAMS["failing"]), "key")
+    failing = remote.judge(solver(PROGRAMS["failing"]), "key")
     assert not failing.is_valid
     assert failing.error.startswith("command failed (exit status 1)")
-    unbuilt = elsewhere.judge(solver(PROGRAMS["unbuilt"]), "key")
+    unbuilt = remote.judge(solver(PROGRAMS["unbuilt"]), "key")
     assert unbuilt.error.startswith("build failed (exit status 1)")
     assert "no build" in unbuilt.error
 
 
 def test_files_are_sent_once_and_the_folders_of_this_machine_are_not_used(
-    local_engine, tmp_path, monkeypatch
+    worker_engine, tmp_path, monkeypatch
 ):
     own = tmp_path / "caches"
     monkeypatch.setenv("XDG_CACHE_HOME", str(own))
-    found, sent = recorded(local_engine, make_problem(tmp_path))
+    found, sent = recorded(worker_engine, make_problem(tmp_path))
     setting, payload = setting_of(found)
     assert found.judge(found.start, "key").score == 3.0
     shutil.rmtree(tmp_path / "repository")
@@ -174,12 +174,12 @@ def test_links_that_lead_out_of_the_repository_are_refused(name, target, cache):
 
 @pytest.mark.parametrize("path", ["bench.py", "data/numbers.txt"])
 def test_a_repository_that_has_changed_since_it_was_loaded_is_refused(
-    path, local_engine, tmp_path, cache
+    path, worker_engine, tmp_path, cache
 ):
-    found, sent = recorded(local_engine, make_problem(tmp_path))
+    found, sent = recorded(worker_engine, make_problem(tmp_path))
     (tmp_path / "repository" / path).write_text("changed")
     with pytest.raises(ValueError, match="its files have changed since the problem was loaded"):
-        check_elsewhere(found)
+        check_backend(found)
     (tmp_path / "repository" / path).unlink()
     with pytest.raises(ValueError, match="its files have changed since the problem was loaded"):
         found.judge(found.start, "key")
@@ -187,13 +187,13 @@ def test_a_repository_that_has_changed_since_it_was_loaded_is_refused(
 
 
 def test_a_repository_that_is_too_large_is_refused_before_anything_runs(
-    local_engine, tmp_path, cache
+    worker_engine, tmp_path, cache
 ):
     repository = write(tmp_path / "repository", FILES)
     git(repository, "init", "-q")
     with (repository / "large.bin").open("wb") as file:
         file.truncate(257 * 2**20)
-    found, sent = recorded(local_engine, problem_of(repository, tmp_path / "problem"))
+    found, sent = recorded(worker_engine, problem_of(repository, tmp_path / "problem"))
     with pytest.raises(ValueError, match=r"269,4.* bytes; expected at most .* to send to workers"):
-        check_elsewhere(found)
+        check_backend(found)
     assert sent == []

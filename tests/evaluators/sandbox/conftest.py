@@ -1,7 +1,7 @@
 import pytest
 from sandbox_runs import CONFINED, ENDS, why_absent
 
-from costada.evaluators.remote import engines
+from costada.evaluators.remote import engine as engines
 from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
 
 

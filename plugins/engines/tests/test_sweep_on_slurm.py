@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(
     "COSTADA_SLURM" not in os.environ, reason="no Slurm: `make test-clusters` installs it"
 )
 
-KILL_NODE = Path(__file__).parents[2] / ".ci" / "slurm-kill-node"
+KILL_NODE = Path(__file__).parents[3] / ".ci" / "slurm-kill-node"
 
 
 @pytest.fixture(params=["folders", "postgres"])

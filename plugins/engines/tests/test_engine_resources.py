@@ -11,8 +11,8 @@ from squares import EVALUATOR, write_squares
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import confine, gpu_note
-from costada.evaluators.remote.engines import engine_of
-from costada.evaluators.remote.judge import RemoteJudge, check_elsewhere
+from costada.evaluators.remote.backend import EngineBackend, check_backend, evaluated_by
+from costada.evaluators.remote.engine import shared_engine
 from costada.evaluators.sandbox.limits import MEBIBYTE
 from costada.values.candidate import Program
 from costada.values.evaluation import WORKER
@@ -32,24 +32,24 @@ def workers_of(problem, program, number):
 
 def test_dask_gives_an_evaluation_to_a_worker_that_offers_what_it_takes(here, cache):
     with dask_cluster([("--resources", "GPU=1 CPU=4")]) as cluster:
-        engine = engine_of(f"dask://{cluster.place}")
-        fitting = replace(here, gpus=0.5, cpus=4, elsewhere=RemoteJudge(engine))
-        assert check_elsewhere(fitting) == gpu_note(fitting) != ""
+        engine = shared_engine(f"dask://{cluster.place}")
+        fitting = replace(here, gpus=0.5, cpus=4, backend=EngineBackend(engine))
+        assert check_backend(fitting) == gpu_note(fitting) != ""
         assert fitting.judge(RIGHT, "key").score == 1.0
-        large = replace(here, gpus=2, elsewhere=RemoteJudge(engine))
+        large = replace(here, gpus=2, backend=EngineBackend(engine))
         with pytest.raises(ValueError, match=r'no worker offers GPU=2.*--resources "GPU=2"'):
-            check_elsewhere(large)
+            check_backend(large)
         with pytest.raises(ValueError, match="no worker offers CPU=5"):
-            check_elsewhere(replace(large, gpus=0, cpus=5))
+            check_backend(replace(large, gpus=0, cpus=5))
 
 
 def test_only_the_dask_worker_with_a_gpu_judges_what_takes_one_and_one_at_a_time(here, cache):
     with dask_cluster([("--resources", "GPU=1"), ()]) as cluster:
-        engine = engine_of(f"dask://{cluster.place}")
-        anywhere = confine(replace(here, elsewhere=RemoteJudge(engine)), timeout=20.0)
+        engine = shared_engine(f"dask://{cluster.place}")
+        anywhere = confine(replace(here, backend=EngineBackend(engine)), timeout=20.0)
         with_gpu = replace(anywhere, gpus=1)
-        assert check_elsewhere(with_gpu) == gpu_note(with_gpu)
-        assert check_elsewhere(anywhere) == ""
+        assert check_backend(with_gpu) == gpu_note(with_gpu)
+        assert check_backend(anywhere) == ""
         offers = engine._client.scheduler_info(n_workers=-1)["workers"]
         [owner] = [
             pid
@@ -71,12 +71,12 @@ def test_ray_assigns_the_gpus_cores_and_memory_that_an_evaluation_takes(tmp_path
     folder = write_squares(tmp_path / "squares")
     (folder / "evaluator.py").write_text(evaluator + reading)
     with ray_cluster("--num-gpus", 2) as cluster:
-        judge = RemoteJudge(engine_of(f"ray://{cluster.place}"))
-        found = confine(replace(load_folder(folder), elsewhere=judge))
+        judge = EngineBackend(shared_engine(f"ray://{cluster.place}"))
+        found = confine(replace(load_folder(folder), backend=judge))
 
         def gpus_of(gpus):
             taking = replace(found, gpus=gpus)
-            assert check_elsewhere(taking) == gpu_note(taking)
+            assert check_backend(taking) == gpu_note(taking)
             return taking.judge(RIGHT, "key").artifacts["gpus"]
 
         assert gpus_of(1) in ("0", "1")
@@ -90,24 +90,22 @@ def test_ray_assigns_the_gpus_cores_and_memory_that_an_evaluation_takes(tmp_path
         }
         for said, large in refused.items():
             with pytest.raises(ValueError, match=rf"where no node has .*{said}"):
-                check_elsewhere(large)
+                check_backend(large)
         begun = monotonic()
         workers_of(confine(replace(found, cpus=2), timeout=20.0), SLOW, 2)
         assert monotonic() - begun > 2 * SLOW_SECONDS
 
 
-def test_a_scheduler_that_does_not_answer_is_named():
-    with pytest.raises(OSError, match=r"evaluations: dask://127\.0\.0\.1:1 does not answer"):
-        engine_of("dask://127.0.0.1:1")
+def test_local_workers_are_refused_resources_that_they_cannot_assign(local_engine, here):
+    found = replace(here, backend=EngineBackend(local_engine))
+    with pytest.raises(ValueError, match=r"'local:2', which assigns no GPUs.*gpus = 0\.5"):
+        check_backend(replace(found, gpus=0.5))
+    with pytest.raises(ValueError, match="cpus = 1000: they need 2000 cores"):
+        check_backend(replace(found, cpus=1000))
+    assert check_backend(found) == ""
 
 
-@pytest.mark.parametrize(
-    "name", ["", "dask", "dask://", "dask://127.0.0.1", "local:0", "local:99999", "slurm://a:1"]
-)
-def test_a_name_that_is_none_is_refused(name):
-    with pytest.raises(ValueError, match=r"expected here, local:N \(1 to 9999\), dask://HOST:PORT"):
-        engine_of(name)
-
-
-def test_here_is_no_engine():
-    assert engine_of("here") is None
+def test_a_scheduler_that_does_not_respond_is_named(here):
+    message = r"evaluations: dask://127\.0\.0\.1:1: no Dask scheduler responds there"
+    with pytest.raises(OSError, match=message):
+        evaluated_by(here, "dask://127.0.0.1:1")

@@ -1,10 +1,10 @@
-"""A worker that is killed costs an evaluation that is repeated; a cluster that is gone, none."""
+"""A lost worker costs an evaluation, which is repeated; a lost cluster costs none."""
 
 import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,11 +16,10 @@ from remote_engines import dask_cluster, end_tree, processes, ray_cluster, ray_p
 from squares import load_squares
 
 from costada.evaluators.problem import Problem, confine
-from costada.evaluators.remote import judge as judges
-from costada.evaluators.remote.engines import engine_of
-from costada.evaluators.remote.executors import OwnExecutor
-from costada.evaluators.remote.judge import RemoteJudge
-from costada.evaluators.remote.local_workers import LocalWorkers
+from costada.evaluators.remote import backend as backends
+from costada.evaluators.remote.backend import EngineBackend
+from costada.evaluators.remote.engine import shared_engine
+from costada.evaluators.remote.executor import ExecutorEngine
 from costada.evaluators.sandbox.cancellation import (
     CancellationToken,
     allow_evaluations,
@@ -37,7 +36,7 @@ SECONDS = 60
 
 
 def judged_by(engine, squares):
-    return confine(replace(load_squares(squares, timeout=20.0), elsewhere=RemoteJudge(engine)))
+    return confine(replace(load_squares(squares, timeout=20.0), backend=EngineBackend(engine)))
 
 
 @contextmanager
@@ -73,7 +72,7 @@ def busy_worker(client):
 
 def local_processes(engine):
     """The processes of local workers that evaluate."""
-    return [each for each in [*engine._workers._running.values()] if each]
+    return [each.process for each in engine.workers.busy]
 
 
 def test_a_local_worker_that_is_killed_is_replaced_and_its_evaluation_repeated(
@@ -121,37 +120,13 @@ def test_a_cancelled_evaluation_ends_its_local_worker(local_engine, squares):
     assert problem.judge(Program.of(FAST), "key").score == 1.0
 
 
-def test_a_function_that_is_stopped_while_its_process_starts_does_not_run():
-    workers = LocalWorkers(1)
-    running = workers.submit(sleep, SECONDS)
-    within(SECONDS, running.running)
-    workers.stop(running)
-    started = monotonic()
-    with pytest.raises(BrokenExecutor, match="a worker process ended"):
-        running.result(SECONDS)
-    assert monotonic() - started < SECONDS / 2
-    assert workers.submit(os.getpid).result(SECONDS) != os.getpid()
-    workers.shutdown()
-
-
-def test_a_shutdown_cancels_what_waits_if_it_is_asked_to():
-    workers = LocalWorkers(1)
-    first, second = workers.submit(sleep, SECONDS), workers.submit(os.getpid)
-    within(SECONDS, first.running)
-    workers.shutdown(cancel_futures=True)
-    assert isinstance(first.exception(0), BrokenExecutor)
-    assert second.cancelled()
-    with pytest.raises(RuntimeError, match="the workers are closed"):
-        workers.submit(os.getpid)
-
-
 def test_workers_end_with_the_process_that_started_them(squares, tmp_path, cache):
     script = tmp_path / "killed.py"
     script.write_text(
         "import os, signal, sys\n"
         "from costada.evaluators.folders import load_folder\n"
         "from costada.evaluators.problem import confine\n"
-        "from costada.evaluators.remote.judge import evaluated_by\n"
+        "from costada.evaluators.remote.backend import evaluated_by\n"
         "problem = confine(evaluated_by(load_folder(sys.argv[1]), 'local:1'))\n"
         "verdict = problem.judge(problem.start, 'key')\n"
         "print(verdict.artifacts['worker'].rpartition(':')[2], flush=True)\n"
@@ -172,16 +147,18 @@ def test_workers_end_with_the_process_that_started_them(squares, tmp_path, cache
 
 def test_a_broken_pool_of_the_caller_is_gone_and_says_how_to_go_on(squares, cache):
     with processes() as pool:
-        problem = judged_by(OwnExecutor(pool), squares)
+        problem = judged_by(ExecutorEngine(pool), squares)
         first = problem.judge(Program.of(FAST), "key")
         with evaluation(problem) as running:
             sleep(0.5)
             for pid in list(pool._processes):
                 os.kill(pid, signal.SIGKILL)
-            with pytest.raises(OSError, match=r"ProcessPoolExecutor is gone .*--evaluations local"):
+            with pytest.raises(
+                OSError, match=r"ProcessPoolExecutor is unavail.*--evaluations local"
+            ):
                 running.result(SECONDS)
         assert first.score == 1.0
-        with pytest.raises(OSError, match="ProcessPoolExecutor is gone"):
+        with pytest.raises(OSError, match="ProcessPoolExecutor is unavailable"):
             problem.judge(Program.of(FAST), "key")
 
 
@@ -196,7 +173,7 @@ def test_a_broken_pool_of_an_evaluator_is_its_error_and_no_lost_worker(local_eng
         initial_program="x",
         language="text",
         evaluate=breaking,
-        elsewhere=RemoteJudge(local_engine),
+        backend=EngineBackend(local_engine),
     )
     with pytest.raises(BrokenProcessPool, match="a pool of the evaluator's own"):
         found.judge(found.start, "key")
@@ -204,7 +181,7 @@ def test_a_broken_pool_of_an_evaluator_is_its_error_and_no_lost_worker(local_eng
 
 def test_dask_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares, cache):
     with dask_cluster() as cluster:
-        engine = engine_of(f"dask://{cluster.place}")
+        engine = shared_engine(f"dask://{cluster.place}")
         problem = judged_by(engine, squares)
         problem.judge(Program.of(FAST), "key")
         with evaluation(problem) as running:
@@ -217,7 +194,7 @@ def test_dask_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(square
         with evaluation(problem) as running:
             busy_worker(engine._client)
             end_tree(cluster.scheduler)
-            with pytest.raises(OSError, match=r"dask://.* is gone"):
+            with pytest.raises(OSError, match=r"dask://.* is unavailable"):
                 running.result(SECONDS)
 
 
@@ -226,7 +203,7 @@ def test_an_evaluation_that_dask_gives_up_after_one_worker_is_repeated_by_others
 ):
     monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", "0")
     with dask_cluster() as cluster:
-        engine = engine_of(f"dask://{cluster.place}")
+        engine = shared_engine(f"dask://{cluster.place}")
         problem = judged_by(engine, squares)
         with evaluation(problem, LONG) as running:
             killed = [busy_worker(engine._client)]
@@ -247,14 +224,14 @@ def test_an_evaluation_that_dask_gives_up_after_one_worker_is_repeated_by_others
 
 
 def test_a_scheduler_that_hangs_pauses_the_run(squares, cache, monkeypatch):
-    monkeypatch.setattr(judges, "LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(judges, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(backends, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(backends, "PATIENCE_SECONDS", 2.0)
     with dask_cluster() as cluster:
-        problem = judged_by(engine_of(f"dask://{cluster.place}"), squares)
+        problem = judged_by(shared_engine(f"dask://{cluster.place}"), squares)
         assert problem.judge(Program.of(FAST), "key").score == 1.0
         cluster.scheduler.suspend()
         try:
-            with pytest.raises(OSError, match=r"is gone \(for .* s, no worker"):
+            with pytest.raises(OSError, match=r"is unavailable \(for .* s, no worker"):
                 problem.judge(Program.of(FAST), "key")
         finally:
             cluster.scheduler.resume()
@@ -274,7 +251,7 @@ def test_a_token_cancels_the_evaluations_of_its_context(local_engine, squares):
 
 def test_ray_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares, cache):
     with ray_cluster() as cluster:
-        problem = judged_by(engine_of(f"ray://{cluster.place}"), squares)
+        problem = judged_by(shared_engine(f"ray://{cluster.place}"), squares)
         problem.judge(Program.of(FAST), "key")
         with evaluation(problem) as running:
             busy = within(SECONDS, lambda: [*ray_processes("ray::answer")])
@@ -287,16 +264,16 @@ def test_ray_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares
         with evaluation(problem) as running:
             within(SECONDS, lambda: [*ray_processes("ray::answer")])
             end_tree(cluster.head)
-            with pytest.raises(OSError, match=r"ray://.* is gone .*the run can be resumed"):
+            with pytest.raises(OSError, match=r"ray://.* is unavailable .*the run can be resumed"):
                 running.result(2 * SECONDS)
 
 
 def test_what_ran_on_a_lost_node_of_ray_is_repeated_on_another(squares, cache):
     with ray_cluster() as cluster:
-        engine = engine_of(f"ray://{cluster.place}")
+        engine = shared_engine(f"ray://{cluster.place}")
         problem = replace(judged_by(engine, squares), gpus=1)
         first = cluster.add_node("--num-gpus", 1)
-        within(SECONDS, lambda: engine.has_worker(judges._needs(problem)))
+        within(SECONDS, lambda: engine.has_worker(backends._needs(problem)))
         with evaluation(problem) as running:
             [busy] = within(SECONDS, lambda: [*ray_processes("ray::answer")])
             end_tree(first)

@@ -251,7 +251,7 @@ def test_a_lost_scheduler_is_reported_and_another_cluster_resumes(
         os.kill(lost.head, signal.SIGKILL)
         printed, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == FAILED, errors
-    assert "the connection to the Dask scheduler is lost" in errors
+    assert "--on: the connection to dask://" in errors
     assert "Repeat the command to resume." in errors
     assert "Traceback" not in errors, errors
     assert printed.count(": interrupted") == 2

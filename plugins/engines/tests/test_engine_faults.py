@@ -12,14 +12,14 @@ from squares import write_squares
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem, gpu_note
-from costada.evaluators.remote import judge as judges
+from costada.evaluators.remote import backend as backends
+from costada.evaluators.remote.backend import EngineBackend, check_backend
 from costada.evaluators.remote.bundle import bundle, unpacked
-from costada.evaluators.remote.engines import engine_of
-from costada.evaluators.remote.executors import OwnExecutor
-from costada.evaluators.remote.judge import RemoteJudge, check_elsewhere
-from costada.evaluators.remote.ray_engine import RayEngine
+from costada.evaluators.remote.engine import shared_engine
+from costada.evaluators.remote.executor import ExecutorEngine
 from costada.evaluators.remote.task import Answer
 from costada.evaluators.sandbox.limits import MEBIBYTE
+from costada.plugins.engines.ray import RayEngine
 from costada.values.candidate import Program
 from costada.values.evaluation import Evaluation
 
@@ -39,14 +39,14 @@ def raising(program, context=None):
     raise ERRORS[program if isinstance(program, str) else program.text]
 
 
-class Counting(OwnExecutor):
+class Counting(ExecutorEngine):
     """Counts how often an evaluation is submitted."""
 
     submitted = 0
 
-    def submit(self, needs, *args):
-        self.submitted += 1
-        return super().submit(needs, *args)
+    def start(self, calls):
+        self.submitted += len(calls)
+        return super().start(calls)
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -59,7 +59,7 @@ def test_an_error_of_an_evaluator_is_raised_as_it_is_and_loses_no_worker(name):
             initial_program="x",
             language="text",
             evaluate=raising,
-            elsewhere=RemoteJudge(engine),
+            backend=EngineBackend(engine),
         )
         with pytest.raises(type(ERRORS[name]), match=str(ERRORS[name])):
             found.judge(Program.of(name), "key")
@@ -76,21 +76,21 @@ class Executing:
         return os.mkdir, (str(self.folder),)
 
 
-class Returning(OwnExecutor):
+class Returning(ExecutorEngine):
     """Returns the same bytes for every evaluation."""
 
     def __init__(self, returned):
         self.returned, self.name = returned, "returning"
 
-    def submit(self, needs, *args):
+    def start(self, calls):
         future = Future()
         future.set_result(self.returned)
-        return future
+        return [future]
 
 
 def test_what_a_cluster_returns_executes_no_code(here, tmp_path):
     made = tmp_path / "made"
-    found = replace(here, elsewhere=RemoteJudge(Returning(pickle.dumps(Executing(made)))))
+    found = replace(here, backend=EngineBackend(Returning(pickle.dumps(Executing(made)))))
     with pytest.raises(ValueError, match=r"returning returned .*; expected the answer of a worker"):
         found.judge(RIGHT, "key")
     assert not made.exists()
@@ -134,9 +134,9 @@ def test_a_folder_that_cannot_take_its_place_is_an_error(squares, tmp_path, monk
 
 def test_a_problem_that_was_checked_is_not_packed_again(squares):
     with threads() as executor:
-        judge = RemoteJudge(OwnExecutor(executor))
-        found = replace(load_folder(squares), elsewhere=judge)
-        check_elsewhere(found)
+        judge = EngineBackend(ExecutorEngine(executor))
+        found = replace(load_folder(squares), backend=judge)
+        check_backend(found)
         _, payload = judge._sent(found)
         assert payload
         assert judge._sent(replace(found, notes=("a note",)))[1] is payload
@@ -149,18 +149,18 @@ def test_dask_refuses_memory_that_no_worker_offers_and_does_not_wait_for_it(
 ):
     offered = 2 * here.limits.memory_mb
     with dask_cluster([("--resources", f"MEMORY={offered * MEBIBYTE} GPU=1")]) as cluster:
-        judge = RemoteJudge(engine_of(f"dask://{cluster.place}"))
-        fitting = replace(here, gpus=1, elsewhere=judge)
-        assert check_elsewhere(fitting) == gpu_note(fitting)
+        judge = EngineBackend(shared_engine(f"dask://{cluster.place}"))
+        fitting = replace(here, gpus=1, backend=judge)
+        assert check_backend(fitting) == gpu_note(fitting)
         assert fitting.judge(RIGHT, "key").score == 1.0
         large = replace(fitting, limits=replace(here.limits, memory_mb=offered + 1))
         wanted = f"GPU=1 MEMORY={(offered + 1) * MEBIBYTE}"
         with pytest.raises(ValueError, match=f'no worker offers {wanted}.*--resources "{wanted}"'):
-            check_elsewhere(large)
-        monkeypatch.setattr(judges, "LOOK_SECONDS", 0.2)
-        monkeypatch.setattr(judges, "PATIENCE_SECONDS", 2.0)
+            check_backend(large)
+        monkeypatch.setattr(backends, "CHECK_SECONDS", 0.2)
+        monkeypatch.setattr(backends, "PATIENCE_SECONDS", 2.0)
         with pytest.raises(
-            OSError, match=r"is gone \(for \d+ s, no worker that has cpus = 1, gpus"
+            OSError, match=r"is unavailable \(for \d+ s, no worker that has cpus = 1, gpus"
         ):
             large.judge(RIGHT, "key")
         assert fitting.judge(RIGHT, "key").score == 1.0
@@ -169,35 +169,35 @@ def test_dask_refuses_memory_that_no_worker_offers_and_does_not_wait_for_it(
 def test_the_client_of_a_scheduler_that_is_gone_is_closed(cache):
     with dask_cluster() as cluster:
         name = f"dask://{cluster.place}"
-        lost = engine_of(name)
-        assert engine_of(name) is lost
+        lost = shared_engine(name)
+        assert shared_engine(name) is lost
         end_tree(cluster.scheduler)
         end = monotonic() + 30
         while lost.is_connected():
             assert monotonic() < end
             sleep(0.1)
-        with pytest.raises(OSError, match="does not answer"):
-            engine_of(name)
+        with pytest.raises(OSError, match="no Dask scheduler responds there"):
+            shared_engine(name)
         assert lost._client.status == "closed"
 
 
 def test_ray_is_connected_to_the_cluster_that_is_named(here, cache, monkeypatch):
-    monkeypatch.setattr(judges, "LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(judges, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(backends, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(backends, "PATIENCE_SECONDS", 2.0)
     with ray_cluster() as first:
-        lost = RayEngine(first.place)
-        found = replace(here, elsewhere=RemoteJudge(lost))
+        lost = RayEngine(f"ray://{first.place}")
+        found = replace(here, backend=EngineBackend(lost))
         assert found.judge(RIGHT, "key").score == 1.0
         with pytest.raises(
             OSError, match=r"gone \(for \d+ s, no worker that has cpus = 1, gpus = 2"
         ):
             replace(found, gpus=2).judge(RIGHT, "key")
         with pytest.raises(
-            OSError, match=rf"process is connected to ray://{first.place}; expected one"
+            OSError, match=rf"process is connected to ray://{first.place}, and Ray allows one"
         ):
-            RayEngine("127.0.0.1:1")
+            RayEngine("ray://127.0.0.1:1")
         end_tree(first.head)
         with ray_cluster() as second:
-            opened = RayEngine(second.place)
-            found = replace(here, elsewhere=RemoteJudge(opened))
+            opened = RayEngine(f"ray://{second.place}")
+            found = replace(here, backend=EngineBackend(opened))
             assert found.judge(RIGHT, "key").score == 1.0

@@ -74,7 +74,7 @@ def test_a_run_takes_an_executor_and_is_resumed_with_another_place(near, invoke,
     [
         ("dask://", "expected here, local:N (1 to 9999), dask://HOST:PORT, ray://HOST:PORT or"),
         ("dask://127.0.0.1", "got 'dask://127.0.0.1', expected here, local:N (1 to 9999)"),
-        ("dask://127.0.0.1:1", "dask://127.0.0.1:1 does not answer"),
+        ("dask://127.0.0.1:1", "dask://127.0.0.1:1: no Dask scheduler responds there"),
     ],
 )
 def test_a_place_that_cannot_be_used_is_refused_before_a_folder_is_made(
@@ -144,7 +144,7 @@ def test_a_dask_cluster_that_is_gone_pauses_a_run(slow, whole, invoke, tmp_path)
         place = f"dask://{cluster.place}"
         with begun(slow, place, run) as process:
             end_tree(cluster.scheduler)
-            check_paused(process, f"{place} is gone", run, whole, invoke)
+            check_paused(process, f"{place} is unavailable", run, whole, invoke)
 
 
 def test_a_ray_cluster_that_is_gone_pauses_a_run(slow, whole, invoke, tmp_path):
@@ -155,7 +155,7 @@ def test_a_ray_cluster_that_is_gone_pauses_a_run(slow, whole, invoke, tmp_path):
         with begun(slow, place, run) as process:
             connecting.close()
             end_tree(cluster.head)
-            check_paused(process, f"{place} is gone", run, whole, invoke)
+            check_paused(process, f"{place} is unavailable", run, whole, invoke)
 
 
 def test_local_workers_that_die_one_after_the_other_pause_a_run(slow, whole, invoke, tmp_path):
@@ -164,7 +164,7 @@ def test_local_workers_that_die_one_after_the_other_pause_a_run(slow, whole, inv
         while process.poll() is None:
             for each in psutil.Process(process.pid).children():
                 with suppress(psutil.NoSuchProcess):  # as one that ends is a zombie for a while
-                    if "local_workers" in " ".join(each.cmdline()):
+                    if "worker_processes" in " ".join(each.cmdline()):
                         each.kill()
             sleep(0.2)
         check_paused(process, "local:1 lost several workers", run, whole, invoke)
