@@ -1,4 +1,4 @@
-"""What an evaluation elsewhere costs, and how many workers make, beside those of this process.
+"""What evaluations in other processes cost, and how many workers make, beside this process.
 
     python bench/remote.py [--workers 8] [--evaluations 60] [--engines local,pool,dask,ray]
 
@@ -31,15 +31,16 @@ from costada.evaluators.problem import Problem, confine
 from costada.evaluators.registry import problem
 from costada.evaluators.remote.backend import EngineBackend
 from costada.evaluators.remote.engine import Engine, shared_engine
+from costada.evaluators.remote.executor import ExecutorEngine
 from costada.plugins.engines.dask import DaskEngine
-from costada.plugins.engines.local import ExecutorEngine, LocalEngine
+from costada.plugins.engines.local import LocalEngine
 from costada.values.candidate import Program
 
 SCRIPTS = Path(sys.executable).parent
 ENGINES = ("local", "pool", "dask", "ray")
 WAIT_SECONDS = 0.2
 WARMING_SECONDS = 120.0
-MOST_MILLISECONDS = 15.0
+MAX_MILLISECONDS = 15.0
 ROUNDS = 5
 """How often throughput is measured in this process and by an engine, in turn."""
 
@@ -47,7 +48,7 @@ ROUNDS = 5
 @contextmanager
 def local(workers: int) -> Iterator[Engine]:
     """Worker processes of `--evaluations local:N`."""
-    engine = LocalEngine(workers)
+    engine = LocalEngine(f"local:{workers}")
     yield engine
     engine.close()
 
@@ -87,7 +88,7 @@ def dask(workers: int) -> Iterator[Engine]:
         with Client(scheduler_file=str(file), set_as_default=False) as client:
             client.wait_for_workers(workers, timeout=WARMING_SECONDS)
             place = client.scheduler.address.removeprefix("tcp://")
-        engine = DaskEngine(place)
+        engine = DaskEngine(f"dask://{place}")
         yield engine
         engine.close()
 
@@ -118,7 +119,6 @@ def ray(workers: int) -> Iterator[Engine]:
         stack.callback(process.wait)
         stack.callback(process.terminate)
         engine = shared_engine(f"ray://127.0.0.1:{port}")
-        assert engine is not None
         yield engine
         package.shutdown()
 
@@ -195,7 +195,7 @@ def main() -> None:
             ]
         my_rate, rate = (median(each) for each in zip(*rates, strict=True))
         adds = theirs - mine
-        mark = "" if adds < MOST_MILLISECONDS else f"  above {MOST_MILLISECONDS:g} ms"
+        mark = "" if adds < MAX_MILLISECONDS else f"  above {MAX_MILLISECONDS:g} ms"
         numbers = f"{mine:6.1f} ms {theirs:6.1f} ms {adds:6.1f} ms {my_rate:9.1f} {rate:9.1f}"
         print(f"{name:8} {numbers} {rate / my_rate:9.0%}{mark}")
     print(f"ideal: {ideal:.0f} per second ({given.workers} workers, {WAIT_SECONDS} s each)")

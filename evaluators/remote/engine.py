@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from costada.evaluators.remote.address import GROUP, engine_and_place
 from costada.values.plugins import registered
@@ -91,10 +91,13 @@ class Engine(ABC):
     Attributes:
         name: Its name for users.
         faults: What `start` raises if nothing can be executed there any more.
+        losses: How many workers an error says were lost, or `ALL_WORKERS`, by its class: its full
+            name, as its package may not be installed.
     """
 
     name: str
     faults: tuple[type[Exception], ...] = (RuntimeError, OSError)
+    losses: ClassVar[Mapping[str, float]] = {}
 
     @abstractmethod
     def start(self, calls: Sequence[Call]) -> list[Any]:
@@ -114,12 +117,17 @@ class Engine(ABC):
         for job in jobs:
             job.cancel()
 
-    @abstractmethod
     def lost(self, error: BaseException) -> float | None:
         """How many workers were lost, or `ALL_WORKERS`; None if the call itself raised the error.
 
         Jobs of lost workers are started again by the caller.
         """
+        if isinstance(error, JobLost):
+            return error.workers
+        names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+        if KILLED_WORKER in names:  # Dask has repeated the call by itself
+            return float(vars(error)["allowed_failures"] + 1)
+        return next((self.losses[name] for name in names if name in self.losses), None)
 
     def cause(self, error: BaseException) -> BaseException:
         """What the call itself raised, from an error for which `lost` returns None."""
@@ -216,19 +224,6 @@ def shared_engine(address: str) -> Engine:
                 found.close()
             _engines[address] = found = open_engine(address)
         return found
-
-
-def lost_workers(error: BaseException, losses: Mapping[str, float]) -> float | None:
-    """How many workers an error says were lost; None if the call itself raised it.
-
-    `losses` has the number by the full name of an error: its package may not be installed.
-    """
-    if isinstance(error, JobLost):
-        return error.workers
-    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
-    if KILLED_WORKER in names:
-        return float(vars(error)["allowed_failures"] + 1)
-    return next((losses[name] for name in names if name in losses), None)
 
 
 def has_resources(offered: Mapping[str, float], wanted: Mapping[str, float]) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any
+from typing import Any, ClassVar
 
-from costada.evaluators.remote.engine import ALL_WORKERS, Call, Engine, Resources, lost_workers
+from costada.evaluators.remote.engine import ALL_WORKERS, Call, Engine, Resources
 
 DASK_LOSSES = {
     "distributed.client.FutureCancelledError": ALL_WORKERS,
@@ -16,11 +16,14 @@ DASK_LOSSES = {
 }
 """Also of an executor that a Dask client has made."""
 
-EXECUTOR_LOSSES = {"concurrent.futures._base.BrokenExecutor": ALL_WORKERS, **DASK_LOSSES}
-
 
 class ExecutorEngine(Engine):
     """An executor of the caller, which assigns no resources. The caller closes it."""
+
+    losses: ClassVar[Mapping[str, float]] = {
+        "concurrent.futures._base.BrokenExecutor": ALL_WORKERS,
+        **DASK_LOSSES,
+    }
 
     def __init__(self, executor: Executor) -> None:
         """Take an open executor."""
@@ -30,10 +33,6 @@ class ExecutorEngine(Engine):
     def start(self, calls: Sequence[Call]) -> list[Future[Any]]:
         """Submit to the executor; a broken or closed one raises `RuntimeError`."""
         return [self._executor.submit(call.function, *call.arguments) for call in calls]
-
-    def lost(self, error: BaseException) -> float | None:
-        """A closed or broken executor has lost all its workers."""
-        return lost_workers(error, EXECUTOR_LOSSES)
 
     def check(self, needs: Resources) -> str:
         """Note which resources are not requested from the executor."""

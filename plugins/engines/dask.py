@@ -13,7 +13,6 @@ from costada.evaluators.remote.engine import (
     Resources,
     SweepSettings,
     has_resources,
-    lost_workers,
 )
 from costada.evaluators.remote.executor import DASK_LOSSES
 from costada.evaluators.sandbox.limits import MEBIBYTE
@@ -34,6 +33,8 @@ QUIET = ("asyncio", "distributed", "distributed.client", "tornado")
 
 class DaskEngine(Engine):
     """A cluster of Dask workers, at an address `dask://HOST:PORT`."""
+
+    losses = DASK_LOSSES
 
     def __init__(self, address: str, settings: SweepSettings | None = None) -> None:
         """Connect to its scheduler.
@@ -79,10 +80,6 @@ class DaskEngine(Engine):
     def start(self, calls: Sequence[Call]) -> list[Future[Any]]:
         """Submit to the scheduler, which repeats what a lost worker did not finish."""
         return [self._executor(call.needs).submit(call.function, *call.arguments) for call in calls]
-
-    def lost(self, error: BaseException) -> float | None:
-        """The scheduler repeats a call as often as its own setting says."""
-        return lost_workers(error, DASK_LOSSES)
 
     def has_worker(self, needs: Resources) -> bool:
         """Whether a worker offers the resources by name."""

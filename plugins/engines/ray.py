@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from costada.evaluators.remote.address import engine_and_place
 from costada.evaluators.remote.engine import (
@@ -19,30 +19,28 @@ from costada.evaluators.remote.engine import (
     Resources,
     SweepSettings,
     has_resources,
-    lost_workers,
 )
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
 AUTO = ("", "auto")
 """Places of the cluster that this machine belongs to."""
 
-RAY_LOSSES = {
-    "ray.exceptions.WorkerCrashedError": 1,
-    "ray.exceptions.NodeDiedError": 1,
-    "ray.exceptions.OutOfMemoryError": 1,
-    "ray.exceptions.ObjectLostError": 1,
-    "ray.exceptions.LocalRayletDiedError": 1,
-    "ray.exceptions.TaskCancelledError": 1,
-    "ray.exceptions.RaySystemError": ALL_WORKERS,
-    "ray.exceptions.RpcError": ALL_WORKERS,
-    "grpc.RpcError": ALL_WORKERS,
-    "builtins.ConnectionError": ALL_WORKERS,  # of a client that has lost its connection
-}
-
 
 class RayEngine(Engine):
     """A Ray cluster, at an address `ray://HOST:PORT`, `ray://auto` or `ray://`."""
 
+    losses: ClassVar[Mapping[str, float]] = {
+        "ray.exceptions.WorkerCrashedError": 1,
+        "ray.exceptions.NodeDiedError": 1,
+        "ray.exceptions.OutOfMemoryError": 1,
+        "ray.exceptions.ObjectLostError": 1,
+        "ray.exceptions.LocalRayletDiedError": 1,
+        "ray.exceptions.TaskCancelledError": 1,
+        "ray.exceptions.RaySystemError": ALL_WORKERS,
+        "ray.exceptions.RpcError": ALL_WORKERS,
+        "grpc.RpcError": ALL_WORKERS,
+        "builtins.ConnectionError": ALL_WORKERS,  # of a client that has lost its connection
+    }
     _connected_to = ""
     """The cluster that an engine has connected this process to."""
 
@@ -128,7 +126,7 @@ class RayEngine(Engine):
     def lost(self, error: BaseException) -> float | None:
         """Workers and nodes that Ray reports as lost."""
         is_raised = isinstance(error, self._errors.RayTaskError)
-        return None if is_raised else lost_workers(error, RAY_LOSSES)
+        return None if is_raised else super().lost(error)
 
     def cause(self, error: BaseException) -> BaseException:
         """The cause that Ray's own error wraps."""

@@ -19,7 +19,6 @@ from costada.evaluators.remote.engine import (
     QueueEngine,
     StoppableCall,
     SweepSettings,
-    lost_workers,
 )
 from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.store.files import make_folder
@@ -212,10 +211,6 @@ class SlurmEngine(QueueEngine):
         if jobs:
             # Quiet: some jobs may have ended.
             command("scancel", "--me", "--quiet", *(job.submitted.job_id for job in jobs))
-
-    def lost(self, error: BaseException) -> float | None:
-        """A job without result, in a state that says that it was cut off."""
-        return lost_workers(error, {})
 
     def is_queued(self, job: SlurmJob) -> bool:
         """Whether `squeue` shows it as waiting or running."""
