@@ -32,7 +32,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
-from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
+from costada.evaluators.sandbox.inside.kernel import PR_SET_DUMPABLE, set_process_option
 
 START = (
     "import sys; from costada.evaluators.remote.worker_processes import serve; serve(sys.argv[1])"
