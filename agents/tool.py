@@ -56,7 +56,7 @@ REASONS = {
 class Arguments(BaseModel):
     """The arguments of every discovery tool."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="after")
     def _check_start(self) -> Self:
@@ -185,8 +185,9 @@ def create_discovery_tool(
     Args:
         problems: What can be named: a `Problem`, a benchmark's name, a folder, or several of them.
         model: A model id or a chat model that proposes programs.
-        max_budget: Maximum dollars of one call of the tool; all calls together may spend what the
-            `purse` allows, and without one there is no limit to them.
+        max_budget: Maximum budget of one call of the tool, in dollars; all calls together share
+            the `purse`, and without one there is no limit to them. By default the step that
+            crosses a budget completes; `budget_policy="hard"` keeps to it.
         models: Models to choose from before each attempt, in place of `model`.
         models_file: TOML file that explains texts in `models`.
         evaluators: Problems by the name of their evaluator; the agent's program replaces their

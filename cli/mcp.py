@@ -39,7 +39,11 @@ TOKEN_VARIABLE = "COSTADA_MCP_TOKEN"  # noqa: S105
 STRONG = re.compile(r"[\w-]{32,}", re.ASCII)
 
 MaxBudget = Annotated[
-    float, typer.Option(help="Dollars that all runs together may spend, over the purse's life.")
+    float,
+    typer.Option(
+        help="Dollars that all runs together share, over the purse's life; only with"
+        " --budget-policy hard is it also the most that they spend."
+    ),
 ]
 PursePlace = Annotated[
     str | None,

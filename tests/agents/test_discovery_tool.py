@@ -104,6 +104,7 @@ WAYS = "expected a problem, or a program together with an evaluator"
         ({"problem": "toy"}, "budget: Field required"),
         ({"problem": "toy", "budget": 0}, "budget: got 0. Input should be greater than 0"),
         ({"problem": "toy", "budget": -1}, "budget: got -1. Input should be greater than 0"),
+        ({"problem": "toy", "budget": True}, "budget: got True. Input should be a valid number"),
         ({"problem": "toy", "budget": "NaN"}, "budget: got 'NaN'. Input should be"),
         ({"problem": "toy", "budget": "much"}, "budget: got 'much'. Input should be a valid"),
         ({"budget": 0.01}, f"got neither, {WAYS}"),

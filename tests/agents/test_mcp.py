@@ -17,10 +17,12 @@ from fakes import program, toy_folder
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.fastmcp.exceptions import ToolError
 from ports import free_port
 from served_searches import better_programs, taking_time
 from warm import PROCESSES
 
+from costada.agents.mcp import mcp_server
 from costada.agents.search_service import SearchService
 from costada.reports.trace import rows_of_file
 from costada.runs.config import RunConfig
@@ -292,6 +294,47 @@ def test_mistakes_of_a_client_are_explained_and_cost_nothing(heard):
     assert "got '../toy', expected one that was started here: none yet" in heard["above"]
     assert "less than or equal to 45" in heard["endless"]
     assert heard["requests"] == 0
+
+
+@pytest.mark.parametrize(
+    ("tool", "argument", "value", "complaint"),
+    [
+        ("discover", "budget", True, "valid number"),
+        ("discover", "budget", "1", "valid number"),
+        ("discover", "seed", True, "valid integer"),
+        ("discover", "seed", 1.0, "valid integer"),
+        ("discover", "buget", 0.01, "not permitted"),
+        ("discover", "problem", 3, "valid string"),
+        ("status", "wait_seconds", True, "valid number"),
+        ("status", "wait", 3, "not permitted"),
+        ("best_program", "runs", "toy-1", "not permitted"),
+    ],
+)
+def test_unknown_arguments_and_those_of_another_type_are_refused_by_name(
+    tmp_path, tool, argument, value, complaint
+):
+    with Purse(1) as purse:
+        server = mcp_server(service_of(purse, tmp_path))
+        given = {"problem": "toy", "budget": 1} if tool == "discover" else {"run": "toy-1"}
+        with pytest.raises(ToolError, match=f"(?s){tool}.*\\n{argument}\\n.*{complaint}"):
+            asyncio.run(server.call_tool(tool, {**given, argument: value}))
+        assert len(purse.accounts()) == 1
+        schemas = {each.name: each.inputSchema for each in asyncio.run(server.list_tools())}
+        assert schemas[tool]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        ("hard", "All runs together spend at most $0.05."),
+        ("crossing", "a run, and all runs together, can spend more"),
+    ],
+)
+def test_the_instructions_say_what_holds_under_the_budget_policy(tmp_path, policy, sentence):
+    with Purse(0.05, policy=policy) as purse:
+        settings = RunConfig(problem="circle_packing", budget_policy=policy)
+        service = SearchService({}, settings, purse, tmp_path)
+        assert sentence in mcp_server(service).instructions
 
 
 def test_a_failing_run_says_why_and_gives_its_money_back(heard):
