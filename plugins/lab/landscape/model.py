@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
 
+from costada.models.requests import byte_size
 from costada.plugins.lab.landscape.landscape import (
     GUIDE_TOKENS,
     INSIGHT_TOKENS,
@@ -135,8 +136,8 @@ class SimulatedModel(BaseChatModel):
 
     Scores, failures and token counts follow the distributions in docs/understand/landscape.md. The
     same seed, messages and ticket always get the same answer; independent attempts that start
-    from the same prompt differ by their ticket. Of an answer longer than `max_tokens`, where
-    that is bound to the model, nothing is left.
+    from the same prompt differ by their ticket. Where `max_tokens` is bound to the model, nothing
+    is left of an answer longer than that, and a prompt is billed at most one token for each byte.
     """
 
     seed: int = 0  # chooses the landscape and the draws on it
@@ -165,8 +166,13 @@ class SimulatedModel(BaseChatModel):
         rng = _generator(self.seed, messages, metadata.get(TICKET))
         text, tokens = answered(prompt_data(messages[-1].additional_kwargs), self.seed, rng)
         limit, reason = kwargs.get("max_tokens"), "stop"
-        if limit is not None and tokens.output_tokens > limit:
-            text, tokens, reason = "", replace(tokens, output_tokens=limit), "length"
+        if limit is not None:
+            # Programs of the landscape are shorter than those on record, whose tokens are drawn. A
+            # hard budget, which sets the limit, expects no more tokens than a prompt has bytes.
+            most_read = sum(byte_size(message.text) for message in messages)
+            tokens = replace(tokens, input_tokens=min(tokens.input_tokens, most_read))
+            if tokens.output_tokens > limit:
+                text, tokens, reason = "", replace(tokens, output_tokens=limit), "length"
         message = AIMessage(
             content=text,
             usage_metadata=_usage(tokens),

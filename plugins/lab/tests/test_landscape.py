@@ -1,9 +1,11 @@
+from decimal import Decimal
 from hashlib import sha256
 from random import Random
 from statistics import fmean, median
 
 import pytest
 from langchain_core.messages import HumanMessage
+from toy_graph import discovery, spent_by
 
 from costada.evaluators.registry import is_built_in, problem, problem_names
 from costada.models.chat_models import chat_model
@@ -32,6 +34,7 @@ from costada.plugins.lab.landscape.model import (
 from costada.plugins.lab.landscape.problem import (
     SeenProgram,
     evaluate,
+    landscape,
     program_text,
     read_program,
     with_outcome,
@@ -42,6 +45,7 @@ from costada.prompts.render import generation_prompt, guide_prompt
 from costada.prompts.replies import parse_program
 from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram
 from costada.prompts.tactics import Tactic, parse_tactics
+from costada.store.run_store import RunStore
 from costada.values.prompt_data import prompt_data
 from costada.values.usage import Usage, call_cost
 
@@ -298,6 +302,17 @@ def test_of_an_answer_longer_than_its_limit_nothing_is_left():
     for limit, text in ((given, whole.text), (given - 1, "")):
         cut = SimulatedModel().bind(max_tokens=limit).invoke(prompt())
         assert (cut.text, cut.usage_metadata["output_tokens"]) == (text, limit)
+
+
+@pytest.mark.parametrize("parallel", [1, 8])
+def test_a_hard_budget_is_never_exceeded(parallel):
+    for seed in range(6):
+        store = RunStore()
+        given = {"budget": 0.1, "budget_policy": "hard", "parallel": parallel, "price": None}
+        graph = discovery(SimulatedModel(seed=seed), problem=landscape(), store=store, **given)
+        found = graph.invoke({"seed": seed})
+        assert (found["stop_reason"], found["iterations"] > 2) == ("budget", True)
+        assert spent_by(store) <= Decimal("0.1")
 
 
 def test_guides_are_shown_the_evaluator_of_the_recorded_runs():
