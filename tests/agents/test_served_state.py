@@ -239,6 +239,7 @@ def test_a_run_that_a_client_cancels_is_interrupted_and_resumed(world, parallel)
             assert answer(address, path)["status"] == "interrupted"
             released.set()
             cancelled.result()
+            assert answer(address, path)["status"] == "interrupted"
     finally:
         released.set()
     found = run_on(thread, address, input=None)
