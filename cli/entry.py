@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from costada.evaluators.sandbox.inside.kernel import PR_SET_DUMPABLE, set_process_option
 from costada.reports.status import show_status
 
 COMPLETING = "_COSTADA_COMPLETE"
@@ -18,9 +19,12 @@ REFUSED, INTERRUPTED = 2, 130
 def main() -> None:
     """Answer a shell that completes a command line, or run the command of this process.
 
-    Ctrl-C while libraries load ends it as it ends a command.
+    Ctrl-C while libraries load ends it as it ends a command. Programs of the same user, such as
+    candidates without a sandbox, cannot read this process's memory and environment, also while
+    libraries load.
     """
     try:
+        set_process_option(PR_SET_DUMPABLE, 0)
         _run(sys.argv[1:])
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

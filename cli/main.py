@@ -20,7 +20,6 @@ from costada.cli.exit_codes import (
     WATCHING,
     PluginCommand,
 )
-from costada.evaluators.sandbox.inside.kernel import PR_SET_DUMPABLE, set_process_option
 from costada.values.docstring import docstring
 from costada.values.plugins import registered
 from costada.values.redaction import without_passwords
@@ -191,13 +190,11 @@ def costada(
 def main() -> None:
     """Run the command of this process.
 
-    Characters that the terminal's encoding lacks are shown as question marks. Programs of the same
-    user, such as candidates without a sandbox, cannot read this process's memory and environment.
-    A run collects no garbage until everything is loaded, see `collect_garbage`.
+    Characters that the terminal's encoding lacks are shown as question marks. A run collects no
+    garbage until everything is loaded, see `collect_garbage`.
     """
     if sys.argv[1:2] in (["run"], ["resume"]):
         gc.disable()
-    set_process_option(PR_SET_DUMPABLE, 0)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

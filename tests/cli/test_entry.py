@@ -91,8 +91,8 @@ def test_nothing_is_erased_where_no_status_was_shown(capfd):
 
 def test_ctrl_c_before_the_command_is_loaded_ends_without_a_traceback():
     script = (
-        "import signal; from costada.evaluators.sandbox.inside import confinement\n"
-        "confinement.set_process_option = lambda *_: signal.raise_signal(signal.SIGINT)\n"
+        "import signal; from costada.evaluators.sandbox.inside import kernel\n"
+        "kernel.set_process_option = lambda *_: signal.raise_signal(signal.SIGINT)\n"
         f"{COMMAND}"
     )
     done = subprocess.run([sys.executable, "-c", script, "list"], capture_output=True, text=True)
