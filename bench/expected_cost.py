@@ -8,7 +8,7 @@ from statistics import fmean
 
 from costada.controller.constants import Constants
 from costada.evaluators.registry import problem
-from costada.nodes.build_context import ordinary_input
+from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import EXPECTED_ANSWER
 from costada.plugins.lab.landscape.menu import EXPECTED_TOKENS
 from costada.plugins.lab.recorded.table import recorded_guides, recorded_transitions

@@ -160,7 +160,7 @@ def _num_files(count: int) -> str:
 def _prompt(problem: Problem) -> Facts:
     """The size of the prompt for the first program, and of an ordinary one."""
     from costada.controller.constants import Constants
-    from costada.nodes.build_context import first_prompt, ordinary_input
+    from costada.nodes.attempts import first_prompt, ordinary_input
     from costada.nodes.calls.budget import prompt_tokens
 
     prompt, constants = first_prompt(problem), Constants()

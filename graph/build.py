@@ -1,7 +1,7 @@
 """The discovery graph: its nodes, their edges in the order of a step, and its factory."""
 
 from collections.abc import Callable, Hashable, Mapping
-from functools import partial
+from dataclasses import replace
 from math import inf
 from typing import Any, get_args
 
@@ -9,49 +9,56 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
+from typing_extensions import TypedDict, Unpack
 
-from costada.controller.constants import Constants
 from costada.controller.router import DEFAULT_ROUTER, start_router
 from costada.evaluators.problem import Problem
-from costada.graph.choosing import Chosen, SearchContext
+from costada.graph.choosing import Choosing, Chosen, SearchContext
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
 from costada.graph.menu import GivenModels, priced_models, with_reference_cost
-from costada.graph.node_wrappers import CancellableNode, Node, Route, observed
+from costada.graph.node_wrappers import CancellableNode, Route, observed
 from costada.graph.routes import (
     after_allocation,
     after_answer,
     after_approval,
+    after_choice,
+    after_context,
     after_evaluation,
+    after_gate,
     after_generation,
     after_guide,
-    next_step,
-    step_or_question,
 )
 from costada.nodes.allocate_frontier import allocate_frontier
 from costada.nodes.approve_guide import approve_guide
 from costada.nodes.ask_for_budget import ask_for_budget
-from costada.nodes.build_context import build_context, first_prompt
+from costada.nodes.attempts import first_prompt
+from costada.nodes.build_context import build_context
 from costada.nodes.calls.budget import check_first_request
 from costada.nodes.charge_ledger import charge_ledger
-from costada.nodes.context import ChatModel, LandingOrder, RunContext
+from costada.nodes.choose_model import choose_model
+from costada.nodes.context import ChatModel, LandingOrder, Node, PayingNode, RunContext
 from costada.nodes.evaluate import evaluate
 from costada.nodes.evox.nodes import NODES as EVOX_NODES
 from costada.nodes.gate_intervention import gate_intervention
 from costada.nodes.generate import generate
 from costada.nodes.guide import guide
+from costada.nodes.in_flight import landed, launched, launched_guide
+from costada.nodes.model_choice import taught
 from costada.nodes.settings import LARGEST_PARALLEL, Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
+from costada.nodes.steering import steered
 from costada.nodes.stored_value import FORMS, StoredValue
 from costada.nodes.update_utility import update_utility
 from costada.store.checkpoint_rules import RunCheckpoints
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
-NODES: Mapping[str, Node] = {
+NODES: Mapping[str, Node | PayingNode] = {
     "allocate_frontier": allocate_frontier,
-    "build_context": build_context,
+    "build_context": steered(build_context),
+    "choose_model": choose_model,
     "generate": generate,
-    "evaluate": evaluate,
+    "evaluate": taught(landed(evaluate, generate, guide)),
     "charge_ledger": charge_ledger,
     "update_utility": update_utility,
     "gate_intervention": gate_intervention,
@@ -59,63 +66,71 @@ NODES: Mapping[str, Node] = {
     "ask_for_budget": ask_for_budget,
     "approve_guide": approve_guide,
 }
-"""The steps of the method, and the two nodes that ask the caller."""
+"""The steps of the method, and the two nodes that ask the caller.
 
-METHOD_NODES: Mapping[str, Mapping[str, Node]] = {"evox": EVOX_NODES}
+A run with one step at a time lands what an earlier process has left in flight.
+"""
+
+IN_FLIGHT: Mapping[str, Node | PayingNode] = {
+    "generate": launched(generate, evaluate),
+    "guide": launched_guide(guide),
+}
+"""What stands in their place where several steps may be in flight (K > 1)."""
+
+METHOD_NODES: Mapping[str, Mapping[str, Node | PayingNode]] = {"evox": EVOX_NODES}
 """Nodes that a method puts in place of these, by its name."""
 
 LONG_NODES = ("generate", "evaluate", "guide")
 """Nodes that wait for models and evaluations."""
 
-CONTROL_NODES = 10
-"""Nodes a step passes at most: allocate, approve, guide and its landing, and twice charge, update
-and gate."""
-
-ATTEMPT_NODES = 3
-"""Nodes every attempt passes: build context, generate, evaluate."""
-
 
 def build_discovery_graph(
-    context: RunContext,
+    context: RunContext, *, max_parallel: int = 1
 ) -> StateGraph[SearchState, SearchContext, SearchInput, SearchOutput]:
-    """Build the graph before it is compiled, for callers who add nodes of their own."""
-    settings = context.settings
-    asks_for_budget, approves_guides = settings.on_exhausted == "interrupt", settings.approve_guides
-    skipped = {"ask_for_budget": not asks_for_budget, "approve_guide": not approves_guides}
-    nodes = {**NODES, **METHOD_NODES.get(settings.method, {})}
+    """Build the graph before it is compiled, for callers who add nodes of their own.
+
+    Args:
+        context: That of a run whose caller chooses nothing.
+        max_parallel: Most steps that a run may have in flight.
+    """
     graph: StateGraph[SearchState, SearchContext, SearchInput, SearchOutput] = StateGraph(
         SearchState, input_schema=SearchInput, output_schema=SearchOutput
     )
     for key in FORMS:
         kept = graph.channels[key]
         graph.channels[key] = StoredValue(kept.ValueType, key, context.store)
+    nodes = {**NODES, **IN_FLIGHT} if max(max_parallel, context.parallel) > 1 else NODES
     for name, node in nodes.items():
-        if not skipped.get(name):
-            ready = observed(node, name, context)
-            graph.add_node(name, CancellableNode(ready, name) if name in LONG_NODES else ready)
-    before_guide = "approve_guide" if approves_guides else "guide"
+        own = {each: known[name] for each, known in METHOD_NODES.items() if name in known}
+        ready = observed(node, name, context, own)
+        graph.add_node(name, CancellableNode(ready, name) if name in LONG_NODES else ready)
 
-    def branch(source: str, route: Callable[..., str], ends: dict[Hashable, str]) -> None:
-        graph.add_conditional_edges(
-            source, Route(partial(route, context=context), route.__name__), ends
-        )
+    def branch(
+        source: str, route: Callable[[SearchState, RunContext], str], ends: dict[Hashable, str]
+    ) -> None:
+        graph.add_conditional_edges(source, Route(route, context), ends)
 
     graph.add_edge(START, "allocate_frontier")
-    graph.add_conditional_edges(
+    branch(
         "allocate_frontier",
-        Route(after_allocation, after_allocation.__name__),
-        {"attempt": "build_context", "preparation": before_guide},
+        after_allocation,
+        {"attempt": "build_context", "preparation": "guide", "approval": "approve_guide"},
     )
-    graph.add_edge("build_context", "generate")
+    branch(
+        "build_context",
+        after_context,
+        {"proposal": "generate", "choice": "choose_model", "submission": "evaluate"},
+    )
+    branch("choose_model", after_choice, {"proposal": "generate", "unaffordable": "charge_ledger"})
     branch("generate", after_generation, {"another": "allocate_frontier", "landing": "evaluate"})
     branch(
         "evaluate",
         after_evaluation,
         {
             "retry": "build_context",
+            "other model": "choose_model",
             "charge": "charge_ledger",
             "prepared": "allocate_frontier",
-            "no step": "gate_intervention",
         },
     )
     graph.add_edge("charge_ledger", "update_utility")
@@ -123,35 +138,35 @@ def build_discovery_graph(
     next_steps: dict[Hashable, str] = {
         "next step": "allocate_frontier",
         "landing": "evaluate",
-        "intervention": before_guide,
+        "intervention": "guide",
+        "approval": "approve_guide",
+        "question": "ask_for_budget",
         "stop": END,
     }
-    if asks_for_budget:
-        next_steps["question"] = "ask_for_budget"
-        branch("gate_intervention", step_or_question, next_steps)
-        branch("ask_for_budget", after_answer, next_steps)
-    else:
-        branch("gate_intervention", next_step, next_steps)
-
+    branch("gate_intervention", after_gate, next_steps)
+    branch("ask_for_budget", after_answer, next_steps)
     after_call: dict[Hashable, str] = {
         "next step": "allocate_frontier",
         "landing": "evaluate",
         "settle": "charge_ledger",
     }
-    if approves_guides:
-        asked = {"buy": "guide", "question": "approve_guide", **after_call}
-        branch("approve_guide", after_approval, asked)
+    asked = {"buy": "guide", "question": "approve_guide", **after_call}
+    branch("approve_guide", after_approval, asked)
     branch("guide", after_guide, after_call)
     return graph
 
 
-def superstep_limit(constants: Constants, num_models: int = 1) -> int:
-    """The most supersteps a run can take, so that no user has to raise a limit.
+class SearchOptions(TypedDict, total=False):
+    """Arguments of `search_context` beside the first three."""
 
-    Of several models all but one may refuse an attempt.
-    """
-    per_iteration = CONTROL_NODES + ATTEMPT_NODES * constants.max_attempts * num_models
-    return constants.max_iterations * per_iteration + 1
+    guide_model: ChatModel | None
+    settings: Settings | None
+    purse: Purse | None
+    parallel: int
+    order: LandingOrder
+    router: str
+    chosen: Chosen | None
+    max_budget: float
 
 
 def compile_search(
@@ -159,19 +174,83 @@ def compile_search(
     model: GivenModels,
     *,
     budget: float,
-    guide_model: ChatModel | None = None,
-    settings: Settings | None = None,
     checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
     store: RunStore | None = None,
-    purse: Purse | None = None,
     name: str = "costada",
+    **options: Unpack[SearchOptions],
+) -> DiscoveryGraph:
+    """Compile the graph of a search from a problem, chat models and settings.
+
+    Args:
+        problem: See `search_context`, which also takes the options.
+        model: The same.
+        budget: The same.
+        checkpointer: A LangGraph saver, as for any graph.
+        store: Where programs and calls are kept. When not given they are kept in the file of an
+            SQLite `checkpointer`, and otherwise in memory.
+        name: Name of the graph.
+        **options: Further arguments of `search_context`.
+
+    Raises:
+        ValueError: As `search_context`, or the caller is to be asked for more budget or about
+            guides without a saver that could keep the question.
+    """
+    kept = store or store_beside(checkpointer)
+    context = search_context(problem, model, budget=budget, store=kept, name=name, **options)
+    return compile_graph(context, checkpointer)
+
+
+def compile_graph(
+    context: RunContext,
+    checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
+    choosing: Choosing | None = None,
+) -> DiscoveryGraph:
+    """Compile the graph of a search.
+
+    Args:
+        context: That of a run whose caller chooses nothing.
+        checkpointer: A LangGraph saver, as for any graph.
+        choosing: What the caller of a run may choose.
+
+    Raises:
+        ValueError: The caller is to be asked something without a saver to keep the question.
+    """
+    context = saved_by(checkpointer, context)
+    max_parallel = choosing.max_parallel if choosing else 1
+    graph = build_discovery_graph(context, max_parallel=max_parallel)
+    compiled = graph.compile(checkpointer=checkpointer, name=context.name)
+    return DiscoveryGraph.of(compiled, context, choosing)
+
+
+def saved_by(
+    checkpointer: BaseCheckpointSaver[Any] | bool | None, context: RunContext
+) -> RunContext:
+    """The context of a search with a saver.
+
+    Raises:
+        ValueError: The caller is to be asked something, and the saver would not keep the question.
+    """
+    _check_saver(context.settings, checkpointer)
+    return replace(context, is_saved_by_time=not isinstance(checkpointer, RunCheckpoints))
+
+
+def search_context(
+    problem: Problem,
+    model: GivenModels,
+    *,
+    budget: float,
+    store: RunStore,
+    name: str = "costada",
+    guide_model: ChatModel | None = None,
+    settings: Settings | None = None,
+    purse: Purse | None = None,
     parallel: int = 1,
     order: LandingOrder = "landing",
     router: str = DEFAULT_ROUTER,
     chosen: Chosen | None = None,
     max_budget: float = inf,
-) -> DiscoveryGraph:
-    """Compile the graph of a search from a problem, chat models and settings.
+) -> RunContext:
+    """Check what a search is given, and put it together.
 
     Args:
         problem: The starting program and its evaluator.
@@ -179,16 +258,14 @@ def compile_search(
             several, a menu, the router chooses one for each attempt; a bare model is called by its
             own name there, and `MenuModel` gives it another one, or a price.
         budget: Dollars a run may spend (B). The step that crosses it completes, then the run stops.
+        store: Where programs and calls are kept.
+        name: Name of the graph.
         guide_model: The chat model that is asked for tactics; by default `model`, of several the
             first.
         settings: Controller constants, seed and prices.
-        checkpointer: A LangGraph saver, as for any graph.
-        store: Where programs and calls are kept. When not given they are kept in the file of an
-            SQLite `checkpointer`, and otherwise in memory.
         purse: A purse that each run draws its budget from, as an account named by its run id, and
             returns to at its end what it did not spend. Where less than the budget is left, a run
             gets what there is; a hard purse raises `OverBudget` when the run begins.
-        name: Name of the graph.
         parallel: How many steps are in flight at a time (K). With more than one, model calls and
             evaluations overlap.
         order: Steps land in the order in which they finish, the fastest, or with `"launch"` in
@@ -200,40 +277,33 @@ def compile_search(
     Raises:
         ValueError: An argument is not what it should be, a model that may be called has no price
             or two, two models have one name, a model makes retries that cannot be seen, a guide
-            price comes without a guide model, the caller is to be asked for more budget or about
-            guides without a saver that could keep the question, the purse is hard and the budget
-            policy is not, a hard budget pays for no request and the caller is not to be asked for
-            more, or a model is to use tools and cannot.
+            price comes without a guide model, the purse is hard and the budget policy is not, a
+            hard budget pays for no request and the caller is not to be asked for more, or a model
+            is to use tools and cannot.
     """
     settings = settings or Settings()
     _check_arguments(problem, budget, guide_model, settings, store)
     _check_parallel(parallel, order)
-    _check_saver(settings, checkpointer)
     _check_purse(purse, settings)
     models = priced_models(model, guide_model, problem, settings)
     start_router(router, [each.name for each in models.menu])
     if settings.budget_policy == "hard" and settings.on_exhausted == "stop":
         check_first_request(models.menu, first_prompt(problem), budget)
-    settings = with_reference_cost(settings, models.menu)
-    context = RunContext(
+    return RunContext(
         name=name,
         problem=problem,
         menu=models.menu,
         guide_model=models.guide_model,
         router=router,
         budget=budget,
-        settings=settings,
-        store=store or store_beside(checkpointer),
+        settings=with_reference_cost(settings, models.menu),
+        store=store,
         purse=purse,
-        is_saved_by_time=not isinstance(checkpointer, RunCheckpoints),
         parallel=parallel,
         order=order,
         chosen=chosen or {},
         max_budget=max_budget,
     )
-    graph = build_discovery_graph(context).compile(checkpointer=checkpointer, name=name)
-    limit = superstep_limit(settings.constants, len(models.menu))
-    return DiscoveryGraph.of(graph, context, limit)
 
 
 def store_beside(checkpointer: BaseCheckpointSaver[Any] | bool | None) -> RunStore:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 if TYPE_CHECKING:
-    from costada.graph.compiled import DiscoveryGraph
+    from costada.nodes.context import RunContext
 
 Chosen = Mapping[str, object]
 """What was chosen, by name: plain values that a checkpoint can keep."""
@@ -33,11 +33,12 @@ class SearchContext(TypedDict, total=False):
 
 
 class Choosing:
-    """Reads the `context` of a run, and builds the graph that it chooses once.
+    """Reads the `context` of a run, and puts the search that it chooses together once.
 
     Attributes:
         schema: What may be chosen, as the context schema of the graph.
         defaults: The values of a run that chooses none, by the same names.
+        max_parallel: Most steps that a run may have in flight.
     """
 
     def __init__(
@@ -45,12 +46,13 @@ class Choosing:
         schema: type[BaseModel],
         defaults: Chosen,
         read: Callable[[object], Chosen],
-        build: Callable[[Chosen], "DiscoveryGraph"],
+        build: Callable[[Chosen], "RunContext"],
+        max_parallel: int = 1,
     ) -> None:
-        """Keep the schema, what checks a context, and what builds the graph of a choice."""
-        self.schema, self.defaults = schema, defaults
+        """Keep the schema, what checks a context, and what puts the search of a choice together."""
+        self.schema, self.defaults, self.max_parallel = schema, defaults, max_parallel
         self._read, self._build = read, build
-        self._built: dict[str, DiscoveryGraph] = {}
+        self._built: dict[str, RunContext] = {}
         self._lock = Lock()
 
     def read(self, context: object, seed: object = None) -> Chosen:
@@ -110,8 +112,8 @@ class Choosing:
             return given
         return {BUDGET: saved.get(BUDGET, self.defaults[BUDGET]), **(given or {})}
 
-    def graph(self, chosen: Chosen) -> "DiscoveryGraph":
-        """The graph of a choice, for any seed.
+    def search(self, chosen: Chosen) -> "RunContext":
+        """The search of a choice, for any seed.
 
         Raises:
             ValueError: The choice contradicts itself.

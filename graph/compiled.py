@@ -12,6 +12,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot, StateUpdate
 
+from costada.controller.constants import Constants
 from costada.graph.choosing import BUDGET, SEED, Choosing, Chosen, SearchContext
 from costada.graph.continuing import can_continue
 from costada.graph.known_keys import check_input, check_keys
@@ -48,6 +49,23 @@ REOPENED = SearchState(stop_reason="", stopping="")
 
 END = object()
 """Returned in place of a part once a stream has ended."""
+
+
+CONTROL_NODES = 10
+"""Nodes a step passes at most: allocate, approve, guide and its landing, and twice charge, update
+and gate."""
+
+ATTEMPT_NODES = 4
+"""Nodes every attempt passes: build context, choose model, generate, evaluate."""
+
+
+def superstep_limit(constants: Constants, num_models: int = 1) -> int:
+    """The most supersteps a run can take, so that no user has to raise a limit.
+
+    Of several models all but one may refuse an attempt.
+    """
+    per_iteration = CONTROL_NODES + ATTEMPT_NODES * constants.max_attempts * num_models
+    return constants.max_iterations * per_iteration + 1
 
 
 class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput, SearchOutput]):
@@ -87,11 +105,12 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         cls,
         compiled: CompiledStateGraph[SearchState, SearchContext, SearchInput, SearchOutput],
         search: RunContext,
-        limit: int,
+        choosing: Choosing | None = None,
     ) -> Self:
         """Turn a compiled graph into one whose limit of supersteps is its own."""
+        limit = superstep_limit(search.settings.constants, len(search.menu))
         parts = {name: part for name, part in vars(compiled).items() if name != "__orig_class__"}
-        graph = cls(search=search, limit=limit, **parts)
+        graph = cls(search=search, limit=limit, choosing=choosing, **parts)
         return graph.with_config(recursion_limit=limit)
 
     def candidates(self, config: RunnableConfig | None = None) -> list[Candidate]:
@@ -113,7 +132,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
                     f"config: got {config!r}, which names no thread_id, expected"
                     ' {"configurable": {"thread_id": NAME}}'
                 )
-            run_id = super().get_state(merged).values.get("run_id", "")
+            run = super().get_state(merged).values.get("run")
+            run_id = run.id if run else ""
         elif run_ids := store.run_ids():
             run_id = run_ids[-1]
         if run_id not in store.run_ids():
@@ -138,31 +158,27 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
             """
             self._check_run(input, config, context, options)
             with self._executing(config) as own:
-                saved = super().get_state(own) if self._has_saved(input, config) else None
-                graph, given = self._begin(input, own, context, saved)
-                if graph._has_more(input, saved, own):
-                    graph._reopen(saved, own)
-                if self.choosing is None:
-                    options["context"] = context
-                yield from graph._stream(given, own, options)
-
-        def _stream(self, given: object, own: RunnableConfig, options: dict[str, Any]):
-            """Stream a run whose input, configuration and context have been checked."""
-            if has_answer(given):
-                newest = self.get_state(_newest(own))
-                given = self._accepted(given, self.get_state(own), newest, own)
-            parts = super().stream(given, self._limited(own), **options)
-            lease = own["configurable"][ACTIVE_RUNS].lease
-            try:
-                while True:
-                    with guarded_by(lease):  # not while the caller has the part
-                        part = next(parts, END)
-                    if part is END:
-                        return
-                    yield part
-            finally:
-                with guarded_by(lease):
-                    parts.close()
+                lease = own["configurable"][ACTIVE_RUNS].lease
+                saved = self.get_state(own) if self._has_saved(input, config) else None
+                search, given = self._begin(input, own, context, saved)
+                if self._has_more(input, saved, own, search):
+                    with guarded_by(lease):
+                        super().bulk_update_state(own, self._reopened(saved))
+                if has_answer(given):
+                    newest = self.get_state(_newest(own))
+                    given = self._accepted(given, self.get_state(own), newest, own)
+                limited = self._limited(own, search)
+                parts = super().stream(given, limited, context=search, **options)
+                try:
+                    while True:
+                        with guarded_by(lease):  # not while the caller has the part
+                            part = next(parts, END)
+                        if part is END:
+                            return
+                        yield part
+                finally:
+                    with guarded_by(lease):
+                        parts.close()
 
         async def astream(
             self,
@@ -172,65 +188,31 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
             context: object = None,
             **options: Any,
         ):
-            """Yield what a run streams, without blocking the event loop."""
+            """Do what `stream` does, without blocking the event loop."""
             self._check_run(input, config, context, options)
             async with self._aexecuting(config) as own:
-                saved = await super().aget_state(own) if self._has_saved(input, config) else None
-                graph, given = await asyncio.to_thread(self._begin, input, own, context, saved)
-                if await asyncio.to_thread(graph._has_more, input, saved, own):
-                    await graph._areopen(saved, own)
-                if self.choosing is None:
-                    options["context"] = context
-                async for part in graph._astream(given, own, options):
-                    yield part
-
-        async def _astream(self, given: object, own: RunnableConfig, options: dict[str, Any]):
-            """Do what `_stream` does, without blocking the event loop."""
-            if has_answer(given):
-                newest, state = await self.aget_state(_newest(own)), await self.aget_state(own)
-                given = await asyncio.to_thread(self._accepted, given, state, newest, own)
-            parts = super().astream(given, self._limited(own), **options)
-            lease = own["configurable"][ACTIVE_RUNS].lease
-            try:
-                while True:
+                lease = own["configurable"][ACTIVE_RUNS].lease
+                saved = await self.aget_state(own) if self._has_saved(input, config) else None
+                search, given = await asyncio.to_thread(self._begin, input, own, context, saved)
+                if await asyncio.to_thread(self._has_more, input, saved, own, search):
+                    reopened = await asyncio.to_thread(self._reopened, saved)
                     with guarded_by(lease):
-                        part = await anext(parts, END)
-                    if part is END:
-                        return
-                    yield part
-            finally:
-                with guarded_by(lease):
-                    await parts.aclose()
-
-    def get_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
-        """The state of a thread, with the nodes of the graph that its run chose."""
-        found = super().get_state(config, subgraphs=subgraphs)
-        graph = self._graph_of(found)
-        return found if graph is self else graph.get_state(config, subgraphs=subgraphs)
-
-    async def aget_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
-        """Do what `get_state` does, without blocking the event loop."""
-        found = await super().aget_state(config, subgraphs=subgraphs)
-        graph = await asyncio.to_thread(self._graph_of, found)
-        return found if graph is self else await graph.aget_state(config, subgraphs=subgraphs)
-
-    def get_state_history(self, config: RunnableConfig, **options: Any) -> Iterator[StateSnapshot]:
-        """The states of a thread, newest first."""
-        graph = self._graph_of(super().get_state(config)) if self.choosing else self
-        if graph is self:
-            return super().get_state_history(config, **options)
-        return graph.get_state_history(config, **options)
-
-    async def aget_state_history(
-        self, config: RunnableConfig, **options: Any
-    ) -> AsyncIterator[StateSnapshot]:
-        """Do what `get_state_history` does, without blocking the event loop."""
-        graph = self
-        if self.choosing:
-            graph = await asyncio.to_thread(self._graph_of, await super().aget_state(config))
-        found = super().aget_state_history if graph is self else graph.aget_state_history
-        async for state in found(config, **options):
-            yield state
+                        await super().abulk_update_state(own, reopened)
+                if has_answer(given):
+                    newest, state = await self.aget_state(_newest(own)), await self.aget_state(own)
+                    given = await asyncio.to_thread(self._accepted, given, state, newest, own)
+                limited = self._limited(own, search)
+                parts = super().astream(given, limited, context=search, **options)
+                try:
+                    while True:
+                        with guarded_by(lease):
+                            part = await anext(parts, END)
+                        if part is END:
+                            return
+                        yield part
+                finally:
+                    with guarded_by(lease):
+                        await parts.aclose()
 
     def bulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
@@ -246,8 +228,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
 
     def _begin(
         self, given: object, own: RunnableConfig, context: object, saved: StateSnapshot | None
-    ) -> tuple["DiscoveryGraph", object]:
-        """The graph that executes a run, and the input with the seed that the context chooses.
+    ) -> tuple[RunContext, object]:
+        """The search of a run, and the input with the seed that the context chooses.
 
         A new input on a thread whose run is not over resumes that run: a run that began again would
         leave out the calls of the step in flight when it is charged.
@@ -258,26 +240,34 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         """
         values, place = saved.values if saved else {}, self._place(own)
         is_resumed = _is_resumed(given, place)
-        if not is_resumed and "run_id" in values and not values.get("stop_reason"):
+        if not is_resumed and "run" in values and not values.get("stop_reason"):
             _check_same_seed(given, values)
             is_resumed, given = True, None
             if _is_nested(place):
                 own["configurable"][RESUMING] = True
-        if is_resumed and "run_id" in values:
+        if is_resumed and "run" in values:
             check_seal(cast(SearchState, values), self.search.store)
-        if self.choosing is None:
-            return self, given
-        if is_resumed and "run_id" in values:
-            chosen = _resumed(self.choosing, values, context)
-        else:
-            seed = given.get(SEED) if isinstance(given, Mapping) else None
-            chosen = self.choosing.read(context, seed)
-            if SEED in chosen and isinstance(given, Mapping):
-                given = {**given, SEED: chosen[SEED]}
-        lasting = {name: value for name, value in chosen.items() if name != SEED}
-        return self._chosen(lasting) if lasting else self, given
+        search = self.search
+        if self.choosing is not None:
+            if is_resumed and "run" in values:
+                chosen = _resumed(self.choosing, values, context)
+            else:
+                seed = given.get(SEED) if isinstance(given, Mapping) else None
+                chosen = self.choosing.read(context, seed)
+                if SEED in chosen and isinstance(given, Mapping):
+                    given = {**given, SEED: chosen[SEED]}
+            if lasting := {name: value for name, value in chosen.items() if name != SEED}:
+                search = self.choosing.search(lasting)
+        own["configurable"][ACTIVE_RUNS].context = search
+        return search, given
 
-    def _has_more(self, given: object, saved: StateSnapshot | None, own: RunnableConfig) -> bool:
+    def _has_more(
+        self,
+        given: object,
+        saved: StateSnapshot | None,
+        own: RunnableConfig,
+        search: RunContext,
+    ) -> bool:
         """Whether a run that stops, or has stopped, is resumed and has something left to do now.
 
         While calls are in flight, the current step comes first. After too many failures only its
@@ -292,48 +282,12 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         if reason == "failures" and given is not None:
             return False
         is_current = bool(reason) or saved.next == ("evaluate",)
-        return is_current and can_continue(cast(SearchState, saved.values), self.search)
-
-    def _reopen(self, saved: StateSnapshot, own: RunnableConfig) -> None:
-        """Let a run that has stopped continue."""
-        with guarded_by(own["configurable"][ACTIVE_RUNS].lease):
-            super().bulk_update_state(own, self._reopened(saved))
-
-    async def _areopen(self, saved: StateSnapshot, own: RunnableConfig) -> None:
-        """Do what `_reopen` does, without blocking the event loop."""
-        reopened = await asyncio.to_thread(self._reopened, saved)
-        with guarded_by(own["configurable"][ACTIVE_RUNS].lease):
-            await super().abulk_update_state(own, reopened)
+        return is_current and can_continue(cast(SearchState, saved.values), search)
 
     def _reopened(self, saved: StateSnapshot) -> list[list[StateUpdate]]:
         """The update that reopens a run."""
         update = sealed(cast(SearchState, saved.values), REOPENED, self.search.store)
         return [[StateUpdate(dict(update), "gate_intervention")]]
-
-    def _chosen(self, chosen: Chosen) -> "DiscoveryGraph":
-        """The graph of a choice, with the saver and the configuration of this one."""
-        if self.choosing is None:
-            return self
-        graph = self.choosing.graph(chosen)
-        config = {**(self.config or {})}
-        if config.get("recursion_limit") == self.limit:
-            config["recursion_limit"] = graph.limit
-        return graph.copy(
-            {
-                "config": config,
-                "checkpointer": self.checkpointer,
-                "store": self.store,
-                "cache": self.cache,
-            }
-        )
-
-    def _graph_of(self, state: StateSnapshot) -> "DiscoveryGraph":
-        """The graph that the run of a state chose, to show it; this one if it may not be chosen."""
-        chosen = state.values.get("chosen")
-        if self.choosing and chosen:
-            with suppress(ValueError):
-                return self._chosen(self.choosing.kept(chosen))
-        return self
 
     def _has_saved(self, given: object, config: RunnableConfig | None) -> bool:
         """Whether the thread of an execution may hold a run that it continues.
@@ -445,10 +399,12 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         namespace = place.get("checkpoint_ns")
         return f"thread {place['thread_id']!r}" + (f", {namespace}" if namespace else "")
 
-    def _limited(self, config: RunnableConfig) -> RunnableConfig:
-        """A configuration with this graph's own limit of supersteps."""
-        limit = (self.config or {}).get("recursion_limit")
-        return RunnableConfig(**{**config, "recursion_limit": limit}) if limit else config
+    def _limited(self, config: RunnableConfig, search: RunContext) -> RunnableConfig:
+        """A configuration with the limit of supersteps of a search, or that of `with_config`."""
+        limit = (self.config or {}).get("recursion_limit", self.limit)
+        if limit == self.limit:
+            limit = superstep_limit(search.settings.constants, len(search.menu))
+        return RunnableConfig(**{**config, "recursion_limit": limit})
 
     def _accepted(
         self, given: Any, paused: StateSnapshot, newest: StateSnapshot, own: RunnableConfig
@@ -490,9 +446,9 @@ def _give_up(holding: "asyncio.Future[Lease | None]") -> None:
 
 def _resumed(choosing: Choosing, values: Mapping[str, Any], context: object) -> Chosen:
     """What holds for a run that is resumed; raises `ValueError` as `Choosing` does."""
-    begun = {**choosing.kept(values.get("chosen", {})), SEED: values["run_seed"]}
+    begun = {**choosing.kept(values.get("chosen", {})), SEED: values["run"].seed}
     resumed = choosing.resumed(begun, context)
-    if values.get("granted_budget") is not None and resumed.get(BUDGET) != begun.get(BUDGET):
+    if values["account"].granted is not None and resumed.get(BUDGET) != begun.get(BUDGET):
         raise ValueError(
             f"context: got budget {resumed[BUDGET]!r} for a run that draws from a purse, expected"
             " that which it began with"
@@ -502,7 +458,7 @@ def _resumed(choosing: Choosing, values: Mapping[str, Any], context: object) -> 
 
 def _check_same_seed(given: object, values: Mapping[str, Any]) -> None:
     """Refuse another seed for a run that is not over; raises `ValueError`."""
-    began = values["run_seed"]
+    began = values["run"].seed
     seed = given.get(SEED, began) if isinstance(given, Mapping) else began
     if seed != began:
         raise ValueError(

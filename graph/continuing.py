@@ -33,5 +33,4 @@ def can_continue(state: SearchState, context: RunContext) -> bool:
     if context.purse and reason == "budget":
         # The purse may not have the whole budget.
         budget = min(budget, state["spent"] + max(0.0, float(context.purse.remaining)))
-    stopped = SearchState(**{**state, "stop_reason": reason})
-    return can_resume(stopped, budget, context.constants.max_iterations)
+    return can_resume({**state, "stop_reason": reason}, budget, context.constants.max_iterations)

@@ -13,7 +13,7 @@ from costada.models.requests import with_tools
 from costada.models.retries import with_visible_requests
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, underlying_models
-from costada.nodes.build_context import ordinary_input
+from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import expected_cost
 from costada.nodes.context import ChatModel, PricedModel
 from costada.nodes.settings import Settings

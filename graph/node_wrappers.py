@@ -1,73 +1,83 @@
 """What is wrapped around a node: the run's context, time, telemetry and cancellation."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
-from inspect import Parameter, signature
+from inspect import signature
 from time import perf_counter
 from typing import Any, cast
 
 from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.runtime import get_runtime
 
 from costada.evaluators.sandbox.cancellation import CancellationToken, current_token
 from costada.nodes.calls.telemetry import traced
 from costada.nodes.changed_evaluator import check_evaluator
-from costada.nodes.context import RunContext
+from costada.nodes.context import Node, PayingNode, RunContext, SearchRuntime
 from costada.nodes.open_run import newest_checkpoint
-from costada.nodes.parallel.active_runs import confirm, register_run
+from costada.nodes.parallel.active_runs import ACTIVE_RUNS, confirm, register_run
 from costada.nodes.parallel.pool import NODE_THREADS
 from costada.nodes.seal import check_seal, sealed
 from costada.nodes.state import SearchState, plain
 from costada.store.lease import Lease, guarding_lease
 
-Node = Callable[..., SearchState]
 
+def observed(
+    node: Node | PayingNode,
+    name: str,
+    default: RunContext,
+    own: Mapping[str, Node | PayingNode],
+) -> Callable[[SearchState, RunnableConfig, SearchRuntime], SearchState]:
+    """Execute a node with the context of its run, and add the seconds of the step so far.
 
-def observed(node: Node, name: str, context: RunContext) -> Node:
-    """Bind the run's context to a node, and add the seconds of the step so far to its update.
+    The update also holds where a trace began. The node that ends a step stores the seconds. Time
+    spent waiting for a caller's answer is not counted: an interrupted node is executed again.
 
-    The update also holds `trace` where a trace began. The node that ends a step stores the seconds.
-    Time spent waiting for a caller's answer is not counted: an interrupted node is executed again.
-    A node takes the state, a `context`, and what LangGraph offers by name.
+    Args:
+        node: The node.
+        name: Its name.
+        default: The context of a run whose caller chooses nothing.
+        own: What methods put in its place, by their names.
     """
-    bound = partial(node, context=context)
-    parameters = dict(signature(bound).parameters)
-    takes_config = parameters.pop("config", None) is not None
+    paying = {each: "config" in signature(each).parameters for each in (node, *own.values())}
 
-    def run(state: SearchState, *, config: RunnableConfig, **given: object) -> SearchState:
+    def run(state: SearchState, config: RunnableConfig, runtime: SearchRuntime) -> SearchState:
         began = perf_counter()
+        context = context_of(runtime.context, default)
+        runtime = runtime.override(context=context)
         newest = newest_checkpoint(state) if context.is_saved_by_time else ""
-        if takes_config:
-            given["config"] = config
-        is_first = register_run(state.get("run_id", ""), config, context)
+        is_first = register_run(state, config, context)
         if is_first and not begins_run(state, name):
             check_seal(state, context.store)  # later nodes get the state of this execution
             check_evaluator(state, context)
-        update = traced(name, partial(bound, state, **given), state, context)
-        register_run(update.get("run_id", ""), config, context)
-        opens_run = "run_id" in update
-        seconds = {} if opens_run else dict(state.get("seconds", {}))
+        work = own.get(context.settings.method, node)
+        given = {"config": config} if paying[work] else {}
+        update = traced(name, partial(work, state, runtime, **given), state, context)
+        register_run(update, config, context)
+        opens_run = "run" in update
+        noted = update.get("observed") or state["observed"]
+        seconds = dict(noted.seconds)
         seconds[name] = seconds.get(name, 0.0) + perf_counter() - began
         if "iterations" in update and not opens_run:
-            context.store.timing.put(state["run_id"], update["iterations"], seconds)
+            context.store.timing.put(state["run"].id, update["iterations"], seconds)
             seconds = {}
         if lease := guarding_lease():
             # `RunCheckpoints` check the lease as they save; other savers do not
             (confirm if context.is_saved_by_time else Lease.check)(lease)
-        written = {key: plain(value) for key, value in update.items()}
-        update = cast(SearchState, {**written, "seconds": seconds})
+        update = {**update, "observed": replace(noted, seconds=seconds)}
         if newest:
             update["newest_checkpoint"] = newest
-        return sealed(state, update, context.store)
+        written = cast(SearchState, {key: plain(value) for key, value in update.items()})
+        return sealed(state, written, context.store)
 
-    config = Parameter("config", Parameter.KEYWORD_ONLY, annotation=RunnableConfig)
-    run.__name__ = name
-    # LangGraph reads here what a node takes by name: the config, and the writer of a stream.
-    run.__signature__ = signature(bound).replace(  # type: ignore[attr-defined]
-        parameters=[*parameters.values(), config]
-    )
     return run
+
+
+def context_of(given: object, default: RunContext) -> RunContext:
+    """The context of a run, which a `DiscoveryGraph` resolves; else that of the graph."""
+    return given if isinstance(given, RunContext) else default
 
 
 def begins_run(state: SearchState, name: str) -> bool:
@@ -82,32 +92,27 @@ class CancellableNode(Runnable[SearchState, SearchState]):
     candidate's time is over, and Ctrl-C would wait for it.
     """
 
-    def __init__(self, node: Node, name: str) -> None:
-        self._node = node
-        self._takes_config = "config" in signature(node).parameters
-        self.name = name
+    def __init__(self, node: Callable[..., SearchState], name: str) -> None:
+        self._node, self.name = node, name
 
     def invoke(
-        self, input: SearchState, config: RunnableConfig | None = None, **kwargs: Any
+        self, input: SearchState, config: RunnableConfig | None = None, **given: Any
     ) -> SearchState:
         """Execute the node."""
-        return self._ready(config)(input)
+        return self._node(input, config, get_runtime())
 
     async def ainvoke(
-        self, input: SearchState, config: RunnableConfig | None = None, **kwargs: Any
+        self, input: SearchState, config: RunnableConfig | None = None, **given: Any
     ) -> SearchState:
         """Execute the node in a thread; a cancellation stops its evaluation."""
         token = CancellationToken()
         current_token.set(token)
         try:
-            work = partial(copy_context().run, self._ready(config), input)
+            work = partial(copy_context().run, self.invoke, input, config)
             return await asyncio.get_running_loop().run_in_executor(NODE_THREADS, work)
         except asyncio.CancelledError:
             token.cancel()
             raise
-
-    def _ready(self, config: RunnableConfig | None) -> Node:
-        return partial(self._node, config=config) if self._takes_config else self._node
 
 
 class Route(Runnable[SearchState, str]):
@@ -117,18 +122,19 @@ class Route(Runnable[SearchState, str]):
     it waits for that thread saves what the node wrote, but not who goes next: it would end there.
     """
 
-    def __init__(self, route: Callable[[SearchState], str], name: str) -> None:
-        self._route = route
-        self.name = name
+    def __init__(
+        self, route: Callable[[SearchState, RunContext], str], default: RunContext
+    ) -> None:
+        self._route, self._default = route, default
+        self.name = route.__name__
 
-    def invoke(
-        self, input: SearchState, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> str:
+    def invoke(self, input: SearchState, config: RunnableConfig | None = None, **given: Any) -> str:
         """The label of the next edge."""
-        return self._route(input)
+        runs = (config or {}).get("configurable", {}).get(ACTIVE_RUNS)
+        return self._route(input, context_of(runs and runs.context, self._default))
 
     async def ainvoke(
-        self, input: SearchState, config: RunnableConfig | None = None, **kwargs: Any
+        self, input: SearchState, config: RunnableConfig | None = None, **given: Any
     ) -> str:
         """The label of the next edge, at once."""
-        return self._route(input)
+        return self.invoke(input, config)

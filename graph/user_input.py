@@ -67,10 +67,10 @@ def accept_answer(
     keys = list(answer)
     if len(keys) != 1:
         raise ValueError(f"resume: got {', '.join(map(str, keys))}, expected one of them alone")
-    run_id = paused.values.get("run_id")
-    if not run_id or not paused.next:
+    run = paused.values.get("run")
+    if not run or not paused.next:
         raise ValueError(
-            f"resume: got a {keys[0]} for a run that {'is over' if run_id else 'has not begun'};"
+            f"resume: got a {keys[0]} for a run that {'is over' if run else 'has not begun'};"
             ' expected one that pauses, as interrupt_before=["build_context"] makes it'
         )
     if not is_newest:
@@ -79,7 +79,7 @@ def accept_answer(
             " one: name the thread without a checkpoint_id"
         )
     if keys[0] == TACTIC:
-        store.inputs.put_idea(run_id, answer[TACTIC])
+        store.inputs.put_idea(run.id, answer[TACTIC])
     else:
-        store.inputs.put_program(run_id, answer[PROGRAM])
+        store.inputs.put_program(run.id, answer[PROGRAM])
     return None

@@ -8,9 +8,9 @@ from langgraph.types import interrupt
 
 from costada.controller.money import remaining
 from costada.nodes.calls.budget import expected_cost, prompt_tokens, upper_bound
-from costada.nodes.context import RunContext, balance_of, guides_of
-from costada.nodes.guide import accept_tactics, tactics_prompt
+from costada.nodes.context import RunContext, SearchRuntime, balance_of, guides_of
 from costada.nodes.state import SearchState
+from costada.nodes.tactics import accept_tactics, tactics_prompt
 from costada.prompts.render import Prompt
 from costada.values.numbering import Iteration, next_iteration
 
@@ -42,8 +42,9 @@ class GuideQuestion(TypedDict):
     refused: str
 
 
-def approve_guide(state: SearchState, *, context: RunContext) -> SearchState:
+def approve_guide(state: SearchState, runtime: SearchRuntime) -> SearchState:
     """Ask the caller whether to buy tactics; see `ask_for_approval`."""
+    context = runtime.context
     return ask_for_approval(
         tactics_prompt(state, context), partial(accept_tactics, ()), state, context
     )
@@ -81,5 +82,5 @@ def ask_for_approval(
     if answer is True or answer == "buy":
         return SearchState(refused_answer="")
     if answer is False or answer == "skip":
-        return SearchState(**{**skip(state, context), "refused_answer": ""})
+        return {**skip(state, context), "refused_answer": ""}
     return SearchState(refused_answer=f"answer: got {answer!r}, expected {EXPECTED}")

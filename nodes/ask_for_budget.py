@@ -1,5 +1,6 @@
 """Node: ask the caller for more budget when the run has used up what it had."""
 
+from dataclasses import replace
 from math import inf
 from typing import TypedDict
 
@@ -7,7 +8,7 @@ from langgraph.types import interrupt
 
 from costada.controller.money import remaining
 from costada.nodes.calls.purse import close_account, extend_account
-from costada.nodes.context import RunContext, balance_of
+from costada.nodes.context import SearchRuntime, balance_of
 from costada.nodes.state import SearchState
 from costada.values.numbering import Iteration
 
@@ -33,14 +34,14 @@ class BudgetQuestion(TypedDict):
     refused: str
 
 
-def ask_for_budget(state: SearchState, *, context: RunContext) -> SearchState:
+def ask_for_budget(state: SearchState, runtime: SearchRuntime) -> SearchState:
     """Interrupt the graph with a `BudgetQuestion`; executed again with the answer.
 
     An answer that is neither a higher budget nor a stop is refused, and so is a budget that the
     graph's choices do not allow or the purse of the run cannot pay for: the caller is asked again.
     LangGraph would keep an answer that raises, and no other could be given.
     """
-    balance = balance_of(state, context)
+    context, balance = runtime.context, balance_of(state, runtime.context)
     spent, budget = balance.spent, balance.budget
     question = BudgetQuestion(
         reason=state["stop_reason"],
@@ -53,7 +54,7 @@ def ask_for_budget(state: SearchState, *, context: RunContext) -> SearchState:
     )
     answer: object = interrupt(dict(question))
     if answer in ("stop", {"stop": True}):
-        close_account(state["run_id"], context)
+        close_account(state["run"].id, context)
         return SearchState(refused_answer="")
     if not isinstance(answer, dict) or answer.keys() != {"budget"}:
         return SearchState(refused_answer=f"answer: got {answer!r}, expected {EXPECTED}")
@@ -71,12 +72,12 @@ def ask_for_budget(state: SearchState, *, context: RunContext) -> SearchState:
             " caller of a run may choose"
         )
         return SearchState(refused_answer=refused)
-    refused = extend_account(state["run_id"], float(granted), context)
+    refused = extend_account(state["run"].id, float(granted), context)
     if refused:
         return SearchState(refused_answer=refused)
-    return SearchState(
-        refused_answer="",
-        extended_budget=float(granted),
-        remaining=remaining(float(granted), spent),
-        stop_reason="",
-    )
+    return {
+        "refused_answer": "",
+        "account": replace(state["account"], extended=float(granted)),
+        "remaining": remaining(float(granted), spent),
+        "stop_reason": "",
+    }

@@ -10,7 +10,7 @@ from math import isclose
 
 from costada.controller.method import ParentRule
 from costada.evaluators.problem import Problem
-from costada.nodes.context import RunContext, archives_of, candidate_of, seen_by
+from costada.nodes.context import RunContext, archives_of, candidate_of, population_of
 from costada.nodes.settings import evaluator_texts, problem_texts
 from costada.nodes.state import SearchState
 from costada.store.candidates import SEED_ID
@@ -39,7 +39,7 @@ def check_evaluator(state: SearchState, context: RunContext) -> None:
         ValueError: A program has another score, naming both.
         InterruptedError: The evaluation was asked to stop.
     """
-    run_id = state["run_id"]
+    run_id = state["run"].id
     setup = context.store.setup(run_id)
     if setup is None:
         return
@@ -54,7 +54,7 @@ def check_evaluator(state: SearchState, context: RunContext) -> None:
         len(programs),
     )
     for program, candidate in programs.items():
-        evaluation = context.problem.judge(program, state["holdout_key"])
+        evaluation = context.problem.judge(program, state["run"].holdout_key)
         if not _is_same(candidate, evaluation, context.problem):
             raise ValueError(
                 f"evaluator of {context.problem.name!r}: program {candidate.id} scores"
@@ -67,13 +67,13 @@ def check_evaluator(state: SearchState, context: RunContext) -> None:
 
 def _programs(state: SearchState, context: RunContext) -> dict[Program, Candidate]:
     """The programs that a run builds on, best first, each with a candidate."""
-    table, run_id = context.store.candidates, state["run_id"]
+    table, run_id = context.store.candidates, state["run"].id
     found = [candidate_of(state["best"], state, context), candidate_of(SEED_ID, state, context)]
     found += [member for archive in archives_of(state, context) for member in archive.members]
-    found += table.front(run_id, state["archive_seq"])
+    found += table.front(run_id, state["archives"].seq)
     if state["controller"].parents is ParentRule.POPULATION:
-        found += table.population(run_id, seen_by(state))
-    if evaluated := state["step"].get("candidate"):  # in a step that has not ended
+        found += population_of(state, context)
+    if evaluated := state["step"].attempt.candidate:  # in a step that has not ended
         found.append(candidate_of(evaluated, state, context))
     programs: dict[Program, Candidate] = {}
     for each in sorted(found, key=lambda each: (-each.is_valid, -each.score)):

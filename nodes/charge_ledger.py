@@ -1,34 +1,37 @@
 """Node: charge every call of the step to the ledger."""
 
+from dataclasses import replace
+
 from costada.controller.money import remaining
 from costada.nodes.calls.purse import open_account, report_cost
-from costada.nodes.context import RunContext, budget_of
-from costada.nodes.state import SearchState
-from costada.values.numbering import START, next_iteration
+from costada.nodes.context import SearchRuntime, budget_of
+from costada.nodes.state import SearchState, has_current_step
+from costada.values.numbering import next_iteration
 
 
-def charge_ledger(state: SearchState, *, context: RunContext) -> SearchState:
+def charge_ledger(state: SearchState, runtime: SearchRuntime) -> SearchState:
     """Charge the step's calls (c_t) and update the account (C_t, B - C_t, Sec. 3.1).
 
     A guide that has landed and prepares no further step is charged with the current step, or alone
     if there is none.
     """
-    run_id, step = state["run_id"], state["step"]
+    context = runtime.context
+    run_id, step, account = state["run"].id, state["step"], state["account"]
     iteration = next_iteration(state["controller"].iteration)
-    tickets = [ticket for ticket in (state["prepared"],) if ticket]
-    if iteration == state["iteration"]:
-        tickets.append(step["number"])
+    tickets = [ticket for ticket in (state["flight"].guide_ticket,) if ticket]
+    if has_current_step(state):
+        tickets.append(step.ticket)
     counts_lost = context.settings.lost_calls == "count"
     charge = context.store.call_log.charge(run_id, iteration, tickets, counts_lost=counts_lost)
     for ticket in tickets:
         report_cost(open_account(run_id, context), run_id, ticket, context)
     spent, in_doubt = float(charge.spent), float(charge.in_doubt)
-    last, dollars = state.get("last_doubt", (START, 0.0))
+    last, dollars = account.doubtful
     before = state.get("in_doubt", 0.0) - (dollars if last == iteration else 0.0)
-    return SearchState(
-        spent=spent,
-        in_doubt=before + in_doubt,
-        last_doubt=(iteration, in_doubt),
-        remaining=max(0.0, remaining(budget_of(state, context), spent)),
-        step={**step, "cost": float(charge.cost), "guide_calls": charge.guide_calls},
-    )
+    return {
+        "spent": spent,
+        "in_doubt": before + in_doubt,
+        "remaining": max(0.0, remaining(budget_of(state, context), spent)),
+        "account": replace(account, doubtful=(iteration, in_doubt)),
+        "step": replace(step, cost=float(charge.cost), guide_calls=charge.guide_calls),
+    }

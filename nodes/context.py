@@ -1,27 +1,27 @@
 """The run's context: models, problem, prices and store, and what nodes read of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.runtime import Runtime
 
 from costada.controller.archive import Archive
 from costada.controller.constants import Constants
-from costada.controller.method import is_archiving
+from costada.controller.method import Controller, is_archiving
 from costada.controller.methods import METHODS, Method
 from costada.controller.money import Balance
 from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem
 from costada.models.prices import PriceBook
 from costada.nodes.settings import Settings
-from costada.nodes.state import SearchState, StepRecord
+from costada.nodes.state import SearchState, Step
 from costada.prompts.requests import ShownProgram
 from costada.store.purse import Purse
-from costada.store.rows import Seen
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate
 from costada.values.evaluation import EVAL_TIME, UNSHOWN
@@ -98,13 +98,24 @@ class RunContext:
         return self.method.adjusted(self.settings.constants)
 
 
+SearchRuntime = Runtime[RunContext]
+"""What a node is given beside the state."""
+
+Node = Callable[[SearchState, SearchRuntime], SearchState]
+"""A node: returns the keys of the state that it changes."""
+
+PayingNode = Callable[[SearchState, SearchRuntime, RunnableConfig], SearchState]
+"""A node whose calls inherit the callbacks of a configuration."""
+
+
 def budget_of(state: SearchState, context: RunContext) -> float:
     """Dollars that the run may spend (B): the graph's budget, a purse's grant, or an extension.
 
     Raises:
         ValueError: The run draws from a purse, and the graph has none.
     """
-    granted = state.get("granted_budget")
+    account = state["account"]
+    granted = account.granted
     if granted is not None and context.purse is None:
         raise ValueError(
             "purse: got None for a run that draws from a purse; expected the purse it began with"
@@ -115,7 +126,7 @@ def budget_of(state: SearchState, context: RunContext) -> float:
 
 def extension_of(state: SearchState, context: RunContext) -> float:
     """Dollars that the caller granted, at most what it may grant today; 0 for none."""
-    return min(state.get("extended_budget", 0.0), context.max_budget)
+    return min(state["account"].extended, context.max_budget)
 
 
 def balance_of(state: SearchState, context: RunContext) -> Balance:
@@ -123,9 +134,9 @@ def balance_of(state: SearchState, context: RunContext) -> Balance:
     return Balance(budget_of(state, context), state.get("spent", 0.0))
 
 
-def model_of(step: StepRecord, context: RunContext) -> PricedModel:
+def model_of(step: Step, context: RunContext) -> PricedModel:
     """The model of a step's current attempt."""
-    return named_model(step["models"][-1], context) if context.has_choice else context.menu[0]
+    return named_model(step.attempt.model, context) if context.has_choice else context.menu[0]
 
 
 def named_model(name: str, context: RunContext) -> PricedModel:
@@ -152,42 +163,42 @@ def models_left(state: SearchState, context: RunContext) -> list[PricedModel]:
     return [each for each in context.menu if each.name not in disabled]
 
 
-def is_alone(state: SearchState, context: RunContext) -> bool:
+def is_sequential(state: SearchState, context: RunContext) -> bool:
     """Whether no step is in flight beside the current one.
 
     A run with one step in flight at a time may continue one that had several.
     """
-    return context.parallel == 1 and not state["tickets"]
-
-
-def is_unpaid(step: StepRecord) -> bool:
-    """Whether a hard budget could not pay for the first attempt of a step."""
-    return step["is_out_of_money"] and step["attempt"] == 1
-
-
-def seen_by(state: SearchState) -> Seen:
-    """Which tickets have landed; the current step has not, even if it is not in flight."""
-    return Seen(state["launched"], tuple(state["open"]))
+    return context.parallel == 1 and not state["flight"].tickets
 
 
 def candidate_of(candidate_id: str, state: SearchState, context: RunContext) -> Candidate:
     """A stored candidate of the run."""
-    return context.store.candidates.get(state["run_id"], candidate_id)
+    return context.store.candidates.get(state["run"].id, candidate_id)
+
+
+def population_of(state: SearchState, context: RunContext) -> list[Candidate]:
+    """The initial program and all valid candidates that have landed."""
+    return context.store.candidates.population(state["run"].id, state["flight"].seen)
 
 
 def archives_of(state: SearchState, context: RunContext) -> tuple[Archive, ...]:
-    """The archive of every frontier (D^(k)) as of the state's `archive_seq`.
+    """The archive of every frontier (D^(k)) in the version that the state names.
 
     None for a method that does not draw its parents from archives.
     """
-    controller, seq = state["controller"], state["archive_seq"]
+    controller, version = state["controller"], state["archives"]
     if not is_archiving(controller):
         return ()
     table, size = context.store.candidates, context.constants.archive_size
     return tuple(
-        Archive(tuple(table.archive(state["run_id"], frontier, seq)), size, weights)
-        for frontier, weights in enumerate(controller.archive_weights[: state.get("num_frontiers")])
+        Archive(tuple(table.archive(state["run"].id, frontier, version.seq)), size, weights)
+        for frontier, weights in enumerate(controller.archive_weights[: version.num_frontiers])
     )
+
+
+def num_archives(controller: Controller) -> int:
+    """How many frontiers of a method keep an archive."""
+    return len(controller.archive_weights) if is_archiving(controller) else 0
 
 
 def shown(candidate: Candidate, problem: Problem) -> ShownProgram:

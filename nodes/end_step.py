@@ -1,9 +1,8 @@
 """The end of a step: its trace row, the results so far, and why a run stops."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NotRequired, TypedDict
-
-from langgraph.types import StreamWriter
 
 from costada.controller.flatness import is_flat, spent_at_gain
 from costada.controller.guidance import tactic_uses_left
@@ -12,9 +11,9 @@ from costada.controller.method import Controller, is_guided
 from costada.controller.router import Router, posterior
 from costada.controller.step import FLAT, OUT_OF_MONEY, stop_reason
 from costada.nodes.calls.purse import close_account
-from costada.nodes.context import RunContext, balance_of, candidate_of, is_unpaid
+from costada.nodes.context import RunContext, SearchRuntime, balance_of, candidate_of
 from costada.nodes.pareto_front import front_members, front_of
-from costada.nodes.state import SearchState, StepRecord
+from costada.nodes.state import SearchState, SteeredBy, Step
 from costada.nodes.steering import idea_of, is_submission
 from costada.nodes.stored_value import FORMS
 from costada.values.candidate import Candidate
@@ -120,39 +119,41 @@ def end_step(
     controller: Controller,
     decided: Intervention,
     stop: SearchState,
-    writer: StreamWriter,
-    context: RunContext,
+    runtime: SearchRuntime,
 ) -> SearchState:
     """Store and stream the trace row of the step, and update the results of the run.
 
     `controller` and `decided` are what the controller decided at the end of the step, `stop` is
     what `why_it_stops` says.
     """
+    context = runtime.context
     best = candidate_of(state["best"], state, context)
-    if was_released(state["step"]):
-        context.store.inputs.release(state["run_id"], state["step"]["number"])
+    run_id, step = state["run"].id, state["step"]
+    if was_released(step):
+        context.store.inputs.release(run_id, step.ticket)
     row = trace_row(state, controller, decided, best, context)
-    context.store.put_step(state["run_id"], state["iteration"], row)
+    context.store.put_step(run_id, step.iteration, row)
     found = _found(state, best, context)
-    writer({**row, **found})
-    is_new = state["best"] == state["step"]["candidate"]
-    ended = SearchState(
-        controller=controller,
-        iterations=state["iteration"],
-        best_score=best.score,
-        best_objective=best.objective,
-        best_metrics=dict(best.metrics),
-        failures=_failures(state),
-        spent_at_gain=_spent_at_gain(state, context),
-    )
+    runtime.stream_writer({**row, **found})
+    is_new = state["best"] == step.attempt.candidate
+    ended: SearchState = {
+        "controller": controller,
+        "flight": replace(state["flight"], guide_ticket=START_TICKET),
+        "account": replace(state["account"], spent_at_gain=_spent_at_gain(state, context)),
+        "iterations": step.iteration,
+        "best_score": best.score,
+        "best_objective": best.objective,
+        "best_metrics": dict(best.metrics),
+        "failures": _failures(state),
+        **stop,
+    }
     if is_new or PARETO_FRONT in row["events"]:
-        ended = SearchState(**{**found, **ended})
+        ended.update(found)
     if context.chosen and context.chosen != state.get("chosen"):
         ended["chosen"] = dict(context.chosen)  # resumed with a higher budget
-    ended = SearchState(**{**ended, **stop, "prepared": START_TICKET})
     if not ended.get("stopping"):
         return ended
-    return SearchState(**{**ended, **end_run(SearchState(**{**state, **ended}), context)})
+    return {**ended, **end_run({**state, **ended}, context)}
 
 
 def end_run(state: SearchState, context: RunContext) -> SearchState:
@@ -160,10 +161,10 @@ def end_run(state: SearchState, context: RunContext) -> SearchState:
 
     A guide that landed last stays prepared: if the run continues, its next step is charged for it.
     """
-    if state["tickets"]:
-        return SearchState()
-    close_account(state["run_id"], context)
-    return SearchState(stop_reason=state["stopping"], stopping="")
+    if state["flight"].tickets:
+        return {}
+    close_account(state["run"].id, context)
+    return {"stop_reason": state["stopping"], "stopping": ""}
 
 
 def _found(state: SearchState, best: Candidate, context: RunContext) -> SearchState:
@@ -186,35 +187,36 @@ def trace_row(
     context: RunContext,
 ) -> TraceRow:
     """The row of a step from its state, the controller after it and its incumbent."""
-    step, credit, evidence = state["step"], state["credit"], controller.record()
+    step, evidence = state["step"], controller.record()
+    attempt, allocation, credit = step.attempt, step.allocation, step.earned
     cycle = controller.cycle if is_guided(controller) else None
     events = {
-        "guide_charged": step["guide_calls"] > 0,
+        "guide_charged": step.guide_calls > 0,
         "consolidation_opened": decided.opened_consolidation,
         "backoff": decided.backed_off,
         f"guide_scheduled:{decided.scheduled}": decided.scheduled is not None,
-        OUT_OF_MONEY: step["is_out_of_money"],
-        CUT_SHORT: step["is_cut_short"],
+        OUT_OF_MONEY: attempt.is_out_of_money,
+        CUT_SHORT: attempt.is_cut_short,
         FLAT: _is_flat(state, context),
         STEERED: idea_of(step, context) is not None and not was_released(step),
         SUBMITTED: is_submission(step),
-        **{f"{DISABLED}:{each}": True for each in step["disabled"]},
+        **{f"{DISABLED}:{each}": True for each in step.disabled},
     }
-    name = step["candidate"]
+    name = attempt.candidate
     found = candidate_of(name, state, context) if name else None
     front = [each.id for each in front_of(state, context)]
     events |= _score_events(found, front, state)
     row = TraceRow(
-        iteration=state["iteration"],
-        ticket=step["number"],
-        frontier=step["frontier"] + 1,
-        action=step["label"] or step["action"],
-        intensity=step["intensity"],
-        step_cost=step["cost"],
+        iteration=step.iteration,
+        ticket=step.ticket,
+        frontier=allocation.frontier + 1,
+        action=attempt.label or allocation.action.value,
+        intensity=allocation.intensity,
+        step_cost=step.cost,
         spent=state["spent"],
         remaining_ratio=balance_of(state, context).ratio,
-        score=step["score"],
-        objective=step["objective"],
+        score=attempt.score,
+        objective=attempt.objective,
         best_score=best.score,
         best_objective=best.objective,
         local_gain=credit.local_gain,
@@ -226,16 +228,16 @@ def trace_row(
         low_yield_cost=evidence.low_yield_cost,
         consolidation_left=evidence.consolidation_left,
         tactic_uses_left=tactic_uses_left(cycle),
-        attempts=0 if is_submission(step) else step["attempt"],
+        attempts=0 if is_submission(step) else attempt.number,
         events=[*(event for event, is_true in events.items() if is_true), *decided.notes],
-        failure=context.store.text(step["failure"]) or None,
+        failure=context.store.text(attempt.failure) or None,
         candidate_id=name or None,
         is_cached=found is not None and found.is_cached,
     )
-    if "steered" in step and not was_released(step):
-        row["steered"] = _steered_row(step, context)
+    if step.steered and not was_released(step):
+        row["steered"] = _steered_row(step.steered, idea_of(step, context))
     if context.has_choice:
-        row["models"], row["router"] = step["models"], model_rows(state["router"])
+        row["models"], row["router"] = step.models, model_rows(state["router"])
     if context.problem.repeats > 1:
         row["measurements"] = list(found.measurements) if found else []
         row["confirmation"] = list(found.confirmation) if found else []
@@ -246,17 +248,16 @@ def trace_row(
     return row
 
 
-def was_released(step: StepRecord) -> bool:
+def was_released(step: Step) -> bool:
     """Whether the step could not pay for its first attempt, so that its input waits again."""
-    return "steered" in step and is_unpaid(step)
+    attempt = step.attempt
+    return step.steered is not None and attempt.is_out_of_money and attempt.number == 1
 
 
-def _steered_row(step: StepRecord, context: RunContext) -> SteeredRow:
-    number, kind = step["steered"]["number"], step["steered"]["kind"]
-    idea = idea_of(step, context)
+def _steered_row(steered: SteeredBy, idea: str | None) -> SteeredRow:
     if idea is None:
-        return SteeredRow(number=number, kind=kind)
-    return SteeredRow(number=number, kind=kind, idea=idea)
+        return SteeredRow(number=steered.number, kind=steered.kind)
+    return SteeredRow(number=steered.number, kind=steered.kind, idea=idea)
 
 
 def _score_events(
@@ -301,15 +302,15 @@ def why_it_stops(state: SearchState, context: RunContext) -> SearchState:
         return SearchState(stopping="failures", failures=0)
     if state["stopping"]:
         return SearchState(stopping=state["stopping"])
-    call_log, run_id, failures = context.store.call_log, state["run_id"], _failures(state)
+    call_log, run_id, step = context.store.call_log, state["run"].id, state["step"]
     balance = balance_of(state, context)
     reason = stop_reason(
         balance.budget,
         balance.spent,
-        state["iteration"],
+        step.iteration,
         context.constants.max_iterations,
-        is_out_of_money=state["step"]["is_out_of_money"],
-        is_failing=failures >= context.settings.max_failures,
+        is_out_of_money=step.attempt.is_out_of_money,
+        is_failing=_failures(state) >= context.settings.max_failures,
         is_flat=_is_flat(state, context),
     )
     if reason is None:
@@ -318,7 +319,7 @@ def why_it_stops(state: SearchState, context: RunContext) -> SearchState:
         failure = f"no request was ever answered usably; the last one: {error}"
         return SearchState(stopping="failures", last_failure=failure, failures=0)
     if reason == "failures":
-        failure = context.store.text(state["step"]["failure"])
+        failure = context.store.text(step.attempt.failure)
         return SearchState(stopping=reason, last_failure=failure, failures=0)
     return SearchState(stopping=reason)
 
@@ -328,14 +329,14 @@ def _is_flat(state: SearchState, context: RunContext) -> bool:
         context.settings.stop_when_flat,
         balance_of(state, context),
         _spent_at_gain(state, context),
-        state["iteration"],
+        state["step"].iteration,
         context.constants,
     )
 
 
 def _spent_at_gain(state: SearchState, context: RunContext) -> float:
     """Dollars spent when the best score last rose, the current step included."""
-    before, gain = state.get("spent_at_gain", 0.0), state["credit"].global_gain
+    before, gain = state["account"].spent_at_gain, state["step"].earned.global_gain
     return spent_at_gain(before, state["spent"], gain, context.constants)
 
 
@@ -344,7 +345,7 @@ def _failures(state: SearchState) -> int:
 
     A program that a user submitted is no attempt.
     """
-    step = state["step"]
-    made = step["attempt"] - (step["is_out_of_money"] or step["is_refused"])
+    step, attempt = state["step"], state["step"].attempt
+    made = attempt.number - (attempt.is_out_of_money or attempt.is_refused)
     made = 0 if is_submission(step) else made
-    return state["failures"] + made if step["failure"] else 0
+    return state["failures"] + made if attempt.failure else 0

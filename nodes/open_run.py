@@ -7,7 +7,6 @@ from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.runtime import get_runtime
 
-from costada.controller.credit import NO_CREDIT
 from costada.controller.method import Controller
 from costada.controller.router import Router, start_router
 from costada.controller.step import num_seeds, seed_archives
@@ -15,16 +14,24 @@ from costada.evaluators.contract import new_key
 from costada.evaluators.problem import check_problem, layer_of
 from costada.models.runnable_tree import model_facts
 from costada.nodes.calls.purse import draw_budget
-from costada.nodes.context import RunContext, budget_of
+from costada.nodes.context import RunContext, budget_of, num_archives
 from costada.nodes.pareto_front import front_members
 from costada.nodes.seal import new_seal_key
 from costada.nodes.settings import check_seed, problem_texts, settings_texts
-from costada.nodes.state import SearchState, StepRecord
+from costada.nodes.state import (
+    Account,
+    ArchiveVersion,
+    Flight,
+    Observed,
+    Run,
+    SearchState,
+    Step,
+)
 from costada.store.candidates import FRONT
 from costada.store.rows import RunSetup, as_texts
 from costada.values.candidate import Candidate
 from costada.values.evaluation import Evaluation
-from costada.values.numbering import START, START_TICKET
+from costada.values.numbering import START
 
 PATIENCE_SECONDS = 1.0
 """How long to wait for a clock that is behind, as those of two machines may be."""
@@ -84,29 +91,22 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     problem = context.problem
     evaluation = check_problem(problem)
     run_id = _new_id(context)
-    granted = draw_budget(run_id, context)
-    budget = budget_of(granted, context)
+    account = Account(granted=draw_budget(run_id, context))
+    budget = budget_of({"account": account}, context)
     controller = context.method.start(evaluation.score, context.settings.constants)
-    begun = SearchState(
-        **{**_first_results(state, evaluation, budget, context), **granted},
-        run_id=run_id,
-        run_seed=run_seed,
-        holdout_key=new_key(),
-        iteration=START,
-        launched=START_TICKET,
-        tickets=[],
-        open=[],
-        landings=0,
-        awaits_money=False,
-        prepared=START_TICKET,
-        stopping="",
-        archive_seq=0,
-        extended_budget=0.0,
-        failures=0,
-        labels={"diverge": "", "refine": ""},
-        stop_reason="",
-        controller=controller,
-    )
+    begun: SearchState = {
+        **_first_results(state, evaluation, budget, context),
+        "run": Run(run_id, run_seed, new_key()),
+        "controller": controller,
+        "step": Step(),
+        "flight": Flight(parallel=context.parallel),
+        "archives": ArchiveVersion(num_frontiers=num_archives(controller)),
+        "account": account,
+        "observed": Observed(),
+        "failures": 0,
+        "stopping": "",
+        "stop_reason": "",
+    }
     if context.chosen or "chosen" in state:
         begun["chosen"] = dict(context.chosen)
     facts = {each.name: model_facts(each.model) for each in context.menu}
@@ -157,16 +157,10 @@ def _first_results(
         pareto_front=[],
         spent=0.0,
         in_doubt=0.0,
-        last_doubt=(START, 0.0),
         remaining=budget,
         iterations=START,
         last_failure="",
         refused_answer="",
-        granted_budget=None,
-        spent_at_gain=0.0,
-        trace={},
-        step=cast(StepRecord, {}),
-        credit=NO_CREDIT,
     )
     own = {"best_program", "best_score", "best_objective", "best_metrics", "spent", "remaining"}
     own |= {"in_doubt"} | {"best_files" for _ in program.by_path}

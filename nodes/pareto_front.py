@@ -14,7 +14,7 @@ def front_of(state: SearchState, context: RunContext) -> list[Candidate]:
     """The candidates on the Pareto front, oldest first; none with one objective."""
     if not context.problem.objectives:
         return []
-    return context.store.candidates.front(state["run_id"], state["archive_seq"])
+    return context.store.candidates.front(state["run"].id, state["archives"].seq)
 
 
 def front_members(front: Sequence[Candidate], context: RunContext) -> list[FrontMember]:
@@ -41,7 +41,7 @@ def extend_front(candidate: Candidate, state: SearchState, context: RunContext) 
     if after != before:
         members = [each.id for each in after]
         context.store.candidates.put_archive(
-            state["run_id"], FRONT, state["archive_seq"] + 1, members
+            state["run"].id, FRONT, state["archives"].seq + 1, members
         )
 
 

@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import Any
 
 from costada.nodes.per_run import PerRun
-from costada.nodes.state import SearchState, plain
+from costada.nodes.state import SearchState, plain, restored
 from costada.nodes.stored_value import FORMS
 from costada.store.run_store import RunStore
 
@@ -44,10 +44,10 @@ def sealed(state: SearchState, update: SearchState, store: RunStore) -> SearchSt
     Raises:
         ValueError: The store has no such run.
     """
-    left = SearchState(**{**state, **update})
-    if not (key := _key_of(left["run_id"], store)):
+    left = restored({**state, **update})
+    if not (key := _key_of(left["run"].id, store)):
         return update
-    return SearchState(**{**update, "seal": seal_of(left, key)})
+    return {**update, "seal": seal_of(left, key)}
 
 
 def check_seal(state: SearchState, store: RunStore) -> None:
@@ -56,10 +56,11 @@ def check_seal(state: SearchState, store: RunStore) -> None:
     Raises:
         ValueError: Its seal is missing or wrong, or the store has no such run.
     """
-    key, given = _key_of(state["run_id"], store), state.get("seal", "")
+    run_id, given = state["run"].id, state.get("seal", "")
+    key = _key_of(run_id, store)
     if key and not hmac.compare_digest(str(given).encode(), seal_of(state, key).encode()):
         raise ValueError(
-            f"state: got one that run {state['run_id']} has not left so, expected no other graph to"
+            f"state: got one that run {run_id} has not left so, expected no other graph to"
             " change the state of a search; resume from an earlier checkpoint, or begin a new run"
             " on another thread"
         )

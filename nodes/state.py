@@ -4,23 +4,42 @@ Programs, prompts and calls live in the run's store; the state carries their ids
 checkpoint stays the same size however long the run is.
 """
 
-from collections.abc import Sequence
-from dataclasses import is_dataclass
-from typing import Annotated, Any, NotRequired, Self, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from typing import Annotated, Any, Self, cast
 
 from langgraph.channels import EphemeralValue, LastValue
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from costada.controller.credit import Credit
+from costada.controller.allocation import Allocation
+from costada.controller.credit import NO_CREDIT, Credit
+from costada.controller.intensity import Action
 from costada.controller.method import Controller
 from costada.controller.methods import METHODS
 from costada.controller.router import Router
-from costada.values.numbering import Iteration, TicketNumber
+from costada.store.rows import Seen
+from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber
 from costada.values.objective import FrontMember
 
 
-class SteeredBy(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run has from its beginning to its end.
+
+    Attributes:
+        id: Names the run's rows in the store.
+        seed: Start of its randomness.
+        holdout_key: The secret that decides the held-out inputs.
+    """
+
+    id: str
+    seed: int
+    holdout_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class SteeredBy:
     """What a user put into a step: its number, its kind, and the hash of the text or program."""
 
     number: int
@@ -28,90 +47,227 @@ class SteeredBy(TypedDict):
     text: str
 
 
-class StepRecord(TypedDict):
-    """One step, filled in from node to node.
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of a step, filled in from node to node.
 
-    `number` is that of its ticket: it counts the launches of a run, keys the step's calls,
-    candidates and random draws, and never changes. `frontier`, `action` and `intensity` are what
-    the controller chose (k_t, a_t, I_t). `attempt` counts the attempts made. `parent` and
-    `candidate` are candidate ids, `prompt`, `program`, `changes` and `failure` hashes of stored
-    texts, `prompt_data` of the JSON of what the prompt was made of; an empty string means none.
-    `score` (f_t) and `objective` are `None` until something was evaluated. `cost` is the step cost
-    in dollars (c_t); `guide_calls` says how many of its calls were guide calls. `inspirations` are
-    candidate ids, and `label` is the search strategy's word for the parent, where a strategy chose
-    it. `models` names the model of every attempt, the current one last, in a run with several;
-    `first_call` is the number of the current attempt's first call. `is_refused` says that its
-    model did not make it, so that another is to make it; `refused` names such models of the step,
-    which refuse all further requests or which a hard budget cannot pay for. `refusal` is the hash
-    of why the current one refuses, and `disabled` names those that the step has disabled.
-    `failed` holds failure and program of every attempt that failed. `is_guided` says that an
-    attempt followed a tactic, `is_launched` that the current one is in flight, `is_credited` that
-    the step has been credited, `is_out_of_money` that its last attempt was not made, as a hard
-    budget could not pay for it. Where the generating model works with tools, `requests` counts its
-    requests in the step, and `is_cut_short` says that its cap or the budget allows the step no
-    further one. Only a step that carries out an input of a user has `steered`.
+    Attributes:
+        number: From 1 in its step; 0 before the first.
+        first_call: Number of its first call among those of the step.
+        parent: Id of the candidate it changes (p^par).
+        inspirations: Ids of the candidates shown beside it.
+        label: A search strategy's word for the parent, where a strategy chose it.
+        prompt: Hash of the prompt's text.
+        prompt_data: Hash of the JSON of what the prompt was made of.
+        model: Name of the model that makes it, in a run with several.
+        program: Hash of the proposed program; empty: none.
+        changes: Hash of the summary of its changes.
+        candidate: Id of the evaluated candidate; empty: none.
+        failure: Hash of why it failed; empty: it has not.
+        score: Score of the candidate (f_t); `None` until one was evaluated.
+        objective: The same in the benchmark's units.
+        is_refused: Whether its model did not make it, so that another is to make it.
+        refusal: Hash of why its model refuses all further requests, if it does.
+        is_out_of_money: Whether it was not made because a hard budget could not pay for it.
+        is_cut_short: Whether the step's cap or the budget allows no further request.
     """
 
-    number: TicketNumber
-    frontier: int
-    action: str
-    intensity: float
-    attempt: int
-    parent: str
-    prompt: str
-    prompt_data: str
-    program: str
-    changes: str
-    candidate: str
-    failure: str
-    score: float | None
-    objective: float | None
-    cost: float
-    guide_calls: int
-    inspirations: list[str]
-    label: str
-    models: list[str]
-    first_call: int
-    is_refused: bool
-    refused: list[str]
-    refusal: str
-    disabled: list[str]
-    failed: list[list[str]]
-    is_guided: bool
-    is_launched: bool
-    is_credited: bool
-    is_out_of_money: bool
-    requests: int
-    is_cut_short: bool
-    steered: NotRequired[SteeredBy]
+    number: int = 0
+    first_call: int = 1
+    parent: str = ""
+    inspirations: tuple[str, ...] = ()
+    label: str = ""
+    prompt: str = ""
+    prompt_data: str = ""
+    model: str = ""
+    program: str = ""
+    changes: str = ""
+    candidate: str = ""
+    failure: str = ""
+    score: float | None = None
+    objective: float | None = None
+    is_refused: bool = False
+    refusal: str = ""
+    is_out_of_money: bool = False
+    is_cut_short: bool = False
 
 
-class Ticket(TypedDict):
+NO_ALLOCATION = Allocation(0, Action.BALANCED, 0.0)
+"""That of the state before the first step."""
+
+NO_ATTEMPT = Attempt()
+"""The attempt of a step that has made none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a search.
+
+    Attributes:
+        ticket: Number of its ticket, which keys its calls, candidates and random draws.
+        allocation: What the controller chose (k_t, a_t, I_t).
+        iteration: The iteration that it is (t); in flight, the one in which it was launched.
+        attempt: The current attempt.
+        earlier: The attempts that failed before it.
+        requests: Requests so far, where the generating model works with tools.
+        refused: Models that refuse further requests or cost more than a hard budget has left.
+        disabled: Models that the step has disabled.
+        is_guided: Whether an attempt followed a tactic.
+        is_launched: Whether the current attempt is in flight.
+        cost: Dollars of its calls (c_t).
+        guide_calls: How many of its calls were guide calls.
+        credit: What it earned; `None` until it is credited.
+        steered: The input of a user that it carries out, if any.
+    """
+
+    ticket: TicketNumber = START_TICKET
+    allocation: Allocation = NO_ALLOCATION
+    iteration: Iteration = START
+    attempt: Attempt = NO_ATTEMPT
+    earlier: tuple[Attempt, ...] = ()
+    requests: int = 0
+    refused: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    is_guided: bool = False
+    is_launched: bool = False
+    cost: float = 0.0
+    guide_calls: int = 0
+    credit: Credit | None = None
+    steered: SteeredBy | None = None
+
+    @property
+    def earned(self) -> Credit:
+        """What it earned, nothing before it is credited."""
+        return self.credit or NO_CREDIT
+
+    @property
+    def num_requested(self) -> int:
+        """Number of its last call so far; that of the attempt where each makes one."""
+        return self.requests or self.attempt.number
+
+    @property
+    def models(self) -> list[str]:
+        """The model of every attempt, in a run with several; none for one that none could make."""
+        return [each.model for each in (*self.earlier, self.attempt) if each.model]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveVersion:
+    """Which archives a node reads.
+
+    Attributes:
+        seq: Counts the changes. Rows that were written after the last checkpoint have a later
+            number, so they are overwritten and never seen.
+        num_frontiers: How many frontiers keep an archive.
+    """
+
+    seq: int = 0
+    num_frontiers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
     """An attempt or a guide call in flight, and what had been seen when it was launched.
 
-    `attempt` is 0 for a guide, whose `step` is `None` and whose `prompt` is the hash of its prompt
-    as JSON. `expected` is dollars: what the ticket has cost so far and its call is expected to
-    cost. The rest is the state as it was: `launched` and `open` tickets, `iterations`,
-    `archive_seq`, the number of frontiers and the incumbent.
+    Attributes:
+        number: Counts the launches of a run.
+        attempt: Number of the attempt; 0 for a guide.
+        step: The step of the attempt; `None` for a guide.
+        prompt: Hash of the prompt; of a guide, of its JSON.
+        expected: Dollars it has cost so far and its call is expected to cost.
+        seen: The tickets that had landed.
+        iterations: The iterations that had ended.
+        archives: The archives as they were.
+        best: Id of the incumbent.
     """
 
     number: TicketNumber
     attempt: int
-    step: StepRecord | None
+    step: Step | None
     prompt: str
     expected: float
-    launched: TicketNumber
-    open: list[TicketNumber]
+    seen: Seen
     iterations: Iteration
-    archive_seq: int
-    num_frontiers: int | None
+    archives: ArchiveVersion
     best: str
 
 
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """The steps in flight, and the numbers of their tickets.
+
+    Attributes:
+        tickets: Those in flight, in the order of their launch.
+        last_ticket: Number of the last ticket.
+        open_tickets: Numbers of the steps and guides that have not been credited.
+        guide_ticket: Number of a guide that has landed and whose step has not begun; 0: none.
+        num_landed: How many have landed.
+        awaits_money: Whether another ticket waited for money when the last one landed.
+        parallel: How many could be in flight when the last step began (K).
+    """
+
+    tickets: tuple[Ticket, ...] = ()
+    last_ticket: TicketNumber = START_TICKET
+    open_tickets: tuple[TicketNumber, ...] = ()
+    guide_ticket: TicketNumber = START_TICKET
+    num_landed: int = 0
+    awaits_money: bool = False
+    parallel: int = 1
+
+    @property
+    def seen(self) -> Seen:
+        """Which tickets have landed; the current step has not, even if it is not in flight."""
+        return Seen(self.last_ticket, self.open_tickets)
+
+    @property
+    def expected(self) -> float:
+        """Dollars that the calls in flight are expected to cost, with those before them."""
+        return sum(ticket.expected for ticket in self.tickets)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps in flight."""
+        return [ticket.step for ticket in self.tickets if ticket.step is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a run may spend beside the graph's budget, and what it knows of its spending.
+
+    Attributes:
+        granted: Dollars it has drawn from a purse; `None` without one.
+        extended: Budget in dollars that the caller granted when the graph's was used up; 0: none.
+        doubtful: An iteration and the dollars in doubt that it was charged, the last one.
+        spent_at_gain: Dollars spent when the best score last rose.
+    """
+
+    granted: float | None = None
+    extended: float = 0.0
+    doubtful: tuple[Iteration, float] = (START, 0.0)
+    spent_at_gain: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was observed of the nodes.
+
+    Attributes:
+        seconds: What each node has taken since the last step ended.
+        trace: Where the run's OpenTelemetry trace began, if a tracer was configured.
+    """
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    trace: Mapping[str, str] = field(default_factory=dict)
+
+
+RECORDS = (Run, Step, Flight, ArchiveVersion, Account, Observed)
+"""The frozen dataclasses of every state, beside its controller and its router."""
+
+
 def state_types() -> tuple[type, ...]:
-    """The frozen dataclasses of a graph's state: credit, all controllers, and the router."""
+    """The frozen dataclasses of a graph's state: its records, all controllers, and the router."""
     kinds = (cast(type, method.kind) for method in METHODS.values())
-    return (Credit, *dict.fromkeys(kinds), Router)
+    return (*RECORDS, *dict.fromkeys(kinds), Router)
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
@@ -224,60 +380,39 @@ class SearchOutput(TypedDict, total=False):
 class SearchState(SearchInput, SearchOutput, total=False):
     """Everything that the next step needs, and nothing that grows with the run.
 
-    `run_id` names the run's rows in the store, `run_seed` starts its randomness, `holdout_key` is
-    the secret that decides the held-out inputs. `iteration` is the current step (t), 0 before the
-    first. `newest_checkpoint` is the highest id of a checkpoint that the run has seen, absent where
-    the saver goes by the order of writing. `archive_seq` counts changes of the archives: nodes read
-    the archives as of it, so rows written after the last checkpoint are overwritten, never seen.
-    `extended_budget` is the budget in dollars that the caller granted when the graph's was used up,
-    0 until then; `granted_budget` is what the run has drawn from a purse, else absent or `None`.
-    `launched` is the number of the last ticket, `tickets` are those in flight in the order of their
-    launch, and `open` their numbers. `parallel` is how many could be in flight when the last step
-    began. `landings` counts what has landed, and `awaits_money` says whether another ticket waited
-    for money when the last one landed. `prepared` is the number of a ticket whose guide has
-    landed and whose step has not begun, 0 for none. `stopping` is the reason why the run stops as
-    soon as nothing is in flight, empty while it continues.
-    `num_frontiers` is how many frontiers an attempt in flight has seen, else absent.
-    `last_doubt` is an iteration and the dollars in doubt that it was charged, the last one.
-    `spent_at_gain` is what the run had spent when its best score last rose, in dollars.
-    `refused_answer` says what was wrong with the caller's last answer. `failures` counts the
-    attempts in a row, up to the last finished step, that yielded no usable program. `best` is the
-    incumbent's candidate id. `labels` are hashes of the texts behind the labels of a search
-    strategy, where the method has one. `seconds` is what each node has taken since the last step
-    ended, `router` the router of a run with several models, else absent or without records, `trace`
-    where the run's OpenTelemetry trace began, if a tracer was configured. `chosen` is what the
-    caller has chosen for the run by its `context`, by name; absent where nothing was ever chosen on
-    the thread. `seal` shows that the search itself has left the state so; see `seal.py`.
+    `archives` says which archives nodes read, `best` is the incumbent's candidate id. `step` is the
+    current step, `flight` holds those in flight. `stopping` is the reason why the run stops as soon
+    as nothing is in flight, empty while it continues. `failures` counts the attempts in a row, up
+    to the last finished step, that yielded no usable program. `refused_answer` says what was wrong
+    with the caller's last answer. `router` is that of a run with several models, else absent or
+    without records. `chosen` is what the caller has chosen for the run by its `context`, by name;
+    absent where nothing was ever chosen on the thread. `newest_checkpoint` is the highest id of a
+    checkpoint that the run has seen, absent where the saver goes by the order of writing.
+    `seal` shows that the search itself has left the state so; see `seal.py`.
     """
 
-    run_id: str
-    run_seed: int
-    holdout_key: str
-    iteration: Iteration
-    newest_checkpoint: str
-    archive_seq: int
-    extended_budget: float
-    granted_budget: float | None
-    launched: TicketNumber
-    tickets: list[Ticket]
-    open: list[TicketNumber]
-    parallel: int
-    landings: int
-    awaits_money: bool
-    prepared: TicketNumber
-    stopping: str
-    num_frontiers: int | None
-    last_doubt: tuple[Iteration, float]
-    spent_at_gain: float
-    refused_answer: str
-    failures: int
-    best: str
-    labels: dict[str, str]
-    seconds: dict[str, float]
-    trace: dict[str, str]
+    run: Annotated[Run, FrozenValue]
     controller: Annotated[Controller, FrozenValue]
     router: Annotated[Router, FrozenValue]
-    step: StepRecord
-    credit: Annotated[Credit, FrozenValue]
+    step: Annotated[Step, FrozenValue]
+    flight: Annotated[Flight, FrozenValue]
+    archives: Annotated[ArchiveVersion, FrozenValue]
+    account: Annotated[Account, FrozenValue]
+    best: str
+    failures: int
+    stopping: str
+    refused_answer: str
     chosen: dict[str, object]
+    observed: Annotated[Observed, FrozenValue]
+    newest_checkpoint: str
     seal: str
+
+
+def restored(saved: Mapping[str, Any]) -> SearchState:
+    """The state whose values a checkpoint holds; raises `ValueError` as `FrozenValue` does."""
+    return cast(SearchState, {key: _restored(value) for key, value in saved.items()})
+
+
+def has_current_step(state: SearchState) -> bool:
+    """Whether there is a step that has begun or landed and has not ended."""
+    return state["step"].iteration > state["controller"].iteration

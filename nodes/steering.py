@@ -1,7 +1,9 @@
 """What a user put into the run, as part of the step that took it."""
 
-from costada.nodes.context import RunContext
-from costada.nodes.state import SearchState, SteeredBy, StepRecord
+from dataclasses import replace
+
+from costada.nodes.context import Node, RunContext, SearchRuntime
+from costada.nodes.state import Attempt, SearchState, SteeredBy, Step
 from costada.prompts.changes import program_fault
 from costada.prompts.tactics import Tactic
 from costada.store.user_inputs import InputKind
@@ -16,28 +18,43 @@ def with_input(state: SearchState, context: RunContext) -> SearchState:
     A step takes its input when its first attempt is prepared; all its attempts carry it out.
     """
     step = state["step"]
-    if step["attempt"] or "steered" in step:
+    if step.attempt.number or step.steered:
         return state
-    taken = context.store.inputs.take(state["run_id"], step["number"])
+    taken = context.store.inputs.take(state["run"].id, step.ticket)
     if taken is None:
         return state
     text = taken.text
     if taken.kind is InputKind.TACTIC:
         text = context.store.put_text(text)
     steered = SteeredBy(number=taken.number, kind=taken.kind.value, text=text)
-    return SearchState(**{**state, "step": StepRecord(**{**step, "steered": steered})})
+    return {**state, "step": replace(step, steered=steered)}
 
 
-def is_submission(step: StepRecord) -> bool:
+def steered(build_context: Node) -> Node:
+    """Let a step take the input of a user before a node writes the prompt of its first attempt.
+
+    User-submitted programs skip prompting.
+    """
+
+    def take_input_and_build(state: SearchState, runtime: SearchRuntime) -> SearchState:
+        state = with_input(state, runtime.context)
+        if is_submission(state["step"]):
+            return {"step": submitted(state, runtime.context)}
+        return {"step": state["step"], **build_context(state, runtime)}
+
+    return take_input_and_build
+
+
+def is_submission(step: Step) -> bool:
     """Whether the step evaluates a program of a user, and asks no model for one."""
-    return "steered" in step and step["steered"]["kind"] == InputKind.PROGRAM
+    return step.steered is not None and step.steered.kind == InputKind.PROGRAM
 
 
-def idea_of(step: StepRecord, context: RunContext) -> str | None:
+def idea_of(step: Step, context: RunContext) -> str | None:
     """The idea of a user that the step carries out, `None` without one."""
-    if "steered" not in step or is_submission(step):
+    if step.steered is None or is_submission(step):
         return None
-    return context.store.text(step["steered"]["text"])
+    return context.store.text(step.steered.text)
 
 
 def user_tactic(idea: str) -> Tactic:
@@ -47,14 +64,14 @@ def user_tactic(idea: str) -> Tactic:
     )
 
 
-def submitted(state: SearchState, context: RunContext) -> StepRecord:
+def submitted(state: SearchState, context: RunContext) -> Step:
     """The step with the program of a user as its only attempt, which costs nothing.
 
     Its parent is the incumbent, which the page compares it with. A program that the problem does
     not allow is a failed attempt.
     """
     step, store, problem = state["step"], context.store, context.problem
-    name = step["steered"]["text"]
+    name = step.steered.text if step.steered else ""
     program, start = store.program(name), problem.start
     fault = None
     if program.is_one_text != start.is_one_text:
@@ -62,13 +79,11 @@ def submitted(state: SearchState, context: RunContext) -> StepRecord:
         fault = f"The submitted program is not {expected}, as programs of this problem are."
     elif not program.is_one_text:
         fault = program_fault(dict(program), start, problem.form)
-    return StepRecord(
-        **{
-            **step,
-            "attempt": 1,
-            "parent": state["best"],
-            "program": "" if fault else name,
-            "changes": store.put_text(SUBMITTED),
-            "failure": store.put_text(fault or ""),
-        }
+    attempt = Attempt(
+        number=1,
+        parent=state["best"],
+        program="" if fault else name,
+        changes=store.put_text(SUBMITTED),
+        failure=store.put_text(fault or ""),
     )
+    return replace(step, attempt=attempt)

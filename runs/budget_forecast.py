@@ -11,7 +11,7 @@ from statistics import fmean
 
 from costada.models.prices import GivenPrice, ListPrice, price_book
 from costada.models.runnable_tree import asked_models
-from costada.nodes.build_context import ordinary_input
+from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import EXPECTED_ANSWER, expected_usage
 from costada.nodes.context import ChatModel
 from costada.runs.folder import RunFolder

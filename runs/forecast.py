@@ -21,7 +21,7 @@ from costada.graph.menu import priced_models, with_reference_cost
 from costada.models.prices import ListPrice
 from costada.models.replies import answer_text
 from costada.models.runnable_tree import asked_models
-from costada.nodes.build_context import ordinary_input
+from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import (
     EXPECTED_ANSWER,
     expected_cost,

@@ -3,15 +3,14 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 from uuid import uuid4
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 
 from costada.nodes.seal import seal_of
-from costada.nodes.state import SearchState
+from costada.nodes.state import SearchState, plain, restored
 from costada.runs.config import RunConfig
 from costada.runs.folder import THREAD, RunFolder
 from costada.runs.runner import StepLog
@@ -93,11 +92,11 @@ def fork_run(
                 f" spent by iteration {iteration}"
             )
         with RunStore(database) as store:
-            StepLog(draft.steps, store.step_lines(state["run_id"]))
-            best = store.candidates.get(state["run_id"], state["best"])
-            setup = store.setup(state["run_id"])
+            StepLog(draft.steps, store.step_lines(state["run"].id))
+            best = store.candidates.get(state["run"].id, state["best"])
+            setup = store.setup(state["run"].id)
             in_flight = store.call_log.unsettled_cost(
-                state["run_id"], state["iterations"], counts_lost=config.lost_calls == "count"
+                state["run"].id, state["iterations"], counts_lost=config.lost_calls == "count"
             )
         begun = setup.problem if setup else {}
         ending = file_ending(begun.get("file_name", ""), begun.get("language", PYTHON.name))
@@ -122,27 +121,30 @@ def _cut_copy(database: Path, iteration: Iteration, seed: int | None, source: Pa
     """Cut a copied run back to an iteration, give it a new id, and return its state there."""
     with closing(RunSaver(database, keep_history=True)) as saver, RunStore(database) as store:
         kept = _checkpoint_after(iteration, saver, source)
-        state = cast(SearchState, kept.checkpoint["channel_values"])
-        changes = SearchState(run_id=uuid4().hex)
-        if seed is not None:
-            changes = SearchState(**changes, run_seed=seed)
-        if (setup := store.setup(state["run_id"])) and setup.seal_key:
+        saved = kept.checkpoint["channel_values"]
+        state = restored(saved)
+        begun = state["run"]
+        run = replace(begun, id=uuid4().hex, seed=begun.seed if seed is None else seed)
+        changes: SearchState = {"run": run}
+        if (setup := store.setup(begun.id)) and setup.seal_key:
             changes["seal"] = seal_of({**state, **changes}, setup.seal_key)
+        written = {name: plain(value) for name, value in changes.items()}
         saver.delete_thread(str(THREAD["configurable"]["thread_id"]))
         place = {**THREAD["configurable"], "checkpoint_ns": ""}
-        first: Checkpoint = {**kept.checkpoint, "channel_values": {**state, **changes}}
+        first: Checkpoint = {**kept.checkpoint, "channel_values": {**saved, **written}}
         saver.put({"configurable": place}, first, kept.metadata, {})
+    flight = state["flight"]
     cut = Cut(
-        run_id=state["run_id"],
+        run_id=begun.id,
         iteration=iteration,
-        archive_seq=state["archive_seq"],
-        landings=state["landings"],
-        last_ticket=state["launched"],
-        in_flight={ticket["number"]: ticket["attempt"] for ticket in state["tickets"]},
+        archive_seq=state["archives"].seq,
+        landings=flight.num_landed,
+        last_ticket=flight.last_ticket,
+        in_flight={ticket.number: ticket.attempt for ticket in flight.tickets},
         folder=str(source.resolve()),
     )
-    cut_back(database, cut, changes["run_id"])
-    return SearchState(**{**state, **changes})
+    cut_back(database, cut, run.id)
+    return {**state, **changes}
 
 
 def _checkpoint_after(

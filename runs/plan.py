@@ -21,7 +21,7 @@ from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel, ModelEntry
 from costada.models.prices import price_book
 from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STANDARD_TIER
-from costada.nodes.build_context import first_prompt
+from costada.nodes.attempts import first_prompt
 from costada.nodes.calls.budget import least_budget
 from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings

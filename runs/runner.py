@@ -19,7 +19,7 @@ from costada.graph.continuing import can_continue, can_resume
 from costada.nodes.calls.purse import entry_of, reported_tickets
 from costada.nodes.parallel.pool import pool_of
 from costada.nodes.settings import evaluator_texts, problem_texts
-from costada.nodes.state import SearchInput, SearchState
+from costada.nodes.state import SearchInput, SearchState, restored
 from costada.reports.page.page import write_page
 from costada.reports.progress import Progress, RunHeading
 from costada.reports.trackers.tracking import Tracking
@@ -243,7 +243,7 @@ def saved_state(folder: RunFolder) -> SearchState | None:
         return None
     with _saver(folder, is_read_only=True) as saver:
         saved = saver.get_tuple(folder.thread)
-    return saved and cast(SearchState, saved.checkpoint["channel_values"])
+    return saved and restored(saved.checkpoint["channel_values"])
 
 
 @contextmanager
@@ -371,10 +371,11 @@ def _state(graph: DiscoveryGraph, thread: RunnableConfig) -> SearchState:
 
 def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) -> Discovery:
     """The result so far; before the first checkpoint, the initial program is the best."""
-    spent, granted = state.get("spent", 0.0), state.get("granted_budget")
+    spent = state.get("spent", 0.0)
+    granted = state["account"].granted if state else None
     reason = cast(RunEnd, state.get("stop_reason") or "interrupted")
     seed = plan.seed_evaluation or failed("not evaluated")
-    best = store.candidates.get(state["run_id"], state["best"]) if "best" in state else None
+    best = store.candidates.get(state["run"].id, state["best"]) if "best" in state else None
     program = best.program if best else plan.problem.start
     return Discovery(
         best_program=program.text,

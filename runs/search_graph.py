@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem as problem_named
-from costada.graph.build import compile_search, store_beside
+from costada.graph.build import compile_graph, saved_by, search_context, store_beside
 from costada.graph.choosing import Choosing
 from costada.graph.compiled import DiscoveryGraph
 from costada.models.menu import MenuModel, ModelEntry
@@ -36,7 +36,7 @@ from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:
-    from costada.nodes.context import ChatModel
+    from costada.nodes.context import ChatModel, RunContext
 
     GivenModel = str | ModelEntry | ChatModel | MenuModel
 
@@ -51,7 +51,10 @@ class _Given:
     guide_model: str | ChatModel | None
     settings: Mapping[str, object]
     max_budget: float | None
-    others: Mapping[str, Any]
+    checkpointer: BaseCheckpointSaver[Any] | bool | None
+    store: RunStore
+    purse: Purse | None
+    name: str
 
 
 def create_discovery_graph(
@@ -117,23 +120,22 @@ def create_discovery_graph(
         guide_model=guide_model,
         settings={"preflight": False, **settings, "budget": budget},
         max_budget=inf if choices is None else choices.max_budget,
-        others={
-            "checkpointer": checkpointer,
-            "store": store or store_beside(checkpointer),
-            "purse": purse,
-            "name": name,
-        },
+        checkpointer=checkpointer,
+        store=store or store_beside(checkpointer),
+        purse=purse,
+        name=name,
     )
-    graph = _graph(given)
-    return graph if choices is None else graph.copy({"choosing": _choosing(choices, given, graph)})
+    context = _search(given)
+    choosing = None if choices is None else _choosing(choices, given, context)
+    return compile_graph(context, checkpointer, choosing)
 
 
-def _graph(given: _Given, chosen: Mapping[str, object] | None = None) -> DiscoveryGraph:
-    """The graph of what was given, and chosen."""
+def _search(given: _Given, chosen: Mapping[str, object] | None = None) -> RunContext:
+    """The search of what was given, and chosen."""
     own = {name: value for name, value in given.settings.items() if name in GRAPH_SETTINGS}
     shared = {name: value for name, value in given.settings.items() if name not in own}
     read = read_given(given.problem, given.model, given.models, None, given.guide_model, shared)
-    plan = plan_search(read, purse=given.others["purse"])
+    plan = plan_search(read, purse=given.purse)
     try:
         settings = Settings(**{**dict(plan.settings), **own})
     except ValidationError as error:
@@ -143,7 +145,7 @@ def _graph(given: _Given, chosen: Mapping[str, object] | None = None) -> Discove
             "on_exhausted: got 'interrupt' with choices without max_budget, expected the most that"
             " a caller may grant: Choices(max_budget=DOLLARS)"
         )
-    return compile_search(
+    context = search_context(
         plan.problem,
         plan.menu or plan.model,
         budget=plan.budget,
@@ -154,21 +156,24 @@ def _graph(given: _Given, chosen: Mapping[str, object] | None = None) -> Discove
         router=plan.router,
         chosen=chosen,
         max_budget=inf if given.max_budget is None else given.max_budget,
-        **given.others,
+        store=given.store,
+        purse=given.purse,
+        name=given.name,
     )
+    return saved_by(given.checkpointer, context)
 
 
-def _choosing(choices: Choices, given: _Given, graph: DiscoveryGraph) -> Choosing:
+def _choosing(choices: Choices, given: _Given, search: RunContext) -> Choosing:
     """Check what may be chosen, and build what is; raises `ValueError`."""
-    if choices.max_budget is not None and choices.max_budget < graph.search.budget:
+    if choices.max_budget is not None and choices.max_budget < search.budget:
         raise ValueError(
-            f"max_budget: got {choices.max_budget:g}, expected at least {graph.search.budget:g},"
+            f"max_budget: got {choices.max_budget:g}, expected at least {search.budget:g},"
             " the budget of the graph"
         )
-    problems = {graph.search.problem.name: given.problem}
+    problems = {search.problem.name: given.problem}
     for each in choices.problems:
         found = each if isinstance(each, Problem) else problem_named(each)
-        if found.name in problems and found.name != graph.search.problem.name:
+        if found.name in problems and found.name != search.problem.name:
             raise ValueError(f"problems: got two named {found.name!r}, expected different names")
         problems[found.name] = each
     own = {entry.name: entry for entry in given.models}
@@ -176,30 +181,24 @@ def _choosing(choices: Choices, given: _Given, graph: DiscoveryGraph) -> Choosin
     models = {each.name: each for each in named_models(picked)} if picked else {}
     schema = context_schema(choices, tuple(problems), tuple(models))
 
-    def build(chosen: Mapping[str, Any]) -> DiscoveryGraph:
+    def build(chosen: Mapping[str, Any]) -> RunContext:
         settings = merged(given.settings, chosen)
         model, menu = given.model, given.models
         if "models" in chosen:
             model, menu = None, [models[name] for name in chosen["models"]]
             settings.pop("price", None)
-        kept = _Given(
-            problem=problems[chosen["problem"]] if "problem" in chosen else given.problem,
-            model=model,
-            models=menu,
-            guide_model=given.guide_model,
-            settings=settings,
-            max_budget=given.max_budget,
-            others=given.others,
-        )
-        return _graph(kept, chosen)
+        problem = problems[chosen["problem"]] if "problem" in chosen else given.problem
+        kept = replace(given, problem=problem, model=model, models=menu, settings=settings)
+        return _search(kept, chosen)
 
     if models:
         build({"models": list(models)})  # each has a key and a price
-    search = graph.search
     defaults = {
         "budget": search.budget,
         "problem": search.problem.name,
         "models": [entry.name for entry in search.menu],
         "parallel": search.parallel,
     }
-    return Choosing(schema, defaults, partial(read_context, schema), build)
+    return Choosing(
+        schema, defaults, partial(read_context, schema), build, choices.max_parallel or 1
+    )

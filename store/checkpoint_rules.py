@@ -277,12 +277,15 @@ def _is_within_iteration(checkpoint: Checkpoint) -> bool:
 def _is_before_request(checkpoint: Checkpoint) -> bool:
     """Whether the next node sends a request that other tickets could change."""
     values = checkpoint["channel_values"]
-    step = values.get("step")
-    if not step or not step["attempt"]:
+    records = ("step", "controller", "flight", "observed")
+    if not values.keys() >= set(records):
         return False
-    if step["is_credited"]:
-        _, controller = values["controller"]
+    step, controller, flight, observed = (values[name][1] for name in records)
+    attempt = step["attempt"]
+    if not attempt["number"]:
+        return False
+    if step["credit"] is not None:
         return bool(controller.get("pending"))
-    if step["program"] or step["failure"] or step["is_launched"]:
+    if attempt["program"] or attempt["failure"] or step["is_launched"]:
         return False
-    return bool(values.get("tickets")) or not CHANGING_NODES.isdisjoint(values["seconds"])
+    return bool(flight["tickets"]) or not CHANGING_NODES.isdisjoint(observed["seconds"])

@@ -131,6 +131,7 @@ class EvoX:
         has_evolved: Whether the current step has had its evolution.
         has_fallen_back: Whether a strategy failed in the current step.
         pending: The call to buy next.
+        labels: Names of the texts behind the labels "diverge" and "refine".
     """
 
     iteration: Iteration
@@ -146,6 +147,7 @@ class EvoX:
     has_evolved: bool = False
     has_fallen_back: bool = False
     pending: str | None = LABELS
+    labels: tuple[str, str] = ("", "")
 
     parents: ClassVar[ParentRule] = ParentRule.POPULATION
 
@@ -169,14 +171,14 @@ class EvoX:
         """The iterations in a row without an improvement above the threshold."""
         return Evidence(stagnation=self.stagnation)
 
-    def with_labels(self) -> Self:
-        """The controller after the label call, whatever it brought.
+    def with_labels(self, diverge: str = "", refine: str = "") -> Self:
+        """The controller after the label call, with the names of the texts that it brought.
 
         Raises:
             ValueError: No labels are pending.
         """
         self._require(LABELS)
-        return replace(self, pending=None)
+        return replace(self, pending=None, labels=(diverge, refine))
 
     def tell(
         self, allocation: Allocation, step: PaidStep, balance: Balance, constants: Constants

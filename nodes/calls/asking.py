@@ -40,7 +40,7 @@ from costada.nodes.context import (
     PricedModel,
     RunContext,
     guides_of,
-    is_alone,
+    is_sequential,
     models_left,
 )
 from costada.nodes.state import SearchState
@@ -138,7 +138,7 @@ def ask_within_budget(
             counts is impossible.
         ValueError: As for `ask_model`, or the answers of the model cannot be limited.
     """
-    frontier = None if key.role == "guide" else state["step"]["frontier"]
+    frontier = None if key.role == "guide" else state["step"].allocation.frontier
     others = models_left(state, context) if context.has_choice and asked.name else []
     has_others = not is_last and any(each.name != asked.name for each in others)
     ask_once = partial(
@@ -178,7 +178,7 @@ def _is_lost(asked: PricedModel, key: CallKey, state: SearchState, context: RunC
 
     It is not lost where the gateway that the call goes through reports it again.
     """
-    if context.settings.lost_calls != "count" or is_alone(state, context):
+    if context.settings.lost_calls != "count" or is_sequential(state, context):
         return False
     last = context.store.call_log.last_call(key, context.entry_of(asked))
     return last is not None and last.gateway not in journals_of(asked.model)

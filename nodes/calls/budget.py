@@ -18,7 +18,7 @@ from costada.models.requests import (
     stated_caps,
 )
 from costada.models.runnable_tree import AskedModel, asked_models, sent_parameters
-from costada.nodes.context import PricedModel, RunContext, budget_of, is_alone
+from costada.nodes.context import PricedModel, RunContext, budget_of, is_sequential
 from costada.nodes.per_run import PerRun
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
@@ -245,7 +245,7 @@ def share_of_money(
             a roomy answer. The ticket has joined the queue then.
     """
     gateways = journals_of(asked.model)
-    if is_alone(state, context):
+    if is_sequential(state, context):
         return money_left(key, state, context, gateways=gateways)
     cap = min(request.output_cap or DEFAULT_OUTPUT_CAP, ROOMY_ANSWER)
     roomy = asked.prices.listed(request.model).worst_cost(
@@ -270,7 +270,7 @@ def reserve_share(
             The ticket has joined the queue then.
         RequestNotSent: Less is left, and no other ticket is in flight.
     """
-    if is_alone(state, context):
+    if is_sequential(state, context):
         return
     left = money_left(key, state, context, gateways=journals_of(asked.model))
     if _is_behind(key, context) or (bound > left and num_others_sent(key, state, context)):
@@ -296,14 +296,15 @@ def _awaiting(dollars: Decimal, left: Decimal, key: CallKey, context: RunContext
 
 def num_others_sent(key: CallKey, state: SearchState, context: RunContext) -> int:
     """How many other tickets have a request in flight."""
-    if is_alone(state, context):
+    if is_sequential(state, context):
         return 0
     return context.store.call_log.num_sent(key.run_id, _open_tickets(key, state), key.ticket)
 
 
 def _open_tickets(key: CallKey, state: SearchState) -> Seen:
     """What had landed when the ticket was launched; its own calls have not been settled."""
-    return Seen(state["launched"], (*state["open"], key.ticket))
+    seen = state["flight"].seen
+    return Seen(seen.last, (*seen.open, key.ticket))
 
 
 @exactly

@@ -5,7 +5,6 @@ from threading import Lock
 
 from costada.nodes.context import RunContext
 from costada.nodes.per_run import PerRun
-from costada.nodes.state import SearchState
 from costada.store.purse import OverBudget, Purse
 from costada.values.exact import exactly
 from costada.values.numbering import TicketNumber
@@ -26,10 +25,13 @@ def open_account(run_id: str, context: RunContext) -> Purse | None:
     return context.purse and context.purse.child(run_id, context.budget)
 
 
-def draw_budget(run_id: str, context: RunContext) -> SearchState:
-    """The budget that a run has from its purse by now; raises as `open_account` does."""
+def draw_budget(run_id: str, context: RunContext) -> float | None:
+    """The budget that a run has from its purse by now, `None` without one.
+
+    Raises as `open_account` does.
+    """
     account = open_account(run_id, context)
-    return SearchState(granted_budget=float(account.budget)) if account else SearchState()
+    return float(account.budget) if account else None
 
 
 def entry_of(ticket: TicketNumber) -> str:

@@ -9,6 +9,7 @@ W3C form. Model requests follow the GenAI semantic conventions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -67,20 +68,21 @@ def traced(
     from opentelemetry.trace import get_tracer
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    opens_run = name == "allocate_frontier" and ("run_id" not in state or state["stop_reason"])
+    opens_run = name == "allocate_frontier" and ("run" not in state or state["stop_reason"])
     w3c = TraceContextTextMapPropagator()
-    if state.get("trace") and not opens_run:
-        return _in_node_span(w3c.extract(state["trace"]), name, work, state, context)
+    if not opens_run and (begun := state["observed"].trace):
+        return _in_node_span(w3c.extract(begun), name, work, state, context)
     about: Facts = {
         "costada.problem": context.problem.name,
         "costada.method": context.settings.method,
     }
     with get_tracer("costada").start_as_current_span("costada.run", attributes=about) as span:
         update = _in_node_span(None, name, work, state, context)
-        span.set_attribute("costada.run.id", update.get("run_id", state.get("run_id", "")))
+        now: SearchState = {**state, **update}
+        span.set_attribute("costada.run.id", now["run"].id)
         trace: dict[str, str] = {}
         w3c.inject(trace)
-    return SearchState(**{**update, "trace": trace})
+    return {**update, "observed": replace(now["observed"], trace=trace)}
 
 
 def _in_node_span(
@@ -110,20 +112,20 @@ def _in_node_span(
 
 def _describe_node(span: Span, name: str, before: SearchState, update: SearchState) -> None:
     """Record which step a node worked for, what it cost, and the run's account after it."""
-    now = SearchState(**{**before, **update})
-    opens_run = "run_id" in update
+    now: SearchState = {**before, **update}
+    opens_run = "run" in update
     iteration = next_iteration(START if opens_run else before["controller"].iteration)
     facts: dict[str, str | bool | int | float] = {
         "costada.node": name,
-        "costada.run.id": now.get("run_id", ""),
+        "costada.run.id": now["run"].id,
         "costada.iteration": iteration,
     }
-    if now.get("iteration") == iteration:
-        facts["costada.frontier"] = now["step"]["frontier"] + 1
-        facts["costada.action"] = now["step"]["action"]
+    if (step := now["step"]).iteration == iteration:
+        facts["costada.frontier"] = step.allocation.frontier + 1
+        facts["costada.action"] = step.allocation.action.value
     if not opens_run:
         if "spent" in update and "step" in update:
-            facts["costada.step.cost"] = update["step"]["cost"]
+            facts["costada.step.cost"] = update["step"].cost
             facts["costada.spent"] = update["spent"]
             facts["costada.remaining"] = update["remaining"]
         if "iterations" in update:

@@ -20,21 +20,16 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.approve_guide import ask_for_approval
-from costada.nodes.build_context import (
-    AttemptContext,
-    choose_again,
-    failed_attempts,
-    next_attempt,
-)
+from costada.nodes.attempts import AttemptContext, failed_attempts, next_attempt
 from costada.nodes.calls.asking import ask_for_guide
 from costada.nodes.context import (
     RunContext,
+    SearchRuntime,
     candidate_of,
+    population_of,
     repeatable_metrics,
-    seen_by,
     shown,
 )
-from costada.nodes.evaluate import evaluate
 from costada.nodes.evox.strategies import (
     Selection,
     StrategyRecord,
@@ -42,10 +37,8 @@ from costada.nodes.evox.strategies import (
     initial_strategy,
     select_context,
 )
-from costada.nodes.generate import generate
 from costada.nodes.state import SearchState
-from costada.nodes.steering import idea_of, is_submission, submitted, user_tactic, with_input
-from costada.nodes.tools.workbench import context_candidates
+from costada.nodes.steering import idea_of, user_tactic
 from costada.prompts.evox import (
     Labels,
     SearchWindow,
@@ -71,7 +64,7 @@ from costada.prompts.requests import (
     PreviousAttempt,
 )
 from costada.store.call_log import CallKey
-from costada.values.candidate import Candidate, LandedCandidate
+from costada.values.candidate import LandedCandidate
 from costada.values.numbering import FIRST_TICKET, START, START_TICKET, next_iteration
 
 RECENT_ITERATIONS = 100
@@ -81,28 +74,22 @@ MAX_STRATEGY_CALLS = 3
 """Calls one evolution may make until it yields a valid strategy."""
 
 
-def build_context(state: SearchState, *, context: RunContext) -> SearchState:
+def build_context(state: SearchState, runtime: SearchRuntime) -> SearchState:
     """Let the strategy choose parent and inspirations, and write the prompt of the next attempt.
 
-    All attempts of a step start from the same choice. An idea of a user is shown with it; a program
-    of a user needs no prompt.
+    All attempts of a step start from the same choice. An idea of a user is shown with it.
     """
-    if state["step"]["is_refused"]:
-        return SearchState(step=choose_again(state, context))
-    state = with_input(state, context)
-    if is_submission(state["step"]):
-        return SearchState(step=submitted(state, context))
+    context = runtime.context
     idea = idea_of(state["step"], context)
     population = _population(state, context)
     controller, selection = _select(_evox_of(state), population, state, context)
     inspirations = [candidate_of(name, state, context) for name in selection.context_ids]
     chosen = AttemptContext(candidate_of(selection.parent_id, state, context), inspirations)
-    labels, text = state["labels"], context.store.text
-    advice = Labels(text(labels["diverge"]), text(labels["refine"]))
+    advice = Labels(*map(context.store.text, controller.labels))
     request = GenerationRequest(
         task=context.problem.task,
         current=shown(chosen.parent, context.problem),
-        action=state["step"]["action"],
+        action=state["step"].allocation.action.value,
         others=tuple(shown(each, context.problem) for each in inspirations),
         timeout=context.problem.limits.wall_seconds,
         entry_point=context.problem.entry_point,
@@ -115,24 +102,26 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
         form=context.problem.form,
     )
     step = next_attempt(state, chosen, request, context, label=selection.label)
-    return SearchState(controller=controller, step=step)
+    return {"controller": controller, "step": step}
 
 
-def guide(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
+def guide(state: SearchState, runtime: SearchRuntime, config: RunnableConfig) -> SearchState:
     """Buy the labels before the first step, and later a new strategy.
 
     The labels are charged to the first step. An evolution is charged to the step that has just been
     made; when its calls use up the budget, no step is left for a new strategy.
     """
+    context = runtime.context
     if _evox_of(state).pending == LABELS:
-        key = CallKey(state["run_id"], FIRST_TICKET, "guide", 1)
+        key = CallKey(state["run"].id, FIRST_TICKET, "guide", 1)
         reply = _ask(_labels_prompt(context), key, state, config, context)
         return _with_labels(reply, state, context)
     return _evolve_strategy(state, config, context)
 
 
-def approve_guide(state: SearchState, *, context: RunContext) -> SearchState:
+def approve_guide(state: SearchState, runtime: SearchRuntime) -> SearchState:
     """Ask the caller whether to buy the labels or a strategy; see `ask_for_approval`."""
+    context = runtime.context
     if _evox_of(state).pending == LABELS:
         skip = partial(_with_labels, "")
         return ask_for_approval(_labels_prompt(context), skip, state, context)
@@ -149,27 +138,20 @@ def _evox_of(state: SearchState) -> EvoX:
 
 def _population(state: SearchState, context: RunContext) -> list[LandedCandidate]:
     """The initial program and all valid candidates that have landed, in the order of landing."""
-    run_id, step = state["run_id"], state["step"]
-    landed = context.store.candidates.population(run_id, seen_by(state))
+    step = state["step"]
     # the row of a step that buys an evolution is written when that is paid
     iterations = {
         START_TICKET: START,
-        step["number"]: state["iteration"],
-        **context.store.iterations(run_id),
+        step.ticket: step.iteration,
+        **context.store.iterations(state["run"].id),
     }
+    landed = population_of(state, context)
     rows = [LandedCandidate(each, iterations[each.ticket]) for each in landed]
     return sorted(rows, key=attrgetter("iteration"))
 
 
-def _visible(state: SearchState, context: RunContext) -> list[Candidate]:
-    landed = context.store.candidates.population(state["run_id"], seen_by(state))
-    return [*context_candidates(state, context), *landed]
-
-
 NODES: Mapping[str, Callable[..., SearchState]] = {
     "build_context": build_context,
-    "generate": partial(generate, visible=_visible),
-    "evaluate": partial(evaluate, visible=_visible),
     "guide": guide,
     "approve_guide": approve_guide,
 }
@@ -204,7 +186,7 @@ def _select(
         for each in (row.candidate,)
     ]
     count = context.constants.num_inspirations
-    seed = draws(state["run_seed"], state["step"]["number"], "strategy").getrandbits(32)
+    seed = draws(state["run"].seed, state["step"].ticket, "strategy").getrandbits(32)
     while True:
         source = _strategy_text(controller.strategy, context)
         choice = select_context(source, records, count, seed, _layer(context))
@@ -241,8 +223,8 @@ def _evolution_key(state: SearchState, call: int) -> CallKey:
     With several steps in flight, the step of the first ticket may end so late that a strategy is
     bought in it. The labels are the first guide call of that ticket.
     """
-    ticket = state["step"]["number"]
-    return CallKey(state["run_id"], ticket, "guide", call + (ticket == FIRST_TICKET))
+    ticket = state["step"].ticket
+    return CallKey(state["run"].id, ticket, "guide", call + (ticket == FIRST_TICKET))
 
 
 def _ask(
@@ -262,10 +244,8 @@ def _labels_prompt(context: RunContext) -> Prompt:
 def _with_labels(reply: str, state: SearchState, context: RunContext) -> SearchState:
     """Store the labels of a reply; an empty one holds none."""
     labels, put_text = parse_labels(reply), context.store.put_text
-    return SearchState(
-        labels={"diverge": put_text(labels.diverge), "refine": put_text(labels.refine)},
-        controller=_evox_of(state).with_labels(),
-    )
+    names = put_text(labels.diverge), put_text(labels.refine)
+    return {"controller": _evox_of(state).with_labels(*names)}
 
 
 def _requests(state: SearchState, context: RunContext) -> tuple[Prompt, StrategyRequest]:
@@ -285,7 +265,7 @@ def _requests(state: SearchState, context: RunContext) -> tuple[Prompt, Strategy
             trace=trace_text(rows, scored.since, scored.until),
         )
 
-    rng = draws(state["run_seed"], iteration, "strategies")
+    rng = draws(state["run"].seed, iteration, "strategies")
     drawn, drawn_others = controller.draw_strategies(rng, constants)
     others = tuple(map(shown_strategy, drawn_others))
     statistics = population_text(rows, iteration, IMPROVEMENT_THRESHOLD)
@@ -323,10 +303,10 @@ def _evolve_strategy(
         fault = check_strategy(read, _layer(context))
         if fault is None:
             adopted = _evox_of(state).adopt(context.store.put_text(read), context.constants)
-            return SearchState(controller=adopted)
+            return {"controller": adopted}
         request = replace(request, failure=FailedAttempt(fault, read))
     return _keep_strategy(state, context)
 
 
 def _keep_strategy(state: SearchState, context: RunContext) -> SearchState:
-    return SearchState(controller=_evox_of(state).keep_strategy(context.constants))
+    return {"controller": _evox_of(state).keep_strategy(context.constants)}

@@ -12,6 +12,7 @@ from langgraph.errors import GraphBubbleUp
 from costada.nodes.calls.purse import close_account
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.pool import pool_of
+from costada.nodes.state import SearchState
 from costada.store.lease import Lease, LostLease, guarded_by
 
 ACTIVE_RUNS = "__costada_runs"
@@ -29,11 +30,13 @@ class ActiveRuns:
         lease: The lease of the thread, `None` where no other machine can execute it.
         contexts: The contexts of the runs by their ids.
         is_aborted: Whether the execution has neither ended nor asked its caller.
+        context: What its caller chose, as routes read it; nodes get it from their runtime.
     """
 
     lease: Lease | None = None
     contexts: dict[str, RunContext] = field(default_factory=dict)
     is_aborted: bool = True
+    context: RunContext | None = None
 
     @contextmanager
     def noting_end(self) -> Iterator[None]:
@@ -97,10 +100,10 @@ def confirm(lease: Lease) -> None:
     lease.check()
 
 
-def register_run(run_id: str, config: RunnableConfig, context: RunContext) -> bool:
-    """Note in the configuration that it executes a run; whether that is new."""
-    runs = config.get("configurable", {}).get(ACTIVE_RUNS)
-    if not run_id or runs is None or run_id in runs.contexts:
+def register_run(state: SearchState, config: RunnableConfig, context: RunContext) -> bool:
+    """Note in the configuration that it executes the run of a state; whether that is new."""
+    runs, run = config.get("configurable", {}).get(ACTIVE_RUNS), state.get("run")
+    if run is None or runs is None or run.id in runs.contexts:
         return False
-    runs.contexts[run_id] = context
+    runs.contexts[run.id] = context
     return True

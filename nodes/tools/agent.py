@@ -1,6 +1,5 @@
 """The generating model as an agent: within one attempt it may try programs and look around."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -10,7 +9,7 @@ from langchain_core.runnables import RunnableConfig
 from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text, calls_tools
 from costada.models.requests import with_tools
-from costada.nodes.build_context import load_prompt
+from costada.nodes.attempts import load_prompt
 from costada.nodes.calls.asking import (
     NOT_ATTEMPTED,
     Conversation,
@@ -22,11 +21,10 @@ from costada.nodes.calls.asking import (
 from costada.nodes.calls.budget import left_of_step
 from costada.nodes.context import ChatModel, RunContext, model_of
 from costada.nodes.model_choice import refused
-from costada.nodes.state import SearchState, StepRecord
-from costada.nodes.tools.workbench import Workbench
+from costada.nodes.state import SearchState, Step
+from costada.nodes.tools.workbench import Workbench, archived_candidates
 from costada.prompts.tools import allowance_text, tools_for, tools_section, with_section
 from costada.store.call_log import CallKey
-from costada.values.candidate import Candidate
 from costada.values.prompt_data import TrialData
 
 FURTHER_ANSWERS = 4
@@ -46,22 +44,16 @@ class Ending:
     failure: ModelFailure | None = None
 
 
-def ask_with_tools(
-    state: SearchState,
-    config: RunnableConfig,
-    visible: Callable[[SearchState, RunContext], Sequence[Candidate]],
-    *,
-    context: RunContext,
-) -> SearchState:
+def ask_with_tools(state: SearchState, config: RunnableConfig, context: RunContext) -> SearchState:
     """Add the program that the model submits to the step, or the best that it evaluated.
 
     The attempt ends when the model submits or calls no tool, when it has had its answers, when its
     step has cost its cap or the budget is used up, or when an answer fails to come. Every answer is
     a call of its own in the journal, and every trial is stored, so an attempt that is executed
-    again continues from where it was. `visible` returns the candidates that the model may look at.
+    again continues from where it was.
     """
-    bench = Workbench(state, context, visible(state, context))
-    return SearchState(step=_with_result(bench, _work(bench, config)))
+    bench = Workbench(state, context, archived_candidates(state, context))
+    return {"step": _with_result(bench, _work(bench, config))}
 
 
 def _work(bench: Workbench, config: RunnableConfig) -> Ending:
@@ -101,8 +93,8 @@ def _work(bench: Workbench, config: RunnableConfig) -> Ending:
 def _key(state: SearchState, number: int) -> CallKey:
     """Key of an attempt's request; the requests of a step are counted together."""
     step = state["step"]
-    role = "generation" if step["attempt"] == 1 else "retry"
-    return CallKey(state["run_id"], step["number"], role, step["requests"] + number)
+    role = "generation" if step.attempt.number == 1 else "retry"
+    return CallKey(state["run"].id, step.ticket, role, step.requests + number)
 
 
 def _tool_messages(bench: Workbench, answer: AIMessage, answers_left: int) -> list[ToolMessage]:
@@ -125,7 +117,7 @@ def _tool_messages(bench: Workbench, answer: AIMessage, answers_left: int) -> li
     return messages
 
 
-def _with_result(bench: Workbench, ending: Ending) -> StepRecord:
+def _with_result(bench: Workbench, ending: Ending) -> Step:
     """The step with the attempt's program, or with the reason why there is none."""
     state, context, result = bench.state, bench.context, bench.result()
     step, put_text, failure = state["step"], context.store.put_text, ""
@@ -138,13 +130,13 @@ def _with_result(bench: Workbench, ending: Ending) -> StepRecord:
     refusal = ending.failure.reason if ending.failure and is_unavailable else ""
     left = left_of_step(_key(state, ending.requests), context.settings.step_cap, context)
     is_over_cap = left is not None and left <= 0
-    return {
-        **step,
-        "program": context.store.put_program(result.program) if result else "",
-        "changes": put_text(result.changes) if result else "",
-        "failure": put_text(failure),
-        "refusal": put_text(refusal),
-        "requests": step["requests"] + ending.requests,
-        "is_cut_short": isinstance(ending.failure, CutShort) or is_over_cap,
-        "is_out_of_money": ending.requests == 1 and isinstance(ending.failure, Unaffordable),
-    }
+    attempt = replace(
+        step.attempt,
+        program=context.store.put_program(result.program) if result else "",
+        changes=put_text(result.changes) if result else "",
+        failure=put_text(failure),
+        refusal=put_text(refusal),
+        is_cut_short=isinstance(ending.failure, CutShort) or is_over_cap,
+        is_out_of_money=ending.requests == 1 and isinstance(ending.failure, Unaffordable),
+    )
+    return replace(step, attempt=attempt, requests=step.requests + ending.requests)

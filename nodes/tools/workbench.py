@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from costada.controller.method import ParentRule
-from costada.nodes.calls.judging import judge
-from costada.nodes.context import RunContext, archives_of, candidate_of, shown
+from costada.nodes.context import RunContext, archives_of, candidate_of, population_of, shown
+from costada.nodes.evaluation import evaluate_program
 from costada.nodes.state import SearchState
 from costada.prompts.changes import Change, read_change
 from costada.prompts.replies import Rejection
@@ -87,8 +87,8 @@ class Workbench:
             return proposal
         number = len(self.trials) + 1
         step = self.state["step"]
-        name = f"{step['number']}.{step['attempt']}.{number}"
-        trial = judge(
+        name = f"{step.ticket}.{step.attempt.number}.{number}"
+        trial = evaluate_program(
             name, proposal.program, proposal.changes, self.state, self.context, is_trial=True
         )
         self.trials.append(trial)
@@ -123,7 +123,7 @@ class Workbench:
 
     def _proposal(self, changes: str, base: str | None) -> Change | str:
         """The program that changes make of a base, or why there is none."""
-        changed = self._candidates().get(base or self.state["step"]["parent"])
+        changed = self._candidates().get(base or self.state["step"].attempt.parent)
         if changed is None:
             return _unknown(str(base))
         read = read_change(changes, changed.program, self.context.problem.form)
@@ -141,17 +141,20 @@ class Workbench:
 
 
 def archived_candidates(state: SearchState, context: RunContext) -> list[Candidate]:
-    """What an attempt may start from: its context set, the incumbent, and the archives."""
-    if state["controller"].parents is ParentRule.SEED:
-        return [candidate_of(state["step"]["parent"], state, context)]
+    """What an attempt may start from: its context set, the incumbent, and all possible parents."""
+    parents = state["controller"].parents
+    if parents is ParentRule.SEED:
+        return [candidate_of(state["step"].attempt.parent, state, context)]
+    if parents is ParentRule.POPULATION:
+        return [*context_candidates(state, context), *population_of(state, context)]
     members = (member for archive in archives_of(state, context) for member in archive.members)
     return [*context_candidates(state, context), *members]
 
 
 def context_candidates(state: SearchState, context: RunContext) -> list[Candidate]:
     """The attempt's parent, the incumbent, and the inspirations."""
-    step = state["step"]
-    ids = [step["parent"], state["best"], *step["inspirations"]]
+    attempt = state["step"].attempt
+    ids = [attempt.parent, state["best"], *attempt.inspirations]
     return [candidate_of(each, state, context) for each in ids]
 
 

@@ -73,12 +73,11 @@ def hostile_values(key, stranger):
         "chosen": [{"budget": 9, "settings": settings}, {"budget": 9.0}],
         "stop_reason": [None, "", "x"],
         "stopping": [None, ""],
-        "extended_budget": [9.0, float(10**9)],
-        "granted_budget": [9.0, None],
+        "account": [["Account", {"extended": 9.0}], {"extended": 10**9}, None],
         "spent": [0.0, -9.0],
-        "run_id": ["", "../x"],
-        "tickets": [[], [{"number": 1, "attempt": 1}]],
-        "step": [{}, {"attempt": 0, "is_out_of_money": False}],
+        "run": [["Run", {"id": "../x", "seed": 0, "holdout_key": ""}], {"id": ""}],
+        "flight": [["Flight", {}], {"tickets": [{"number": 1, "attempt": 1}]}],
+        "step": [["Step", {}], {"attempt": {"number": 0}}],
         "controller": [["EvoX", {}], ["Uniform", {}]],
     }
     return own.get(key, [None, 0])

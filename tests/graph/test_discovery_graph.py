@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from costada.controller.constants import Constants
 from costada.evaluators.contract import Holdout, holdout_seed
 from costada.evaluators.problem import Problem
-from costada.graph.build import superstep_limit
+from costada.graph.compiled import superstep_limit
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
 
@@ -281,11 +281,10 @@ def test_a_new_run_on_a_thread_begins_with_nothing_of_the_last():
     kept = {name for name, value in old.items() if value and begun.get(name) == value}
     assert kept <= {"best", "best_score", "best_objective", "best_metrics", "controller"} | {
         "best_program",
-        "credit",
-        "labels",
-        "parallel",
+        "archives",
+        "account",
     }
-    assert (begun["run_seed"], begun["best_score"]) == (3, 0.1)
+    assert (begun["run"].seed, begun["best_score"]) == (3, 0.1)
     second = graph.invoke(Command(resume=False), THREAD)
     assert (second["stop_reason"], second["last_failure"]) == ("iterations", "")
 
@@ -299,7 +298,16 @@ def test_the_state_is_plain_small_and_passes_a_strict_serializer():
     assert json.loads(json.dumps(saved)) == saved
     assert len(json.dumps({**saved, "best_program": ""})) < 3000
     typed = {name for name, value in values.items() if saved.get(name) != value}
-    assert typed == {"controller", "credit", "best_program"}
+    assert typed == {
+        "controller",
+        "best_program",
+        "run",
+        "step",
+        "flight",
+        "archives",
+        "account",
+        "observed",
+    }
 
 
 def test_a_resumed_run_without_its_programs_names_the_remedy():
@@ -338,10 +346,10 @@ def test_every_program_is_judged_with_the_key_of_its_run_also_after_a_resume():
     )
     graph, _ = graph_of(problem=watched, budget=0.02, checkpointer=InMemorySaver())
     run_until(graph, THREAD, 2)
-    key = graph.get_state(THREAD).values["holdout_key"]
+    key = graph.get_state(THREAD).values["run"].holdout_key
     first, looked[:] = set(looked), []
     graph.invoke(None, THREAD)
-    assert graph.get_state(THREAD).values["holdout_key"] == key
+    assert graph.get_state(THREAD).values["run"].holdout_key == key
     codes = [program(round(number / 10_000, 4)) for number in range(10_001)]
     possible = {holdout_seed(key, code) for code in codes}
     assert len(first & possible) == 2  # the initial program was judged before the run had a key
@@ -349,4 +357,4 @@ def test_every_program_is_judged_with_the_key_of_its_run_also_after_a_resume():
     assert set(looked) <= possible
 
     graph.invoke({}, {"configurable": {"thread_id": "2"}})
-    assert graph.get_state({"configurable": {"thread_id": "2"}}).values["holdout_key"] != key
+    assert graph.get_state({"configurable": {"thread_id": "2"}}).values["run"].holdout_key != key

@@ -368,7 +368,7 @@ def test_time_travel_to_steps_in_flight_repeats_no_call_and_lands_as_before():
     history = [
         state
         for state in graph.get_state_history(THREAD)
-        if state.next == ("evaluate",) and len(state.values["tickets"]) >= 3
+        if state.next == ("evaluate",) and len(state.values["flight"].tickets) >= 3
     ]
     for state in (history[len(history) // 2], history[-1]):
         done = state.values.get("iterations", 0)
@@ -424,8 +424,8 @@ def test_what_is_on_the_ledger_is_in_the_state_once_nothing_is_in_flight():
     graph = discovery(parallel=8, iterations=20, saver=saver, store=store)
     found = graph.invoke({}, THREAD)
     state = graph.get_state(THREAD).values
-    assert state["tickets"] == []
-    assert (state["launched"], state["iterations"]) == (20, 20)
+    assert state["flight"].tickets == ()
+    assert (state["flight"].last_ticket, state["iterations"]) == (20, 20)
     assert found["spent"] == pytest.approx(float(spent_by(store)))
     best = max(rows_of(store), key=itemgetter("best_score"))
     assert found["best_score"] == best["best_score"]

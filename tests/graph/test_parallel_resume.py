@@ -37,6 +37,7 @@ from toy_graph import (
 )
 
 from costada.nodes.calls.outage import sleep_interruptibly
+from costada.nodes.state import Flight, restored
 from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.store.call_log import Landing
 from costada.store.checkpoints import RunSaver
@@ -120,7 +121,8 @@ def forget_launches(saver, number):
     newest = next(
         saved.config["configurable"]["checkpoint_id"]
         for saved in saver.list(THREAD)
-        if len(saved.checkpoint["channel_values"].get("tickets", ())) == number
+        if len(restored(saved.checkpoint["channel_values"]).get("flight", Flight()).tickets)
+        == number
     )
     for table in ("checkpoints", "writes"):
         saver.conn.execute(f"DELETE FROM {table} WHERE checkpoint_id > ?", (newest,))

@@ -105,7 +105,7 @@ def test_a_run_that_continues_after_its_end_draws_what_it_had_given_back_and_mor
     longer = purse_graph(purse, budget=0.08, iterations=4, saver=saver, store=store)
     assert [row["iteration"] for row in run_until(longer, THREAD, 3, given=None)] == [3]
     assert purse.remaining == Decimal("0.02")
-    assert longer.get_state(THREAD).values["granted_budget"] == 0.08
+    assert longer.get_state(THREAD).values["account"].granted == 0.08
     assert longer.invoke(None, THREAD)["iterations"] == 4
     assert purse.remaining == Decimal("0.1") - spent_by(store)
 

@@ -369,7 +369,7 @@ def held_graph(held: HeldModel, store: RunStore, purse: Purse, iterations: int) 
 
 def check_books(found: Any, held: HeldModel, store: RunStore, purse: Purse) -> None:
     """Check that nothing was sent twice, and that rows, run and purse tell the same dollars."""
-    calls = list(store.call_log.calls(found["run_id"]))
+    calls = list(store.call_log.calls(found["run"].id))
     assert [call.status for call in calls] == [CallStatus.DONE] * found["iterations"]
     assert len(held.model.prompts) == found["iterations"]
     total = sum((call.cost for call in calls), Decimal(0))
@@ -393,7 +393,7 @@ def test_an_async_run_that_is_cancelled_and_resumed_at_once_waits_for_its_reques
         return await second
 
     found = asyncio.run(cancel_and_resume())
-    state = {**found, "run_id": graph.get_state(THREAD).values["run_id"]}
+    state = {**found, "run": graph.get_state(THREAD).values["run"]}
     check_books(state, held, store, purse)
 
 
@@ -408,7 +408,7 @@ def test_two_threads_that_carry_the_same_run_out_share_a_request() -> None:
         held.let_go.set()
         found = [first.result(20), second.result(20)]
     assert found[0] == found[1]
-    state = {**found[0], "run_id": graph.get_state(THREAD).values["run_id"]}
+    state = {**found[0], "run": graph.get_state(THREAD).values["run"]}
     check_books(state, held, store, purse)
 
 

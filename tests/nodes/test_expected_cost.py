@@ -8,7 +8,7 @@ from fakes import toy_problem
 
 from costada.controller.constants import Constants
 from costada.evaluators.registry import problem
-from costada.nodes.build_context import first_prompt, ordinary_input
+from costada.nodes.attempts import first_prompt, ordinary_input
 from costada.nodes.calls.budget import EXPECTED_ANSWER, EXPECTED_PROGRAM, prompt_tokens
 from costada.plugins.lab.landscape.menu import EXPECTED_TOKENS
 from costada.plugins.lab.recorded.table import recorded_transitions

@@ -1,4 +1,4 @@
-"""Controllers and credit come back from every saver as the frozen dataclasses they were."""
+"""The records of the state come back from every saver as the frozen dataclasses they were."""
 
 import logging
 import sqlite3
@@ -15,6 +15,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
+from costada.controller.allocation import Allocation
 from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
 from costada.controller.baselines.best_of_n import BestOfN
@@ -25,12 +26,51 @@ from costada.controller.costada_thompson import CostAdaThompson
 from costada.controller.credit import Credit
 from costada.controller.frontier import Frontier
 from costada.controller.guidance import GuidanceCycle, Mode
+from costada.controller.intensity import Action
 from costada.controller.router import ModelRecord, Router
-from costada.nodes.state import FrozenValue, SearchState, plain
+from costada.nodes.state import (
+    Account,
+    ArchiveVersion,
+    Attempt,
+    Flight,
+    FrozenValue,
+    Observed,
+    Run,
+    SearchState,
+    SteeredBy,
+    Step,
+    Ticket,
+    plain,
+    restored,
+)
 from costada.store.checkpoints import RunSaver
+from costada.store.rows import Seen
 
 THREAD = {"configurable": {"thread_id": "1"}}
-CREDIT = Credit(1 / 3, 1e-300, 1.5, 0.1 + 0.2, 0.0)
+STEP = Step(
+    ticket=3,
+    allocation=Allocation(1, Action.EXPLOITATION, 1 / 3),
+    iteration=2,
+    attempt=Attempt(number=2, inspirations=("1.1", "0.1"), model="b", failure="a", score=1e-300),
+    earlier=(Attempt(number=1, model="a", failure="b", is_refused=True),),
+    refused=("a",),
+    is_guided=True,
+    credit=Credit(1 / 3, 1e-300, 1.5, 0.1 + 0.2, 0.0),
+    steered=SteeredBy(1, "tactic", "c"),
+)
+VERSION = ArchiveVersion(2, 5)
+TICKETS = (
+    Ticket(4, 1, STEP, "d", 0.1 + 0.2, Seen(4, (3, 4)), 1, VERSION, "1.1"),
+    Ticket(5, 0, None, "e", 0.0, Seen(5, ()), 1, VERSION, "1.1"),
+)
+RECORDS = (
+    Run("a", 7, "key"),
+    STEP,
+    Flight(TICKETS, 5, (3, 4, 5), 0, 2, True, 8),
+    VERSION,
+    Account(0.5, 1 / 3, (2, 0.1), 0.7),
+    Observed({"guide": 0.1}, {"traceparent": "00-1-2-01"}),
+)
 CYCLE = GuidanceCycle(Mode.REFINEMENT, 0.2, (0, 1, 2), 1, True, True)
 CONTROLLERS = (
     CostAda(17, (Frontier(0.1, 1 / 3, 1e-300, 8), Frontier(0.7)), 0.7, 3, 0.1 * 3, True),
@@ -70,9 +110,16 @@ SAVERS: dict[str, Callable[[Path], BaseCheckpointSaver[Any]]] = {
 }
 
 
+KEYS = ("controller", "run", "step", "flight", "archives", "account", "observed")
+
+
+def by_key(records: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip(KEYS[1:], records, strict=True))
+
+
 def passing_on(controller: Any) -> StateGraph[Any, Any, Any, Any]:
     graph = StateGraph(SearchState)
-    graph.add_node("first", lambda state: {"controller": controller, "credit": CREDIT})
+    graph.add_node("first", lambda state: {"controller": controller, **by_key(RECORDS)})
     graph.add_node("second", lambda state: {"iterations": 1})
     graph.add_edge(START, "first")
     graph.add_edge("first", "second")
@@ -90,9 +137,12 @@ def test_values_come_back_equal_and_nothing_is_said(
         graph = passing_on(controller).compile(checkpointer=opened, interrupt_before=["second"])
         graph.invoke({"seed": 1}, THREAD)
         values = graph.get_state(THREAD).values
-        assert (values["controller"], values["credit"]) == (controller, CREDIT)
+        assert {key: values[key] for key in KEYS} == {"controller": controller, **by_key(RECORDS)}
         after = graph.invoke(None, THREAD)
         assert (after["controller"], type(after["controller"])) == (controller, type(controller))
+        if isinstance(opened, RunSaver):
+            saved = opened.get_tuple(THREAD).checkpoint["channel_values"]
+            assert restored(saved)["flight"] == by_key(RECORDS)["flight"]
     assert caplog.messages == []
     if isinstance(opened, SqliteSaver):
         opened.conn.close()
@@ -117,7 +167,7 @@ def test_values_come_back_in_a_graph_around_the_search(serde: Any) -> None:
     assert graph.get_state(THREAD).values["iterations"] == 1
 
 
-@pytest.mark.parametrize("value", [*CONTROLLERS, CREDIT], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("value", [*CONTROLLERS, *RECORDS], ids=lambda value: type(value).__name__)
 def test_a_pending_write_is_plain_and_comes_back_equal(value: Any) -> None:
     """The write of a node that finished just before a crash is saved outside its channel."""
     saved = STRICT.loads_typed(STRICT.dumps_typed(plain(value)))
@@ -128,7 +178,7 @@ def test_a_pending_write_is_plain_and_comes_back_equal(value: Any) -> None:
 
 
 def test_a_checkpoint_of_an_unknown_method_is_refused() -> None:
-    expected = "checkpoint: it holds Foreign, expected one of Credit, CostAda, CostAdaThompson"
+    expected = "checkpoint: it holds Foreign, expected one of Run, Step, Flight, ArchiveVersion"
     with pytest.raises(ValueError, match=expected):
         FrozenValue(object).from_checkpoint(["Foreign", {"iteration": 1}])
 

@@ -14,7 +14,7 @@ from costada.evaluators.registry import problem
 from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel
-from costada.nodes.build_context import ordinary_input
+from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import EXPECTED_ANSWER
 from costada.nodes.settings import Settings
 from costada.plugins.lab.landscape.answers import LandscapeAnswers

@@ -1,0 +1,136 @@
+"""Tactics: what a guide is asked, what it gave, and who carries it out."""
+
+from dataclasses import dataclass
+from operator import itemgetter
+
+from langchain_core.runnables import RunnableConfig
+from pydantic import BaseModel, ConfigDict
+
+from costada.controller.guidance import is_active
+from costada.controller.method import Controller, is_guided
+from costada.models.asking import ModelFailure
+from costada.models.replies import answer_text
+from costada.nodes.calls.asking import ask_for_guide
+from costada.nodes.context import RunContext, candidate_of, shown
+from costada.nodes.state import SearchState
+from costada.nodes.steering import idea_of, user_tactic
+from costada.prompts.render import Prompt, guide_prompt
+from costada.prompts.requests import USER, GuideRequest
+from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
+from costada.store.call_log import CallKey
+from costada.values.numbering import Iteration, TicketNumber, next_iteration
+
+MAX_TRIED = 10
+"""Tactics whose outcomes a guide is shown."""
+
+
+class TacticBatch(BaseModel):
+    """What one guide gave: its mode, the incumbent's score then, and its tactics."""
+
+    model_config = ConfigDict(frozen=True)
+
+    mode: str
+    baseline_score: float
+    tactics: tuple[Tactic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The tactic an attempt is to carry out, and the mode of the guide that gave it, or `user`."""
+
+    tactic: Tactic
+    mode: str
+
+
+def buy_tactics(
+    prompt: Prompt,
+    number: TicketNumber,
+    state: SearchState,
+    config: RunnableConfig,
+    context: RunContext,
+) -> tuple[Tactic, ...]:
+    """Ask the guide model until it gives usable tactics; none when it does not.
+
+    A guide that a hard budget cannot pay for counts as one without a usable tactic.
+    """
+    constants = context.constants
+    for attempt in range(1, constants.max_guide_calls + 1):
+        key = CallKey(state["run"].id, number, "guide", attempt)
+        answer = ask_for_guide(prompt, key, state, config, context)
+        if isinstance(answer, ModelFailure):
+            continue
+        if tactics := parse_tactics(answer_text(answer), constants.tactics_per_guide):
+            return tactics
+    return ()
+
+
+def tactics_prompt(state: SearchState, context: RunContext) -> Prompt:
+    """The messages that ask for tactics in the pending mode."""
+    problem, controller = context.problem, state["controller"]
+    request = GuideRequest(
+        task=problem.task,
+        evaluator_source=problem.evaluator_source,
+        best=shown(candidate_of(state["best"], state, context), problem),
+        mode=str(controller.pending),
+        tried=tried_tactics(state, context),
+        timeout=problem.limits.wall_seconds,
+        count=context.constants.tactics_per_guide,
+        form=problem.form,
+    )
+    return guide_prompt(request, context.settings.prompt_order)
+
+
+def accept_tactics(
+    tactics: tuple[Tactic, ...], state: SearchState, context: RunContext
+) -> SearchState:
+    """Store the tactics of a guide, also none, and open their cycle."""
+    controller = state["controller"]
+    if not is_guided(controller):
+        raise TypeError(f"controller: got {type(controller).__name__}, expected a guided method")
+    mode, score = str(controller.pending), controller.incumbent_score
+    batch = TacticBatch(mode=mode, baseline_score=score, tactics=tactics)
+    context.store.put_tactics(
+        state["run"].id, next_iteration(controller.iteration), batch.model_dump()
+    )
+    if not tactics:
+        return {"controller": controller.fail_guide()}
+    return {"controller": controller.open_cycle(len(tactics), context.constants)}
+
+
+def take_tactic(state: SearchState, context: RunContext) -> tuple[Controller, Assignment | None]:
+    """The idea of a user, or one use of the current tactic if a cycle is active."""
+    controller, step = state["controller"], state["step"]
+    if idea := idea_of(step, context):
+        return controller, Assignment(user_tactic(idea), USER)
+    if not is_guided(controller) or not is_active(controller.cycle):
+        return controller, None
+    after_next = next_iteration(next_iteration(controller.iteration))
+    used, index = controller.use_tactic(is_first=not step.is_guided)
+    ((_, record),) = context.store.tactics(state["run"].id, after_next, count=1)
+    batch = TacticBatch.model_validate_json(record)
+    return used, Assignment(batch.tactics[index], batch.mode)
+
+
+def tried_tactics(state: SearchState, context: RunContext) -> tuple[TriedTactic, ...]:
+    """The last `MAX_TRIED` tactics tried so far and how they went, oldest first.
+
+    Ideas of users are among them.
+    """
+    store, tried, run_id = context.store, list[tuple[Iteration, TriedTactic]](), state["run"].id
+    iteration = next_iteration(state["controller"].iteration)
+    # not that of the context: a resumed run asks what it asked before
+    parallel = state["flight"].parallel
+    batches = {
+        given: TacticBatch.model_validate_json(record)
+        for given, record in store.tactics(run_id, before=iteration, count=MAX_TRIED)
+    }
+    scores = store.candidates.best_of_batches(
+        run_id, [*batches], before=iteration, parallel=parallel
+    )
+    for (given, batch), best in zip(batches.items(), scores, strict=True):
+        gain = 0.0 if best is None else best - batch.baseline_score
+        tried += [(given, TriedTactic(tactic, gain)) for tactic in batch.tactics]
+    for step, idea, gain in store.inputs.outcomes(run_id, before=iteration, count=MAX_TRIED):
+        tried.append((step, TriedTactic(user_tactic(idea), gain)))
+    tried.sort(key=itemgetter(0))
+    return tuple(tactic for _, tactic in tried[-MAX_TRIED:])
