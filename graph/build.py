@@ -102,7 +102,8 @@ def build_discovery_graph(
     nodes = {**NODES, **IN_FLIGHT} if max(max_parallel, context.parallel) > 1 else NODES
     for name, node in nodes.items():
         own = {each: known[name] for each, known in METHOD_NODES.items() if name in known}
-        ready = observed(node, name, context, own)
+        # LangGraph has no type for a node that takes a config and a runtime
+        ready: Any = observed(node, name, context, own)
         graph.add_node(name, CancellableNode(ready, name) if name in LONG_NODES else ready)
 
     def branch(

@@ -34,6 +34,9 @@ def test_the_nodes_are_the_eight_steps_of_the_method():
         "update_utility",
         "gate_intervention",
         "guide",
+        "choose_model",
+        "ask_for_budget",
+        "approve_guide",
     }
 
 
@@ -49,10 +52,24 @@ def test_every_conditional_edge_is_labelled():
         "evaluate": "landing",
         "guide": "intervention",
         "__end__": "stop",
+        "approve_guide": "approval",
+        "ask_for_budget": "question",
     }
     assert labels == {
         ("allocate_frontier", "build_context"): "attempt",
         ("allocate_frontier", "guide"): "preparation",
+        ("allocate_frontier", "approve_guide"): "approval",
+        ("build_context", "generate"): "proposal",
+        ("build_context", "choose_model"): "choice",
+        ("build_context", "evaluate"): "submission",
+        ("choose_model", "generate"): "proposal",
+        ("choose_model", "charge_ledger"): "unaffordable",
+        ("evaluate", "choose_model"): "other model",
+        ("approve_guide", "guide"): "buy",
+        ("approve_guide", "approve_guide"): "question",
+        ("approve_guide", "allocate_frontier"): "next step",
+        ("approve_guide", "charge_ledger"): "settle",
+        ("approve_guide", "evaluate"): "landing",
         ("guide", "allocate_frontier"): "next step",
         ("guide", "charge_ledger"): "settle",
         ("guide", "evaluate"): "landing",
@@ -61,7 +78,11 @@ def test_every_conditional_edge_is_labelled():
         ("evaluate", "build_context"): "retry",
         ("evaluate", "charge_ledger"): "charge",
         ("evaluate", "allocate_frontier"): "prepared",
-        **{("gate_intervention", target): label for target, label in after_gate.items()},
+        **{
+            (source, target): label
+            for source in ("gate_intervention", "ask_for_budget")
+            for target, label in after_gate.items()
+        },
     }
 
 
