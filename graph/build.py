@@ -132,6 +132,7 @@ def build_discovery_graph(
             "other model": "choose_model",
             "charge": "charge_ledger",
             "prepared": "allocate_frontier",
+            "no step": "gate_intervention",
         },
     )
     graph.add_edge("charge_ledger", "update_utility")

@@ -41,13 +41,16 @@ def after_generation(state: SearchState, context: RunContext) -> Literal["anothe
 
 def after_evaluation(
     state: SearchState, context: RunContext
-) -> Literal["retry", "other model", "charge", "prepared"]:
+) -> Literal["retry", "other model", "charge", "prepared", "no step"]:
     """`"retry"` when the attempt failed and another one is allowed, and can be paid for.
 
     An attempt that its model refused is not a failed one: another model may make it. A program that
     a user submitted is evaluated once. `"prepared"` when a guide has landed, whose step begins now.
+    `"no step"` when no money was left for the one that has landed.
     """
-    if state["flight"].guide_ticket and not has_current_step(state):
+    if not has_current_step(state):
+        if not state["flight"].guide_ticket:
+            return "no step"
         return "charge" if state["stopping"] else "prepared"
     step, attempt, settings = state["step"], state["step"].attempt, context.settings
     made = attempt.number - attempt.is_refused

@@ -171,6 +171,11 @@ def is_sequential(state: SearchState, context: RunContext) -> bool:
     return context.parallel == 1 and not state["flight"].tickets
 
 
+def is_unpaid(step: Step) -> bool:
+    """Whether a hard budget could not pay for the first attempt of a step."""
+    return step.attempt.is_out_of_money and step.attempt.number == 1
+
+
 def candidate_of(candidate_id: str, state: SearchState, context: RunContext) -> Candidate:
     """A stored candidate of the run."""
     return context.store.candidates.get(state["run"].id, candidate_id)

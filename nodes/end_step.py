@@ -11,7 +11,7 @@ from costada.controller.method import Controller, is_guided
 from costada.controller.router import Router, posterior
 from costada.controller.step import FLAT, OUT_OF_MONEY, stop_reason
 from costada.nodes.calls.purse import close_account
-from costada.nodes.context import RunContext, SearchRuntime, balance_of, candidate_of
+from costada.nodes.context import RunContext, SearchRuntime, balance_of, candidate_of, is_unpaid
 from costada.nodes.pareto_front import front_members, front_of
 from costada.nodes.state import SearchState, SteeredBy, Step
 from costada.nodes.steering import idea_of, is_submission
@@ -250,8 +250,7 @@ def trace_row(
 
 def was_released(step: Step) -> bool:
     """Whether the step could not pay for its first attempt, so that its input waits again."""
-    attempt = step.attempt
-    return step.steered is not None and attempt.is_out_of_money and attempt.number == 1
+    return step.steered is not None and is_unpaid(step)
 
 
 def _steered_row(steered: SteeredBy, idea: str | None) -> SteeredRow:

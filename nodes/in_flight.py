@@ -25,6 +25,7 @@ from costada.nodes.context import (
     SearchRuntime,
     guides_of,
     is_sequential,
+    is_unpaid,
     model_of,
 )
 from costada.nodes.model_choice import expected_price
@@ -126,6 +127,12 @@ def landed(evaluate: Node, generate: PayingNode, guide: PaidNode[Bought]) -> Pay
             step.num_requested + 1,
             counts_lost=context.settings.lost_calls == "count",
         )
+        if state["stopping"] and not flight.guide_ticket and is_unpaid(step) and not cost:
+            # a step that no money was left for leaves no iteration once the run stops
+            context.store.inputs.release(state["run"].id, ticket.number)
+            others = tuple(each for each in flight.open_tickets if each != ticket.number)
+            flight = replace(flight, open_tickets=others)
+            return {"flight": flight, "step": replace(state["step"], iteration=iteration)}
         step = replace(step, iteration=next_iteration(iteration), cost=float(cost))
         return {"flight": flight, "step": step}
 
