@@ -72,7 +72,10 @@ def _key_of(run_id: str, store: RunStore) -> str:
     if not known:
         setup = store.setup(run_id)
         if setup is None:
-            raise ValueError(f"state: got run {run_id!r}, which the graph's store does not hold")
+            raise ValueError(
+                f"state: got run {run_id!r}, which the graph's store does not hold;"
+                " give create_discovery_graph the store that the run was started with"
+            )
         known.append(setup.seal_key)
     return known[0]
 

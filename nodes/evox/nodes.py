@@ -38,7 +38,7 @@ from costada.nodes.evox.strategies import (
     select_context,
 )
 from costada.nodes.state import SearchState
-from costada.nodes.steering import idea_of, user_tactic
+from costada.nodes.steering import idea_of, steered, user_tactic
 from costada.prompts.evox import (
     Labels,
     SearchWindow,
@@ -151,7 +151,7 @@ def _population(state: SearchState, context: RunContext) -> list[LandedCandidate
 
 
 NODES: Mapping[str, Callable[..., SearchState]] = {
-    "build_context": build_context,
+    "build_context": steered(build_context),
     "guide": guide,
     "approve_guide": approve_guide,
 }
