@@ -52,6 +52,7 @@ class FolderScore:
         folder: The problem's folder.
         path: The evaluator.
         imports: Modules of other places that it uses, except those of installed packages.
+        shared: Files of this package beside the benchmarks that it uses.
     """
 
     score: Callable[..., object]
@@ -59,12 +60,13 @@ class FolderScore:
     folder: Path
     path: Path
     imports: tuple[ModuleType, ...]
+    shared: tuple[Path, ...]
 
     def decided_by(self) -> tuple[object, ...]:
-        """What the verdicts depend on: every file of the folder, `imports`, and the rest."""
+        """What the score depends on: every file of the folder, `imports`, `shared`, the rest."""
         is_known = not reads_elsewhere(self.folder, self.path)
         rest = None if is_known else Unknown("what it reads elsewhere")
-        return (self.folder, self.imports, rest)
+        return (self.folder, self.imports, *self.shared, rest)
 
     def __call__(self, output: object, **known: object) -> Evaluation:
         """Verdict on what a candidate returned; raises whatever `score` raises."""

@@ -6,7 +6,8 @@ of evaluators:
 
 - A native one defines `score(output)`. Candidates run in the sandbox, where the entry point that
   `problem.toml` names is called with `ARGUMENTS` (or once with each of `CALLS`); what it returns is
-  judged here, in another process. `HOLDOUT` may add held-out inputs.
+  judged here, in another process. `HOLDOUT` may add held-out inputs, and `GUIDE_READS` imported
+  functions whose source a guide reads.
 - One of another tool is given the path of the candidate's file. It runs in the sandbox, in the same
   process as the candidate, and answers with metrics, of which "combined_score" is the score.
 """
@@ -14,9 +15,9 @@ of evaluators:
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from inspect import signature
+from inspect import getsource, signature
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from costada.evaluators.contract import Holdout
@@ -41,7 +42,7 @@ from costada.evaluators.problem import Problem
 from costada.evaluators.repository import load_repository
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
 from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
-from costada.evaluators.trusted_module import load_trusted, own_imports
+from costada.evaluators.trusted_module import load_trusted, own_imports, shared_files
 from costada.values.language import PYTHON
 
 GUIDE_BLOCK = re.compile(
@@ -111,12 +112,13 @@ def load_folder(path: str | Path, *, interpreter: str | None = None) -> Problem:
         evaluator = layout.evaluator_file(settings)
         evaluator.shown()
         judging = {
+            "evaluator_source": _guide_blocks(layout.source),
             "evaluate": FolderEvaluator(
                 evaluator=evaluator,
                 settings=settings,
                 file_name=program.file_name or CANDIDATE_FILE,
                 dimensions=config.dimensions,
-            )
+            ),
         }
     try:
         return Problem(
@@ -129,7 +131,6 @@ def load_folder(path: str | Path, *, interpreter: str | None = None) -> Problem:
             file_name=program.file_name,
             interpreter=found.interpreter,
             evaluators=config.evaluators,
-            evaluator_source=_shown_to_guide(layout.source),
             notes=(*config.notes, *_notes_on_start(found)),
             **{name: getattr(settings, name) for name in PROBLEM_FIELDS},
             **judging,
@@ -166,10 +167,21 @@ def _with_limits(settings: FolderSettings, layout: Layout) -> FolderSettings:
     return settings.model_copy(update={"timeout": seconds})
 
 
-def _shown_to_guide(source: str) -> str:
+def _guide_blocks(source: str) -> str:
     """What a guide reads of an `evaluator.py`: its guide blocks, or else all of it."""
     blocks = [block.strip("\n") for block in GUIDE_BLOCK.findall(source)]
     return "\n\n".join(blocks) + "\n" if blocks else source
+
+
+def _shown_to_guide(source: str, module: ModuleType, path: Path) -> str:
+    """What a guide reads of a native evaluator, and of the functions that `GUIDE_READS` lists."""
+    functions = getattr(module, "GUIDE_READS", ())
+    if not isinstance(functions, tuple) or not all(
+        isinstance(each, FunctionType) for each in functions
+    ):
+        raise ValueError(f"{path}: GUIDE_READS is {functions!r}; expected a tuple of functions")
+    parts = [_guide_blocks(source), *map(getsource, functions)]
+    return "\n\n\n".join(part.rstrip("\n") for part in parts) + "\n" if functions else parts[0]
 
 
 def _native(layout: Layout, settings: FolderSettings, program: InitialProgram) -> dict[str, Any]:
@@ -187,8 +199,11 @@ def _native(layout: Layout, settings: FolderSettings, program: InitialProgram) -
         raise ValueError(f"{path}: score is {score!r}; expected a function of one argument")
     if not isinstance(holdout, Holdout | None):
         raise ValueError(f"{path}: HOLDOUT is {holdout!r}; expected a costada.Holdout")
-    judge = FolderScore(score, settings, layout.folder, path, own_imports(module))
+    judge = FolderScore(
+        score, settings, layout.folder, path, own_imports(module), shared_files(module)
+    )
     return {
+        "evaluator_source": _shown_to_guide(layout.source, module, path),
         "score": judge,
         "arguments": getattr(module, "ARGUMENTS", {}),
         "calls": getattr(module, "CALLS", None),

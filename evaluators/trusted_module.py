@@ -14,6 +14,8 @@ from types import FunctionType, ModuleType, TracebackType
 
 from costada.evaluators.fingerprint import is_own_module
 
+BENCHMARKS_PACKAGE = "costada.evaluators.benchmarks."
+
 _LOADING = RLock()
 
 
@@ -42,6 +44,17 @@ def own_imports(module: ModuleType) -> tuple[ModuleType, ...]:
 
     Modules are found by their own names and by those of their functions and classes.
     """
+    return tuple(each for each in _modules_used(module) if is_own_module(each))
+
+
+def shared_files(module: ModuleType) -> tuple[Path, ...]:
+    """Files beside the benchmarks that a module and its neighbours use, such as `checks.py`."""
+    used = _modules_used(module)
+    return tuple(Path(str(each.__file__)) for each in used if not is_own_module(each))
+
+
+def _modules_used(module: ModuleType) -> list[ModuleType]:
+    """User modules outside the folder, and modules of the benchmarks, sorted by name."""
     folder = Path(str(module.__file__)).parent
     found, seen = [], {id(module)}
     pending = deque([module])
@@ -49,14 +62,17 @@ def own_imports(module: ModuleType) -> tuple[ModuleType, ...]:
         for value in list(vars(pending.popleft()).values()):
             if isinstance(value, FunctionType | type):
                 value = sys.modules.get(value.__module__)
-            if not isinstance(value, ModuleType) or id(value) in seen or not is_own_module(value):
+            if not isinstance(value, ModuleType) or id(value) in seen:
+                continue
+            is_shared = value.__name__.startswith(BENCHMARKS_PACKAGE)
+            if not is_shared and not is_own_module(value):
                 continue
             seen.add(id(value))
             if Path(getattr(value, "__file__", None) or "/").is_relative_to(folder):
                 pending.append(value)
             else:
                 found.append(value)
-    return tuple(sorted(found, key=lambda each: each.__name__))
+    return sorted(found, key=lambda each: each.__name__)
 
 
 class _NamingTheLine:

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from costada.evaluators.fingerprint import ObjectHash
+from costada.evaluators.benchmarks import checks
+from costada.evaluators.fingerprint import ObjectHash, problem_facts
 from costada.evaluators.folder_files import MAX_BYTES
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
@@ -314,6 +315,19 @@ def test_every_file_that_a_folder_may_load_is_part_of_its_fingerprint(tmp_path, 
     with (folder / name).open("a") as file:
         file.write("# changed\n")
     assert load_folder(folder).fingerprint != before
+
+
+@pytest.mark.parametrize("name", problem_names())
+def test_the_module_that_benchmarks_share_is_part_of_their_fingerprints(
+    tmp_path, monkeypatch, name
+):
+    before = problem(name)
+    changed = tmp_path / "checks.py"
+    changed.write_text(Path(checks.__file__).read_text() + "# changed\n")
+    monkeypatch.setattr(checks, "__file__", str(changed))
+    after = problem(name)
+    assert after.fingerprint != before.fingerprint
+    assert problem_facts(after)["evaluator"] != problem_facts(before)["evaluator"]
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,40 @@ def test_a_guide_reads_the_guide_blocks_of_an_evaluator_or_all_of_it(make_folder
     assert load_folder(make_folder(marked)).evaluator_source == f"TOP = 10\n\n{NATIVE}"
 
 
+IMPORTING = """from near import double, halve
+
+# GUIDE-BLOCK-START
+TOP = 10
+# GUIDE-BLOCK-END
+GUIDE_READS = (halve,)
+
+
+def score(output):
+    return double(halve(output)) / TOP
+"""
+NEAR = """def double(value):
+    return 2 * value
+
+
+def halve(value):
+    return value / 2
+"""
+
+
+def test_a_guide_reads_imported_functions_that_an_evaluator_lists(make_folder):
+    folder = make_folder(IMPORTING)
+    (folder / "near.py").write_text(NEAR)
+    shown = "TOP = 10\n\n\ndef halve(value):\n    return value / 2\n"
+    assert load_folder(folder).evaluator_source == shown
+
+
+@pytest.mark.parametrize("given", ["[score]", "score", "('score',)"])
+def test_what_a_guide_reads_is_a_tuple_of_functions(make_folder, given):
+    folder = make_folder(f"{NATIVE}GUIDE_READS = {given}\n")
+    with pytest.raises(ValueError, match=r"GUIDE_READS is .*; expected a tuple of functions"):
+        load_folder(folder)
+
+
 @pytest.mark.parametrize(
     ("evaluator", "metrics", "artifacts"),
     [

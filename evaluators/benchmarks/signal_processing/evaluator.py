@@ -10,18 +10,16 @@ DELAY is the number of samples before the first one that a filter looking back o
 can give; below MIN_ACCURACY the score is 0.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
-from itertools import chain
 
 import numpy as np
 from numpy.random import Generator, RandomState
 from numpy.typing import NDArray
 
 from costada import CandidateResult, Evaluation, Holdout, failed
+from costada.evaluators.benchmarks.checks import Floats, float_array
 
-Floats = NDArray[np.float64]
-Value = object  # plain data: None, numbers, texts, arrays, lists and dicts
 ENTRY_POINT = "run_signal_processing"
 MARGIN = 0.07  # how far the score of a program may fall on fresh signals; see bench/holdout.py
 NUM_SIGNALS = 5
@@ -229,65 +227,12 @@ def noise_reduction(filtered: Floats, clean: Floats, noisy: Floats) -> float:
     return max(0.0, share) if np.isfinite(share) else 0.0
 
 
-def float_array(value: Value, name: str, shape: tuple[int, ...]) -> Floats:
-    """Return value as a finite float64 array of exactly the shape given.
-
-    Args:
-        value: A plain array, or nested lists of numbers and arrays. Nothing is copied before its
-            form is known, so that a small answer cannot grow into a large array.
-        name: What the array is called in errors.
-        shape: The only shape accepted.
-
-    Raises:
-        ValueError: Telling expected and actual shape or type, or where a number is not finite.
-    """
-    if not isinstance(value, list | np.ndarray):
-        raise ValueError(f"{name} is {_kind(value)}; expected an array of shape {shape}")
-    for leaf in _leaves(value):
-        if isinstance(leaf, bool) or not isinstance(leaf, int | float | np.ndarray):
-            raise ValueError(f"{name} holds {_kind(leaf)}; expected numbers, shape {shape}")
-    actual = _shape(value)
-    if actual is None:
-        raise ValueError(f"{name} is ragged; expected an array of shape {shape}")
-    if actual != shape:
-        raise ValueError(f"{name} has shape {actual}; expected {shape}")
-    floats = np.array(value, dtype=np.float64)
-    faulty = np.argwhere(~np.isfinite(floats))
-    if len(faulty):
-        place = ", ".join(str(i) for i in faulty[0])
-        raise ValueError(
-            f"{name}[{place}] is {floats[tuple(faulty[0])]}; expected finite numbers "
-            f"({len(faulty)} of {floats.size} are not finite)"
-        )
-    return floats
-
-
 # GUIDE-BLOCK-END
+GUIDE_READS = (float_array,)
 
 
 def _feedback(notes: Sequence[str]) -> dict[str, str]:
     return {"feedback": "\n".join(notes)} if notes else {}
-
-
-def _leaves(value: Value) -> Iterator[Value]:
-    return chain.from_iterable(map(_leaves, value)) if isinstance(value, list) else iter([value])
-
-
-def _shape(value: Value) -> tuple[int, ...] | None:
-    """Shape of nested lists and arrays; None if they are ragged."""
-    if not isinstance(value, list):
-        return value.shape if isinstance(value, np.ndarray) else ()
-    shapes = {_shape(item) for item in value}
-    if not shapes:
-        return (0,)
-    inner = shapes.pop()
-    return None if shapes or inner is None else (len(value), *inner)
-
-
-def _kind(value: Value) -> str:
-    return (
-        "text" if isinstance(value, str) else "a dict" if isinstance(value, dict) else repr(value)
-    )
 
 
 def make_signals() -> list[Signal]:

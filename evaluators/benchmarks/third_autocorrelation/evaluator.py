@@ -15,20 +15,13 @@ recomputed one. Up to MAX_DIRECT values np.convolve takes at most 2 ms; beyond, 
 is used.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
 from math import isfinite
 
 import numpy as np
-from numpy.typing import NDArray
 
 from costada import Direction, Evaluation, normalize
+from costada.evaluators.benchmarks.checks import Floats, Value, float_array, tolerance_notes
 
-Floats = NDArray[np.float64]
-Value = object  # plain data: None, numbers, texts, arrays, lists and dicts
-Violation = tuple[float, str]  # by how much a constraint is missed, and which one it is
-NUM_SHOWN = 5  # violations listed in an error
-ROUNDING = 1e-12  # smaller violations come from rounding and stay unmentioned
 ENTRY_POINT = "run"
 TINY = 1e-100  # beside values of size 1, a squared sum below this is nothing but rounding
 
@@ -128,71 +121,3 @@ def _number(value: Value, name: str) -> float:
     if not isfinite(value):
         raise ValueError(f"{name} is {value}; expected a finite number")
     return float(value)
-
-
-def float_array(value: Value, name: str, shape: tuple[int, ...]) -> Floats:
-    """Convert to finite floats of exactly this shape, which is checked before anything is copied.
-
-    Raises:
-        ValueError: Telling expected and actual shape or type, or where a number is not finite.
-    """
-    if not isinstance(value, list | np.ndarray):
-        raise ValueError(f"{name} is {_kind(value)}; expected an array of shape {shape}")
-    for leaf in _leaves(value):
-        if isinstance(leaf, bool) or not isinstance(leaf, int | float | np.ndarray):
-            raise ValueError(f"{name} holds {_kind(leaf)}; expected numbers, shape {shape}")
-    actual = _shape(value)
-    if actual is None:
-        raise ValueError(f"{name} is ragged; expected an array of shape {shape}")
-    if actual != shape:
-        raise ValueError(f"{name} has shape {actual}; expected {shape}")
-    floats = np.array(value, dtype=np.float64)
-    faulty = np.argwhere(~np.isfinite(floats))
-    if len(faulty):
-        place = ", ".join(str(i) for i in faulty[0])
-        raise ValueError(
-            f"{name}[{place}] is {floats[tuple(faulty[0])]}; expected finite numbers "
-            f"({len(faulty)} of {floats.size} are not finite)"
-        )
-    return floats
-
-
-def tolerance_notes(
-    violations: Iterable[Violation], tolerance: float, *, what: str
-) -> dict[str, str]:
-    """Note how much of the tolerance is needed; reject the worst violations beyond it.
-
-    Raises:
-        ValueError: Listing the worst violations, if one of them exceeds the tolerance.
-    """
-    ordered = sorted(violations, reverse=True)
-    broken = [text for amount, text in ordered if amount > tolerance]
-    if broken:
-        shown = "; ".join(broken[:NUM_SHOWN])
-        rest = f"; and {len(broken) - NUM_SHOWN} more" if len(broken) > NUM_SHOWN else ""
-        raise ValueError(f"invalid {what} (tolerance {tolerance:g}): {shown}{rest}")
-    excess = ordered[0][0] if ordered else 0.0
-    if excess <= ROUNDING:
-        return {}
-    return {"tolerance": f"the {what} is valid only within tolerance: it needs {excess:.3g}"}
-
-
-def _leaves(value: Value) -> Iterator[Value]:
-    return chain.from_iterable(map(_leaves, value)) if isinstance(value, list) else iter([value])
-
-
-def _shape(value: Value) -> tuple[int, ...] | None:
-    """Shape of nested lists and arrays; None if they are ragged."""
-    if not isinstance(value, list):
-        return value.shape if isinstance(value, np.ndarray) else ()
-    shapes = {_shape(item) for item in value}
-    if not shapes:
-        return (0,)
-    inner = shapes.pop()
-    return None if shapes or inner is None else (len(value), *inner)
-
-
-def _kind(value: Value) -> str:
-    return (
-        "text" if isinstance(value, str) else "a dict" if isinstance(value, dict) else repr(value)
-    )

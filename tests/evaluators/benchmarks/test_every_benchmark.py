@@ -2,6 +2,7 @@
 
 import math
 from importlib import import_module
+from inspect import getsource
 from time import thread_time
 from types import ModuleType
 from typing import NamedTuple
@@ -135,6 +136,9 @@ def test_model_and_guide_read_the_rules(name, facts):
     assert (head.startswith('"""'), f"def {facts.entry_point}(" in block + fixed) == (True, True)
     assert described.evaluator_source.startswith("# A check that fails raises; the score is then 0")
     assert "\ndef score" in described.evaluator_source
+    shared = getattr(evaluator(name), "GUIDE_READS", ())
+    assert described.evaluator_source.endswith("".join(map(getsource, shared[-1:])))
+    assert bool(shared) == (name != "third_autocorrelation")
 
 
 @every_array
