@@ -3,7 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from costada.prompts.edits import mismatch, rewrite_summary, with_markers_on_own_lines
+from costada.prompts.edits import (
+    find_edits,
+    mismatch,
+    rewrite_summary,
+    with_markers_on_own_lines,
+)
+from costada.prompts.evolve_blocks import ANY_MARKS, defines, has_whole_block, required_names
 from costada.prompts.file_changes import (
     Deletion,
     FileChange,
@@ -14,21 +20,15 @@ from costada.prompts.file_changes import (
 )
 from costada.prompts.programs import FILE_SIGN
 from costada.prompts.replies import (
-    ANY_MARKS,
     MAX_PROGRAM_CHARACTERS,
+    MIN_SHARED,
     Rejection,
-    defines,
-    has_whole_block,
-    parse_program,
-)
-from costada.prompts.text_replies import (
-    LEAST_SHARED,
     are_related,
     edited,
-    parse_text,
+    find_whole_text,
+    invalid_text_reason,
     rewritten,
     shared,
-    text_fault,
 )
 from costada.values.candidate import Program
 from costada.values.language import PYTHON, TEXT, Language, find_language
@@ -61,23 +61,46 @@ def read_change(reply: str, parent: Program, form: ProgramForm) -> Change | Reje
     A program never has a file that the form does not allow. The lines of one text end as those of
     its parent, whichever ends the reply has.
     """
-    if not parent.is_one_text:
-        return _read_files(reply, parent, form)
-    text = parent.text.replace(CRLF, "\n")
-    if form.language == PYTHON:
-        read = parse_program(reply, text, form.entry_point)
-    else:
-        read = parse_text(reply, text, form.language)
-    if isinstance(read, Rejection):
-        return read
-    code = read.code.replace("\n", CRLF) if CRLF in parent.text else read.code
-    return Change(Program.of(code), read.changes)
-
-
-def _read_files(reply: str, parent: Program, form: ProgramForm) -> Change | Rejection:
-    text = with_markers_on_own_lines(reply.replace("\r\n", "\n"))
+    text = with_markers_on_own_lines(reply.replace(CRLF, "\n"))
     if not text.strip():
         return Rejection("The answer is empty.")
+    if not parent.is_one_text:
+        return _read_files(text, parent, form)
+    return _read_text(text, parent.text, form)
+
+
+def _read_text(reply: str, parent: str, form: ProgramForm) -> Change | Rejection:
+    """Apply the SEARCH/REPLACE blocks; if they change nothing, look for the whole text."""
+    before, language = parent.replace(CRLF, "\n"), form.language
+    edits = find_edits(reply)
+    text, changes, unmatched = edited(before, edits.complete)
+    is_edited = text.strip() != before.strip()
+    if not is_edited:
+        found = find_whole_text(edits.rest, unmatched, before, language, form.entry_point)
+        if isinstance(found, Rejection):
+            if unmatched:
+                reasons = [mismatch(edit, before) for edit in unmatched]
+                lines = ["No SEARCH text occurs in the current program:", *reasons]
+                return Rejection("\n".join(lines))
+            if edits.complete:
+                return Rejection("The SEARCH/REPLACE blocks leave the program as it is.")
+            return found
+        text, changes = found, rewrite_summary(found)
+    if language == PYTHON or not is_edited:
+        whole = rewritten(text, before, language, form.entry_point)
+        if whole is None:
+            required = sorted(required_names(before, form.entry_point))
+            names = ", ".join(f"`{name}`" for name in required)
+            return Rejection(f"The program no longer defines {names} at the top level.")
+        text = whole
+    if text.strip() == before.strip():
+        return Rejection("The answer repeats the current program without a change.")
+    if reason := invalid_text_reason(text.rstrip("\n"), before):
+        return Rejection(f"The program {reason}.")
+    return Change(Program.of(text.replace("\n", CRLF) if CRLF in parent else text), changes)
+
+
+def _read_files(text: str, parent: Program, form: ProgramForm) -> Change | Rejection:
     if "\0" in text:
         return Rejection("The answer holds a NUL character, which no file can have.")
     read = read_changes(text, parent)
@@ -174,7 +197,7 @@ class _Draft:
             return None
         path = self._resolved(path)
         before, language = self.files.get(path), form.language_at(path)
-        is_similar = shared(change.text, before or "") >= LEAST_SHARED
+        is_similar = shared(change.text, before or "") >= MIN_SHARED
         is_example = change.is_mentioned and bool(before) and not is_similar
         if not _is_of_language(change, language):
             is_example = not (change.is_headed and is_similar)
@@ -227,7 +250,7 @@ class _Draft:
 
 def _is_of_language(change: WholeFile, language: Language) -> bool:
     """Whether a fence may hold a file in a language, by the word behind its backticks."""
-    found = find_language(change.word) if change.word else TEXT
+    found = find_language(change.language) if change.language else TEXT
     return found is None or TEXT in (found, language) or are_related(found, language)
 
 
@@ -251,7 +274,7 @@ def program_fault(files: dict[str, str], parent: Program, form: ProgramForm) -> 
     for path, text in files.items():
         if parent.get(path) != text and not form.allows(path):
             return _unknown(path, form, parent)
-        if parent.get(path) != text and (fault := text_fault(text, parent.get(path, ""))):
+        if parent.get(path) != text and (fault := invalid_text_reason(text, parent.get(path, ""))):
             return f"`{path}` {fault}."
     total, before = (sum(map(len, each.values())) for each in (files, parent))
     if total > max(MAX_CHARACTERS, before):

@@ -1,16 +1,14 @@
-"""Fenced code and SEARCH/REPLACE blocks: found in a reply, applied to a program."""
+"""SEARCH/REPLACE blocks: found in a reply, applied to a program."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import dropwhile, islice
 
+from costada.prompts.fences import unfenced
+
 # Linear time without possessive quantifiers, which CPython matches wrongly before 3.11.5: wherever
 # a repetition gives something back, what must follow it fails at once.
-_FENCE = re.compile(
-    r"(?P<indent>[ \t]*)(?P<ticks>`{3,})[ \t]*(?![ \t])(?P<language>[\w+#.-]*)[ \t]*"
-)
-
 _OPENING = r"[ \t]*<{5,9} ?SEARCH\b"
 _DIVIDER = r"={7}[ \t]*\n"
 _CLOSING = r"[ \t]*>{5,9} ?REPLACE\b"
@@ -32,21 +30,6 @@ _STRAY_CLOSING = re.compile(rf"^{_CLOSING}", re.MULTILINE)
 
 _DEFINITION = re.compile(r"^[ \t]*(?:async[ \t]+def|def|class)[ \t]+(?P<name>\w+)", re.MULTILINE)
 _DOCSTRING = re.compile(r"\s*[rR]?(?:\"\"\"|''')\s*(?P<line>.*)")
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """A fenced part of a reply.
-
-    Attributes:
-        language: The word behind the opening backticks, in lower case; often empty.
-        text: What stands between the fences.
-        is_closed: Whether the closing fence was there; if not, the reply ends in this part.
-    """
-
-    language: str
-    text: str
-    is_closed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,49 +55,6 @@ class Patched:
     code: str
     applied: tuple[Edit, ...] = ()
     unmatched: tuple[Edit, ...] = ()
-
-
-def fenced(text: str, language: str) -> str:
-    """A text in a fence longer than any run of backticks in it, so that nothing inside ends it.
-
-    Its lines end in LF.
-    """
-    longest = max(map(len, re.findall("`+", text)), default=0) if "`" in text else 0
-    ticks = "`" * max(3, longest + 1)
-    body = text.replace("\r\n", "\n").strip("\n")
-    return f"{ticks}{language}\n{body}\n{ticks}"
-
-
-def find_fences(reply: str) -> tuple[Fence, ...]:
-    """The fenced parts of a reply in order.
-
-    A part ends at a line of at least as many backticks with the same indentation, so that a
-    fence inside an indented docstring does not end it.
-    """
-    found: list[Fence] = []
-    opening: re.Match[str] | None = None
-    body: list[str] = []
-    for line in reply.split("\n"):
-        if opening is None:
-            opening, body = _FENCE.fullmatch(line), []
-            continue
-        ticks = line.rstrip().removeprefix(opening["indent"]) if "`" in line else ""
-        if set(ticks) == {"`"} and len(ticks) >= len(opening["ticks"]):
-            found.append(Fence(opening["language"].lower(), "\n".join(body), is_closed=True))
-            opening = None
-        else:
-            body.append(line)
-    if opening is not None:
-        found.append(Fence(opening["language"].lower(), "\n".join(body), is_closed=False))
-    return tuple(found)
-
-
-def unfenced(text: str) -> str:
-    """What the fence around the whole text encloses, or the text if there is none."""
-    fences = find_fences(text)
-    if len(fences) == 1 and _FENCE.match(text) and text.rstrip().endswith("`"):
-        return fences[0].text
-    return text
 
 
 def with_markers_on_own_lines(reply: str) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 
-from costada.prompts.edits import find_fences
+from costada.prompts.evolve_blocks import defined_names
+from costada.prompts.fences import find_fences
 from costada.prompts.render import DEFAULT_ORDER, Prompt, PromptOrder, fields_of, render
-from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, UNREADABLE, Rejection, defined_names
+from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, UNREADABLE, Rejection
 from costada.prompts.requests import PYTHON_TEXT, FailedAttempt
 from costada.values.candidate import LandedCandidate
 from costada.values.numbering import START, Iteration

@@ -10,14 +10,14 @@ _TITLE = re.compile(r"(?:title|file|filename|path)\s*[=:]\s*[\"']?", re.IGNORECA
 _WORD = re.compile(r"[\w+#-]+")
 
 DIFFS = ("diff", "patch")
-"""Words behind the backticks of differences, which are no texts of files."""
+"""Words behind the backticks of differences, which are not the texts of files."""
 
 NESTING = ("markdown", "md", "text", "txt", "")
 """Words behind the backticks of texts that may hold fences of their own."""
 
 
 @dataclass(frozen=True, slots=True)
-class InfoFence:
+class Fence:
     """A fenced part of a reply.
 
     Attributes:
@@ -35,7 +35,7 @@ class InfoFence:
     is_closed: bool
 
     @property
-    def word(self) -> str:
+    def language(self) -> str:
         """The word for its language, in lower case; empty if there is none."""
         word = _WORD.match(self.info)
         rest = self.info[word.end() :] if word else ""
@@ -46,30 +46,32 @@ class InfoFence:
     @property
     def is_diff(self) -> bool:
         """Whether it holds a difference, not a text."""
-        return self.word in DIFFS
+        return self.language in DIFFS
 
     @property
     def path(self) -> str:
         """What stands behind its language, or in the place of it: a path, if it is one."""
-        rest = self.info.removeprefix(self.info[: len(self.word)]).lstrip(" \t:=,{")
+        rest = self.info.removeprefix(self.info[: len(self.language)]).lstrip(" \t:=,{")
         return _TITLE.sub("", rest, count=1).strip(" \t\"'}")
 
 
-def find_info_fences(lines: list[str]) -> tuple[InfoFence, ...]:
+def find_fences(reply: str) -> tuple[Fence, ...]:
     """The fenced parts of a reply in order.
 
-    A part ends at a line of at least as many backticks with the same indentation. In one whose
-    language is Markdown, plain text or unknown, a fence that opens with a language closes first.
+    A part ends at a line of at least as many backticks, which are not indented or as the opening
+    ones: a fence inside an indented docstring does not end it. In one whose language is Markdown,
+    plain text or unknown, a fence that opens with a language closes first.
     """
+    lines = reply.split("\n")
     found, number = [], 0
     while number < len(lines):
-        opening = _OPENING.fullmatch(lines[number])
+        opening = _OPENING.fullmatch(lines[number]) if "`" in lines[number] else None
         if opening is None:
             number += 1
             continue
         last, is_closed = _end_of(lines, number, opening)
         text = "\n".join(lines[number + 1 : last if is_closed else last + 1])
-        found.append(InfoFence(number, last, opening["info"].strip(), text, is_closed))
+        found.append(Fence(number, last, opening["info"].strip(), text, is_closed))
         number = last + 1
     return tuple(found)
 
@@ -85,9 +87,29 @@ def _end_of(lines: list[str], first: int, opening: re.Match[str]) -> tuple[int, 
         if inner["info"].strip():
             word = _WORD.match(inner["info"].strip())
             depth += bool(may_nest and word and find_language(word[0]))
-        elif inner["indent"] == opening["indent"] or depth:
+        elif inner["indent"] in ("", opening["indent"]) or depth:
             latest = number
             if not depth:
                 return number, True
             depth -= 1
     return (len(lines) - 1, False) if latest is None or depth == 0 else (latest, True)
+
+
+def unfenced(text: str) -> str:
+    """What the fence around the whole text encloses, or the text if there is none."""
+    fences = find_fences(text)
+    if len(fences) == 1 and fences[0].first == 0 and fences[0].is_closed:
+        behind = text.split("\n")[fences[0].last + 1 :]
+        return text if any(line.strip() for line in behind) else fences[0].text
+    return text
+
+
+def fenced(text: str, language: str) -> str:
+    """A text in a fence longer than any run of backticks in it, so that nothing inside ends it.
+
+    Its lines end in LF.
+    """
+    longest = max(map(len, re.findall("`+", text)), default=0) if "`" in text else 0
+    ticks = "`" * max(3, longest + 1)
+    body = text.replace("\r\n", "\n").strip("\n")
+    return f"{ticks}{language}\n{body}\n{ticks}"

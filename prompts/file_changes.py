@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from costada.prompts.edits import BLOCK, Edit, as_edit, has_unfinished_edit
-from costada.prompts.fences import InfoFence, find_info_fences
+from costada.prompts.fences import Fence, find_fences
 from costada.prompts.file_paths import (
     looks_like_path,
     mentioned_path,
@@ -31,7 +31,7 @@ class WholeFile:
     Attributes:
         path: Its path; None if the reply does not say.
         text: Its text.
-        word: The word for its language behind the backticks, in lower case.
+        language: The word for its language behind the backticks, in lower case.
         is_closed: Whether the fence ends before the reply does.
         is_headed: Whether the last line above or the fence itself gives the path.
         is_mentioned: Whether only a sentence above mentions the path, as one above an example does.
@@ -39,7 +39,7 @@ class WholeFile:
 
     path: str | None
     text: str
-    word: str
+    language: str
     is_closed: bool
     is_headed: bool
     is_mentioned: bool = False
@@ -83,13 +83,13 @@ def read_changes(reply: str, known: Collection[str]) -> ReadChanges:
 
 
 class _Reader(Iterator[FileChange]):
-    """Goes through the lines of a reply and keeps the path that holds."""
+    """Iterates over a reply's lines and tracks the current file."""
 
     def __init__(self, holed: str, blocks: list[tuple[str, Edit]], known: Collection[str]) -> None:
         self._lines, self._known = holed.split("\n"), known
         self._blocks = iter(blocks)
-        fences = find_info_fences(self._lines)
-        self._fences: Mapping[int, InfoFence] = {
+        fences = find_fences(holed)
+        self._fences: Mapping[int, Fence] = {
             each.first: each for each in fences if _HOLE not in each.text
         }
         self._number = 0
@@ -116,7 +116,7 @@ class _Reader(Iterator[FileChange]):
         """Note the path of a heading or of a fence around blocks."""
         bare = line.strip()
         if bare.startswith("```"):
-            info = InfoFence(0, 0, bare.strip("`").strip(), "", is_closed=True)
+            info = Fence(0, 0, bare.strip("`").strip(), "", is_closed=True)
             if info.path and (info.path in self._known or looks_like_path(info.path)):
                 self._path, self._is_used, self._is_headed = info.path, False, True
             return None
@@ -140,7 +140,7 @@ class _Reader(Iterator[FileChange]):
         self._is_used = True
         return FileEdit(self._path, edit)
 
-    def _fence(self, fence: InfoFence) -> WholeFile | None:
+    def _fence(self, fence: Fence) -> WholeFile | None:
         if fence.is_diff or (not fence.text.strip() and fence.is_closed and not self._above):
             return None
         own = fence.path if fence.path in self._known or looks_like_path(fence.path) else None
@@ -162,4 +162,4 @@ class _Reader(Iterator[FileChange]):
         if comment is not None and comment == path:
             text = rest
         self._is_used = True
-        return WholeFile(path, text, fence.word, fence.is_closed, is_headed, is_mentioned)
+        return WholeFile(path, text, fence.language, fence.is_closed, is_headed, is_mentioned)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from costada.prompts.edits import fenced
-from costada.prompts.replies import BLOCK_START
+from costada.prompts.evolve_blocks import BLOCK_START
+from costada.prompts.fences import fenced
 from costada.values.candidate import Program, changed_files
 from costada.values.language import PYTHON, Language
 from costada.values.program_form import ProgramForm

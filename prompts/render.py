@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from costada.prompts.edits import fenced
+from costada.prompts.evolve_blocks import BLOCK_START
+from costada.prompts.fences import fenced
 from costada.prompts.programs import (
     DELETE_SIGN,
     FILE_SIGN,
@@ -17,7 +18,6 @@ from costada.prompts.programs import (
     main_language,
     program_block,
 )
-from costada.prompts.replies import BLOCK_START
 from costada.prompts.requests import FEEDBACK, FailedAttempt, GenerationRequest, GuideRequest
 from costada.values.candidate import Program, changed_files
 from costada.values.evaluation import LOG

@@ -4,9 +4,10 @@ from costada.plugins.lab.landscape.answers import Advice, Evolution
 from costada.plugins.lab.landscape.model import named_approach
 from costada.plugins.lab.landscape.problem import landscape
 from costada.plugins.offline.answers import STRATEGIES, strategy_text
+from costada.prompts.changes import read_change
 from costada.prompts.evox import parse_strategy
-from costada.prompts.replies import parse_program
 from costada.prompts.tactics import parse_tactics
+from costada.values.program_form import ProgramForm
 
 
 class ReplayedAnswers:
@@ -25,7 +26,8 @@ class ReplayedAnswers:
 
     def attempt(self, request, rng):
         answer, tokens = self._next("generation", "retry")
-        return parse_program(answer, request.parent.program.text, "solution").code, tokens
+        change = read_change(answer, request.parent.program, ProgramForm(entry_point="solution"))
+        return change.program.text, tokens
 
     def with_score(self, code, score, rng):
         raise AssertionError("expected models that keep every improvement")

@@ -2,18 +2,18 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from costada.prompts.replies import (
-    MAX_PROGRAM_CHARACTERS,
-    Proposal,
-    Rejection,
+from costada.prompts.changes import Change, read_change
+from costada.prompts.evolve_blocks import (
     complete_program,
     defined_names,
     defines,
-    parse_program,
     required_names,
     top_level_statements,
     with_definitions,
 )
+from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, Rejection
+from costada.values.candidate import Program
+from costada.values.program_form import ProgramForm
 
 PARENT = """# EVOLVE-BLOCK-START
 def construct():
@@ -31,14 +31,18 @@ BLOCK = "# EVOLVE-BLOCK-START\ndef construct():\n    return {}\n# EVOLVE-BLOCK-E
 FRAME = "\n\n\ndef run():\n    return construct()\n"
 
 
-def parse(reply: str) -> Proposal | Rejection:
+def parse_program(reply: str, parent: str, entry_point: str | None) -> Change | Rejection:
+    return read_change(reply, Program.of(parent), ProgramForm(entry_point=entry_point))
+
+
+def parse(reply: str) -> Change | Rejection:
     return parse_program(reply, PARENT, "run")
 
 
 def code_of(reply: str) -> str:
     result = parse(reply)
-    assert isinstance(result, Proposal), result
-    return result.code
+    assert isinstance(result, Change), result
+    return result.program.text
 
 
 def reason_of(reply: str) -> str:
@@ -122,7 +126,7 @@ def test_a_reply_becomes_a_program(reply: str, code: str):
 )
 def test_changes_are_summarized(reply: str, changes: str):
     result = parse(reply)
-    assert isinstance(result, Proposal)
+    assert isinstance(result, Change)
     assert result.changes == changes
 
 
@@ -174,14 +178,14 @@ def test_a_program_that_loses_the_entry_point_is_refused():
 
 def test_without_an_entry_point_the_frame_is_restored_all_the_same():
     result = parse_program(f"```python\n{BLOCK.format(7)}\n```", PARENT, None)
-    assert result == Proposal(FRAMED_SEVEN, "rewrite of construct")
+    assert result == Change(Program.of(FRAMED_SEVEN), "rewrite of construct")
 
 
 def test_without_entry_point_and_frame_a_rewrite_is_taken_as_it_is():
     reply = "```text\nno code\n```\n```python\ndef step():\n    return 2\n```"
     result = parse_program(reply, "def step():\n    return 1\n", None)
-    assert isinstance(result, Proposal)
-    assert result.code == "def step():\n    return 2\n"
+    assert isinstance(result, Change)
+    assert result.program.text == "def step():\n    return 2\n"
 
 
 def test_a_program_over_the_limit_is_refused():
@@ -204,9 +208,9 @@ FRAGMENTS = st.sampled_from(
 @given(st.lists(FRAGMENTS, max_size=30).map("\n".join) | st.text(max_size=60))
 def test_any_answer_gives_a_changed_program_or_a_reason(reply):
     result = parse(reply)
-    if isinstance(result, Proposal):
-        assert "run" in result.code
-        assert result.code != PARENT
+    if isinstance(result, Change):
+        assert "run" in result.program.text
+        assert result.program.text != PARENT
         assert result.changes
     else:
         assert result.reason
@@ -218,7 +222,7 @@ def test_a_program_with_a_character_that_cannot_be_encoded_is_no_program(half):
     assert reason_of(edit("    size = 1", f"    size = 2  # {half}")) == reason
     assert code_of(f"{half}\n{edit('    size = 1', '    size = 2')}")
     parent = PARENT.replace("size = 1", f"size = 1  # {half}")
-    assert isinstance(parse_program(edit("return size", "return 2"), parent, "run"), Proposal)
+    assert isinstance(parse_program(edit("return size", "return 2"), parent, "run"), Change)
 
 
 FRAMED = """import os

@@ -18,13 +18,14 @@ from pathlib import Path
 import pytest
 
 from costada.prompts.changes import Change, read_change
-from costada.prompts.replies import Proposal, Rejection, parse_program
+from costada.prompts.replies import Rejection
 from costada.values.candidate import Program
 from costada.values.program_form import ProgramForm
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 RECORDINGS = SHARED / "recordings" / "circle_packing.jsonl.gz"
 ENTRY_POINT = "run_packing"
+FORM = ProgramForm(entry_point=ENTRY_POINT)
 TOKEN_CAPS = {"full": {16384}, "capped": {512, 1024, 2048}}
 
 
@@ -33,16 +34,16 @@ class Answer:
     record: dict
     parent_code: str
     has_recorded_parent: bool
-    result: Proposal | Rejection
+    result: Change | Rejection
 
     @property
     def is_complete(self) -> bool:
-        return isinstance(self.result, Proposal) and is_program(self.result.code)
+        return isinstance(self.result, Change) and is_program(self.result.program.text)
 
     @property
     def equals_record(self) -> bool:
         code = self.record["code"].strip()
-        return isinstance(self.result, Proposal) and self.result.code.strip() == code
+        return isinstance(self.result, Change) and self.result.program.text.strip() == code
 
     @property
     def leaves_record_unchanged(self) -> bool:
@@ -101,7 +102,7 @@ def answers() -> list[Answer]:
         if record["kind"] == "proposal" and record.get("response")
     ]
     found = [
-        Answer(record, code, is_parent, parse_program(record["response"], code, ENTRY_POINT))
+        Answer(record, code, is_parent, read_change(record["response"], Program.of(code), FORM))
         for record in proposals
         for code, is_parent in parents(records, record)
     ]
@@ -140,7 +141,7 @@ def test_valid_recorded_programs_are_reproduced(answers):
 
 
 def test_nearly_every_answer_is_understood_the_same_below_the_path_of_one_of_two_files(answers):
-    read = [answer for answer in answers[::4] if isinstance(answer.result, Proposal)]
+    read = [answer for answer in answers[::4] if isinstance(answer.result, Change)]
     understood = equal = 0
     for answer in read:
         start = Program.of({"src/packing.py": answer.parent_code, "src/other.py": "X = 1\n"})
@@ -150,7 +151,7 @@ def test_nearly_every_answer_is_understood_the_same_below_the_path_of_one_of_two
         understood += isinstance(change, Change)
         equal += (
             isinstance(change, Change)
-            and change.program["src/packing.py"].strip() == answer.result.code.strip()
+            and change.program["src/packing.py"].strip() == answer.result.program.text.strip()
             and change.program["src/other.py"] == "X = 1\n"
         )
     print(f"\n{len(read)} answers: {understood} understood, {equal} with the same program")

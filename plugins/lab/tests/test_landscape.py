@@ -40,16 +40,19 @@ from costada.plugins.lab.landscape.problem import (
     with_outcome,
 )
 from costada.plugins.offline.answers import FAILURE_RATE
+from costada.prompts.changes import read_change
 from costada.prompts.evox import Labels, label_text
 from costada.prompts.render import generation_prompt, guide_prompt
-from costada.prompts.replies import parse_program
 from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram
 from costada.prompts.tactics import Tactic, parse_tactics
 from costada.store.run_store import RunStore
+from costada.values.candidate import Program
+from costada.values.program_form import ProgramForm
 from costada.values.prompt_data import prompt_data
 from costada.values.usage import Usage, call_cost
 
 DRAWS = 4000
+SOLUTION = ProgramForm(entry_point="solution")
 
 
 def flat(failure_rate=0.2, ceilings=(0.8,) * 4):
@@ -189,8 +192,8 @@ def test_the_model_reads_and_writes_what_the_evaluator_accepts():
     assert code == program_text(5, "0.8000", 77)
     assert read_program(code) == SeenProgram(5, 0.8)
     assert read_program("def solution():\n    return 0\n") is None
-    read = parse_program(f"Simulated answer.\n\n```python\n{code}```\n", SEED, "solution")
-    assert read.code == code
+    reply = f"Simulated answer.\n\n```python\n{code}```\n"
+    assert read_change(reply, Program.of(SEED), SOLUTION).program.text == code
 
 
 PROBLEM = problem("landscape")
@@ -258,7 +261,9 @@ def test_the_wording_is_read_from_the_data_of_a_prompt(options, wording, named):
 
 def test_the_answer_is_a_program_that_parses():
     answer = SimulatedModel(seed=1).invoke(prompt())
-    assert "landscape.approach_" in parse_program(answer.text, PARENT, "solution").code
+    assert (
+        "landscape.approach_" in read_change(answer.text, Program.of(PARENT), SOLUTION).program.text
+    )
 
 
 @pytest.mark.parametrize("mode", ["breakthrough", "refinement"])

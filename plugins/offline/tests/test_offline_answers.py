@@ -36,6 +36,7 @@ from costada.plugins.offline.answers import (
 )
 from costada.plugins.offline.blocks import fenced, replace_blocks
 from costada.plugins.offline.ideas import IDEAS, find_idea
+from costada.prompts.changes import read_change
 from costada.prompts.evox import (
     SearchWindow,
     ShownStrategy,
@@ -48,19 +49,21 @@ from costada.prompts.evox import (
     population_text,
     strategy_prompt,
 )
-from costada.prompts.replies import parse_program
 from costada.prompts.requests import FailedAttempt
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
+from costada.values.candidate import Program
+from costada.values.program_form import ProgramForm
 from costada.values.prompt_data import PromptData, TrialData, prompt_data, trial_data
 
 
 def is_sound(reply: str, code: str) -> bool:
-    read = parse_program(reply, code, "run_packing" if code == PACKING else "run")
+    form = ProgramForm(entry_point="run_packing" if code == PACKING else "run")
+    read = read_change(reply, Program.of(code), form)
     try:
-        compile(read.code, "candidate", "exec")
+        compile(read.program.text, "candidate", "exec")
     except (AttributeError, SyntaxError):
         return False
-    return "[:-1]" not in read.code
+    return "[:-1]" not in read.program.text
 
 
 @pytest.mark.parametrize("code", PROGRAMS.values(), ids=PROGRAMS)
@@ -149,7 +152,8 @@ def test_blocks_turn_one_program_into_the_other(old, new):
     blocks = replace_blocks(before, after)
     if blocks is None or before == after:
         return
-    assert parse_program(blocks, before, "run").code.strip() == after.strip()
+    form = ProgramForm(entry_point="run")
+    assert read_change(blocks, Program.of(before), form).program.text.strip() == after.strip()
 
 
 def test_a_fence_is_longer_than_the_backticks_inside():
