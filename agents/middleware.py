@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
-from functools import partial
 from time import time
 from typing import Any, get_args
 from uuid import uuid4
@@ -12,12 +11,12 @@ from uuid import uuid4
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.runnables.base import RunnableBindingBase
-from tenacity import AsyncRetrying, Retrying
 
-from costada.models.deadline import CallTimeout, run_with_deadline
+from costada.models.deadline import deadline
+from costada.models.event_loop import run
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.prices import PriceBook, price_book
-from costada.models.rate_limits import turns_of
+from costada.models.rate_limits import request_queue
 from costada.models.replies import encodable_message
 from costada.models.requests import (
     OutgoingRequest,
@@ -25,7 +24,7 @@ from costada.models.requests import (
     bounded_request,
     limit_parameters,
 )
-from costada.models.retries import retry_options, without_hidden_retries
+from costada.models.retries import Retries, without_hidden_retries
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity
 from costada.nodes.calls.budget import (
@@ -219,49 +218,32 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             UnmeteredCall: A response has no token counts.
             CallTimeout: The call has not ended by its deadline.
         """
-        request, payment, retrying = self._prepared(request)
-        turns = turns_of(request.model, self._policy, request.model_settings)
 
-        def send() -> Answer:
-            return _encodable(handler(payment.limited(request)))
+        async def in_thread(request: Request) -> Answer:
+            return await asyncio.to_thread(handler, request)
 
-        def ask() -> Answer:
-            try:
-                return turns.ask(send)
-            except OverBudget:  # the request was longer than it seemed: now its length is known
-                return turns.ask(send)
-
-        try:
-            with CallMeter(payment.finish, on_start=payment.begin):
-                attempts = partial(Retrying(**retrying), ask)
-                return run_with_deadline(self._policy.call_timeout, attempts)
-        except Refusal as refusal:
-            return self._last_message(payment, refusal)
+        return run(self.awrap_model_call(request, in_thread))
 
     async def awrap_model_call(
         self, request: Request, handler: Callable[[Request], Awaitable[Answer]]
     ) -> Answer | AIMessage:
         """`wrap_model_call` without blocking the event loop."""
-        request, payment, retrying = self._prepared(request)
-        turns = turns_of(request.model, self._policy, request.model_settings)
+        request, payment, retries = self._prepared(request)
+        queue = request_queue(request.model, self._policy, request.model_settings)
 
         async def send() -> Answer:
-            return _encodable(await handler(payment.limited(request)))
+            return _encodable(await handler(await asyncio.to_thread(payment.limited, request)))
 
-        async def ask() -> Answer:
+        async def attempt() -> Answer:
             try:
-                return await turns.aask(send)
-            except OverBudget:
-                return await turns.aask(send)
+                return await queue.send(send)
+            except OverBudget:  # the request was longer than it seemed: now its length is known
+                return await queue.send(send)
 
         try:
             with CallMeter(payment.finish, on_start=payment.begin):
-                async with asyncio.timeout(self._policy.call_timeout) as deadline:
-                    return await AsyncRetrying(**retrying)(ask)
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            raise CallTimeout(self._policy.call_timeout) from None
+                async with deadline(self._policy.call_timeout):
+                    return await retries.send(attempt)
         except Refusal as refusal:
             return self._last_message(payment, refusal)
 
@@ -274,7 +256,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         )
         return {"jump_to": "end"} if is_over else None
 
-    def _prepared(self, request: Request) -> tuple[Request, Payment, dict[str, Any]]:
+    def _prepared(self, request: Request) -> tuple[Request, Payment, Retries]:
         """The request to a model without hidden retries, its payment, and how it is retried."""
         given, latest = request.model, self._latest
         if latest is None or latest[0] is not given:
@@ -284,11 +266,10 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 book = price_book([(given, None if known else self._price)], self._other_prices)
                 self._prices = PriceBook({**known, **book.prices})
             self._latest = latest = (given, *without_hidden_retries(given))
-        _, model, retries = latest
+        _, model, hidden = latest
         payment = Payment(self.purse, self._prices, self._name, self._counts_lost)
-        policy = self._policy
-        retrying = retry_options(1 + retries, policy.retry_wait, policy.longest_wait)
-        return request.override(model=model), payment, {**retrying, "reraise": True}
+        retries = Retries(1 + hidden, self._policy.retry_wait, self._policy.longest_wait)
+        return request.override(model=model), payment, retries
 
     def _last_message(self, payment: Payment, refusal: Exception) -> AIMessage:
         left = max(self.purse.remaining, Decimal(0))

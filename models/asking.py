@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
-from costada.models.deadline import CallTimeout, run_with_deadline
+from costada.models.deadline import CallTimeout, deadline
 from costada.models.errors import ModelUnusable, UnmeteredCall, describe
 from costada.models.provider_errors import (
     http_status,
@@ -69,7 +68,7 @@ class ModelFailure:
     retry_after: float | None = None
 
 
-def ask(
+async def ask(
     model: Runnable[Any, Any],
     messages: Sequence[BaseMessage],
     config: RunnableConfig,
@@ -92,19 +91,23 @@ def ask(
             a quota that is used up), or asks for a longer wait than the policy allows.
         ValueError: If the model returns something that is not a chat message.
     """
-    policy = policy or RetryPolicy()
-    work = partial(model.batch, [list(messages)], config, return_exceptions=True)
+    policy, failed = policy or RetryPolicy(), None
     try:
-        outcome: object = run_with_deadline(policy.call_timeout, work)[0]
+        async with deadline(policy.call_timeout):
+            answer: object = await model.ainvoke(list(messages), config)
     except CallTimeout as error:
-        outcome = error
-    if isinstance(outcome, BaseException):
-        return _failure(outcome, model, policy)
-    if not isinstance(outcome, AIMessage):
+        return ModelFailure(describe(error), FailureKind.TIMEOUT)
+    except BaseException as error:  # raised again unless it is the provider's
+        if isinstance(error, UnmeteredCall) or not is_provider_failure(error):
+            raise
+        failed = error
+    if failed is not None:  # what is raised here must not lead to the provider's own words
+        return _failure(failed, model, policy)
+    if not isinstance(answer, AIMessage):
         raise ValueError(
-            f"model must return an AIMessage, got {type(outcome).__name__} from {_names(model)}"
+            f"model must return an AIMessage, got {type(answer).__name__} from {_names(model)}"
         )
-    return checked_answer(encodable_message(outcome))
+    return checked_answer(encodable_message(answer))
 
 
 def checked_answer(answer: AIMessage) -> AIMessage | ModelFailure:
@@ -116,10 +119,6 @@ def checked_answer(answer: AIMessage) -> AIMessage | ModelFailure:
 
 
 def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolicy) -> ModelFailure:
-    if isinstance(error, CallTimeout):
-        return ModelFailure(describe(error), FailureKind.TIMEOUT)
-    if isinstance(error, UnmeteredCall) or not is_provider_failure(error):
-        raise error
     description = describe(error)
     if is_out_of_quota(error):
         raise ModelUnusable(

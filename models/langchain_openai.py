@@ -6,18 +6,18 @@ response was read. tests/models/test_langchain_openai.py checks each of them; CI
 lowest and the highest versions that pyproject.toml allows.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import import_module
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import finalize
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables.retry import RunnableRetry
-from tenacity import Retrying
+from langchain_core.messages import BaseMessage
 
-from costada.models.deadline import KEPT_OPEN_SECONDS, ConnectionMaker
+from costada.models.event_loop import KEPT_OPEN_SECONDS, close_with_loop, is_paid_loop
 
 if TYPE_CHECKING:
     from langchain_openai import ChatOpenAI
@@ -113,32 +113,132 @@ def client_address(model: BaseChatModel) -> str | None:
 
 
 def http_client(*, trust_env: bool = True) -> Any:
-    """An HTTP client for the OpenAI SDK, whose connections stay open from call to call.
-
-    The deadline of a call shuts down the connection that it uses. An idle connection is closed
-    before most servers close it: what is sent in that very moment is lost.
-    """
+    """A synchronous HTTP client for the OpenAI SDK; nothing but streams of a user needs it."""
     from openai import DefaultHttpxClient
 
-    client: Any = DefaultHttpxClient(trust_env=trust_env)
+    client = DefaultHttpxClient(trust_env=trust_env, verify=_ssl_context())
     for transport in (client._transport, *client._mounts.values()):
         if transport is not None:
-            pool = transport._pool
-            pool._network_backend = ConnectionMaker(pool._network_backend)
-            pool._keepalive_expiry = KEPT_OPEN_SECONDS
-            finalize(client, pool.close).atexit = False
+            finalize(client, cast(Any, transport)._pool.close).atexit = False
     return client
 
 
 def async_http_client(*, trust_env: bool = True) -> Any:
-    """An asynchronous HTTP client for the OpenAI SDK that opens a connection for each request.
+    """An asynchronous HTTP client for the OpenAI SDK that may be used in any event loop.
 
-    A connection kept open belongs to one event loop: the next `asyncio.run` would fail on it after
-    the request was billed.
+    A connection that is kept open belongs to one loop: a request on it in another loop would fail
+    after it was billed. In the loop of paid calls connections stay open from call to call, in any
+    other a connection is opened for each request.
     """
+    return _loop_client_class()(trust_env=trust_env)
+
+
+@cache
+def _ssl_context() -> Any:
+    """What every client verifies servers with; to read the certificates takes most of its start."""
+    from openai import DefaultHttpxClient
+
+    return import_module(DefaultHttpxClient.__mro__[1].__module__).create_ssl_context()
+
+
+@cache
+def _loop_client_class() -> Any:
+    """The class of `async_http_client`, made when the SDK is first needed."""
     from openai import DefaultAsyncHttpxClient
 
-    return DefaultAsyncHttpxClient(trust_env=trust_env, headers={"Connection": "close"})
+    class LoopClient(DefaultAsyncHttpxClient):
+        def __init__(self, *, trust_env: bool) -> None:
+            options: dict[str, Any] = {"trust_env": trust_env, "verify": _ssl_context()}
+            super().__init__(**options)
+            self._options = options
+            self._kept_open: tuple[asyncio.AbstractEventLoop, Any] | None = None
+
+        async def send(self, request: Any, **options: Any) -> Any:
+            """Send a request on a connection of the current loop."""
+            loop = asyncio.get_running_loop()
+            if not is_paid_loop(loop):
+                request.headers["Connection"] = "close"
+                return await super().send(request, **options)
+            if self._kept_open is None or self._kept_open[0] is not loop:
+                # what a parent process left in here is its own
+                self._kept_open = loop, _kept_open_client(self, self._options)
+            return await self._kept_open[1].send(request, **options)
+
+    return LoopClient
+
+
+def _kept_open_client(owner: object, options: Mapping[str, Any]) -> Any:
+    """A client of the loop of paid calls, closed with that loop or when nobody has its owner."""
+    from openai import DefaultAsyncHttpxClient
+
+    client: Any = DefaultAsyncHttpxClient(**options)
+    for transport in (client._transport, *client._mounts.values()):
+        if transport is not None:
+            # Most servers close an idle connection later; what is sent in that moment is lost.
+            transport._pool._keepalive_expiry = KEPT_OPEN_SECONDS
+    close_with_loop(owner, client.aclose)
+    return client
+
+
+def is_safe_in_loop(model: BaseChatModel) -> bool:
+    """Whether a model may ask in the loop of paid calls, beside any other loop of its user.
+
+    Clients of the provider packages keep connections open, share them with all models of a process
+    and bind them to the loop that uses them first. A class that overrides no more than the
+    synchronous path wants to be asked there.
+    """
+    if "_agenerate" in vars(model):
+        return True
+    kinds = type(model).__mro__
+    for ours, theirs in (("_generate", "_agenerate"), ("_stream", "_astream")):
+        sync, native = (
+            next(kind for kind in kinds if name in vars(kind)) for name in (ours, theirs)
+        )
+        if native is not BaseChatModel and kinds.index(sync) < kinds.index(native):
+            return False
+    client = getattr(getattr(model, "root_async_client", None), "_client", None)
+    if client is not None and isinstance(client, _loop_client_class()):
+        return True
+    packages = {kind.__module__.partition(".")[0] for kind in kinds}
+    return not any(each.startswith("langchain_") for each in packages - {"langchain_core"})
+
+
+def safe_in_loop(model: BaseChatModel) -> BaseChatModel:
+    """A model that asks like the given one and may do so in the loop of paid calls.
+
+    An OpenAI chat model without HTTP clients of its user gets one of ours. Any other is asked in a
+    thread, by the path that LangChain has for models without an asynchronous one.
+    """
+    if is_safe_in_loop(model):
+        return model
+    if _has_default_clients(model):
+        client = cast("ChatOpenAI", model).root_async_client.with_options(
+            http_client=async_http_client()
+        )
+        return model.model_copy(
+            update={"root_async_client": client, "async_client": client.chat.completions}
+        )
+    copied = model.model_copy()
+
+    async def generate(messages: Any, *given: Any, **options: Any) -> Any:
+        return await BaseChatModel._agenerate(copied, messages, *given, **options)
+
+    async def stream(messages: Any, *given: Any, **options: Any) -> Any:
+        async for part in BaseChatModel._astream(copied, messages, *given, **options):
+            yield part
+
+    vars(copied).update(_agenerate=generate, _astream=stream)
+    return copied
+
+
+def _has_default_clients(model: BaseChatModel) -> bool:
+    own = ("http_client", "http_async_client", "openai_proxy")
+    return (
+        type(model).__module__.startswith("langchain_openai.")
+        and is_openai(model)
+        and getattr(model, "root_async_client", None) is not None
+        and not any(getattr(model, name, None) for name in own)
+    )
 
 
 def with_address(
@@ -221,25 +321,6 @@ def _lazy_clients(model: BaseChatModel) -> list[str]:
     return [
         name for name, value in members if isinstance(value, cached_property) and "client" in name
     ]
-
-
-class RetryWithOptions(RunnableRetry[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
-    """LangChain's retry with any options of tenacity."""
-
-    def options(self) -> dict[str, Any]:
-        """Arguments of a retry by tenacity."""
-        raise NotImplementedError
-
-    def sleep(self, seconds: float) -> None:
-        """Wait between two requests of a synchronous call."""
-        raise NotImplementedError
-
-    @property
-    def _kwargs_retrying(self) -> dict[str, Any]:
-        return self.options()
-
-    def _sync_retrying(self, **kwargs: Any) -> Retrying:
-        return Retrying(**self.options(), sleep=self.sleep, **kwargs)
 
 
 def failed_before_sending(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
 from itertools import count
-from threading import Lock
+from threading import RLock
 from time import monotonic
 from typing import Any, Literal, Self
 from uuid import UUID
@@ -18,7 +18,6 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
-from costada.models.deadline import check_time_left
 from costada.models.errors import UncountedAnswer, UnmeteredCall, describe
 from costada.models.langchain_openai import ERRORS_TELL_ORIGIN, RequestFacts
 from costada.models.provider_errors import may_have_been_billed
@@ -182,7 +181,10 @@ class CallMeter(BaseCallbackHandler):
     """
 
     raise_error = True
-    run_inline = True
+    run_inline = False
+    """What receives the reports writes to a database, which must not stop an event loop."""
+
+    ignore_chain = ignore_agent = ignore_retriever = ignore_retry = ignore_custom_event = True
 
     def __init__(
         self,
@@ -218,7 +220,7 @@ class CallMeter(BaseCallbackHandler):
         self._has_counted_answer = False
         self._outer: list[tuple[Token[CallMeter | None], Token[_ConnectionCount]]] = []
         self._connections = _ConnectionCount()
-        self._lock = Lock()
+        self._recording = RLock()
 
     def __enter__(self) -> Self:
         """See every request in this context."""
@@ -228,22 +230,24 @@ class CallMeter(BaseCallbackHandler):
     def __exit__(self, *exc: object) -> None:
         """Report the requests that never ended, and refuse further ones.
 
-        An abandoned call may still be retrying in its thread.
+        The thread of an abandoned call may still be retrying. What it is recording in this moment
+        is waited for, so that no report comes after the end of the block.
         """
         meter, connections = self._outer.pop()
         _CONNECTIONS.reset(connections)
         _METER.reset(meter)
-        self._refusal = self._refusal or UnmeteredCall(_OVER)
-        self.close()
+        with self._recording:
+            self._refusal = self._refusal or UnmeteredCall(_OVER)
+            self.close()
 
     def close(self) -> None:
         """Report the requests that began and never ended, e.g. as their task was cancelled."""
-        with self._lock:
+        with self._recording:
             abandoned = tuple(self._inflight.values())
             self._inflight.clear()
-        for each in abandoned:
-            usage = streamed_usage(each.parts)
-            self._report(each, Reply(each.arrived), usage, error=_ABANDONED, may_be_billed=True)
+            for each in abandoned:
+                usage = streamed_usage(each.parts)
+                self._report(each, Reply(each.arrived), usage, error=_ABANDONED, may_be_billed=True)
 
     @property
     def has_counted_answer(self) -> bool:
@@ -288,27 +292,26 @@ class CallMeter(BaseCallbackHandler):
         metadata: Mapping[str, Any] | None,
         extras: Mapping[str, Any],
     ) -> None:
-        check_time_left()
-        if self._refusal is not None:
-            raise type(self._refusal)(*self._refusal.args)
         params = extras.get("invocation_params") or {}
         facts = RequestFacts(params, metadata or {}, serialized or {})
-        request = outgoing_request(facts, prompts)._replace(number=next(self._numbers))
-        if self._on_start:
-            self._on_start(request)
         model_class = tuple(map(str, facts.serialized.get("id") or ()))
         if model_class not in ERRORS_TELL_ORIGIN and model_class[:1] != ("costada",):
             _count_connections()
-        inflight = _Inflight(
-            request,
-            tuple(
-                each if isinstance(each, str) else text_with_tool_calls(each) for each in prompts
-            ),
-            model_class,
-            connections_before=(self._connections.number, self._connections.total),
-        )
-        with self._lock:
-            self._inflight[run_id] = inflight
+        with self._recording:
+            if self._refusal is not None:
+                raise type(self._refusal)(*self._refusal.args)
+            request = outgoing_request(facts, prompts)._replace(number=next(self._numbers))
+            if self._on_start:
+                self._on_start(request)
+            self._inflight[run_id] = _Inflight(
+                request,
+                tuple(
+                    each if isinstance(each, str) else text_with_tool_calls(each)
+                    for each in prompts
+                ),
+                model_class,
+                connections_before=(self._connections.number, self._connections.total),
+            )
             self._has_seen_request = True
 
     def on_llm_new_token(
@@ -331,19 +334,20 @@ class CallMeter(BaseCallbackHandler):
             UncountedAnswer: If it came without token counts and estimates are not allowed.
             UnmeteredCall: If its request cannot have caused the counts that it came with.
         """
-        inflight = self._pop(run_id)
-        if inflight is None:
-            return
-        reply = read_reply(response)
-        if is_cumulative(inflight.parts):
-            reply = replace(reply, usage=streamed_usage(inflight.parts))
-        if reply.is_cache_hit:
-            self._report(inflight, reply, NO_TOKENS)
-        elif reply.usage is not None and reply.is_counted:
-            self._has_counted_answer = True
-            self._report_counted(inflight, reply, reply.usage)
-        else:
-            self._report_uncounted(inflight, reply)
+        with self._recording:
+            inflight = self._pop(run_id)
+            if inflight is None:
+                return
+            reply = read_reply(response)
+            if is_cumulative(inflight.parts):
+                reply = replace(reply, usage=streamed_usage(inflight.parts))
+            if reply.is_cache_hit:
+                self._report(inflight, reply, NO_TOKENS)
+            elif reply.usage is not None and reply.is_counted:
+                self._has_counted_answer = True
+                self._report_counted(inflight, reply, reply.usage)
+            else:
+                self._report_uncounted(inflight, reply)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Report a request that failed, with the counts that came with the error, if any.
@@ -353,10 +357,13 @@ class CallMeter(BaseCallbackHandler):
         Raises:
             UnmeteredCall: If the request cannot have caused these counts.
         """
-        inflight = self._pop(run_id)
-        if inflight is None:
-            return
-        reply = read_failure(kwargs.get("response"), inflight.arrived)
+        with self._recording:
+            inflight = self._pop(run_id)
+            if inflight is not None:
+                self._report_failed(inflight, error, kwargs.get("response"))
+
+    def _report_failed(self, inflight: _Inflight, error: BaseException, result: object) -> None:
+        reply = read_failure(result, inflight.arrived)
         usage = reply.usage or streamed_usage(inflight.parts)
         is_connected = self._connections.total != inflight.connections_before[1]
         may_be_sent = is_connected or inflight.model_class in _CONNECTED | ERRORS_TELL_ORIGIN
@@ -376,8 +383,7 @@ class CallMeter(BaseCallbackHandler):
         )
 
     def _pop(self, run_id: UUID) -> _Inflight | None:
-        with self._lock:
-            inflight = self._inflight.pop(run_id, None)
+        inflight = self._inflight.pop(run_id, None)
         if inflight and self._connections.number != inflight.connections_before[0]:
             _CONNECTED.add(inflight.model_class)
         return inflight

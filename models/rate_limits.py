@@ -3,16 +3,14 @@
 The rule is that of TCP (RFC 5681), additive increase and multiplicative decrease, with a refusal in
 the place of a lost packet. It holds for all calls of the process to a model at an address; models
 at the same address do not slow each other down, as providers limit each by itself. Requests wait
-for their turn before any callback sees them, so what waits is neither journaled nor charged.
+for a slot before any callback sees them, so what waits is neither journaled nor charged.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from threading import Lock
 from time import monotonic
 from typing import Any, TypeVar
@@ -21,10 +19,8 @@ from urllib.parse import urlsplit
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableConfig
-from langchain_core.runnables.base import RunnableBindingBase
-from langchain_core.runnables.config import get_config_list
 
-from costada.models.deadline import check_time_left, off_the_clock, releasing, seconds_left
+from costada.models.deadline import off_the_clock, seconds_left
 from costada.models.metering import NO_PROVIDER
 from costada.models.provider_errors import is_rate_limit
 from costada.models.retries import (
@@ -35,11 +31,12 @@ from costada.models.retries import (
 )
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, with_models_changed
+from costada.models.wrapper import ModelWrapper
 from costada.values.provider_error import retry_after
 
 Result = TypeVar("Result")
 
-TICK_SECONDS, LONGEST_TICK = 0.05, 0.5
+POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 0.5
 """Seconds between two looks of a waiting request at whether it may leave: next, and far behind."""
 
 _LOG = logging.getLogger("costada.rate")
@@ -69,7 +66,7 @@ class RateLimit:
         self._allowed: int | None = None
         self._lifted_above = 0
         self._in_flight = 0
-        self._num_turns = 0
+        self._num_sent = 0
         self._num_answers = 0
         self._answers_of_limit = 0
         self._last_before_limit = 0
@@ -90,41 +87,40 @@ class RateLimit:
 
     def enter(self) -> object:
         """A place at the end of the queue."""
-        place = object()
+        slot = object()
         with self._lock:
-            self._waiting.append(place)
-        return place
+            self._waiting.append(slot)
+        return slot
 
-    def leave(self, place: object) -> None:
-        """Give a place in the queue up, if it is still held."""
+    def leave(self, slot: object) -> None:
+        """Give up a place in the queue, if it is still held."""
         with self._lock:
-            if place in self._waiting:
-                self._waiting.remove(place)
+            if slot in self._waiting:
+                self._waiting.remove(slot)
 
-    def take(self, place: object) -> int | None:
-        """Let the request of a place leave, or return `None` if it has to wait; first come first.
+    def take(self, slot: object) -> int | None:
+        """The number of the request that may leave now, from 1, or `None`: it has to wait.
 
-        Returns:
-            The number of the request, from 1.
+        Requests leave in the order in which they entered the queue.
         """
         with self._lock:
             if monotonic() < self._paused_until:
                 return None
             if self._allowed is not None:
                 free = self._allowed - self._in_flight
-                if self._waiting.index(place) >= free:
+                if self._waiting.index(slot) >= free:
                     return None
-            self._waiting.remove(place)
+            self._waiting.remove(slot)
             self._in_flight += 1
-            self._num_turns += 1
-            return self._num_turns
+            self._num_sent += 1
+            return self._num_sent
 
-    def seconds_to_look(self, place: object) -> float:
-        """Seconds until a place that has to wait should look again; fewer near the front."""
+    def poll_interval(self, slot: object) -> float:
+        """Seconds until a waiting request should look again; fewer near the front."""
         with self._lock:
-            return min(LONGEST_TICK, TICK_SECONDS * (1 + self._waiting.index(place) // 8))
+            return min(MAX_POLL_SECONDS, POLL_SECONDS * (1 + self._waiting.index(slot) // 8))
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Note that a request has ended, however it did."""
         with self._lock:
             self._in_flight -= 1
@@ -168,7 +164,7 @@ class RateLimit:
             if pause is not None:
                 self._paused_until = max(self._paused_until, monotonic() + pause)
             if number > self._last_before_limit:
-                self._last_before_limit = self._num_turns
+                self._last_before_limit = self._num_sent
                 if self._allowed is None:
                     self._lifted_above = self._in_flight
                 allowed = max(1, self._in_flight // 2)
@@ -209,71 +205,52 @@ def rate_limit(model: BaseChatModel, bound: Mapping[str, Any] | None = None) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
-    """Sends the requests of a model when it is their turn.
+class RequestQueue:
+    """Sends the requests of a model when a slot is free.
 
     A request that is refused while its model serves others is sent again, after waits as between
     retries; that is no failed attempt. It ends when the deadline of its call would pass, or the
-    call may send nothing again (`may_send_again`). The time that a request waits for its turn does
+    call may send nothing again (`may_send_again`). The time that a request waits for its slot does
     not count towards that deadline.
     """
 
     limit: RateLimit
     policy: RetryPolicy = field(default_factory=RetryPolicy)
 
-    def ask(self, send: Callable[[], Result]) -> Result:
-        """What `send` returns, or raises.
+    async def send(self, request: Callable[[], Awaitable[Result]]) -> Result:
+        """What a request returns, or raises.
 
         Raises:
-            CallTimeout: The call was given up while its request waited.
-            InterruptedError: The run was asked to stop while it waited.
+            InterruptedError: The run was asked to stop while the request waited.
         """
         refusals = Refusals(self.limit.num_answers)
         while True:
-            with self._sending(self._wait_for_turn(), refusals):
-                return send()
-            sleep_between_requests.get()(refusals.wait)
-
-    async def aask(self, send: Callable[[], Awaitable[Result]]) -> Result:
-        """`ask` without blocking the event loop."""
-        refusals = Refusals(self.limit.num_answers)
-        while True:
-            place = self.limit.enter()
+            number = await self._wait_for_slot()
             try:
-                while (number := self.limit.take(place)) is None:
-                    await asyncio.sleep(self.limit.seconds_to_look(place))
-            finally:
-                self.limit.leave(place)
-            with self._sending(number, refusals):
-                return await send()
-            await asyncio.sleep(refusals.wait)
-
-    @contextmanager
-    def _sending(self, number: int, refusals: Refusals) -> Iterator[None]:
-        """Note how a request ends; a refusal is not raised if the request can be repeated."""
-        with releasing(self.limit.give_back):
-            try:
-                yield
+                answer = await request()
             except BaseException as error:  # raised again unless the request can be repeated
-                if not (is_rate_limit(error) and self._can_repeat(error, number, refusals)):
+                if not (is_rate_limit(error) and await self._can_repeat(error, number, refusals)):
                     raise
             else:
                 self.limit.note_answer()
+                return answer
+            finally:
+                self.limit.release()
+            await sleep_between_requests.get()(refusals.wait)
 
-    def _wait_for_turn(self) -> int:
-        place = self.limit.enter()
+    async def _wait_for_slot(self) -> int:
+        slot = self.limit.enter()
         try:
-            number = self.limit.take(place)
+            number = self.limit.take(slot)
             if number is None:
                 with off_the_clock():
-                    while (number := self.limit.take(place)) is None:
-                        check_time_left()
-                        sleep_between_requests.get()(self.limit.seconds_to_look(place))
+                    while (number := self.limit.take(slot)) is None:
+                        await sleep_between_requests.get()(self.limit.poll_interval(slot))
             return number
         finally:
-            self.limit.leave(place)
+            self.limit.leave(slot)
 
-    def _can_repeat(self, error: BaseException, number: int, refusals: Refusals) -> bool:
+    async def _can_repeat(self, error: BaseException, number: int, refusals: Refusals) -> bool:
         """Note a refusal; returns whether the request can be repeated after `refusals.wait`."""
         asked, longest, left = retry_after(error), self.policy.longest_wait, seconds_left()
         is_too_long = asked is not None and asked > longest
@@ -285,11 +262,12 @@ class Turns:
         else:
             refusals.wait = with_jitter(asked)
         is_in_time = left is None or refusals.wait < left
-        return is_serving and is_in_time and not is_too_long and may_send_again.get()()
+        can_repeat = is_serving and is_in_time and not is_too_long
+        return can_repeat and await asyncio.to_thread(may_send_again.get())
 
 
-class RateLimitedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
-    """One chat model; each request to it waits for its turn. Its streams do not wait.
+class RateLimitedModel(ModelWrapper):  # type: ignore[no-redef]
+    """One chat model; each request to it waits for its slot. Its streams do not wait.
 
     `bound` is the chat model (`asked`), perhaps with something bound to it since.
     """
@@ -297,48 +275,26 @@ class RateLimitedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # t
     asked: BaseChatModel
     policy: RetryPolicy
 
-    def invoke(
-        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> AIMessage:
-        """Ask when it is the request's turn."""
-        turns = turns_of(self.asked, self.policy, kwargs)
-        return turns.ask(partial(super().invoke, input, config, **kwargs))
-
     async def ainvoke(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> AIMessage:
-        """`invoke` without blocking the event loop."""
-        turns = turns_of(self.asked, self.policy, kwargs)
-        return await turns.aask(partial(super().ainvoke, input, config, **kwargs))
-
-    def batch(
-        self,
-        inputs: list[LanguageModelInput],
-        config: Any = None,
-        *,
-        return_exceptions: bool = False,
-        **kwargs: Any,
-    ) -> list[AIMessage]:
-        """Ask for each input, one after the other; an error may take an answer's place."""
-        answers: list[AIMessage] = []
-        for each, given in zip(inputs, get_config_list(config, len(inputs)), strict=True):
-            answers += Runnable.batch(
-                self, [each], given, return_exceptions=return_exceptions, **kwargs
-            )
-        return answers
+        """Ask when a slot is free."""
+        ask = super().ainvoke
+        queue = request_queue(self.asked, self.policy, kwargs)
+        return await queue.send(lambda: ask(input, config, **kwargs))
 
 
-def turns_of(
+def request_queue(
     model: BaseChatModel, policy: RetryPolicy, bound: Mapping[str, Any] | None = None
-) -> Turns:
-    """The turns of a model's requests with bound parameters."""
-    return Turns(rate_limit(model, bound), policy)
+) -> RequestQueue:
+    """The queue of a model's requests with bound parameters."""
+    return RequestQueue(rate_limit(model, bound), policy)
 
 
 def with_rate_limits(
     runnable: Runnable[Any, Any], policy: RetryPolicy | None = None
 ) -> Runnable[Any, Any]:
-    """A runnable that asks like the given one, with each request in its turn.
+    """A runnable that asks like the given one, each request when a slot is free.
 
     A model without a provider, or one that cannot be replaced in its runnable, asks at any time.
     """

@@ -1,5 +1,6 @@
 """A request before it leaves: who is asked, its size, and the limit of its answer."""
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,7 +8,6 @@ from typing import Any, NamedTuple
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
-from langchain_core.runnables.base import RunnableBindingBase
 from pydantic import BaseModel
 
 from costada.models.gateway.protocol import JOURNAL
@@ -18,6 +18,7 @@ from costada.models.runnable_tree import (
     sent_parameters,
     with_every_model_changed,
 )
+from costada.models.wrapper import ModelWrapper
 
 OUTPUT_CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 """What providers call the most tokens that an answer may have."""
@@ -148,50 +149,29 @@ class RequestNotSent(Exception):
     """A request was not sent, because no answer worth having was allowed."""
 
 
-class LimitedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
+class LimitedModel(ModelWrapper):  # type: ignore[no-redef]
     """One chat model; each request to it is given a limit first.
 
-    A request is what its `batch` or `invoke` sends; retries and fallbacks around it cause further
-    ones. `limit` is called before any callback of the request, and may raise `RequestNotSent`.
-    `bound` is the chat model (`asked`), perhaps with something bound to it since.
+    Retries and fallbacks around it cause further requests. `limit` is called before any callback of
+    the request, in a thread, as it may read a database, and may raise `RequestNotSent`. `bound` is
+    the chat model (`asked`), perhaps with something bound to it since.
     """
 
     asked: BaseChatModel
     limit: Limit
 
-    def invoke(
+    async def ainvoke(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> AIMessage:
-        """Ask for one input."""
-        return self.batch([input], config, **kwargs)[0]
-
-    def batch(
-        self,
-        inputs: list[LanguageModelInput],
-        config: Any = None,
-        *,
-        return_exceptions: bool = False,
-        **kwargs: Any,
-    ) -> list[AIMessage]:
-        """Ask for each input; an error that prevented a request may take an answer's place."""
-        answers: list[Any] = []
-        for each in inputs:
-            try:
-                cap = self.limit(bounded_request(self.asked, each, kwargs))
-            except RequestNotSent as error:
-                if not return_exceptions:
-                    raise
-                answers.append(error)
-            else:
-                limited = {**kwargs, **limit_parameters(self.asked, kwargs, cap)}
-                answers += super().batch(
-                    [each], config, return_exceptions=return_exceptions, **limited
-                )
-        return answers
+        """Ask for an answer within the limit."""
+        request = bounded_request(self.asked, input, kwargs)
+        cap = await asyncio.to_thread(self.limit, request)
+        limited = {**kwargs, **limit_parameters(self.asked, kwargs, cap)}
+        return await super().ainvoke(input, config, **limited)
 
 
 def with_limited_answers(model: Runnable[Any, Any], limit: Limit) -> Runnable[Any, Any]:
-    """Limit the answer of each request that a model, or a model inside it, sends through `batch`.
+    """Limit the answer of each request that a model, or a model inside it, sends.
 
     Raises:
         ValueError: If the model is composed in a way that no limit can be bound in.

@@ -1,28 +1,32 @@
 """Retries that a meter can see: each is a separate request, none is hidden in a client."""
 
-import time
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage
-from langchain_core.runnables import Runnable
-from tenacity import RetryCallState, retry_if_exception
+from langchain_core.runnables import Runnable, RunnableConfig
 
 from costada.models.deadline import seconds_left
 from costada.models.langchain_openai import (
-    RetryWithOptions,
     client_retries,
+    is_safe_in_loop,
     loses_response_ids,
+    safe_in_loop,
     with_response_ids,
     without_client_retries,
 )
 from costada.models.provider_errors import is_transient
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, underlying_models, with_models_changed
+from costada.models.wrapper import ModelWrapper
 from costada.values.provider_error import retry_after
+
+Result = TypeVar("Result")
 
 JITTER = 0.2
 """The largest part by which a wait is made longer at random, so that clients spread out."""
@@ -30,13 +34,14 @@ JITTER = 0.2
 _REPORTS_COST_IN_WHOLE_ANSWERS = "openrouter.ai"
 _RANDOM = Random()
 
-sleep_between_requests: ContextVar[Callable[[float], None]] = ContextVar(
-    "sleep_between_requests", default=time.sleep
+sleep_between_requests: ContextVar[Callable[[float], Awaitable[None]]] = ContextVar(
+    "sleep_between_requests", default=asyncio.sleep
 )
 """How a wait between two requests is spent, in seconds; a run can interrupt it."""
 
 may_send_again: ContextVar[Callable[[], bool]] = ContextVar("may_send_again", default=lambda: True)
-"""Whether a call may repeat a request that has just failed; a run can forbid it."""
+"""Whether a call may repeat a request that has just failed; a run can forbid it. Called in a
+thread, as it may read a database."""
 
 
 def growing_wait(first: float, longest: float, number: int) -> float:
@@ -49,49 +54,62 @@ def with_jitter(seconds: float) -> float:
     return seconds * (1 + JITTER * _RANDOM.random())
 
 
-def retry_options(max_attempts: int, first_wait: float, longest_wait: float) -> dict[str, Any]:
-    """Options of a retry by tenacity for transient errors of any provider.
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How a request is sent again after a transient error of any provider.
 
-    It waits as long as the provider asks, otherwise a growing time. It stops after the last
-    attempt, where the provider asks for more than the longest wait, where the wait would pass the
-    deadline of the call, and where `may_send_again` says so. Waits are seconds.
+    Attributes:
+        max_attempts: Number of requests, the first included.
+        first_wait: Seconds to wait after the first failure; they double from failure to failure.
+        longest_wait: Longest wait, in seconds. Nothing is sent again to a provider that asks for a
+            longer one.
     """
 
-    def requested_wait(state: RetryCallState) -> float | None:
-        error = state.outcome.exception() if state.outcome else None
-        return None if error is None else retry_after(error)
-
-    def wait(state: RetryCallState) -> float:
-        requested = requested_wait(state)
-        if requested is not None:
-            return with_jitter(requested)
-        return growing_wait(first_wait, longest_wait, state.attempt_number)
-
-    def is_over(state: RetryCallState) -> bool:
-        requested, left = requested_wait(state), seconds_left()
-        return (
-            state.attempt_number >= max_attempts
-            or (requested is not None and requested > longest_wait)
-            or (left is not None and state.upcoming_sleep >= left)
-            or not may_send_again.get()()
-        )
-
-    return {"wait": wait, "stop": is_over, "retry": retry_if_exception(is_transient)}
-
-
-class VisibleRetry(RetryWithOptions):  # type: ignore[no-redef]
-    """A retry for transient errors of any provider, with waits as `retry_options` says."""
-
-    wait_seconds: float
+    max_attempts: int
+    first_wait: float
     longest_wait: float = RetryPolicy().longest_wait
 
-    def options(self) -> dict[str, Any]:
-        """Arguments of a retry by tenacity."""
-        return retry_options(self.max_attempt_number, self.wait_seconds, self.longest_wait)
+    async def send(self, request: Callable[[], Awaitable[Result]]) -> Result:
+        """What a request returns, or raises in its last attempt."""
+        number = 0
+        while True:
+            number += 1
+            try:
+                return await request()
+            except BaseException as error:  # raised again unless another attempt may succeed
+                wait = self._wait_after(error, number)
+                if wait is None or not await asyncio.to_thread(may_send_again.get()):
+                    raise
+            await sleep_between_requests.get()(wait)
 
-    def sleep(self, seconds: float) -> None:
-        """Wait in the way that a run sets."""
-        sleep_between_requests.get()(seconds)
+    def _wait_after(self, error: BaseException, number: int) -> float | None:
+        """Seconds to wait after the `number`-th failure, `None` if it is the last.
+
+        It is where the wait would pass the deadline of the call.
+        """
+        if number >= self.max_attempts or not is_transient(error):
+            return None
+        asked, left = retry_after(error), seconds_left()
+        if asked is None:
+            wait = growing_wait(self.first_wait, self.longest_wait, number)
+        elif asked > self.longest_wait:
+            return None
+        else:
+            wait = with_jitter(asked)
+        return wait if left is None or wait < left else None
+
+
+class RetriedModel(ModelWrapper):  # type: ignore[no-redef]
+    """A chat model that sends a request again after a transient error."""
+
+    retries: Retries
+
+    async def ainvoke(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AIMessage:
+        """Ask, and ask again."""
+        ask = super().ainvoke
+        return await self.retries.send(lambda: ask(input, config, **kwargs))
 
 
 def with_retries(
@@ -100,13 +118,8 @@ def with_retries(
     wait_seconds: float,
     longest_wait: float = RetryPolicy().longest_wait,
 ) -> Runnable[LanguageModelInput, AIMessage]:
-    """A model that sends a request again after a transient error, see `retry_options`."""
-    return VisibleRetry(
-        bound=model,
-        max_attempt_number=max_attempts,
-        wait_seconds=wait_seconds,
-        longest_wait=longest_wait,
-    )
+    """A model that sends a request again after a transient error, see `Retries`."""
+    return RetriedModel(bound=model, retries=Retries(max_attempts, wait_seconds, longest_wait))
 
 
 def with_visible_requests(
@@ -117,8 +130,9 @@ def with_visible_requests(
     Clients of the OpenAI, Anthropic and similar SDKs send a failed request again by themselves,
     two times by default, and each of these may be billed. The returned runnable retries as often
     outside of the client, where a meter sees each request. Streams report their token counts and
-    the id of their response; where they would lose the reported cost, answers are not streamed. The
-    given runnable is not modified, and is returned itself where nothing has to change.
+    the id of their response; where they would lose the reported cost, answers are not streamed.
+    Requests can be made in the loop of paid calls, see `safe_in_loop`. The given runnable is not
+    modified, and is returned itself where nothing has to change.
 
     Raises:
         ValueError: If a model retries by itself and cannot be replaced or configured not to.
@@ -128,6 +142,7 @@ def with_visible_requests(
         or _loses_cost(model)
         or _loses_counts(model)
         or loses_response_ids(model)
+        or not is_safe_in_loop(model)
         for model in underlying_models(runnable)
     ):
         return runnable
@@ -136,8 +151,8 @@ def with_visible_requests(
     def change(model: BaseChatModel) -> Runnable[Any, Any]:
         hidden, reporting = hidden_retries(model), _with_whole_reports(model)
         if not hidden:
-            return reporting
-        sending_once = without_client_retries(reporting)
+            return safe_in_loop(reporting)
+        sending_once = safe_in_loop(without_client_retries(reporting))
         return with_retries(sending_once, 1 + hidden, waits.retry_wait, waits.longest_wait)
 
     changed = with_models_changed(runnable, change)

@@ -3,8 +3,8 @@
 A short timeout alone also ends requests that a slow machine has not sent yet, or answers late.
 """
 
+import asyncio
 from collections.abc import Mapping
-from time import sleep
 from typing import Any
 
 import httpx
@@ -21,15 +21,19 @@ def impatient(model: Any, server: BillingServer, seconds: float = 0.2) -> Any:
     Its requests are sent one after the other.
     """
 
-    def choose_timeout(request: httpx.Request) -> None:
+    http = model.bound.root_async_client._client
+    send = http.send
+
+    async def send_impatiently(request: Any, **options: Any) -> Any:
         taken, is_silent = server.num_taken, isinstance(server.next_answer, Silence)
 
-        def wait_until_it_is_taken(event: str, _: Mapping[str, Any]) -> None:
+        async def wait_until_it_is_taken(event: str, _: Mapping[str, Any]) -> None:
             while event == "http11.receive_response_headers.started" and server.num_taken == taken:
-                sleep(0.005)
+                await asyncio.sleep(0.005)
 
         request.extensions["trace"] = wait_until_it_is_taken
         request.extensions["timeout"]["read"] = seconds if is_silent else PATIENCE
+        return await send(request, **options)
 
-    model.bound.root_client._client.event_hooks = {"request": [choose_timeout]}
+    http.send = send_impatiently
     return model

@@ -34,8 +34,8 @@ from aiohttp import (
 )
 from yarl import URL
 
-from costada.models.deadline import KEPT_OPEN_SECONDS
 from costada.models.errors import describe
+from costada.models.event_loop import KEPT_OPEN_SECONDS
 from costada.models.gateway.journal import Journal, RequestKey, RequestState, Response
 from costada.models.gateway.protocol import Headers, returned_headers
 from costada.values.redaction import without_passwords

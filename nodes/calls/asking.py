@@ -13,6 +13,7 @@ from langchain_core.runnables.config import merge_configs
 from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.cache_markers import marked, needs_markers
 from costada.models.errors import ModelUnusable, UncountedAnswer
+from costada.models.event_loop import run
 from costada.models.gateway.client import journals_of, with_call_key
 from costada.models.metering import CallMeter
 from costada.models.replies import (
@@ -212,7 +213,7 @@ def _ask_within_hard_budget(
             except _OverStepCap as error:
                 return CutShort(str(error))
             except AwaitsMoney:
-                sleep_interruptibly(PARKED_SECONDS)
+                run(sleep_interruptibly(PARKED_SECONDS))
             except RequestNotSent as error:
                 return Unaffordable(str(error))
     finally:
@@ -347,7 +348,8 @@ def _make_call(
     sleep = sleep_between_requests.set(sleep_interruptibly)
     try:
         with meter:
-            answer = ask(asked.model, _messages(conversation, asked, context), merged, policy)
+            messages = _messages(conversation, asked, context)
+            answer = run(ask(asked.model, messages, merged, policy))
     finally:
         sleep_between_requests.reset(sleep)
     if isinstance(answer, AIMessage):

@@ -1,27 +1,28 @@
 """Waiting for an unavailable provider: logged, interruptible, and limited in time."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from selectors import EVENT_READ, DefaultSelector
 from threading import Lock
 from time import monotonic
 from typing import TypeVar
 
 from langgraph.runtime import get_runtime
 
-from costada.evaluators.sandbox.cancellation import active_tokens
+from costada.evaluators.sandbox.cancellation import is_cancelled
 from costada.models.asking import ModelFailure
 from costada.models.errors import ModelUnusable
+from costada.models.event_loop import run
 from costada.models.retries import growing_wait, with_jitter
 from costada.models.retry_policy import RetryPolicy
 
 Found = TypeVar("Found")
 
-TICK_SECONDS = 0.5
-"""Longest time until a waiting run notices a request to drain."""
+POLL_SECONDS = 0.2
+"""Longest time until a waiting run notices that it is asked to stop."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class Pause:
             text.end,
             (datetime.now() + timedelta(seconds=left)).strftime("%H:%M:%S"),
         )
-        sleep_interruptibly(wait)
+        run(sleep_interruptibly(wait))
 
     def end(self) -> None:
         """Log that the run continues, if it was paused."""
@@ -109,7 +110,7 @@ class Outages:
     """
 
     def __init__(self) -> None:
-        self.num_ended = 0
+        self.outages_ended = 0
         """Outages after which the provider answered again."""
         self.given_up: list[str] = []
         """Why it is waited for no longer, once for each time that a call gave it up."""
@@ -126,8 +127,8 @@ class Outages:
         Raises:
             InterruptedError: The run was asked to stop while it waited.
         """
-        while not self._lock.acquire(timeout=TICK_SECONDS):
-            sleep_interruptibly(0.001)
+        while not self._lock.acquire(timeout=POLL_SECONDS):
+            check_may_wait()
         try:
             yield
         finally:
@@ -154,13 +155,13 @@ def outlast(
         ModelUnusable: A pause, of this call or the one for which it waited, lasted too long.
         InterruptedError: The run was asked to stop while it waited.
     """
-    num_ended, num_given_up = outages.num_ended, len(outages.given_up)
+    outages_ended, num_given_up = outages.outages_ended, len(outages.given_up)
     found = make()
     while (failure := outage_in(found)) is not None:
         with outages.turn():
             if len(outages.given_up) > num_given_up:
                 raise ModelUnusable(outages.given_up[-1])
-            is_first = outages.num_ended == num_ended
+            is_first = outages.outages_ended == outages_ended
             if is_first:
                 while failure is not None:
                     try:
@@ -170,29 +171,29 @@ def outlast(
                         raise
                     found = repeat(failure)
                     failure = outage_in(found)
-                outages.num_ended += 1
-            num_ended = outages.num_ended
+                outages.outages_ended += 1
+            outages_ended = outages.outages_ended
         if not is_first and failure is not None:  # another call has seen the provider answer again
             found = repeat(failure)
     pause.end()
     return found
 
 
-def sleep_interruptibly(seconds: float) -> None:
+async def sleep_interruptibly(seconds: float) -> None:
     """Wait; raises `InterruptedError` soon after the run is asked to stop or to drain."""
-    deadline = monotonic() + seconds
-    with DefaultSelector() as selector:
-        for token in active_tokens():
-            selector.register(token, EVENT_READ)
-        while (left := deadline - monotonic()) > 0:
-            if selector.select(min(left, TICK_SECONDS)) or _is_draining():
-                raise InterruptedError("the run was asked to stop while it waited for its provider")
+    ends_at = monotonic() + seconds
+    while True:
+        check_may_wait()
+        left = ends_at - monotonic()
+        if left <= 0:
+            return
+        await asyncio.sleep(min(left, POLL_SECONDS))
 
 
-def _is_draining() -> bool:
-    """Whether the surrounding graph is asked to stop after the current node."""
-    try:
-        runtime = get_runtime()
-    except RuntimeError:  # outside a graph
-        return False
-    return bool(getattr(runtime, "drain_requested", False))
+def check_may_wait() -> None:
+    """Raise `InterruptedError` if the run is asked to stop, or its graph after the current node."""
+    is_draining = False
+    with suppress(RuntimeError):  # outside a graph
+        is_draining = bool(getattr(get_runtime(), "drain_requested", False))
+    if is_draining or is_cancelled():
+        raise InterruptedError("the run was asked to stop while it waited for its provider")

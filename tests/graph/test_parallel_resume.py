@@ -36,6 +36,7 @@ from toy_graph import (
     spent_by,
 )
 
+from costada.models.event_loop import run
 from costada.nodes.calls.outage import sleep_interruptibly
 from costada.nodes.state import Flight, restored
 from costada.plugins.offline.answers import STRATEGIES, strategy_text
@@ -202,7 +203,7 @@ def test_a_cancelled_run_ends_its_evaluations_and_repeats_them_but_no_call():
         if not is_resumed.is_set():
             begun.release()
             try:
-                sleep_interruptibly(PATIENCE)
+                run(sleep_interruptibly(PATIENCE))
             finally:
                 ended.release()
         return evaluate_value(code)
@@ -213,10 +214,10 @@ def test_a_cancelled_run_ends_its_evaluations_and_repeats_them_but_no_call():
     graph = discovery(scripted(prompted), problem=problem, **options)
 
     async def cancel():
-        run = asyncio.ensure_future(graph.ainvoke({}, THREAD))
+        task = asyncio.ensure_future(graph.ainvoke({}, THREAD))
         await asyncio.to_thread(lambda: [begun.acquire(timeout=PATIENCE) for _ in range(4)])
-        run.cancel()
-        await asyncio.wait([run])
+        task.cancel()
+        await asyncio.wait([task])
 
     began = time.monotonic()
     asyncio.run(cancel())

@@ -17,7 +17,9 @@ from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, SecretStr
 
+from costada.models import asking
 from costada.models.asking import ModelFailure
+from costada.models.event_loop import run
 from costada.models.metering import MeteredCall
 from costada.models.prices import PriceBook, packaged_price, price_book
 from costada.models.retries import with_visible_requests
@@ -82,6 +84,11 @@ def context_for(
         settings=Settings(on_missing_usage=on_missing_usage),
         store=RunStore(),
     )
+
+
+def ask(model: Any, messages: Any, config: Any, *policy: RetryPolicy) -> AIMessage | ModelFailure:
+    """Ask a model in the loop of paid calls, and wait for its answer."""
+    return run(asking.ask(model, messages, config, *policy))
 
 
 def asked(context: RunContext, config: RunnableConfig | None = None) -> AIMessage | ModelFailure:

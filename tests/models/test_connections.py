@@ -10,9 +10,9 @@ from billing_server import BillingServer, Drip, Refusal, Reply
 from gateways import Gate, Gateway
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import Runnable
-from metered_calls import client
+from metered_calls import ask, client
 
-from costada.models.asking import FailureKind, ModelFailure, ask
+from costada.models.asking import FailureKind, ModelFailure
 from costada.models.chat_models import chat_model
 from costada.models.gateway.client import through_gateway, with_call_key
 from costada.models.retries import sleep_between_requests, with_visible_requests
@@ -94,9 +94,9 @@ def test_a_call_that_is_given_up_leaves_the_connection_to_the_call_that_uses_it_
     )
     keeping.script(Refusal(503), gate)
 
-    def wait(_: float) -> None:
+    async def wait(_: float) -> None:
         is_waiting.set()
-        assert woken.wait(PATIENCE)
+        assert await asyncio.to_thread(woken.wait, PATIENCE)
 
     def first() -> AIMessage | ModelFailure:
         sleep_between_requests.set(wait)

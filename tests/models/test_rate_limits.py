@@ -14,9 +14,9 @@ from billing_server import Answer, BillingServer, Body, Refusal, Reply
 from gateways import Gate, until
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import Runnable
-from metered_calls import client
+from metered_calls import ask, client
 
-from costada.models.asking import FailureKind, ModelFailure, ask
+from costada.models.asking import FailureKind, ModelFailure
 from costada.models.chat_models import chat_model
 from costada.models.metering import CallMeter
 from costada.models.rate_limits import RateLimit, rate_limit, with_rate_limits
@@ -91,7 +91,7 @@ def test_a_refusal_halves_what_is_in_flight_once_for_requests_that_left_together
     assert limit.allowed is None
     for number in range(1, 7):
         assert limit.note_refusal(number, None, 0)
-        limit.give_back()
+        limit.release()
         assert limit.allowed == 4
     assert limit.take(limit.enter()) is not None
     late = limit.enter()
@@ -103,12 +103,12 @@ def test_a_later_refusal_halves_again_and_never_below_one():
     assert limit.note_refusal(1, None, 0)
     assert limit.allowed == 2
     for _ in range(5):
-        limit.give_back()
+        limit.release()
     for _ in range(3):
         number = limit.take(limit.enter())
         assert number is not None
         assert not limit.note_refusal(number, None, 0)
-        limit.give_back()
+        limit.release()
         assert limit.allowed == 1
 
 
@@ -154,14 +154,14 @@ def test_a_number_that_rises_and_falls_is_told_where_it_is_lower_than_before(
             limit.note_answer()
         assert limit.allowed == 5
         for _ in range(4):
-            limit.give_back()
+            limit.release()
         for in_flight in (5, 5, 5):
             limit._paused_until = 0.0
             number = limit.take(limit.enter())
             assert number == (last := last + 1)
             limit.note_refusal(number, None, 0)
             assert limit.allowed == in_flight // 2
-            limit.give_back()
+            limit.release()
             for answers in (2, 3, 4):
                 for _ in range(answers):
                     limit.note_answer()
@@ -177,18 +177,18 @@ def test_requests_leave_in_the_order_in_which_they_came():
     places = [limit.enter() for _ in range(3)]
     assert [limit.take(place) for place in places] == [None, None, None]
     for _ in range(3):
-        limit.give_back()
+        limit.release()
     assert limit.take(places[1]) is None
     assert limit.take(places[0]) == 5
     limit.leave(places[1])
-    limit.give_back()
+    limit.release()
     assert limit.take(places[2]) == 6
 
 
 def test_a_request_far_behind_looks_less_often_whether_it_may_leave():
     limit = RateLimit("gpt")
     places = [limit.enter() for _ in range(200)]
-    seconds = [limit.seconds_to_look(places[index]) for index in (0, 7, 8, 40, 199)]
+    seconds = [limit.poll_interval(places[index]) for index in (0, 7, 8, 40, 199)]
     assert seconds == pytest.approx([0.05, 0.05, 0.1, 0.3, 0.5])
 
 
@@ -332,10 +332,10 @@ def test_a_request_that_is_always_refused_ends_with_its_call(server: BillingServ
         while not is_over.is_set():
             assert isinstance(ask(model, MESSAGES, {}, QUICK), AIMessage)
 
-    def pass_quickly(seconds: float) -> None:
+    async def pass_quickly(seconds: float) -> None:
         if seconds >= policy.retry_wait:
             waits.append(seconds)
-        sleep(0.01)
+        await asyncio.sleep(0.01)
 
     def refused() -> AIMessage | ModelFailure:
         sleep_between_requests.set(pass_quickly)
@@ -366,7 +366,7 @@ def reduced_to_one(server: BillingServer) -> None:
         assert limit.take(limit.enter())
     limit.note_refusal(1, None, 0)
     for _ in range(3):
-        limit.give_back()
+        limit.release()
 
 
 def test_what_waits_for_its_turn_is_not_begun_and_its_deadline_does_not_come_nearer(
@@ -395,7 +395,7 @@ def test_a_call_that_waits_can_be_interrupted_and_loses_its_place(server: Billin
     model = limited(server)
 
     def interrupted() -> AIMessage | ModelFailure:
-        def stop(seconds: float) -> None:
+        async def stop(seconds: float) -> None:
             raise InterruptedError("asked to stop")
 
         sleep_between_requests.set(stop)

@@ -127,7 +127,7 @@ def test_the_openai_client_sends_the_limit_in_both_of_its_protocols(*, uses_resp
     seen = {}
 
     class Client(ChatOpenAI):
-        def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+        async def _agenerate(self, messages, stop=None, run_manager=None, **kwargs):
             seen.update(self._get_request_payload(messages, stop=stop, **kwargs))
             raise TimeoutError
 

@@ -1,5 +1,6 @@
 """When a request is sent again, after which wait, and when a call is given up."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,14 +18,15 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatResult
 from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_openai import ChatOpenAI
-from metered_calls import Point, as_billed, client
+from metered_calls import Point, as_billed, ask, client
 from pydantic import SecretStr
 
 from costada.graph.build import compile_search
-from costada.models.asking import FailureKind, ModelFailure, ask
+from costada.models.asking import FailureKind, ModelFailure
 from costada.models.chat_models import chat_model
-from costada.models.deadline import run_with_deadline
+from costada.models.deadline import deadline
 from costada.models.errors import UnmeteredCall
+from costada.models.event_loop import run
 from costada.models.gateway.client import through_gateway, with_call_key
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.requests import OutgoingRequest
@@ -57,7 +59,11 @@ def of_the_users(server: BillingServer, **options: Any) -> ChatOpenAI:
 def waits_noted() -> Iterator[list[float]]:
     """Spend no time between two requests, and note how much it should have been."""
     waits: list[float] = []
-    before = sleep_between_requests.set(waits.append)
+
+    async def note(seconds: float) -> None:
+        waits.append(seconds)
+
+    before = sleep_between_requests.set(note)
     try:
         yield waits
     finally:
@@ -189,7 +195,7 @@ def test_a_body_that_drips_is_given_up_at_the_deadline_and_its_connection_closed
             break
     assert len(server.requests) == 1
     assert [(call.may_be_billed, call.error is None) for call in calls] == [(True, False)]
-    if way == "ours":
+    if way != "gateway":
         assert drip.was_hung_up.wait(PATIENCE)
 
 
@@ -213,7 +219,6 @@ class Stuck(BaseChatModel):
 
 def test_no_request_of_a_call_that_was_given_up_leaves_any_more():
     sent: list[OutgoingRequest] = []
-    others = set(threading.enumerate())
     model = Stuck(go=threading.Event(), ended=threading.Event())
     meter = CallMeter(lambda call: None, on_start=sent.append)
     with meter:
@@ -223,8 +228,6 @@ def test_no_request_of_a_call_that_was_given_up_leaves_any_more():
     assert isinstance(failure, ModelFailure)
     model.go.set()
     assert model.ended.wait(PATIENCE)
-    for thread in set(threading.enumerate()) - others:
-        thread.join(PATIENCE)
     assert len(sent) == 1
 
 
@@ -239,26 +242,23 @@ def test_retries_end_where_a_wait_would_pass_the_deadline(server: BillingServer)
 def test_no_fallback_is_asked_after_the_deadline(server: BillingServer):
     server.default = Silence()
     model = served(server, timeout=60).with_fallbacks([served(server)])
-    others = set(threading.enumerate())
     with CallMeter(lambda call: None) as meter:
         failure = ask(model, MESSAGES, {"callbacks": [meter]}, RetryPolicy(call_timeout=3))
     assert isinstance(failure, ModelFailure)
     assert failure.kind is FailureKind.TIMEOUT
-    for thread in set(threading.enumerate()) - others:
-        if thread.name == "costada-call":
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("error", [KeyError("bug"), TimeoutError("own"), KeyboardInterrupt()])
 def test_work_within_a_deadline_raises_what_it_raises(error: BaseException):
-    def work():
-        raise error
+    async def work() -> None:
+        async with deadline(5):
+            raise error
 
     with pytest.raises(type(error)) as caught:
-        run_with_deadline(5, work)
+        run(work())
     assert caught.value is error
+    assert run(asyncio.sleep(0, "the loop still runs")) == "the loop still runs"
 
 
 @pytest.mark.parametrize("field", ["call_timeout", "retry_wait", "longest_wait", "longest_pause"])

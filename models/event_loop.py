@@ -1,0 +1,228 @@
+"""The event loop in which a process makes its paid calls, and the bridge to it.
+
+One thread runs the loop. What blocks, such as a chat model without an asynchronous path, runs in a
+bounded pool of threads, to which LangChain and asyncio turn by themselves.
+"""
+
+import asyncio
+import atexit
+import os
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import partial
+from threading import Condition, Lock, Thread, local
+from typing import Any, TypeVar
+from weakref import finalize
+
+Result = TypeVar("Result")
+
+KEPT_OPEN_SECONDS = 4.0
+"""How long an idle connection is kept open. Common servers close theirs after 5 seconds."""
+
+MAX_THREADS = 256
+"""Threads of the pool; they start when they are needed."""
+
+Close = Callable[[], Coroutine[Any, Any, None]]
+
+_THREAD = local()
+"""Knows whether the current thread is one of the pool."""
+
+
+class ThreadPool(ThreadPoolExecutor):
+    """A pool of daemon threads.
+
+    asyncio accepts nothing but a `ThreadPoolExecutor`, whose own threads would keep a process from
+    ending while a model hangs, and which takes no work any more once the main thread has ended,
+    although calls in flight may need some then.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._pending: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._num_idle, self._num_threads = 0, 0
+
+    def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
+        """Execute a function in a thread of the pool."""
+        future: Future[Result] = Future()
+        with self._changed:
+            self._pending.append((future, partial(fn, *args, **kwargs)))
+            if self._num_idle < len(self._pending) and self._num_threads < MAX_THREADS:
+                self._num_threads += 1
+                Thread(target=self._work, name="costada-model", daemon=True).start()
+            self._changed.notify()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Leave the threads to the end of the process."""
+
+    def _work(self) -> None:
+        _THREAD.is_of_pool = True
+        while True:
+            with self._changed:
+                self._num_idle += 1
+                while not self._pending:
+                    self._changed.wait()
+                self._num_idle -= 1
+                future, work = self._pending.popleft()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+                    future.set_exception(error)
+            del future, work  # an idle thread keeps nothing alive
+
+
+class PaidLoop:
+    """An event loop in a thread of its own, and what has to be closed with it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_default_executor(ThreadPool())
+        self.closing: dict[finalize[[], Any], Close] = {}
+        self.closing_early: set[asyncio.Task[None]] = set()
+        self._is_over = False
+        self._thread = Thread(target=self._serve, name="costada-calls", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Cancel what is left, close the connections and end the thread."""
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self._clean_up(), self.loop).result(CLOSING_SECONDS)
+        self._is_over = True
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(CLOSING_SECONDS)
+        if not self.loop.is_running():
+            self.loop.close()
+
+    def _serve(self) -> None:
+        while not self._is_over:
+            # asyncio passes these two on to whoever runs the loop, besides the task's own caller
+            with suppress(KeyboardInterrupt, SystemExit):
+                self.loop.run_forever()
+
+    async def _clean_up(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for finalizer, close in self.closing.items():
+            finalizer.detach()
+            await close()
+
+
+CLOSING_SECONDS = 5.0
+"""Longest time that the end of a process waits for its connections to close."""
+
+_STARTING = Lock()
+_INHERITED: list[PaidLoop] = []
+"""Loops of parent processes. Closing one here, or losing it to the garbage collector, would take
+the parent's sockets out of the selector that both share."""
+
+_current: PaidLoop | None = None
+
+
+def paid_loop() -> PaidLoop:
+    """The loop of this process, started when it is first needed."""
+    global _current
+    with _STARTING:
+        if _current is None:
+            _current = PaidLoop()
+        return _current
+
+
+def is_paid_loop(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a loop is the one of this process."""
+    return _current is not None and _current.loop is loop
+
+
+def close_with_loop(owner: object, close: Close) -> None:
+    """Close something with the loop, or earlier when its owner is garbage; called in the loop."""
+    current = paid_loop()
+
+    def begin() -> None:
+        current.closing.pop(finalizer)
+        task = current.loop.create_task(close())
+        current.closing_early.add(task)
+        task.add_done_callback(current.closing_early.discard)
+
+    def close_early() -> None:
+        with suppress(RuntimeError):  # the loop is closed, and all with it
+            current.loop.call_soon_threadsafe(begin)
+
+    finalizer = finalize(owner, close_early)
+    finalizer.atexit = False
+    current.closing[finalizer] = close
+
+
+def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine in the loop, in a copy of the caller's context, and return its result.
+
+    When the caller is interrupted while it waits, the coroutine is cancelled and has ended by the
+    time that this function raises. A thread of the pool runs the coroutine in a loop of its own:
+    the threads of the pool must not wait for one another.
+
+    Raises:
+        RuntimeError: The caller is a coroutine of the loop, which would wait for itself.
+    """
+    if getattr(_THREAD, "is_of_pool", False):
+        return asyncio.run(coroutine)
+    loop, ended, tasks = paid_loop().loop, Future[Result](), list[asyncio.Task[Result]]()
+    if _is_running_here(loop):
+        coroutine.close()
+        raise RuntimeError("a model was called in the event loop of paid calls, expected `ainvoke`")
+
+    def begin() -> None:
+        task = loop.create_task(coroutine)
+        task.add_done_callback(partial(_pass_on, ended))
+        tasks.append(task)
+
+    def end() -> None:
+        if tasks:
+            tasks[0].cancel()
+        else:
+            coroutine.close()
+            ended.set_exception(asyncio.CancelledError())
+
+    try:
+        loop.call_soon_threadsafe(begin)
+        return ended.result()
+    except BaseException:  # an interruption may come before `begin` was scheduled
+        if not ended.done():
+            loop.call_soon_threadsafe(end)
+            wait([ended])
+        raise
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+def _pass_on(ended: Future[Result], task: asyncio.Task[Result]) -> None:
+    if task.cancelled():
+        ended.set_exception(asyncio.CancelledError())
+    elif (error := task.exception()) is not None:
+        ended.set_exception(error)
+    else:
+        ended.set_result(task.result())
+
+
+def _forget_inherited() -> None:
+    global _current, _STARTING
+    _STARTING = Lock()
+    if _current is not None:
+        _INHERITED.append(_current)
+        _current = None
+
+
+def _close_current() -> None:
+    if _current is not None:
+        _current.close()
+
+
+os.register_at_fork(after_in_child=_forget_inherited)
+atexit.register(_close_current)
