@@ -23,7 +23,7 @@ def needs_markers(model: Runnable[Any, Any]) -> bool:
 
     Others refuse or ignore a marker, so a fallback elsewhere leaves all requests without.
     """
-    providers = {each.identity.provider for each in asked_models(model)}
+    providers = {each.provider for each in asked_models(model)}
     return bool(providers) and providers <= MARKED_PROVIDERS
 
 

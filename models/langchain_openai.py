@@ -88,9 +88,14 @@ class RequestFacts(NamedTuple):
 
 def request_facts(model: BaseChatModel, bound: Mapping[str, Any]) -> RequestFacts:
     """What callbacks would get for a request with these bound parameters, without making it."""
-    metadata = {**model._get_ls_params(**bound), **(model.metadata or {})}
     serialized = {"name": model.get_name()}
-    return RequestFacts(model._get_invocation_params(**bound), metadata, serialized)
+    params = model._get_invocation_params(**bound)
+    return RequestFacts(params, request_metadata(model, bound), serialized)
+
+
+def request_metadata(model: BaseChatModel, bound: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The metadata of a request with these bound parameters, without making it."""
+    return {**model._get_ls_params(**bound), **(model.metadata or {})}
 
 
 def messages_of(model: BaseChatModel, given: LanguageModelInput) -> Sequence[BaseMessage]:

@@ -361,6 +361,8 @@ class CallMeter(BaseCallbackHandler):
             inflight = self._pop(run_id)
             if inflight is not None:
                 self._report_failed(inflight, error, kwargs.get("response"))
+        if not isinstance(error, Exception):
+            raise error  # LangChain would take it for an answer
 
     def _report_failed(self, inflight: _Inflight, error: BaseException, result: object) -> None:
         reply = read_failure(result, inflight.arrived)

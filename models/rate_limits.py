@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableConfig
+from pydantic import PrivateAttr
 
 from costada.models.deadline import off_the_clock, seconds_left
 from costada.models.metering import NO_PROVIDER
@@ -38,6 +39,9 @@ Result = TypeVar("Result")
 
 POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 0.5
 """Seconds between two looks of a waiting request at whether it may leave: next, and far behind."""
+
+NAMING_PARAMETERS = {"extra_body", "model", "model_name"}
+"""Parameters of a request by which another model may be asked."""
 
 _LOG = logging.getLogger("costada.rate")
 
@@ -274,13 +278,18 @@ class RateLimitedModel(ModelWrapper):  # type: ignore[no-redef]
 
     asked: BaseChatModel
     policy: RetryPolicy
+    _limit: RateLimit | None = PrivateAttr(default=None)
 
     async def ainvoke(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> AIMessage:
         """Ask when a slot is free."""
         ask = super().ainvoke
-        queue = request_queue(self.asked, self.policy, kwargs)
+        if kwargs.keys() & NAMING_PARAMETERS:
+            limit = rate_limit(self.asked, kwargs)
+        else:  # who is asked takes long to find out, and is the same each time
+            limit = self._limit = self._limit or rate_limit(self.asked)
+        queue = RequestQueue(limit, self.policy)
         return await queue.send(lambda: ask(input, config, **kwargs))
 
 
