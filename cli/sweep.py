@@ -237,7 +237,7 @@ def sweep(
                 if engine.outlives_command:  # every run is a job, which asks the purse by itself
                     num_jobs, shared = len(runs), None
                 loop = SweepLoop(runs, num_jobs, engine.start, progress, signals, reader, shared)
-                runs = loop.carry_out()
+                runs = loop.execute()
     show(sweep_json(runs) if as_json else sweep_text(runs, out, monotonic() - started))
     raise typer.Exit(exit_code(runs))
 

@@ -27,7 +27,7 @@ from costada.evaluators.shown_paths import read_shown, unshown_reason
 CACHE_FOLDER = "XDG_CACHE_HOME"
 """Variable that names the folder of the user's caches; `~/.cache` where it does not."""
 
-LARGEST_CACHE = 4 * 2**30
+MAX_CACHE_BYTES = 4 * 2**30
 UNUSED_SECONDS = 24 * 3600.0
 """A folder that was used within this time is never removed: a process may still need it."""
 
@@ -246,7 +246,7 @@ def _remove_unused(cache: Path) -> None:
     found = sorted(_folders(cache))
     total = sum(size for _, size, _ in found)
     for used, size, folder in found:
-        if total <= LARGEST_CACHE or time() - used < UNUSED_SECONDS:
+        if total <= MAX_CACHE_BYTES or time() - used < UNUSED_SECONDS:
             return
         shutil.rmtree(folder, ignore_errors=True)
         total -= size

@@ -18,7 +18,7 @@ from costada.experiments.sweep.job_file import (
     is_ordered_to_stop,
     order_path,
 )
-from costada.experiments.sweep.local import LONGEST_LOG_END, last_error
+from costada.experiments.sweep.local import MAX_LOG_BYTES, last_error
 from costada.experiments.sweep.place import is_followed, place_of
 from costada.experiments.sweep.purse_share import payable, unpaid
 from costada.experiments.sweep.sweep import Status, SweepRun, step_of, with_progress
@@ -107,7 +107,7 @@ def _seen(run: SweepRun, status: Status | None, *, is_stopped: bool) -> SweepRun
     if run.status is Status.FINISHED:
         return run
     try:
-        log = read_end(run.folder.log, LONGEST_LOG_END)
+        log = read_end(run.folder.log, MAX_LOG_BYTES)
     except FileNotFoundError:
         return run
     error = last_error(log, ExitCode.FAILED)

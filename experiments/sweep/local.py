@@ -33,7 +33,7 @@ ERROR_MARK = "costada: "
 WARNING = re.compile(rf"{ERROR_MARK}((?:{'|'.join(tracker_names())})[:,] .*)")
 """A line in which a run warns of one of its trackers."""
 
-LONGEST_LOG_END = 2**16
+MAX_LOG_BYTES = 2**16
 """Bytes at the end of a log that are searched for the error."""
 
 CAUSE = re.compile(r"[\w.]+: ")
@@ -81,7 +81,7 @@ class RunProcess:
         with suppress(BrokenPipeError):  # of one that has never read its environment
             self._stdin.close()
         is_stopped = code == ExitCode.INTERRUPTED or (code < 0 and self._is_asked)
-        log = read_end(self._log, LONGEST_LOG_END)
+        log = read_end(self._log, MAX_LOG_BYTES)
         if not (is_stopped or code in (ExitCode.FINISHED, ExitCode.UNPAID)):
             return Status.FAILED, last_error(log, code)
         self._log.unlink(missing_ok=True)

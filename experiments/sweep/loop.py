@@ -67,7 +67,7 @@ class StopSignals:
 
 
 class SweepLoop:
-    """A sweep from its first process to its last; no process outlives `carry_out`."""
+    """A sweep from its first process to its last; no process outlives `execute`."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class SweepLoop:
         self._is_draining = False
         self._shown = -PROGRESS_SECONDS
 
-    def carry_out(self) -> tuple[SweepRun, ...]:
+    def execute(self) -> tuple[SweepRun, ...]:
         """The runs as they are when all have ended or the user has stopped the sweep.
 
         Raises:

@@ -21,7 +21,7 @@ from costada.store.run_store import RunStore
 FILE = "sweep.json"
 """File in the folder of a sweep whose runs are in Postgres or draw from a purse."""
 
-HERE = frozenset({"", "localhost", "127.0.0.1", "::1"})
+LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1"})
 """Hosts of a server on this machine."""
 
 
@@ -70,7 +70,7 @@ def is_followed(database: str) -> bool:
 
     parts = address_parts(database)
     hosts = f"{parts.get('host', '')},{parts.get('hostaddr', '')}".split(",")
-    known = {*HERE, os.environ.get("PGHOST", "")}
+    known = {*LOCAL_HOSTS, os.environ.get("PGHOST", "")}
     return all(host in known or host.startswith("/") for host in hosts)
 
 

@@ -23,7 +23,7 @@ from costada.store.address import is_there
 from costada.store.files import make_folder, read_end
 from costada.store.run_store import RunStore
 
-LONGEST_ROWS = 2**20
+MAX_ROW_BYTES = 2**20
 """Bytes that are read from the end of a trace; a row has a few hundred."""
 
 
@@ -45,7 +45,7 @@ def last_step(steps: Path) -> LastStep | None:
         ValueError: If the row is damaged.
     """
     try:
-        whole, newline, _ = read_end(steps, LONGEST_ROWS).rpartition("\n")
+        whole, newline, _ = read_end(steps, MAX_ROW_BYTES).rpartition("\n")
     except FileNotFoundError:
         return None
     if not newline:

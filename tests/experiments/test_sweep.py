@@ -211,7 +211,7 @@ def runs(tmp_path):
 
 def carry_out(runs, start, signals=None):
     signals = signals or StopSignals(lambda text: None)
-    ended = SweepLoop(runs, 2, start, SweepProgress(), signals).carry_out()
+    ended = SweepLoop(runs, 2, start, SweepProgress(), signals).execute()
     return [(run.status, run.error) for run in ended]
 
 
@@ -242,7 +242,7 @@ def test_a_job_in_a_queue_is_not_running(runs):
         return process
 
     signals = StopSignals(lambda text: None)
-    SweepLoop(runs[:2], 2, start, Shown(), signals).carry_out()
+    SweepLoop(runs[:2], 2, start, Shown(), signals).execute()
     assert shown == [[Status.RUNNING, Status.QUEUED]]
 
 
@@ -289,7 +289,7 @@ def with_purse(runs, start, purse, num_jobs=2):
     signals = StopSignals(lambda text: None)
     ended = SweepLoop(
         runs, num_jobs, start, SweepProgress(), signals, step_of=lambda run: None, purse=purse
-    ).carry_out()
+    ).execute()
     return [run.status for run in ended]
 
 

@@ -290,7 +290,7 @@ def test_a_second_ctrl_c_ends_runs_at_once(near, tmp_path):
         return process
 
     with StopSignals(heard.append) as signals:
-        ended = SweepLoop(runs, 2, begin, SweepProgress(), signals).carry_out()
+        ended = SweepLoop(runs, 2, begin, SweepProgress(), signals).execute()
     assert heard == [STOPPING]
     assert [run.status for run in ended] == [Status.INTERRUPTED, Status.WAITING]
     assert exit_code(ended) is ExitCode.INTERRUPTED

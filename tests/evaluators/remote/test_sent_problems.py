@@ -230,7 +230,7 @@ def test_files_that_do_not_have_the_hash_are_refused(squares, tmp_path, cache):
 
 def test_the_cache_removes_what_is_unused_for_longest(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    monkeypatch.setattr(bundles, "LARGEST_CACHE", 1)
+    monkeypatch.setattr(bundles, "MAX_CACHE_BYTES", 1)
     made = []
     for number in range(3):
         folder = write_squares(tmp_path / str(number))
