@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 from costada.evaluators.remote.address import GROUP, engine_and_place
 from costada.values.plugins import registered
@@ -126,7 +126,7 @@ class Engine(ABC):
             return error.workers
         names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
         if KILLED_WORKER in names:  # Dask has repeated the call by itself
-            return float(vars(error)["allowed_failures"] + 1)
+            return float(cast(Any, error).allowed_failures + 1)
         return next((self.losses[name] for name in names if name in self.losses), None)
 
     def cause(self, error: BaseException) -> BaseException:
