@@ -14,6 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from costada.evaluators.sandbox.inside.foreign_code import capture_exception
 from costada.evaluators.sandbox.inside.orders import policy
 from costada.values.provider_error import (
     LOST_CONNECTION,
@@ -83,10 +84,10 @@ def error_report(error: BaseException, files: Mapping[str, File], limits: Mappin
 
     `files` are by full path; of the limits, the one that was exceeded is named.
     """
-    message = Message(type(error).__name__)
-    with message:
-        message.text = _message(error, limits)
-    text = message.text
+    text = type(error).__name__
+    # Its own code may fail in producing more, in whatever way.
+    with capture_exception(also=(BaseException,), but=(MemoryError,)):
+        text = _message(error, limits)
     for filename, file in files.items():
         text = text.replace(filename, file.name).replace(filename.removesuffix(file.name), "")
     if len(text) > MAX_MESSAGE_CHARS:
@@ -99,18 +100,6 @@ def error_report(error: BaseException, files: Mapping[str, File], limits: Mappin
         if number <= len(lines) and (line := lines[number - 1].strip()[:MAX_LINE_CHARS]):
             report.append(f"    {line}")
     return "\n".join(report)
-
-
-class Message:
-    """The message of an error; its type's name alone if its own code fails in producing more."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        return not isinstance(error, MemoryError)
 
 
 def _message(error: BaseException, limits: Mapping[str, int]) -> str:

@@ -88,10 +88,10 @@ def judged_at_once(problem, programs):
     """Verdicts on programs that threads judge at the same time, and the seconds for all."""
     begun = monotonic()
     with ThreadPoolExecutor(len(programs)) as threads:
-        verdicts = list(
+        evaluations = list(
             threads.map(problem.judge, map(Program.of, programs), ["key"] * len(programs))
         )
-    return verdicts, monotonic() - begun
+    return evaluations, monotonic() - begun
 
 
 INTERVAL = """
@@ -125,10 +125,10 @@ def test_four_slots_evaluate_four_candidates_at_the_same_time(each_layer):
 def test_waiting_for_a_slot_takes_no_time_from_a_candidate():
     limit = 4
     problem = sleeping_problem(1, limits=Limits(wall_seconds=limit))
-    verdicts, seconds = judged_at_once(problem, [SLEEPING.format(0.4)] * 12)
+    evaluations, seconds = judged_at_once(problem, [SLEEPING.format(0.4)] * 12)
     assert seconds > limit
-    assert [verdict.error for verdict in verdicts] == [None] * 12
-    assert sum(verdict.seconds for verdict in verdicts) <= seconds
+    assert [evaluation.error for evaluation in evaluations] == [None] * 12
+    assert sum(evaluation.seconds for evaluation in evaluations) <= seconds
 
 
 @pytest.mark.parametrize("evaluators", [1, 3])

@@ -1,4 +1,4 @@
-"""Every program of the hostile collection gets the verdict its entry demands, in every layer.
+"""Every program of the hostile collection gets the evaluation its entry demands, in every layer.
 
 One watcher per layer tries the whole collection; the tests then look at its records.
 """
@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from hostile.complaints import complaints
 from hostile.corpus import LAYERS, SHARED, own_programs, shared_programs
 from hostile.ground import system_objects
-from hostile.verdicts import complaints
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="watching other processes needs Linux"
@@ -86,7 +86,7 @@ def test_a_segment_of_a_running_process_elsewhere_is_nothing_that_was_left(begun
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
-def test_hostile_programs_get_their_verdicts_in_every_layer(category, records):
+def test_hostile_programs_get_their_evaluations_in_every_layer(category, records):
     found = {
         (program.name, layer): complaints(program, records[layer][program.name], layer)
         for layer in LAYERS

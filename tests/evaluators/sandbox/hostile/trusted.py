@@ -33,15 +33,15 @@ def main() -> None:
             scratch_mb=64,
         )
         limited = replace(problem("circle_packing"), sandbox=layer, limits=limits)
-        verdict = limited.evaluate(request["source"])
+        evaluation = limited.evaluate(request["source"])
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         record = {
             "wall": monotonic() - started,
-            "score": verdict.score,
-            "objective": verdict.objective,
-            "is_valid": verdict.is_valid,
-            "error": verdict.error,
-            "artifacts": dict(verdict.artifacts),
+            "score": evaluation.score,
+            "objective": evaluation.objective,
+            "is_valid": evaluation.is_valid,
+            "error": evaluation.error,
+            "artifacts": dict(evaluation.artifacts),
             "fds": len(os.listdir("/proc/self/fd")),
             "resident_mb": pages * os.sysconf("SC_PAGE_SIZE") // MEBIBYTE,
         }

@@ -149,12 +149,12 @@ class Watch:
         wall_seconds = SHORT_WALL_SECONDS if "timeout" in program.tags else WALL_SECONDS
         memory_mb = SMALL_MEMORY_MB if "memory" in program.tags else MEMORY_MB
         self.peak_mb = 0
-        verdict = self.evaluate(program, wall_seconds, memory_mb)
-        record = {"name": program.name, "verdict": verdict, "peak_mb": self.peak_mb}
+        evaluation = self.evaluate(program, wall_seconds, memory_mb)
+        record = {"name": program.name, "evaluation": evaluation, "peak_mb": self.peak_mb}
         record |= {"wall_seconds": wall_seconds, "memory_mb": memory_mb}
         is_stopped = program.is_stopped_by(self.ground.layer)
         record |= self.wait_for_calm(is_stopped) | {"heard": self.listener.heard()}
-        if verdict is None:
+        if evaluation is None:
             self.restart()
         self.num_tried += 1
         if not program.is_own or self.num_tried % CONTROL_EVERY == 0:

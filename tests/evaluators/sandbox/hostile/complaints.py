@@ -16,17 +16,17 @@ SECRET = "CANARY"
 
 def complaints(program: Program, record: dict, layer: str) -> list[str]:
     """Everything that is wrong with how a program was dealt with."""
-    verdict = record["verdict"]
-    if verdict is None:
-        found = ["the trusted process died or gave no verdict"]
+    evaluation = record["evaluation"]
+    if evaluation is None:
+        found = ["the trusted process died or gave no evaluation"]
     else:
-        late = verdict["wall"] - record["wall_seconds"] - GRACE_SECONDS
-        found = [f"the verdict came {late:.1f} s too late"] if late > 0 else []
+        late = evaluation["wall"] - record["wall_seconds"] - GRACE_SECONDS
+        found = [f"the evaluation came {late:.1f} s too late"] if late > 0 else []
         found += _control(record) if "control" in record else []
     if program.is_stopped_by(layer):
         found += _traces(record)
-        if verdict is not None:
-            found += _verdict(program, verdict)
+        if evaluation is not None:
+            found += _evaluation(program, evaluation)
     return found
 
 
@@ -52,29 +52,29 @@ def _traces(record: dict) -> list[str]:
     found += [f"heard by {way}" for way in record["heard"]]
     if record["peak_mb"] > record["memory_mb"] * MEMORY_SLACK:
         found.append(f"took {record['peak_mb']} MB")
-    texts = str([record["verdict"], record.get("control")])
+    texts = str([record["evaluation"], record.get("control")])
     if SECRET in texts:
         place = texts.index(SECRET)
         found.append(f"a secret in the texts: {texts[max(0, place - 60) : place + 60]}")
     return found
 
 
-def _verdict(program: Program, verdict: dict) -> list[str]:
+def _evaluation(program: Program, evaluation: dict) -> list[str]:
     found = []
-    error, expect = verdict["error"] or "", program.expect
-    if len(verdict["artifacts"].get("log", "")) > 65536:
+    error, expect = evaluation["error"] or "", program.expect
+    if len(evaluation["artifacts"].get("log", "")) > 65536:
         found.append("the log is longer than its limit")
-    if verdict["is_valid"]:
+    if evaluation["is_valid"]:
         low, high = program.scores
         if expect == "reject":
-            found.append(f"credited with {verdict['objective']}; expected a rejection")
-        elif not low <= verdict["objective"] <= high:
-            found.append(f"credited with {verdict['objective']}; expected {low} to {high}")
-        if expect == "flag" and not verdict["artifacts"].get("tolerance"):
+            found.append(f"credited with {evaluation['objective']}; expected a rejection")
+        elif not low <= evaluation["objective"] <= high:
+            found.append(f"credited with {evaluation['objective']}; expected {low} to {high}")
+        if expect == "flag" and not evaluation["artifacts"].get("tolerance"):
             found.append("credited without a note on the tolerance")
         return found
-    if verdict["score"] != 0 or not error:
-        found.append(f"rejected with score {verdict['score']} and error {error!r}")
+    if evaluation["score"] != 0 or not error:
+        found.append(f"rejected with score {evaluation['score']} and error {error!r}")
     if expect == "accept":
         found.append(f"rejected: {error}")
     if expect == "accept_or_clear_reject" and not POLICY.search(error):
