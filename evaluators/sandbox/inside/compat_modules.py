@@ -30,7 +30,8 @@ ERROR_METRICS = {
 }
 """What ShinkaEvolve's helper reports of a program that fails."""
 
-HIDDEN_FRAMES = (os.path.dirname(__file__), "<frozen importlib")
+LOADING_FOLDER = os.path.dirname(load_module.__code__.co_filename)
+HIDDEN_FRAMES = (LOADING_FOLDER, os.path.dirname(__file__), "<frozen importlib")
 """Beginnings of the paths of the code that loads and calls a program."""
 
 
