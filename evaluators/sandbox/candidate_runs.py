@@ -9,9 +9,8 @@ from costada.evaluators.sandbox.candidate_results import CandidateResult, result
 from costada.evaluators.sandbox.codec import Value
 from costada.evaluators.sandbox.execution import execute_in_any, too_slow
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE, REPOSITORY
-from costada.evaluators.sandbox.interpreter import interpreter_at
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
+from costada.evaluators.sandbox.layers.choice import kind_for
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS, Pool
 from costada.evaluators.sandbox.slot_kind import (
@@ -20,7 +19,6 @@ from costada.evaluators.sandbox.slot_kind import (
     Original,
     ReadableFile,
     SlotKind,
-    readable_paths,
 )
 from costada.values.candidate import Program
 
@@ -76,10 +74,7 @@ def run_calls(
         RuntimeError: If the sandbox itself does not work. Never because of the candidate.
         ValueError: If this machine does not offer the layer, or an argument is not plain data.
     """
-    python = interpreter_at(interpreter) if interpreter else None
-    kind = SlotKind(
-        chosen_layer(layer), tuple(preload), files_mb=limits.files_mb, interpreter=python
-    )
+    kind = kind_for(layer, limits, preload, interpreter)
     call = {"mode": "candidate", "entry_point": entry_point}
     program = named_files(source)
     results: list[CandidateResult] = []
@@ -126,16 +121,8 @@ def run_evaluator(
         ReadableFile(str(path), str(listable), identity)
         for path, (listable, identity) in shown.items()
     ]
-    layer = chosen_layer(layer)
-    python = interpreter_at(interpreter) if interpreter else None
-    kind = SlotKind(
-        layer,
-        tuple(preload),
-        tuple(files),
-        files_mb=limits.files_mb,
-        interpreter=python,
-        readable=readable_paths(readable),
-    )
+    kind = kind_for(layer, limits, preload, interpreter, readable)
+    kind = replace(kind, files=tuple(files))
     thresholds = list(evaluator.thresholds)
     call = {"mode": "evaluator", "evaluator": str(evaluator.path), "thresholds": thresholds}
     call["contract"] = evaluator.contract
@@ -158,7 +145,7 @@ def find_syntax_faults(
         OSError: If the scratch directory cannot be made.
         RuntimeError: If the sandbox itself does not work.
     """
-    kind = SlotKind(chosen_layer(layer), (), files_mb=limits.files_mb)
+    kind = kind_for(layer, limits)
     call = {"mode": "syntax", "languages": dict(languages)}
     output = _run(program, call, [{}], limits, kind, limits.wall_seconds)[0].output
     faults = output if isinstance(output, dict) else {}
@@ -251,14 +238,8 @@ def run_in_copy(
     files = named_files(program)
     if fault := files.fault(limits):
         return CandidateResult(None, fault, "", 0.0)
-    kind = SlotKind(
-        chosen_layer(layer),
-        preload=(),
-        files_mb=limits.files_mb,
-        interpreter=interpreter_at(interpreter) if interpreter else None,
-        original=original,
-        readable=readable_paths(readable),
-    )
+    kind = kind_for(layer, limits, interpreter=interpreter, readable=readable)
+    kind = replace(kind, original=original)
     words = {name: list(command) for name, command in commands.items()}
     call = {"mode": "commands", "commands": words, "report_file": report_file}
     placed = {f"{REPOSITORY}/{path}": text for path, text in files.encoded.items()}

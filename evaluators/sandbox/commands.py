@@ -29,12 +29,12 @@ from costada.evaluators.sandbox.execution import (
 )
 from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER, policy
 from costada.evaluators.sandbox.inside.scratch_folder import TOO_LARGE, excess_reason
-from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
+from costada.evaluators.sandbox.interpreter import own_interpreter
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
+from costada.evaluators.sandbox.layers.choice import kind_for
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
-from costada.evaluators.sandbox.slot_kind import SlotKind, readable_paths
+from costada.evaluators.sandbox.slot_kind import SlotKind
 from costada.values.candidate import Program
 
 BINARY = f"{BUILD_FOLDER}/program"
@@ -202,13 +202,9 @@ def run_commands(
     program = named_files(source, commands.file_name)
     if fault := program.fault(limits):
         return [CandidateResult(None, fault, "", 0.0)] * len(calls)
-    kind = SlotKind(
-        chosen_layer(layer),
-        (),
-        files_mb=limits.files_mb * (2 if commands.build else 1),
-        interpreter=interpreter_at(interpreter) if interpreter else None,
-        readable=readable_paths(readable),
-    )
+    kind = kind_for(layer, limits, interpreter=interpreter, readable=readable)
+    if commands.build:  # what the build leaves, and the copy of that for a call
+        kind = replace(kind, files_mb=2 * limits.files_mb)
     commands.check_programs(kind, has_one_file=bool(program.path))
 
     def use(slot: Slot) -> list[CandidateResult]:

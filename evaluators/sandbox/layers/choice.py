@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -16,10 +16,11 @@ from costada.evaluators.sandbox.candidate_request import request_for
 from costada.evaluators.sandbox.candidate_results import results_of
 from costada.evaluators.sandbox.execution import execute_in_any
 from costada.evaluators.sandbox.helper_environment import helper_environment
+from costada.evaluators.sandbox.interpreter import interpreter_at
 from costada.evaluators.sandbox.launch import SANDBOX_FOLDER
 from costada.evaluators.sandbox.layers import BY_STRENGTH, Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.slot_kind import PRELOAD, SlotKind
+from costada.evaluators.sandbox.slot_kind import PRELOAD, SlotKind, readable_paths
 
 PROBE_FILE = SANDBOX_FOLDER / "inside" / "probe.py"
 PROBE_SECONDS = 20.0
@@ -52,6 +53,35 @@ def chosen_layer(layer: Layer) -> Layer:
     if fault:
         raise ValueError(f"sandbox is {layer.value!r}, which does not work here: {fault}")
     return layer
+
+
+def kind_for(
+    layer: Layer,
+    limits: Limits,
+    preload: Sequence[str] = (),
+    interpreter: str | None = None,
+    readable: Sequence[str] = (),
+) -> SlotKind:
+    """What a slot is prepared for whose candidates have these limits.
+
+    Args:
+        layer: What confines the candidates; AUTO is chosen here.
+        limits: What one of them may take.
+        preload: Modules that are loaded before it starts.
+        interpreter: Path of the Python that runs it; that of this process if absent.
+        readable: Paths, and patterns of such, that it may read beside the system's.
+
+    Raises:
+        RuntimeError: If AUTO finds no layer that works.
+        ValueError: If this machine does not offer the layer, the interpreter, or a path.
+    """
+    return SlotKind(
+        chosen_layer(layer),
+        tuple(preload),
+        files_mb=limits.files_mb,
+        interpreter=interpreter_at(interpreter) if interpreter else None,
+        readable=readable_paths(readable),
+    )
 
 
 @cache
