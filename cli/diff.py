@@ -14,7 +14,7 @@ from costada.reports.terminal import show
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode
 from costada.store.address import is_there
-from costada.values.program_form import path_fault
+from costada.values.program_form import invalid_path_reason
 
 Since = Annotated[
     str,
@@ -50,4 +50,4 @@ def _place(run: RunFolder) -> str:
         place = program_place(folder) if folder.is_dir() else ""
     except (ValueError, OSError):
         return ""
-    return "" if path_fault(place) else place
+    return "" if invalid_path_reason(place) else place

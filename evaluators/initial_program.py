@@ -17,7 +17,12 @@ from costada.evaluators.shown_paths import (
     unshown_reason,
 )
 from costada.values.language import PYTHON, language_of
-from costada.values.program_form import MAX_FILES, matches, path_fault, pattern_fault
+from costada.values.program_form import (
+    MAX_FILES,
+    invalid_path_reason,
+    invalid_pattern_reason,
+    matches,
+)
 
 PROGRAMS = ("initial_program", "init_program", "initial", "initial_prompt")
 """Names of the initial program where no setting names it: of a folder, or a file of any ending."""
@@ -141,7 +146,7 @@ def read_files(
         ValueError: A pattern is malformed or fits no file, or `files_in` refuses a file.
     """
     for pattern in patterns:
-        if fault := pattern_fault(pattern):
+        if fault := invalid_pattern_reason(pattern):
             raise ValueError(f"program is {list(patterns)!r}; expected {fault}")
 
     def is_wanted(path: str) -> bool:
@@ -189,7 +194,7 @@ def _paths(folder: Path) -> Iterator[str]:
         )
         for name in sorted(names):
             path = Path(place, name).relative_to(folder).as_posix()
-            if not name.endswith(OUTPUT_SUFFIXES) and path_fault(path) is None:
+            if not name.endswith(OUTPUT_SUFFIXES) and invalid_path_reason(path) is None:
                 yield path
 
 

@@ -17,7 +17,11 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot_kind import readable_paths
 from costada.values.evaluation import Direction, is_storable
 from costada.values.language import LANGUAGES, PYTHON, find_language
-from costada.values.program_form import files_fault, path_fault, pattern_fault
+from costada.values.program_form import (
+    invalid_files_reason,
+    invalid_path_reason,
+    invalid_pattern_reason,
+)
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem
@@ -65,7 +69,7 @@ def _check_program(problem: Problem) -> None:
                 f"editable is {problem.editable!r}, but initial_program is one text; expected none"
             )
         return
-    if fault := files_fault(given):
+    if fault := invalid_files_reason(given):
         raise ValueError(f"initial_program has {fault}")
     _check_patterns("editable", problem.editable)
     _check_patterns("reserved", problem.reserved)
@@ -84,7 +88,7 @@ def _check_patterns(name: str, patterns: object) -> None:
     if isinstance(patterns, str) or not isinstance(patterns, Sequence):
         raise ValueError(f"{name} is {patterns!r}; expected a list of patterns")
     for pattern in patterns:
-        if fault := pattern_fault(pattern):
+        if fault := invalid_pattern_reason(pattern):
             raise ValueError(f"{name} is {list(patterns)!r}; expected {fault}")
 
 
@@ -193,7 +197,7 @@ def _check_commands(problem: Problem) -> None:
 
 def _check_visible(problem: Problem) -> None:
     name = problem.file_name
-    if not isinstance(name, str) or (name and ("/" in name or path_fault(name))):
+    if not isinstance(name, str) or (name and ("/" in name or invalid_path_reason(name))):
         raise ValueError(f"file_name is {name!r}; expected the name of a file")
     readable = problem.readable
     is_list = isinstance(readable, Sequence) and not isinstance(readable, str)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from costada.nodes.context import Node, RunContext, SearchRuntime
 from costada.nodes.state import Attempt, SearchState, SteeredBy, Step
-from costada.prompts.changes import program_fault
+from costada.prompts.changes import invalid_program_reason
 from costada.prompts.tactics import Tactic
 from costada.store.user_inputs import InputKind
 
@@ -78,7 +78,7 @@ def submitted(state: SearchState, context: RunContext) -> Step:
         expected = "one text" if start.is_one_text else "several files"
         fault = f"The submitted program is not {expected}, as programs of this problem are."
     elif not program.is_one_text:
-        fault = program_fault(dict(program), start, problem.form)
+        fault = invalid_program_reason(dict(program), start, problem.form)
     attempt = Attempt(
         number=1,
         parent=state["best"],

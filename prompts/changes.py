@@ -32,7 +32,12 @@ from costada.prompts.replies import (
 )
 from costada.values.candidate import Program
 from costada.values.language import PYTHON, TEXT, Language, find_language
-from costada.values.program_form import ProgramForm, files_fault, matches, path_fault
+from costada.values.program_form import (
+    ProgramForm,
+    invalid_files_reason,
+    invalid_path_reason,
+    matches,
+)
 
 MAX_CHARACTERS = 10 * MAX_PROGRAM_CHARACTERS
 """Programs of several files with more characters are refused."""
@@ -111,8 +116,8 @@ def _read_files(text: str, parent: Program, form: ProgramForm) -> Change | Rejec
             return Rejection(refusal)
     if draft.files == dict(parent):
         return Rejection(draft.why_unchanged(read))
-    fault = program_fault(draft.files, parent, form)
-    return Rejection(fault) if fault else Change(Program.of(draft.files), draft.summary())
+    reason = invalid_program_reason(draft.files, parent, form)
+    return Rejection(reason) if reason else Change(Program.of(draft.files), draft.summary())
 
 
 class _Draft:
@@ -145,7 +150,7 @@ class _Draft:
     def _resolved(self, path: str) -> str:
         """The path, or the one known path that ends with it where it is not allowed itself."""
         path = path.removeprefix("./")
-        if path in self.files or path_fault(path) is not None or self._form.allows(path):
+        if path in self.files or invalid_path_reason(path) is not None or self._form.allows(path):
             return path
         ends = [known for known in self.files if f"/{known}".endswith(f"/{path}")]
         ends += [known for known in self.files if f"/{path}".endswith(f"/{known}")]
@@ -162,8 +167,8 @@ class _Draft:
             )
             return None
         path = self._resolved(path)
-        if fault := path_fault(path):
-            return _not_allowed(path, fault)
+        if expected := invalid_path_reason(path):
+            return _not_allowed(path, expected)
         if path not in self.files:
             if edit.search.strip() or not self._form.allows(path):
                 return _unknown(path, self._form, self.files)
@@ -203,8 +208,8 @@ class _Draft:
             is_example = not (change.is_headed and is_similar)
         if is_example:
             return None
-        if fault := path_fault(path):
-            return _not_allowed(path, fault)
+        if expected := invalid_path_reason(path):
+            return _not_allowed(path, expected)
         if before is None and not form.allows(path):
             return _unknown(path, form, self.files)
         if not change.is_closed and not has_whole_block(change.text, ANY_MARKS):
@@ -267,15 +272,15 @@ def _required(path: str, before: str, form: ProgramForm) -> str | None:
     return name if path in _entry_paths(form) and defines(before, name) else None
 
 
-def program_fault(files: dict[str, str], parent: Program, form: ProgramForm) -> str | None:
+def invalid_program_reason(files: dict[str, str], parent: Program, form: ProgramForm) -> str | None:
     """Why files cannot be those of a candidate; None if they can."""
-    if fault := files_fault(files):
-        return f"The program has {fault}."
+    if reason := invalid_files_reason(files):
+        return f"The program has {reason}."
     for path, text in files.items():
         if parent.get(path) != text and not form.allows(path):
             return _unknown(path, form, parent)
-        if parent.get(path) != text and (fault := invalid_text_reason(text, parent.get(path, ""))):
-            return f"`{path}` {fault}."
+        if parent.get(path) != text and (reason := invalid_text_reason(text, parent.get(path, ""))):
+            return f"`{path}` {reason}."
     total, before = (sum(map(len, each.values())) for each in (files, parent))
     if total > max(MAX_CHARACTERS, before):
         return f"The files have {total} characters; at most {MAX_CHARACTERS} are allowed."

@@ -128,10 +128,11 @@ def program_block(
             there are left out.
         limit: Characters of files shown whole.
     """
-    if isinstance(code, str):
-        return fenced(code, form.language.fence)
-    known = base if isinstance(base, Program) else Program(())
-    files = changed_files(code, known)
+    program = Program.of(code)
+    if program.is_one_text:
+        return fenced(program.text, form.language.fence)
+    known = Program(()) if base is None else Program.of(base)
+    files = changed_files(program, known)
     view = choose_files(files, form, limit)
     parts = [
         f"{FILE_SIGN} {path}\n{fenced(text, form.language_at(path).fence)}"
@@ -143,9 +144,9 @@ def program_block(
         lines = f"\n{fenced(outline(text), 'text')}" if outline(text) else ""
         parts.append(f"- `{path}`, {len(text)} characters{lines}")
     if base is not None:
-        gone = ", ".join(f"`{path}`" for path in known if path not in code)
+        gone = ", ".join(f"`{path}`" for path in known if path not in program)
         parts += [f"It does not have {gone}."] if gone else []
-        same = len(code) - len(files)
+        same = len(program) - len(files)
         noun = "file is" if same == 1 else "files are"
         parts += [f"{same} {noun} as in the current program."] if same else []
     return "\n\n".join(parts)

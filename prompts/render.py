@@ -42,7 +42,7 @@ third in 45 % and up to the fourth in 22 %. A cache that costs a quarter more to
 to read pays from 22 % on.
 """
 
-MOST_PARTS = 4
+MAX_PARTS = 4
 """Pieces of a prompt, as many as Anthropic lets a request mark."""
 
 TEXT_LIMIT = 2000
@@ -102,7 +102,7 @@ def cacheable_parts(user: str) -> tuple[str, ...]:
     """The text of a prompt in pieces, of which each but the last ends where a cache may end."""
     found = (user.find(heading) + 1 for heading in CACHE_ENDS)
     ends = sorted({place for place in found if place})
-    places = [0, *ends[: MOST_PARTS - 1], len(user)]
+    places = [0, *ends[: MAX_PARTS - 1], len(user)]
     return tuple(user[first:last] for first, last in pairwise(places))
 
 
@@ -114,10 +114,11 @@ def cut(text: str, limit: int) -> str:
 
 
 def failed_program(code: str | Program, form: ProgramForm, current: str | Program) -> str:
-    """The beginning of a program that failed; of several files, of those that were changed."""
-    if isinstance(code, str):
-        return fenced(cut(code, CODE_LIMIT), form.language.fence)
-    changed = changed_files(code, Program.of(current))
+    """Start of the failed program, or of each changed file."""
+    program = Program.of(code)
+    if program.is_one_text:
+        return fenced(cut(program.text, CODE_LIMIT), form.language.fence)
+    changed = changed_files(program, Program.of(current))
     begun = {path: cut(text, CODE_LIMIT) for path, text in changed.items()}
     return program_block(Program.of(begun), form, limit=FAILED_FILES_LIMIT)
 

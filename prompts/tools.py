@@ -35,7 +35,7 @@ def _tool(
 
 
 def tools_for(form: ProgramForm) -> tuple[Mapping[str, object], ...]:
-    """The tools as OpenAI describes them; every argument is a text."""
+    """The tools as OpenAI describes them; every argument is a string."""
     words = CHANGES.format(form.language.fence) if form.is_one_text else CHANGES_OF_FILES
     changes = {"type": "string", "description": words}
     return (
@@ -112,7 +112,7 @@ def allowance_text(answers: int, evaluations: int) -> str:
 
 
 def call_error(name: str, arguments: Mapping[str, object]) -> str | None:
-    """What is wrong with the call of a tool, for the model that made it; `None`: nothing."""
+    """Error message for an invalid tool call, None if valid."""
     if name not in _ARGUMENTS:
         return f"There is no tool {name!r}; the tools are {', '.join(_ARGUMENTS)}."
     required, further = _ARGUMENTS[name]
@@ -123,7 +123,7 @@ def call_error(name: str, arguments: Mapping[str, object]) -> str | None:
         if field not in (*required, *further):
             return f"{name} takes no argument {field!r}, only {', '.join((*required, *further))}."
         if not isinstance(value, str):
-            return f"The argument {field!r} of {name} must be a text."
+            return f"The argument {field!r} of {name} must be a string."
     if name == SUBMIT and ("candidate" in arguments) is ("changes" in arguments):
         return f"{name} needs either 'candidate' or 'changes'."
     return None

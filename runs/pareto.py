@@ -11,7 +11,7 @@ from costada.store.files import remove_unfinished, replace_folder
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate
 from costada.values.objective import objective_values, read_objectives
-from costada.values.program_form import path_fault
+from costada.values.program_form import invalid_path_reason
 
 INDEX = "front.json"
 LAST = 2**62
@@ -59,7 +59,7 @@ def front_files(front: Sequence[Candidate], problem: Problem) -> dict[str, str]:
         values = objective_values(objectives, each.metrics)
         listed.append({"program": name, "score": each.score, "objectives": values})
     for path in files:
-        if fault := path_fault(path):
+        if fault := invalid_path_reason(path):
             raise ValueError(f"the Pareto front has a file {path!r}; expected {fault}")
     files[INDEX] = json.dumps(listed, indent=2) + "\n"
     return files

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from costada.evaluators.folders import ProblemFolder, read_folder
 from costada.evaluators.initial_program import files_in
-from costada.prompts.changes import program_fault
+from costada.prompts.changes import invalid_program_reason
 from costada.reports.formats import counted
 from costada.reports.summary import REASONS
 from costada.reports.trace import end_after
@@ -73,7 +73,7 @@ def add_program(folder: RunFolder, path: Path) -> Added:
             found = _problem(folder)
             if isinstance(source, dict) and found is not None:
                 form = _form(found, seed.program)
-                if fault := program_fault(source, seed.program, form):
+                if fault := invalid_program_reason(source, seed.program, form):
                     raise ValueError(f"program: {fault}")
             if found is None or found.interpreter is None:
                 _check_python(source, path, seed.program)

@@ -13,7 +13,7 @@ from costada.store.lease import LEASE_SECONDS
 from costada.store.rows import LARGEST_TEXT, inflated, record
 from costada.store.sqlite_engine import SqliteEngine
 from costada.values.candidate import FILES, Program, text_hash
-from costada.values.program_form import files_fault
+from costada.values.program_form import invalid_files_reason
 
 LEVEL = 1
 AGAINST_ANOTHER = b"\0"
@@ -217,7 +217,7 @@ class Database:
         if not name.startswith(FILES):
             return Program.of(self.text(name))
         contents = record(self.text(name.removeprefix(FILES)))
-        if fault := files_fault(contents):
+        if fault := invalid_files_reason(contents):
             raise damaged(self.place, f"program {name} has {fault}")
         files, size = {}, 0
         with checking_rows(self.place):

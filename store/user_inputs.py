@@ -14,7 +14,7 @@ from costada.store.database import Database
 from costada.store.file_errors import checking_rows, damaged
 from costada.values.candidate import Program
 from costada.values.numbering import Iteration, TicketNumber
-from costada.values.program_form import files_fault
+from costada.values.program_form import invalid_files_reason
 
 LONGEST_IDEA = 2000
 """Characters of an idea."""
@@ -97,7 +97,7 @@ def checked_program(source: object) -> Program:
         raise ValueError(
             f"program: got a {type(source).__name__}, expected a text, or texts by path"
         )
-    if not isinstance(source, str) and (fault := files_fault(files)):
+    if not isinstance(source, str) and (fault := invalid_files_reason(files)):
         raise ValueError(f"program: got {fault}")
     size = 0
     for path, text in files.items():

@@ -15,7 +15,7 @@ MAX_PATH_BYTES = 200
 MAX_PARTS = 12
 
 
-def path_fault(path: object) -> str | None:
+def invalid_path_reason(path: object) -> str | None:
     """Why a path cannot be that of a candidate's file; None if it can.
 
     It must be relative, in its normal form, printable and short, and no part of it may be hidden.
@@ -34,12 +34,12 @@ def path_fault(path: object) -> str | None:
     return None
 
 
-def files_fault(paths: Collection[object]) -> str | None:
+def invalid_files_reason(paths: Collection[object]) -> str | None:
     """Why these cannot be the paths of one program's files; None if they can."""
     if not 0 < len(paths) <= MAX_FILES:
         return f"{len(paths)} files, expected 1 to {MAX_FILES}"
     for path in paths:
-        if fault := path_fault(path):
+        if fault := invalid_path_reason(path):
             return f"a file {path!r}, expected {fault}"
         for folder in PurePosixPath(str(path)).parents:
             if str(folder) in paths:
@@ -47,7 +47,7 @@ def files_fault(paths: Collection[object]) -> str | None:
     return None
 
 
-def pattern_fault(pattern: object) -> str | None:
+def invalid_pattern_reason(pattern: object) -> str | None:
     """Why a pattern fits no path of a candidate's files; None if it may."""
     if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_PATH_BYTES:
         return f"patterns of 1 to {MAX_PATH_BYTES} characters"

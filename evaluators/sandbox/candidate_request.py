@@ -8,7 +8,7 @@ from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.candidate import Program
 from costada.values.evaluation import NOT_STORABLE, is_storable
-from costada.values.program_form import files_fault
+from costada.values.program_form import invalid_files_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class NamedFiles:
 
     def fault(self, limits: Limits) -> str | None:
         """Why they cannot be written into a sandbox with these limits; None if they can."""
-        if fault := files_fault(self.files):
+        if fault := invalid_files_reason(self.files):
             return f"the program has {fault}"
         if not all(map(is_storable, self.files.values())):
             return NOT_STORABLE

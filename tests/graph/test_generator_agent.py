@@ -97,7 +97,7 @@ def test_blocks_may_change_a_program_other_than_the_current_one(server):
     [
         (calling("run_shell", command="ls"), "There is no tool 'run_shell'"),
         (calling("evaluate_candidate"), "needs the argument 'changes'"),
-        (calling("evaluate_candidate", changes=3), "must be a text"),
+        (calling("evaluate_candidate", changes=3), "must be a string"),
         (calling("evaluate_candidate", changes="no"), "neither a SEARCH/REPLACE block nor"),
         (calling("evaluate_candidate", changes=rewrite(0.3), base="9.9"), "no program '9.9'"),
         (calling("read_program", id="../etc/passwd"), "There is no program '../etc/passwd'"),

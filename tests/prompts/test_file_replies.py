@@ -8,7 +8,7 @@ from costada.plugins.offline.blocks import replace_blocks
 from costada.prompts.changes import Change, read_change
 from costada.prompts.replies import Rejection
 from costada.values.candidate import Program
-from costada.values.program_form import ProgramForm, path_fault
+from costada.values.program_form import ProgramForm, invalid_path_reason
 
 SOLVER = "import math\n\n\ndef solve(n):\n    step = 0.1\n    return step * n\n"
 SHAPES = "def area(r):\n    return 3 * r * r\n"
@@ -267,7 +267,7 @@ def test_no_reply_writes_outside_of_the_form(reply, is_fixed):
     assert read.program != START
     assert read.changes
     for path in read.program:
-        assert path_fault(path) is None
+        assert invalid_path_reason(path) is None
         assert path in START or form.allows(path)
     if is_fixed:
         assert set(read.program) == set(START)

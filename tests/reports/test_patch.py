@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from costada.reports.patch import LONGEST_DIFF, patch
-from costada.values.program_form import files_fault
+from costada.values.program_form import invalid_files_reason
 
 LINE = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n"), max_size=4)
 TEXT = st.one_of(
@@ -62,4 +62,4 @@ def test_files_too_long_to_compare_are_replaced_as_a_whole(tmp_path, is_new):
 
 
 def test_all_paths_of_these_tests_are_paths_of_a_program():
-    assert files_fault(PATHS) is None
+    assert invalid_files_reason(PATHS) is None

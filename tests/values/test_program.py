@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from costada.values.candidate import Program, text_hash
 from costada.values.language import file_ending
-from costada.values.program_form import MAX_FILES, ProgramForm, files_fault, matches, path_fault
+from costada.values.program_form import (
+    MAX_FILES,
+    ProgramForm,
+    invalid_files_reason,
+    invalid_path_reason,
+    matches,
+)
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
 FILES = st.dictionaries(st.sampled_from(["a.py", "b.py", "c/d.py", "c/e.md"]), TEXTS, min_size=1)
@@ -44,7 +50,7 @@ def test_the_text_of_several_files_has_each_below_its_path():
 
 @pytest.mark.parametrize("path", ["a.py", "a/b/c.py", "with space.md", "ü.py", "a" * 200, "-o"])
 def test_relative_paths_in_their_normal_form_are_accepted(path):
-    assert path_fault(path) is None
+    assert invalid_path_reason(path) is None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_relative_paths_in_their_normal_form_are_accepted(path):
     ],
 )
 def test_paths_that_could_leave_the_folder_or_hide_are_refused(path):
-    assert path_fault(path)
+    assert invalid_path_reason(path)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +84,11 @@ def test_paths_that_could_leave_the_folder_or_hide_are_refused(path):
     ],
 )
 def test_paths_that_no_folder_can_hold_together_are_refused(paths, expected):
-    assert expected in str(files_fault(paths))
+    assert expected in str(invalid_files_reason(paths))
 
 
 def test_files_of_a_package_are_the_paths_of_a_program():
-    assert files_fault(["pkg/__init__.py", "pkg/a.py", "pkgs.py"]) is None
+    assert invalid_files_reason(["pkg/__init__.py", "pkg/a.py", "pkgs.py"]) is None
 
 
 @pytest.mark.parametrize(
