@@ -75,7 +75,8 @@ def is_output(path: Path) -> bool:
     if name.startswith(".") or name in OUTPUT_FOLDERS or name.endswith(OUTPUT_SUFFIXES):
         return True
     settings = path / RUN_SETTINGS
-    if not settings.is_file() or settings.stat().st_size > LARGEST_RUN_SETTINGS:
+    # A link may lead to a folder that this user cannot read: `Path.is_file` would raise.
+    if not os.path.isfile(settings) or settings.stat().st_size > LARGEST_RUN_SETTINGS:
         return False
     try:
         known = json.loads(settings.read_bytes())
