@@ -1,17 +1,18 @@
 """Every method by the name that `--method` is given."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.baselines.best_of_n import BestOfN
-from costada.controller.baselines.evox import EvoX
 from costada.controller.baselines.uniform import Uniform
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.costada_thompson import CostAdaThompson
 from costada.controller.method import Controller
+from costada.values.plugins import registered
 
 
 class ControllerKind(Protocol):
@@ -31,12 +32,14 @@ class Method:
         kind: The class of its controllers.
         summary: What it does, in a line.
         switches: What an ablation changes in `Constants`.
+        nodes: Nodes of the graph that it replaces, by their names.
     """
 
     name: str
     kind: ControllerKind
     summary: str
     switches: Mapping[str, bool]
+    nodes: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 
     def start(self, seed_score: float, constants: Constants) -> Controller:
         """The controller of a run that begins."""
@@ -49,9 +52,50 @@ class Method:
 
 DEFAULT_METHOD = "costada"
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
+GROUP = "costada.methods"
+"""Entry points of this group are further methods, each a `Method` under its name."""
+
+
+class Methods(MutableMapping[str, Method]):
+    """The methods by name: those of this room, then those of plug-ins.
+
+    A plug-in is imported when its method is first asked for.
+    """
+
+    def __init__(self, *methods: Method) -> None:
+        """Begin with some methods."""
+        self._known = {method.name: method for method in methods}
+        self._loaded: dict[str, Method] = {}
+
+    def __getitem__(self, name: str) -> Method:
+        """A method; raises `KeyError` if none is known by the name."""
+        if name not in self._known and name not in self._loaded:
+            self._loaded[name] = registered(GROUP)[name].load()
+        return self._known.get(name) or self._loaded[name]
+
+    def __setitem__(self, name: str, method: Method) -> None:
+        """Add a method of this process."""
+        self._known[name] = method
+
+    def __delitem__(self, name: str) -> None:
+        """Take away a method that was added."""
+        del self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """All names, also those of plug-ins that have not been imported."""
+        yield from (*self._known, *(name for name in registered(GROUP) if name not in self._known))
+
+    def __len__(self) -> int:
+        """How many methods there are."""
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a method is known, without importing its plug-in."""
+        return name in self._known or name in registered(GROUP)
+
+
+METHODS = Methods(
+    *(
         Method("costada", CostAda, "credit per dollar, conditioned on the remaining budget", {}),
         Method(
             "costada-thompson",
@@ -60,7 +104,6 @@ METHODS: dict[str, Method] = {
             {},
         ),
         Method("adaevolve", AdaEvolve, "adaptive frontiers, blind to cost", {}),
-        Method("evox", EvoX, "search strategies written by the model, blind to cost", {}),
         Method(
             "no-cost-calibration",
             CostAda,
@@ -82,5 +125,5 @@ METHODS: dict[str, Method] = {
         Method("uniform", Uniform, "frontiers in turn, no guide", {}),
         Method("best-of-n", BestOfN, "independent changes of the initial program", {}),
     )
-}
-"""The methods there are; a third party adds its own as an entry."""
+)
+"""The methods there are; a third party registers its own as an entry point of `GROUP`."""

@@ -38,7 +38,6 @@ from costada.nodes.charge_ledger import charge_ledger
 from costada.nodes.choose_model import choose_model
 from costada.nodes.context import ChatModel, LandingOrder, Node, PayingNode, RunContext
 from costada.nodes.evaluate import evaluate
-from costada.nodes.evox.nodes import NODES as EVOX_NODES
 from costada.nodes.gate_intervention import gate_intervention
 from costada.nodes.generate import generate
 from costada.nodes.guide import guide
@@ -77,9 +76,6 @@ IN_FLIGHT: Mapping[str, Node | PayingNode] = {
 }
 """What stands in their place where several steps may be in flight (K > 1)."""
 
-METHOD_NODES: Mapping[str, Mapping[str, Node | PayingNode]] = {"evox": EVOX_NODES}
-"""Nodes that a method puts in place of these, by its name."""
-
 LONG_NODES = ("generate", "evaluate", "guide")
 """Nodes that wait for models and evaluations."""
 
@@ -101,9 +97,8 @@ def build_discovery_graph(
         graph.channels[key] = StoredValue(kept.ValueType, key, context.store)
     nodes = {**NODES, **IN_FLIGHT} if max(max_parallel, context.parallel) > 1 else NODES
     for name, node in nodes.items():
-        own = {each: known[name] for each, known in METHOD_NODES.items() if name in known}
         # LangGraph has no type for a node that takes a config and a runtime
-        ready: Any = observed(node, name, context, own)
+        ready: Any = observed(node, name, context)
         graph.add_node(name, CancellableNode(ready, name) if name in LONG_NODES else ready)
 
     def branch(

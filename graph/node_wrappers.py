@@ -1,10 +1,10 @@
 """What is wrapped around a node: the run's context, time, telemetry and cancellation."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from time import perf_counter
 from typing import Any, cast
@@ -28,9 +28,8 @@ def observed(
     node: Node | PayingNode,
     name: str,
     default: RunContext,
-    own: Mapping[str, Node | PayingNode],
 ) -> Callable[[SearchState, RunnableConfig, SearchRuntime], SearchState]:
-    """Execute a node with the context of its run, and add the seconds of the step so far.
+    """Execute a node, or that of the run's method, and add the seconds of the step so far.
 
     The update also holds where a trace began. The node that ends a step stores the seconds. Time
     spent waiting for a caller's answer is not counted: an interrupted node is executed again.
@@ -39,9 +38,7 @@ def observed(
         node: The node.
         name: Its name.
         default: The context of a run whose caller chooses nothing.
-        own: What methods put in its place, by their names.
     """
-    paying = {each: "config" in signature(each).parameters for each in (node, *own.values())}
 
     def run(state: SearchState, config: RunnableConfig, runtime: SearchRuntime) -> SearchState:
         began = perf_counter()
@@ -52,8 +49,8 @@ def observed(
         if is_first and not begins_run(state, name):
             check_seal(state, context.store)  # later nodes get the state of this execution
             check_evaluator(state, context)
-        work = own.get(context.settings.method, node)
-        given = {"config": config} if paying[work] else {}
+        work = context.method.nodes.get(name, node)
+        given = {"config": config} if takes_config(work) else {}
         update = traced(name, partial(work, state, runtime, **given), state, context)
         register_run(update, config, context)
         opens_run = "run" in update
@@ -73,6 +70,12 @@ def observed(
         return sealed(state, written, context.store)
 
     return run
+
+
+@cache
+def takes_config(node: Node | PayingNode) -> bool:
+    """Whether the calls of a node inherit the callbacks of a configuration."""
+    return "config" in signature(node).parameters
 
 
 def context_of(given: object, default: RunContext) -> RunContext:

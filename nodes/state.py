@@ -4,7 +4,7 @@ Programs, prompts and calls live in the run's store; the state carries their ids
 checkpoint stays the same size however long the run is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import Annotated, Any, Self, cast
 
@@ -264,10 +264,13 @@ RECORDS = (Run, Step, Flight, ArchiveVersion, Account, Observed)
 """The frozen dataclasses of every state, beside its controller and its router."""
 
 
-def state_types() -> tuple[type, ...]:
-    """The frozen dataclasses of a graph's state: its records, all controllers, and the router."""
-    kinds = (cast(type, method.kind) for method in METHODS.values())
-    return (*RECORDS, *dict.fromkeys(kinds), Router)
+def state_types() -> Iterator[type]:
+    """The frozen dataclasses of a graph's state: its records, the router, and all controllers.
+
+    Those of plug-ins come last, which are imported then.
+    """
+    yield from (*RECORDS, Router)
+    yield from dict.fromkeys(cast(type, method.kind) for method in METHODS.values())
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
@@ -331,14 +334,14 @@ def _restored(value: Any) -> Any:
         if form is value:
             return known
     name, named = value
-    kinds = [kind for kind in state_types() if kind.__name__ == name]
-    if len(kinds) != 1:
+    found = next((kind for kind in state_types() if kind.__name__ == name), None)
+    if found is None:
         raise ValueError(
             f"checkpoint: it holds {name}, expected one of"
             f" {', '.join(kind.__name__ for kind in state_types())}; register the method that the"
             " run uses"
         )
-    return _adapter(kinds[0]).validate_python(named)
+    return _adapter(found).validate_python(named)
 
 
 class SearchInput(TypedDict, total=False):

@@ -1,10 +1,12 @@
 """Values in, messages out: the templates and what they may use."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from costada.prompts.evolve_blocks import BLOCK_START
 from costada.prompts.fences import fenced
@@ -150,7 +152,12 @@ def evaluator_report(failure: FailedAttempt) -> str:
 
 def render(template: str, **values: object) -> str:
     """A template filled with values, ending in one newline."""
-    return _TEMPLATES.get_template(template).render(values).strip() + "\n"
+    return fill(templates(), template, values)
+
+
+def fill(given: Environment, template: str, values: Mapping[str, object]) -> str:
+    """One of some templates filled with values, ending in one newline."""
+    return given.get_template(template).render(values).strip() + "\n"
 
 
 def fields_of(request: "DataclassInstance") -> dict[str, object]:
@@ -158,16 +165,25 @@ def fields_of(request: "DataclassInstance") -> dict[str, object]:
     return {field.name: getattr(request, field.name) for field in fields(request)}
 
 
-_TEMPLATES = Environment(
-    loader=PackageLoader("costada.prompts"),
-    undefined=StrictUndefined,
-    auto_reload=False,
-    autoescape=False,  # noqa: S701  the messages are plain text, not HTML
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
-_TEMPLATES.filters |= {
+@cache
+def templates(package: str = "costada.prompts") -> Environment:
+    """The templates in a package, which may include those of this room."""
+    packages = dict.fromkeys((package, "costada.prompts"))
+    found = Environment(
+        loader=ChoiceLoader([PackageLoader(each) for each in packages]),
+        undefined=StrictUndefined,
+        auto_reload=False,
+        autoescape=False,  # noqa: S701  the messages are plain text, not HTML
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    found.filters |= FILTERS
+    found.globals |= GLOBALS
+    return found
+
+
+FILTERS = {
     "fence": fenced,
     "cut": cut,
     "program": program_block,
@@ -181,7 +197,7 @@ _TEMPLATES.filters |= {
     "signed_long_decimals": "{:+.6f}".format,
     "seconds": "{:g}".format,
 }
-_TEMPLATES.globals |= {
+GLOBALS = {
     "TEXT_LIMIT": TEXT_LIMIT,
     "CODE_LIMIT": CODE_LIMIT,
     "STRATEGY_LIMIT": STRATEGY_LIMIT,

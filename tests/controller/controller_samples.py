@@ -8,7 +8,6 @@ from costada.controller.allocation import Allocation
 from costada.controller.archive import Archive
 from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
-from costada.controller.baselines.evox import STRATEGY, EvoX
 from costada.controller.constants import Constants
 from costada.controller.credit import Credit
 from costada.controller.guidance import is_active
@@ -17,6 +16,7 @@ from costada.controller.method import Controller, Guided, PaidStep, ParentRule
 from costada.controller.methods import METHODS
 from costada.controller.money import Balance
 from costada.controller.step import num_seeds, seed_archives, tell_step
+from costada.plugins.evox.controller import STRATEGY, EvoX
 from costada.values.candidate import Candidate, Program
 
 CONSTANTS = Constants()

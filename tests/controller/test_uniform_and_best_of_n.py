@@ -22,13 +22,13 @@ from controller_samples import (
 from costada.controller.archive import FITNESS_ONLY
 from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.baselines.best_of_n import BestOfN
-from costada.controller.baselines.evox import EvoX
 from costada.controller.baselines.uniform import Uniform
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.intensity import Action
 from costada.controller.method import Guided, ParentRule
 from costada.controller.step import num_seeds
+from costada.plugins.evox.controller import EvoX
 
 
 def test_frontiers_take_turns_from_the_first() -> None:

@@ -19,7 +19,6 @@ from costada.controller.allocation import Allocation
 from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
 from costada.controller.baselines.best_of_n import BestOfN
-from costada.controller.baselines.evox import EvoX, ScoredStrategy
 from costada.controller.baselines.uniform import Uniform
 from costada.controller.costada import CostAda
 from costada.controller.costada_thompson import CostAdaThompson
@@ -43,6 +42,7 @@ from costada.nodes.state import (
     plain,
     restored,
 )
+from costada.plugins.evox.controller import EvoX, ScoredStrategy
 from costada.store.checkpoints import RunSaver
 from costada.store.rows import Seen
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 
-from costada.prompts.evox import (
+from costada.plugins.evox.prompts import (
     SearchWindow,
     ShownStrategy,
     StrategyRequest,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from costada.prompts.evox import label_prompt
+from costada.plugins.evox.prompts import label_prompt
 from costada.prompts.programs import FILES_LIMIT, OUTLINE_LINES, outline, program_block
 from costada.prompts.render import generation_prompt, guide_prompt
 from costada.prompts.requests import FailedAttempt, GenerationRequest, GuideRequest, ShownProgram

@@ -14,7 +14,6 @@ from statistics import fmean
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import Archive
-from costada.controller.baselines.evox import LABELS, EvoX
 from costada.controller.constants import Constants
 from costada.controller.flatness import is_flat, spent_at_gain
 from costada.controller.guidance import is_active
@@ -53,7 +52,7 @@ from costada.plugins.lab.landscape.menu import (
     SimulatedMenu,
     limited_score,
 )
-from costada.plugins.lab.landscape.strategy_choice import chosen_by_strategy
+from costada.plugins.lab.landscape.strategy_choice import Evolving, as_evolving, chosen_by_strategy
 from costada.plugins.lab.landscape.worlds import LANDSCAPE, answers_of
 from costada.runs.config import PRESETS
 from costada.runs.user_input import unknown_name
@@ -256,16 +255,16 @@ class SimulatedRun:
                 return
             self._launched = TicketNumber(self._launched + 1)
             ticket = Ticket(self._launched)
-            if isinstance(self.controller, EvoX):
-                self._buy_labels(self.controller, ticket)
+            if evolving := as_evolving(self.controller):
+                self._buy_labels(evolving, ticket)
                 self._begin(ticket)
             elif needs_guide:
                 self._ask_guide(ticket)
             else:
                 self._begin(ticket)
 
-    def _buy_labels(self, controller: EvoX, ticket: Ticket) -> None:
-        if controller.pending == LABELS:
+    def _buy_labels(self, controller: Evolving, ticket: Ticket) -> None:
+        if controller.pending is not None:
             rng = draws(self._seed, ticket.number, "guide")
             ticket.paid["guide"] = _units(self._answers.label(rng))
             self.controller = controller.with_labels()
@@ -459,9 +458,10 @@ class SimulatedRun:
         is_last = self._stop_reason(self._balance().spent, iteration) is not None
         self._decide(allocation, is_last=is_last)
         if self.controller.iteration < iteration:
-            if not isinstance(self.controller, EvoX):
+            evolving = as_evolving(self.controller)
+            if evolving is None:
                 raise TypeError(f"controller: got {self._method!r}, expected the next iteration")
-            self.controller = self._evolved(self.controller, ticket.number, iteration)
+            self.controller = self._evolved(evolving, ticket.number, iteration)
             self._decide(allocation, is_last=False)
         best = self.best.score
         self._points.append(Point(iteration, self._balance().spent, best, best))
@@ -471,7 +471,9 @@ class SimulatedRun:
             allocation, self._balance(), self._constants, is_last=is_last
         )
 
-    def _evolved(self, controller: EvoX, ticket: TicketNumber, iteration: Iteration) -> EvoX:
+    def _evolved(
+        self, controller: Evolving, ticket: TicketNumber, iteration: Iteration
+    ) -> Evolving:
         """The controller after an evolution, as far as it is paid for; no step lands during it."""
         rng = draws(self._seed, ticket, "guide")
         drawn = draws(self._seed, iteration, "strategies")
@@ -488,10 +490,10 @@ class SimulatedRun:
     def _request(self, ticket: Ticket, allocation: Allocation) -> Request:
         if self.controller.parents is ParentRule.SEED:
             return Request(self.population[0].candidate, 0, Wording.BALANCED)
-        if isinstance(self.controller, EvoX):
+        if evolving := as_evolving(self.controller):
             rng = Random(draws(self._seed, ticket.number, "strategy").getrandbits(32))
             shown = self._constants.num_inspirations
-            return chosen_by_strategy(self.controller.strategy, self.population, shown, rng)
+            return chosen_by_strategy(evolving.strategy, self.population, shown, rng)
         tactic = None
         if is_guided(self.controller) and is_active(self.controller.cycle):
             is_first = not ticket.is_guided

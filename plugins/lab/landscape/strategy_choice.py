@@ -1,14 +1,18 @@
 """What a packaged EvoX strategy chooses from the population of a simulated run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from importlib import import_module
 from random import Random
-from typing import Protocol, cast
+from typing import Protocol, Self, cast
 
-from costada.nodes.evox.strategies import StrategyRecord, initial_strategy
+from costada.controller.constants import Constants
+from costada.controller.method import Controller, ParentRule
+from costada.controller.methods import GROUP
 from costada.plugins.lab.landscape.answers import Request, packaged_strategies
 from costada.plugins.lab.landscape.landscape import Wording
 from costada.values.candidate import LandedCandidate
+from costada.values.plugins import registered
 
 LABEL_WORDING = {
     "": Wording.BALANCED,
@@ -33,26 +37,68 @@ def chosen_by_strategy(
     for landed in population:
         candidate = landed.candidate
         searcher.add(
-            StrategyRecord(
-                id=candidate.id,
-                code=candidate.program.text,
-                score=candidate.score,
-                metrics=dict(candidate.metrics),
-                error=candidate.error,
-                parent_id=candidate.parent_id,
-                iteration=landed.iteration,
-                generation=candidate.generation,
-            )
+            {
+                "id": candidate.id,
+                "code": candidate.program.text,
+                "score": candidate.score,
+                "metrics": dict(candidate.metrics),
+                "error": candidate.error,
+                "parent_id": candidate.parent_id,
+                "iteration": landed.iteration,
+                "generation": candidate.generation,
+            }
         )
     parent_id, label, others = searcher.select(num_shown, rng)
     parent = next(each.candidate for each in population if each.candidate.id == parent_id)
     return Request(parent, len(others), LABEL_WORDING[label])
 
 
+class DrawnStrategy(Protocol):
+    """A strategy that an evolution improves on."""
+
+    @property
+    def strategy(self) -> str:
+        """Name of its text."""
+
+
+class Evolving(Controller, Protocol):
+    """What the controller of EvoX offers, which another plug-in holds."""
+
+    @property
+    def strategy(self) -> str:
+        """Name of the strategy in use."""
+
+    def with_labels(self) -> Self:
+        """The controller after the label call."""
+
+    def draw_strategies(
+        self, rng: Random, constants: Constants
+    ) -> tuple[DrawnStrategy, tuple[DrawnStrategy, ...]]:
+        """The strategy to improve on, and those shown beside it."""
+
+    def adopt(self, strategy: str, constants: Constants) -> Self:
+        """The controller with a new strategy in use."""
+
+    def keep_strategy(self, constants: Constants) -> Self:
+        """The controller after an evolution that brought no valid strategy."""
+
+
+def as_evolving(controller: Controller) -> Evolving | None:
+    """A controller whose strategy chooses the parents; None for any other."""
+    is_evolving = controller.parents is ParentRule.POPULATION
+    return cast(Evolving, controller) if is_evolving else None
+
+
+def initial_strategy() -> str:
+    """The strategy that a run of EvoX begins with."""
+    plugin = registered(GROUP)["evox"]
+    return str(import_module(f"{plugin.module}.strategies").initial_strategy())
+
+
 class Strategy(Protocol):
     """What the class in the text of an EvoX strategy offers."""
 
-    def add(self, record: StrategyRecord) -> None:
+    def add(self, record: Mapping[str, object]) -> None:
         """Add a candidate to the population."""
 
     def select(self, n_context: int, rng: Random) -> tuple[str, str, list[str]]:

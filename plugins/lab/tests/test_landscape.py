@@ -11,6 +11,7 @@ from costada.evaluators.registry import is_built_in, problem, problem_names
 from costada.models.chat_models import chat_model
 from costada.models.prices import OFFLINE_PRICE, price_book
 from costada.nodes.calls.asking import Conversation
+from costada.plugins.evox.prompts import Labels, label_text
 from costada.plugins.lab.landscape.landscape import (
     NUM_APPROACHES,
     STRATEGY_FAILURE_RATE,
@@ -41,7 +42,7 @@ from costada.plugins.lab.landscape.problem import (
 )
 from costada.plugins.offline.answers import FAILURE_RATE
 from costada.prompts.changes import read_change
-from costada.prompts.evox import Labels, label_text
+from costada.plugins.evox.prompts import Labels, label_text
 from costada.prompts.render import generation_prompt, guide_prompt
 from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram
 from costada.prompts.tactics import Tactic, parse_tactics

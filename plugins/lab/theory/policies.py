@@ -6,7 +6,6 @@ from functools import partial
 from math import inf, log, sqrt
 from random import Random
 
-from costada.controller.baselines.evox import EvoX
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.method import Guided, PaidStep
@@ -155,7 +154,7 @@ def _with_small_bonus(game: Game) -> Constants:
 
 def _policy(method: Method) -> Policy:
     played = partial(spend_by_method, method, _usual)
-    spend = spend_by_urn if method.kind is EvoX else played
+    spend = spend_by_urn if method.name == "evox" else played
     knows_cost = isinstance(method.kind, type) and issubclass(method.kind, CostAda)
     return Policy(method.name, not knows_cost, True, spend)
 

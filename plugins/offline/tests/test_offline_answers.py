@@ -20,7 +20,19 @@ from offline_programs import (
 from rows import population_row
 
 from costada.evaluators.sandbox.layers import Layer
-from costada.nodes.evox.strategies import (
+from costada.plugins.evox.prompts import (
+    SearchWindow,
+    ShownStrategy,
+    StrategyRequest,
+    insight_prompt,
+    label_prompt,
+    parse_labels,
+    parse_strategy,
+    population_facts,
+    population_text,
+    strategy_prompt,
+)
+from costada.plugins.evox.strategies import (
     Selection,
     StrategyRecord,
     check_strategy,
@@ -37,18 +49,6 @@ from costada.plugins.offline.answers import (
 from costada.plugins.offline.blocks import fenced, replace_blocks
 from costada.plugins.offline.ideas import IDEAS, find_idea
 from costada.prompts.changes import read_change
-from costada.prompts.evox import (
-    SearchWindow,
-    ShownStrategy,
-    StrategyRequest,
-    insight_prompt,
-    label_prompt,
-    parse_labels,
-    parse_strategy,
-    population_facts,
-    population_text,
-    strategy_prompt,
-)
 from costada.prompts.requests import FailedAttempt
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 from costada.values.candidate import Program

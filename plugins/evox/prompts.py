@@ -8,7 +8,7 @@ from statistics import quantiles
 
 from costada.prompts.evolve_blocks import defined_names
 from costada.prompts.fences import find_fences
-from costada.prompts.render import DEFAULT_ORDER, Prompt, PromptOrder, fields_of, render
+from costada.prompts.render import DEFAULT_ORDER, Prompt, PromptOrder, fields_of, fill, templates
 from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, UNREADABLE, Rejection
 from costada.prompts.requests import PYTHON_TEXT, FailedAttempt
 from costada.values.candidate import LandedCandidate
@@ -151,6 +151,11 @@ def _series(scores: Sequence[float]) -> str:
 
 def _share(count: int, total: int) -> str:
     return f"{100 * count / total:.1f}%"
+
+
+def render(template: str, **values: object) -> str:
+    """A template of this plug-in filled with values."""
+    return fill(templates("costada.plugins.evox"), template, values)
 
 
 CLASS_NAME = "Strategy"
@@ -304,8 +309,8 @@ def label_prompt(
 ) -> Prompt:
     """The messages that ask for the advice behind the labels; without packages, numpy and scipy."""
     values = {"task": task, "evaluator_source": evaluator_source, "packages": packages}
-    user = render("evox_label.txt", **values, form=form)
-    return Prompt(render("evox_label_system.txt"), user, PromptData("labels"))
+    user = render("label.txt", **values, form=form)
+    return Prompt(render("label_system.txt"), user, PromptData("labels"))
 
 
 def insight_prompt(
@@ -325,10 +330,10 @@ def insight_prompt(
         order: Whether the form of the report comes first or last.
     """
     values = {"task": task, "statistics": statistics, "strategies": strategies, "order": order}
-    user = render("evox_insight.txt", **values)
+    user = render("insight.txt", **values)
     standings = tuple(strategy.standing for strategy in strategies)
     data = PromptData("insight", facts=facts or {}, standings=standings)
-    return Prompt(render("evox_insight_system.txt"), user, data)
+    return Prompt(render("insight_system.txt"), user, data)
 
 
 def strategy_prompt(request: StrategyRequest, order: PromptOrder = DEFAULT_ORDER) -> Prompt:
@@ -336,8 +341,8 @@ def strategy_prompt(request: StrategyRequest, order: PromptOrder = DEFAULT_ORDER
     values = {**fields_of(request), "order": order}
     has_failure = request.failure is not None
     return Prompt(
-        render("evox_strategy_system.txt", **values),
-        render("evox_strategy.txt", **values),
+        render("strategy_system.txt", **values),
+        render("strategy.txt", **values),
         PromptData("strategy", request.parent.source, has_failure=has_failure),
     )
 
@@ -352,4 +357,4 @@ def label_text(label: str, labels: Labels) -> str:
     if label not in advice:
         raise ValueError(f"label is {label!r}; expected '', 'diverge' or 'refine'")
     guidance = advice[label]
-    return render(f"evox_{label}.txt", guidance=guidance).strip() if guidance else ""
+    return render(f"{label}.txt", guidance=guidance).strip() if guidance else ""

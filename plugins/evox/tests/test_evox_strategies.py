@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from costada.evaluators.sandbox.layers import Layer
-from costada.nodes.evox.strategies import (
+from costada.plugins.evox.strategies import (
     MAX_STRATEGY_CHARACTERS,
     STRATEGY_LIMITS,
     Selection,

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from rows import population_row
 
-from costada.prompts.evox import (
+from costada.plugins.evox.prompts import (
     Labels,
     SearchWindow,
     ShownStrategy,

@@ -7,13 +7,6 @@ from operator import attrgetter
 
 from langchain_core.runnables import RunnableConfig
 
-from costada.controller.baselines.evox import (
-    IMPROVEMENT_THRESHOLD,
-    LABELS,
-    EvoX,
-    ScoredStrategy,
-    switch_interval,
-)
 from costada.controller.step import draws
 from costada.evaluators.problem import layer_of
 from costada.evaluators.sandbox.layers import Layer
@@ -30,16 +23,16 @@ from costada.nodes.context import (
     repeatable_metrics,
     shown,
 )
-from costada.nodes.evox.strategies import (
-    Selection,
-    StrategyRecord,
-    check_strategy,
-    initial_strategy,
-    select_context,
-)
 from costada.nodes.state import SearchState
 from costada.nodes.steering import idea_of, steered, user_tactic
-from costada.prompts.evox import (
+from costada.plugins.evox.controller import (
+    IMPROVEMENT_THRESHOLD,
+    LABELS,
+    EvoX,
+    ScoredStrategy,
+    switch_interval,
+)
+from costada.plugins.evox.prompts import (
     Labels,
     SearchWindow,
     ShownStrategy,
@@ -53,6 +46,13 @@ from costada.prompts.evox import (
     population_text,
     strategy_prompt,
     trace_text,
+)
+from costada.plugins.evox.strategies import (
+    Selection,
+    StrategyRecord,
+    check_strategy,
+    initial_strategy,
+    select_context,
 )
 from costada.prompts.render import Prompt
 from costada.prompts.replies import Rejection

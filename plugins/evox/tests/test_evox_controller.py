@@ -7,7 +7,11 @@ import pytest
 from controller_samples import CONSTANTS, ask, decide, tell
 
 from costada.controller.allocation import Allocation
-from costada.controller.baselines.evox import (
+from costada.controller.constants import Constants
+from costada.controller.intensity import Action
+from costada.controller.method import Evidence, PaidStep, ParentRule
+from costada.controller.step import num_seeds
+from costada.plugins.evox.controller import (
     LABELS,
     STRATEGY,
     EvoX,
@@ -18,10 +22,6 @@ from costada.controller.baselines.evox import (
     switch_interval,
     window_score,
 )
-from costada.controller.constants import Constants
-from costada.controller.intensity import Action
-from costada.controller.method import Evidence, PaidStep, ParentRule
-from costada.controller.step import num_seeds
 
 EVERYWHERE = Allocation(0, Action.BALANCED, 0.0)
 

@@ -85,7 +85,7 @@ def initial_strategy() -> str:
 
 
 def _packaged_text(name: str) -> str:
-    folder = files("costada.nodes.evox") / "strategy_programs"
+    folder = files("costada.plugins.evox") / "strategy_programs"
     return (folder / name).read_text(encoding="utf-8")
 
 

@@ -1,1 +1,0 @@
-"""What only EvoX needs: its strategies, and how they evolve."""
