@@ -24,6 +24,20 @@ class ControllerKind(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class InnerGraph:
+    """Nodes that a method puts between the last attempt of a step and its charge.
+
+    Attributes:
+        nodes: By their names; the first is entered.
+        routes: After each node: a function of state and context that names an edge, and the node
+            behind each edge. The edge `"charge"` leads on.
+    """
+
+    nodes: Mapping[str, Callable[..., Any]]
+    routes: Mapping[str, tuple[Callable[..., str], Mapping[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
     """One way to spend a budget.
 
@@ -33,6 +47,7 @@ class Method:
         summary: What it does, in a line.
         switches: What an ablation changes in `Constants`.
         nodes: Nodes of the graph that it replaces, by their names.
+        inner: Nodes of its own.
     """
 
     name: str
@@ -40,6 +55,7 @@ class Method:
     summary: str
     switches: Mapping[str, bool]
     nodes: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+    inner: InnerGraph | None = None
 
     def start(self, seed_score: float, constants: Constants) -> Controller:
         """The controller of a run that begins."""

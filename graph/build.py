@@ -1,6 +1,6 @@
 """The discovery graph: its nodes, their edges in the order of a step, and its factory."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any, get_args
@@ -11,12 +11,13 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict, Unpack
 
+from costada.controller.methods import METHODS
 from costada.controller.router import DEFAULT_ROUTER, start_router
 from costada.evaluators.problem import Problem
 from costada.graph.choosing import Choosing, Chosen, SearchContext
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
 from costada.graph.menu import GivenModels, priced_models, with_reference_cost
-from costada.graph.node_wrappers import CancellableNode, Route, observed
+from costada.graph.node_wrappers import CancellableNode, Route, observed, takes_config
 from costada.graph.routes import (
     after_allocation,
     after_answer,
@@ -76,18 +77,16 @@ IN_FLIGHT: Mapping[str, Node | PayingNode] = {
 }
 """What stands in their place where several steps may be in flight (K > 1)."""
 
-LONG_NODES = ("generate", "evaluate", "guide")
-"""Nodes that wait for models and evaluations."""
-
 
 def build_discovery_graph(
-    context: RunContext, *, max_parallel: int = 1
+    context: RunContext, *, max_parallel: int = 1, methods: Collection[str] = ()
 ) -> StateGraph[SearchState, SearchContext, SearchInput, SearchOutput]:
     """Build the graph before it is compiled, for callers who add nodes of their own.
 
     Args:
         context: That of a run whose caller chooses nothing.
         max_parallel: Most steps that a run may have in flight.
+        methods: Other methods that a run may use than that of the context.
     """
     graph: StateGraph[SearchState, SearchContext, SearchInput, SearchOutput] = StateGraph(
         SearchState, input_schema=SearchInput, output_schema=SearchOutput
@@ -96,10 +95,15 @@ def build_discovery_graph(
         kept = graph.channels[key]
         graph.channels[key] = StoredValue(kept.ValueType, key, context.store)
     nodes = {**NODES, **IN_FLIGHT} if max(max_parallel, context.parallel) > 1 else NODES
-    for name, node in nodes.items():
+    inner = {name: METHODS[name].inner for name in (context.method.name, *methods)}
+
+    def add(name: str, node: Node | PayingNode) -> None:
         # LangGraph has no type for a node that takes a config and a runtime
         ready: Any = observed(node, name, context)
-        graph.add_node(name, CancellableNode(ready, name) if name in LONG_NODES else ready)
+        graph.add_node(name, CancellableNode(ready, name) if takes_config(node) else ready)
+
+    for name, node in nodes.items():
+        add(name, node)
 
     def branch(
         source: str, route: Callable[[SearchState, RunContext], str], ends: dict[Hashable, str]
@@ -119,10 +123,19 @@ def build_discovery_graph(
     )
     branch("choose_model", after_choice, {"proposal": "generate", "unaffordable": "charge_ledger"})
     branch("generate", after_generation, {"another": "allocate_frontier", "landing": "evaluate"})
+    inner_ends: dict[Hashable, str] = {}
+    for method, own in inner.items():
+        if own is not None:
+            inner_ends[method] = next(iter(own.nodes))
+            for name, node in own.nodes.items():
+                add(name, node)
+            for name, (route, ends) in own.routes.items():
+                branch(name, route, {**dict(ends), "charge": "charge_ledger"})
     branch(
         "evaluate",
         after_evaluation,
         {
+            **inner_ends,
             "retry": "build_context",
             "other model": "choose_model",
             "charge": "charge_ledger",
@@ -145,7 +158,6 @@ def build_discovery_graph(
     after_call: dict[Hashable, str] = {
         "next step": "allocate_frontier",
         "landing": "evaluate",
-        "settle": "charge_ledger",
     }
     asked = {"buy": "guide", "question": "approve_guide", **after_call}
     branch("approve_guide", after_approval, asked)
@@ -214,7 +226,8 @@ def compile_graph(
     """
     context = saved_by(checkpointer, context)
     max_parallel = choosing.max_parallel if choosing else 1
-    graph = build_discovery_graph(context, max_parallel=max_parallel)
+    methods = choosing.methods if choosing else ()
+    graph = build_discovery_graph(context, max_parallel=max_parallel, methods=methods)
     compiled = graph.compile(checkpointer=checkpointer, name=context.name)
     return DiscoveryGraph.of(compiled, context, choosing)
 

@@ -1,7 +1,7 @@
 """What a caller chooses for one run of a graph, within the limits of its builder."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ class Choosing:
         schema: What may be chosen, as the context schema of the graph.
         defaults: The values of a run that chooses none, by the same names.
         max_parallel: Most steps that a run may have in flight.
+        methods: The methods that a run may use, beside that of the graph.
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class Choosing:
         read: Callable[[object], Chosen],
         build: Callable[[Chosen], "RunContext"],
         max_parallel: int = 1,
+        methods: Collection[str] = (),
     ) -> None:
         """Keep the schema, what checks a context, and what puts the search of a choice together."""
-        self.schema, self.defaults, self.max_parallel = schema, defaults, max_parallel
+        self.schema, self.defaults = schema, defaults
+        self.max_parallel, self.methods = max_parallel, methods
         self._read, self._build = read, build
         self._built: dict[str, RunContext] = {}
         self._lock = Lock()

@@ -39,14 +39,13 @@ def after_generation(state: SearchState, context: RunContext) -> Literal["anothe
     return "another" if state["flight"].tickets and can_launch(state, context) else "landing"
 
 
-def after_evaluation(
-    state: SearchState, context: RunContext
-) -> Literal["retry", "other model", "charge", "prepared", "no step"]:
+def after_evaluation(state: SearchState, context: RunContext) -> str:
     """`"retry"` when the attempt failed and another one is allowed, and can be paid for.
 
     An attempt that its model refused is not a failed one: another model may make it. A program that
     a user submitted is evaluated once. `"prepared"` when a guide has landed, whose step begins now.
-    `"no step"` when no money was left for the one that has landed.
+    `"no step"` when no money was left for the one that has landed. A method
+    with nodes of its own is named where the step would be charged.
     """
     if not has_current_step(state):
         if not state["flight"].guide_ticket:
@@ -59,7 +58,7 @@ def after_evaluation(
     is_out_of_money = attempt.is_out_of_money or attempt.is_cut_short
     is_over = is_last or is_failing or is_out_of_money or state["stopping"] or is_submission(step)
     if is_over or not attempt.failure or not can_repeat(state, context):
-        return "charge"
+        return context.method.name if context.method.inner else "charge"
     return "other model" if attempt.is_refused else "retry"
 
 
@@ -69,15 +68,12 @@ NextStep = Literal["stop", "approval", "intervention", "next step", "landing"]
 def next_step(state: SearchState, context: RunContext) -> NextStep:
     """Whether the run is over, buys a guide, takes its next step, or lands one in flight.
 
-    A step that still buys a call for itself comes first, as only one step is current at a time.
-    A caller is asked about any other guide when nothing is in flight. A guide waits while the money
-    in flight leaves no room for it.
+    A caller is asked about a guide when nothing is in flight. A guide waits while the money in
+    flight leaves no room for it.
     """
     asks = context.settings.approve_guides
     if state["stop_reason"]:
         return "stop"
-    if has_current_step(state):
-        return "approval" if asks else "intervention"
     if state["stopping"]:
         return "landing"
     if needs_guide(state):
@@ -100,21 +96,14 @@ def after_answer(state: SearchState, context: RunContext) -> NextStep | Literal[
     return "question" if state["refused_answer"] else next_step(state, context)
 
 
-def after_guide(
-    state: SearchState, context: RunContext
-) -> Literal["next step", "settle", "landing"]:
-    """`"settle"` when the call belongs to a step that has not ended yet.
-
-    After a launch, `"landing"` when no other step may be launched beside the guide.
-    """
-    if has_current_step(state):
-        return "settle"
+def after_guide(state: SearchState, context: RunContext) -> Literal["next step", "landing"]:
+    """After a launch, `"landing"` when no other step may be launched beside the guide."""
     return "next step" if can_launch(state, context) else "landing"
 
 
 def after_approval(
     state: SearchState, context: RunContext
-) -> Literal["question", "buy", "next step", "settle", "landing"]:
+) -> Literal["question", "buy", "next step", "landing"]:
     """`"buy"` when the guide was approved, otherwise as `after_guide` without one."""
     if state["refused_answer"]:
         return "question"

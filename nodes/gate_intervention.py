@@ -6,7 +6,7 @@ from costada.nodes.state import SearchState, has_current_step
 
 
 def gate_intervention(state: SearchState, runtime: SearchRuntime) -> SearchState:
-    """Let the controller intervene (B.4); end the step unless it still buys a call for itself.
+    """Let the controller intervene (B.4), and end the step.
 
     A run that stops waits for its calls in flight. A guide among them is charged and is no step.
     """
@@ -18,6 +18,4 @@ def gate_intervention(state: SearchState, runtime: SearchRuntime) -> SearchState
     controller, decided = state["controller"].decide(
         step.allocation, balance, context.constants, is_last=bool(stop)
     )
-    if controller.iteration < step.iteration:
-        return SearchState(controller=controller)
     return end_step(state, controller, decided, stop, runtime)

@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from pydantic import ValidationError
 from typing_extensions import Unpack
 
+from costada.controller.methods import METHODS
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem as problem_named
 from costada.graph.build import compile_graph, saved_by, search_context, store_beside
@@ -200,5 +201,10 @@ def _choosing(choices: Choices, given: _Given, search: RunContext) -> Choosing:
         "parallel": search.parallel,
     }
     return Choosing(
-        schema, defaults, partial(read_context, schema), build, choices.max_parallel or 1
+        schema,
+        defaults,
+        partial(read_context, schema),
+        build,
+        choices.max_parallel or 1,
+        [name for name in METHODS if "method" in choices.settings],
     )

@@ -114,12 +114,13 @@ class EvoX:
     """The controller of EvoX: it decides when a new strategy is due, and scores the old ones.
 
     Strategies are known by the names of their texts. A run begins with the initial strategy and
-    buys the labels first. Where the search stagnates, `decide` asks for the STRATEGY call in the
-    same step; `adopt` or `keep_strategy` tells what came of it.
+    buys the labels first. Where the search stagnates, `review` asks for the STRATEGY call before
+    the step is charged and told; `adopt` or `keep_strategy` tells what came of it.
 
     Attributes:
         iteration: Iterations completed (t).
         incumbent_score: Best score of the run (y_t).
+        reviewed_score: The same with the step that is under review, None outside of a review.
         window_start: Best score when the window of the active strategy began.
         last_score: Best score at the last test for stagnation; None before the first.
         stagnation: Iterations in a row without an improvement above the threshold.
@@ -148,6 +149,7 @@ class EvoX:
     has_fallen_back: bool = False
     pending: str | None = LABELS
     labels: tuple[str, str] = ("", "")
+    reviewed_score: float | None = None
 
     parents: ClassVar[ParentRule] = ParentRule.POPULATION
 
@@ -185,7 +187,8 @@ class EvoX:
     ) -> tuple[Self, Credit]:
         """Note the score of a paid step; EvoX credits nothing but the gain."""
         gain = normalized_gain(step.score, self.incumbent_score)
-        updated = replace(self, incumbent_score=higher_score(self.incumbent_score, step.score))
+        score = higher_score(self.incumbent_score, step.score)
+        updated = replace(self, incumbent_score=score, reviewed_score=None)
         return updated, Credit(gain, gain, cost_divisor=1.0, utility=0.0, allocation_reward=0.0)
 
     def decide(
@@ -196,10 +199,7 @@ class EvoX:
         *,
         is_last: bool = False,
     ) -> tuple[Self, Intervention]:
-        """End a step, or ask for the evolution that is due before its end.
-
-        Stagnation is judged once per step, and not in the last one of the run, whose strategy
-        could not be used. The notes say what became of the strategy in this step.
+        """End a step; the notes say what became of the strategy in it.
 
         Raises:
             ValueError: A call is pending.
@@ -211,20 +211,35 @@ class EvoX:
             "strategy_kept": self.has_evolved and self.is_scored,
         }
         notes = tuple(event for event, is_true in happened.items() if is_true)
-        decided = self if self.has_evolved or is_last else self._judged(constants)
-        if decided.pending is None:
-            iteration = next_iteration(self.iteration)
-            decided = replace(
-                decided, iteration=iteration, has_evolved=False, has_fallen_back=False
-            )
-        return decided, Intervention(None, False, False, notes)
+        ended = replace(
+            self,
+            iteration=next_iteration(self.iteration),
+            has_evolved=False,
+            has_fallen_back=False,
+        )
+        return ended, Intervention(None, False, False, notes)
 
-    def _judged(self, constants: Constants) -> Self:
-        count = strategy_stagnation(self.stagnation, self.last_score, self.incumbent_score)
+    @property
+    def best_score(self) -> float:
+        """Best score of the run, the step under review included."""
+        return self.incumbent_score if self.reviewed_score is None else self.reviewed_score
+
+    def review(self, score: float | None, constants: Constants) -> Self:
+        """Ask for the evolution that is due, with the score of a step that has not been told.
+
+        A step is reviewed once, but not the last one of a run, whose strategy could not be used.
+
+        Raises:
+            ValueError: A call is pending.
+        """
+        self._require(None)
+        best = higher_score(self.incumbent_score, score)
+        count = strategy_stagnation(self.stagnation, self.last_score, best)
         is_due = count >= switch_interval(constants)
         return replace(
             self,
-            last_score=self.incumbent_score,
+            reviewed_score=best,
+            last_score=best,
             stagnation=0 if is_due else count,
             pending=STRATEGY if is_due else None,
         )
@@ -233,14 +248,14 @@ class EvoX:
         """What the strategy in use is worth so far (J), None if it has been scored."""
         if self.is_scored:
             return None
-        return window_score(self.window_start, self.incumbent_score, switch_interval(constants))
+        return window_score(self.window_start, self.best_score, switch_interval(constants))
 
     def scored_strategies(self, constants: Constants) -> tuple[ScoredStrategy, ...]:
         """All strategies with a score, the one in use included, oldest first."""
         score = self.strategy_score(constants)
         if score is None:
             return self.scored
-        ends = self.window_start, self.incumbent_score
+        ends = self.window_start, self.best_score
         until = next_iteration(self.iteration) if self.pending == STRATEGY else self.iteration
         active = ScoredStrategy(self.strategy, score, self.active_since, until, *ends)
         return (*self.scored, active)
@@ -284,7 +299,7 @@ class EvoX:
             self,
             scored=self.scored_strategies(constants),
             is_scored=True,
-            window_start=self.incumbent_score,
+            window_start=self.best_score,
             has_evolved=True,
             pending=None,
         )

@@ -1,0 +1,206 @@
+"""The small graph of EvoX between the last attempt of a step and its charge: strategies evolve.
+
+`review_strategy` asks whether a new strategy is due, `approve_strategy` asks the caller, and
+`evolve_strategy` buys it. Its calls belong to the step, which is charged for them once.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from langchain_core.runnables import RunnableConfig
+
+from costada.controller.credit import NO_CREDIT, normalized_gain
+from costada.controller.methods import InnerGraph
+from costada.controller.step import draws
+from costada.nodes.approve_guide import ask_for_approval
+from costada.nodes.context import RunContext, SearchRuntime
+from costada.nodes.end_step import why_it_stops
+from costada.nodes.state import SearchState
+from costada.plugins.evox.controller import (
+    IMPROVEMENT_THRESHOLD,
+    ScoredStrategy,
+    switch_interval,
+)
+from costada.plugins.evox.nodes import (
+    ask_guide_model,
+    evox_of,
+    landed_candidates,
+    layer_for,
+    strategy_text,
+)
+from costada.plugins.evox.prompts import (
+    SearchWindow,
+    ShownStrategy,
+    StrategyRequest,
+    insight_prompt,
+    parse_strategy,
+    population_facts,
+    population_text,
+    strategy_prompt,
+    trace_text,
+)
+from costada.plugins.evox.strategies import check_strategy
+from costada.prompts.render import Prompt
+from costada.prompts.replies import Rejection
+from costada.prompts.requests import FailedAttempt
+from costada.store.call_log import CallKey
+from costada.values.exact import exactly
+from costada.values.numbering import FIRST_TICKET, next_iteration
+
+MAX_STRATEGY_CALLS = 3
+"""Calls one evolution may make until it yields a valid strategy."""
+
+
+def review_strategy(state: SearchState, runtime: SearchRuntime) -> SearchState:
+    """Let the controller judge the strategy by the step, unless it is the last one of the run."""
+    context, attempt = runtime.context, state["step"].attempt
+    if why_it_stops(_as_charged(state, context), context):
+        return {}
+    score = None if attempt.failure else attempt.score
+    return {"controller": evox_of(state).review(score, context.constants)}
+
+
+def approve_strategy(state: SearchState, runtime: SearchRuntime) -> SearchState:
+    """Ask the caller whether to buy a strategy; see `ask_for_approval`."""
+    context = runtime.context
+    prompt, _ = _requests(_with_landed_step(state), context)
+    return ask_for_approval(prompt, _keep_strategy, state, context)
+
+
+def evolve_strategy(
+    state: SearchState, runtime: SearchRuntime, config: RunnableConfig
+) -> SearchState:
+    """Ask for an insight, then for a strategy, until one is valid or the calls are used up."""
+    context = runtime.context
+    prompt, request = _requests(_with_landed_step(state), context)
+    insight = ask_guide_model(prompt, _evolution_key(state, 1), state, config, context)
+    request = replace(request, insight=insight)
+    for call in range(2, MAX_STRATEGY_CALLS + 2):
+        asked = strategy_prompt(request, context.settings.prompt_order)
+        key = _evolution_key(state, call)
+        read = parse_strategy(ask_guide_model(asked, key, state, config, context))
+        if isinstance(read, Rejection):
+            request = replace(request, failure=FailedAttempt(read.reason))
+            continue
+        fault = check_strategy(read, layer_for(context))
+        if fault is None:
+            adopted = evox_of(state).adopt(context.store.put_text(read), context.constants)
+            return {"controller": adopted}
+        request = replace(request, failure=FailedAttempt(fault, read))
+    return _keep_strategy(state, context)
+
+
+def after_review(
+    state: SearchState, context: RunContext
+) -> Literal["charge", "approval", "evolution"]:
+    """`"evolution"` when a new strategy is due; the caller may approve it."""
+    if not state["controller"].pending:
+        return "charge"
+    return "approval" if context.settings.approve_guides else "evolution"
+
+
+def after_approval(
+    state: SearchState, context: RunContext
+) -> Literal["question", "evolution", "charge"]:
+    """`"question"` when the answer was refused, `"charge"` when it was no."""
+    if state["refused_answer"]:
+        return "question"
+    return "evolution" if state["controller"].pending else "charge"
+
+
+def after_evolution(state: SearchState, context: RunContext) -> Literal["charge"]:
+    """The step is charged."""
+    return "charge"
+
+
+INNER = InnerGraph(
+    nodes={
+        "review_strategy": review_strategy,
+        "approve_strategy": approve_strategy,
+        "evolve_strategy": evolve_strategy,
+    },
+    routes={
+        "review_strategy": (
+            after_review,
+            {"approval": "approve_strategy", "evolution": "evolve_strategy"},
+        ),
+        "approve_strategy": (
+            after_approval,
+            {"question": "approve_strategy", "evolution": "evolve_strategy"},
+        ),
+        "evolve_strategy": (after_evolution, {}),
+    },
+)
+
+
+@exactly
+def _as_charged(state: SearchState, context: RunContext) -> SearchState:
+    """The state as it will be when the step is charged and credited without an evolution."""
+    run_id, step = state["run"].id, state["step"]
+    call_log, counts_lost = context.store.call_log, context.settings.lost_calls == "count"
+    spent = call_log.spent(run_id, state["iterations"])
+    spent += call_log.step_cost(run_id, step.ticket, counts_lost=counts_lost)
+    score = None if step.attempt.failure else step.attempt.score
+    gain = normalized_gain(score, state["controller"].incumbent_score)
+    credit = replace(NO_CREDIT, global_gain=gain)
+    return {**state, "spent": float(spent), "step": replace(step, credit=credit)}
+
+
+def _with_landed_step(state: SearchState) -> SearchState:
+    """The state in which the candidate of the step counts as landed."""
+    flight, ticket = state["flight"], state["step"].ticket
+    open_tickets = tuple(each for each in flight.open_tickets if each != ticket)
+    return {**state, "flight": replace(flight, open_tickets=open_tickets)}
+
+
+def _evolution_key(state: SearchState, call: int) -> CallKey:
+    """The key of a call of the current step's evolution, which count from 1.
+
+    With several steps in flight, the step of the first ticket may end so late that a strategy is
+    bought in it. The labels are the first guide call of that ticket.
+    """
+    ticket = state["step"].ticket
+    return CallKey(state["run"].id, ticket, "guide", call + (ticket == FIRST_TICKET))
+
+
+def _requests(state: SearchState, context: RunContext) -> tuple[Prompt, StrategyRequest]:
+    """What an evolution asks: first for an insight, then for a strategy that rests on it."""
+    controller, constants, task = evox_of(state), context.constants, context.problem.task
+    iteration = next_iteration(controller.iteration)
+    rows = landed_candidates(state, context)
+
+    def shown_strategy(scored: ScoredStrategy) -> ShownStrategy:
+        return ShownStrategy(
+            source=strategy_text(scored.strategy, context),
+            score=scored.score,
+            since=scored.since,
+            until=scored.until,
+            start=scored.start,
+            end=scored.end,
+            trace=trace_text(rows, scored.since, scored.until),
+        )
+
+    rng = draws(state["run"].seed, iteration, "strategies")
+    drawn, drawn_others = controller.draw_strategies(rng, constants)
+    others = tuple(map(shown_strategy, drawn_others))
+    statistics = population_text(rows, iteration, IMPROVEMENT_THRESHOLD)
+    facts = population_facts(rows, iteration, IMPROVEMENT_THRESHOLD)
+    window = SearchWindow(
+        iteration=next_iteration(iteration),
+        max_iterations=constants.max_iterations,
+        horizon=switch_interval(constants),
+        threshold=IMPROVEMENT_THRESHOLD,
+    )
+    order = context.settings.prompt_order
+    return insight_prompt(task, statistics, others, facts, order), StrategyRequest(
+        task=task,
+        window=window,
+        insight="",
+        statistics=statistics,
+        parent=shown_strategy(drawn),
+        context=others,
+    )
+
+
+def _keep_strategy(state: SearchState, context: RunContext) -> SearchState:
+    return {"controller": evox_of(state).keep_strategy(context.constants)}
