@@ -152,6 +152,12 @@ def played(
                 controller, _ = controller.use_tactic(is_first=not is_guided)
                 is_guided = True
         balance = Balance(budget, spent := after)
+        is_last = iteration >= constants.max_iterations
+        if isinstance(controller, EvoX) and not is_last:
+            controller = controller.review(score, constants)
+            if controller.pending == STRATEGY:
+                guides += 1
+                controller = evolved(controller, guides, constants)
         booked = tell_step(
             controller,
             archives if controller.parents is ParentRule.ARCHIVE else (),
@@ -164,12 +170,7 @@ def played(
             is_guided=is_guided,
         )
         archives = booked.archives
-        is_last = iteration >= constants.max_iterations
         controller, _ = booked.controller.decide(allocation, balance, constants, is_last=is_last)
-        if isinstance(controller, EvoX) and controller.pending == STRATEGY:
-            guides += 1
-            changed = evolved(controller, guides, constants)
-            controller, _ = changed.decide(allocation, balance, constants)
         yield controller, archives
 
 

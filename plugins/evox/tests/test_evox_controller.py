@@ -31,6 +31,11 @@ def started(seed_score: float = 0.5) -> EvoX:
 
 
 def after_step(controller: EvoX, score: float | None, constants: Constants = CONSTANTS) -> EvoX:
+    reviewed = controller.review(score, constants)
+    return reviewed if reviewed.pending else ended(reviewed, score, constants)
+
+
+def ended(controller: EvoX, score: float | None = None, constants: Constants = CONSTANTS) -> EvoX:
     updated, _ = tell(controller, EVERYWHERE, PaidStep(score, score is not None, 0.01))
     return decide(updated, EVERYWHERE, constants)[0]
 
@@ -42,7 +47,7 @@ def stagnant(controller: EvoX) -> EvoX:
 
 
 def evolved(controller: EvoX, strategy: str) -> EvoX:
-    return decide(stagnant(controller).adopt(strategy, CONSTANTS), EVERYWHERE)[0]
+    return ended(stagnant(controller).adopt(strategy, CONSTANTS))
 
 
 def steps_until_evolution(scores: list[float], seed_score: float) -> int:
@@ -113,18 +118,25 @@ def test_a_step_evolves_at_most_once_even_where_every_step_is_stagnant() -> None
     for iteration in range(2, 5):
         asked = after_step(controller, None, constants)
         assert asked.pending == STRATEGY
-        controller, _ = decide(asked.keep_strategy(constants), EVERYWHERE, constants)
+        controller = ended(asked.keep_strategy(constants), None, constants)
         assert (controller.iteration, controller.pending) == (iteration, None)
 
 
-def test_the_last_step_evolves_nothing() -> None:
+def test_a_step_that_is_not_reviewed_evolves_nothing() -> None:
     constants = Constants(max_iterations=3)
     asked = after_step(after_step(started(), None, constants), None, constants)
     assert asked.pending == STRATEGY
-    kept = decide(asked.keep_strategy(constants), EVERYWHERE, constants)[0]
-    last, _ = decide(kept, EVERYWHERE, constants, is_last=True)
-    assert (last.iteration, last.pending) == (3, None)
-    assert decide(kept, EVERYWHERE, constants)[0].pending == STRATEGY
+    kept = ended(asked.keep_strategy(constants), None, constants)
+    assert (ended(kept, None, constants).iteration, ended(kept).pending) == (3, None)
+    assert after_step(kept, None, constants).pending == STRATEGY
+
+
+def test_a_review_counts_the_step_that_has_not_been_told_and_leaves_its_gain() -> None:
+    asked = stagnant(started())
+    reviewed = ended(asked.keep_strategy(CONSTANTS)).review(0.8, CONSTANTS)
+    assert (reviewed.best_score, reviewed.incumbent_score) == (0.8, 0.5)
+    _, earned = tell(reviewed, EVERYWHERE, PaidStep(0.8, True, 0.01))
+    assert earned.global_gain == pytest.approx(0.3)
 
 
 def test_the_next_evolution_comes_after_as_many_stagnant_steps_again() -> None:

@@ -28,6 +28,7 @@ from costada.controller.router import (
     dollar_sum,
 )
 from costada.controller.step import (
+    BookedStep,
     StopReason,
     ask_step,
     draw_attempt,
@@ -437,18 +438,22 @@ class SimulatedRun:
         if candidate is not None:
             self.population.append(LandedCandidate(candidate, iteration))
             self.best = candidate if candidate.score > self.best.score else self.best
-        booked = tell_step(
-            self.controller,
-            self.archives if self.controller.parents is ParentRule.ARCHIVE else (),
-            allocation,
-            candidate,
-            sum(ticket.paid.values()) / UNITS,
-            self._balance(),
-            self._seed,
-            self._constants,
-            is_guided=ticket.is_guided,
-        )
-        self.controller, self.archives = booked.controller, booked.archives
+        cost = sum(ticket.paid.values()) / UNITS
+
+        def told(controller: Controller) -> BookedStep:
+            return tell_step(
+                controller,
+                self.archives if controller.parents is ParentRule.ARCHIVE else (),
+                allocation,
+                candidate,
+                cost,
+                self._balance(),
+                self._seed,
+                self._constants,
+                is_guided=ticket.is_guided,
+            )
+
+        booked = told(self.controller)
         self._gained_at = spent_at_gain(
             self._gained_at, self._balance().spent, booked.credit.global_gain, self._constants
         )
@@ -456,20 +461,18 @@ class SimulatedRun:
             self._stop_when_flat, self._balance(), self._gained_at, iteration, self._constants
         )
         is_last = self._stop_reason(self._balance().spent, iteration) is not None
-        self._decide(allocation, is_last=is_last)
-        if self.controller.iteration < iteration:
-            evolving = as_evolving(self.controller)
-            if evolving is None:
-                raise TypeError(f"controller: got {self._method!r}, expected the next iteration")
-            self.controller = self._evolved(evolving, ticket.number, iteration)
-            self._decide(allocation, is_last=False)
-        best = self.best.score
-        self._points.append(Point(iteration, self._balance().spent, best, best))
-
-    def _decide(self, allocation: Allocation, *, is_last: bool) -> None:
-        self.controller, _ = self.controller.decide(
+        if not is_last and (evolving := as_evolving(self.controller)):
+            score = candidate.score if candidate else None
+            reviewed = evolving.review(score, self._constants)
+            if reviewed.pending is not None:
+                reviewed = self._evolved(reviewed, ticket.number, iteration)
+            booked = told(reviewed)
+        self.archives = booked.archives
+        self.controller, _ = booked.controller.decide(
             allocation, self._balance(), self._constants, is_last=is_last
         )
+        best = self.best.score
+        self._points.append(Point(iteration, self._balance().spent, best, best))
 
     def _evolved(
         self, controller: Evolving, ticket: TicketNumber, iteration: Iteration

@@ -71,6 +71,9 @@ class Evolving(Controller, Protocol):
     def with_labels(self) -> Self:
         """The controller after the label call."""
 
+    def review(self, score: float | None, constants: Constants) -> Self:
+        """The controller before a step is told, which may ask for an evolution."""
+
     def draw_strategies(
         self, rng: Random, constants: Constants
     ) -> tuple[DrawnStrategy, tuple[DrawnStrategy, ...]]:
