@@ -130,7 +130,7 @@ def build_discovery_graph(
             for name, node in own.nodes.items():
                 add(name, node)
             for name, (route, ends) in own.routes.items():
-                branch(name, route, {**dict(ends), "charge": "charge_ledger"})
+                branch(name, route, {**ends, "charge": "charge_ledger"})
     branch(
         "evaluate",
         after_evaluation,
