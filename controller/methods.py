@@ -1,8 +1,7 @@
 """Every method by the name that `--method` is given."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from costada.controller.baselines.adaevolve import AdaEvolve
@@ -54,7 +53,7 @@ class Method:
     kind: ControllerKind
     summary: str
     switches: Mapping[str, bool]
-    nodes: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+    nodes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     inner: InnerGraph | None = None
 
     def start(self, seed_score: float, constants: Constants) -> Controller:

@@ -45,7 +45,7 @@ from costada.prompts.replies import Rejection
 from costada.prompts.requests import FailedAttempt
 from costada.store.call_log import CallKey
 from costada.values.exact import exactly
-from costada.values.numbering import FIRST_TICKET, next_iteration
+from costada.values.numbering import FIRST_TICKET, START, next_iteration
 
 MAX_STRATEGY_CALLS = 3
 """Calls one evolution may make until it yields a valid strategy."""
@@ -138,7 +138,7 @@ def _as_charged(state: SearchState, context: RunContext) -> SearchState:
     """The state as it will be when the step is charged and credited without an evolution."""
     run_id, step = state["run"].id, state["step"]
     call_log, counts_lost = context.store.call_log, context.settings.lost_calls == "count"
-    spent = call_log.spent(run_id, state["iterations"])
+    spent = call_log.spent(run_id, state.get("iterations", START))
     spent += call_log.step_cost(run_id, step.ticket, counts_lost=counts_lost)
     score = None if step.attempt.failure else step.attempt.score
     gain = normalized_gain(score, state["controller"].incumbent_score)
