@@ -122,7 +122,7 @@ def test_no_key_of_the_state_and_no_fork_of_it_lifts_a_limit(world):
     before = state_of(thread, address)
     state, runs = f"threads/{thread}/state", f"threads/{thread}/runs/wait"
     history = answer(address, f"threads/{thread}/history?limit=1000")
-    points = [each["checkpoint"]["checkpoint_id"] for each in history if "run_id" in each["values"]]
+    points = [each["checkpoint"]["checkpoint_id"] for each in history if "run" in each["values"]]
     hostile = {key: hostile_values(key, stranger) for key in SearchState.__annotations__}
     for key, values in hostile.items():
         places = ({}, {"as_node": "gate_intervention"}, {"checkpoint_id": points[-1]})
