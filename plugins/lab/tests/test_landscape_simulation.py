@@ -250,7 +250,10 @@ def graph_run(method, seed, store):
         if kind == "custom":
             rows.append(part)
         elif "iterations" in part.get("gate_intervention", {}):
-            records.append(part["gate_intervention"]["controller"])
+            name, fields = part["gate_intervention"]["controller"]
+            # the simulation has no texts behind the labels of EvoX
+            no_labels = {"labels": ["", ""]} if "labels" in fields else {}
+            records.append([name, {**fields, **no_labels}])
     return records, rows
 
 
