@@ -240,13 +240,14 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         """
         values, place = saved.values if saved else {}, self._place(own)
         is_resumed = _is_resumed(given, place)
-        if not is_resumed and "run" in values and not values.get("stop_reason"):
+        is_open = "run" in values and not values.get("stop_reason")
+        if "run" in values and (is_resumed or is_open):
+            check_seal(cast(SearchState, values), self.search.store)
+        if is_open and not is_resumed:
             _check_same_seed(given, values)
             is_resumed, given = True, None
             if _is_nested(place):
                 own["configurable"][RESUMING] = True
-        if is_resumed and "run" in values:
-            check_seal(cast(SearchState, values), self.search.store)
         search = self.search
         if self.choosing is not None:
             if is_resumed and "run" in values:

@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import Any
 
 from costada.nodes.per_run import PerRun
-from costada.nodes.state import SearchState, plain, restored
+from costada.nodes.state import Run, SearchState, plain, restored
 from costada.nodes.stored_value import FORMS
 from costada.store.run_store import RunStore
 
@@ -56,11 +56,13 @@ def check_seal(state: SearchState, store: RunStore) -> None:
     Raises:
         ValueError: Its seal is missing or wrong, or the store has no such run.
     """
-    run_id, given = state["run"].id, state.get("seal", "")
-    key = _key_of(run_id, store)
+    run, given = state["run"], state.get("seal", "")
+    if not isinstance(run, Run):
+        raise ValueError(f"state: got run {run!r:.100}, which no search has begun")
+    key = _key_of(run.id, store)
     if key and not hmac.compare_digest(str(given).encode(), seal_of(state, key).encode()):
         raise ValueError(
-            f"state: got one that run {run_id} has not left so, expected no other graph to"
+            f"state: got one that run {run.id} has not left so, expected no other graph to"
             " change the state of a search; resume from an earlier checkpoint, or begin a new run"
             " on another thread"
         )

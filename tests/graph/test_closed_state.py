@@ -254,11 +254,12 @@ CHANGES = {
     "spent": 0.0,
     "remaining": 9.0,
     "iterations": 0,
-    "extended_budget": 9.0,
+    "account": ["Account", {"extended": 9.0}],
     "chosen": {"budget": 0.02},
     "stopping": "flat",
-    "run_id": "another",
-    "launched": 9,
+    "run": ["Run", {"id": "another", "seed": 0, "holdout_key": ""}],
+    "flight": ["Flight", {"last_ticket": 9}],
+    "step": {"attempt": 0},
     "seal": "",
 }
 
@@ -281,6 +282,17 @@ def test_what_another_graph_has_changed_on_the_thread_is_refused(key, node, is_u
             graph.invoke(resumed, THREAD)
     assert len(model.prompts) == asked
     assert graph.invoke(None, kept.config)["stop_reason"] == "budget"
+
+
+@pytest.mark.parametrize("value", ["another", None, {"id": "another"}, 9])
+def test_a_run_that_is_no_record_is_refused(value):
+    saver = InMemorySaver()
+    graph, _ = search(saver)
+    graph.invoke({}, THREAD, interrupt_after=["update_utility"])
+    other_graph(SearchState, saver).update_state(THREAD, {"run": value}, "other")
+    for resumed in (None, {}, {"seed": 3}, Command(resume={"tactic": "Halve the step."})):
+        with pytest.raises(ValueError, match=r"state: got run .*, which no search has begun"):
+            graph.invoke(resumed, THREAD)
 
 
 def test_a_run_that_another_graph_reopens_buys_no_step():

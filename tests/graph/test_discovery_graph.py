@@ -65,6 +65,7 @@ def test_every_conditional_edge_is_labelled():
         ("choose_model", "generate"): "proposal",
         ("choose_model", "charge_ledger"): "unaffordable",
         ("evaluate", "choose_model"): "other model",
+        ("evaluate", "gate_intervention"): "no step",
         ("approve_guide", "guide"): "buy",
         ("approve_guide", "approve_guide"): "question",
         ("approve_guide", "allocate_frontier"): "next step",
