@@ -6,7 +6,6 @@ from costada.plugins.lab.landscape.model import named_approach
 from costada.plugins.lab.landscape.problem import landscape
 from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.prompts.changes import read_change
-from costada.plugins.evox.prompts import parse_strategy
 from costada.prompts.tactics import parse_tactics
 from costada.values.program_form import ProgramForm
 

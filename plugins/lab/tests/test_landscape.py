@@ -42,7 +42,6 @@ from costada.plugins.lab.landscape.problem import (
 )
 from costada.plugins.offline.answers import FAILURE_RATE
 from costada.prompts.changes import read_change
-from costada.plugins.evox.prompts import Labels, label_text
 from costada.prompts.render import generation_prompt, guide_prompt
 from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram
 from costada.prompts.tactics import Tactic, parse_tactics
