@@ -16,12 +16,13 @@ from pydantic import (
 )
 
 from costada.controller.constants import Constants
-from costada.controller.methods import DEFAULT_METHOD, METHODS
+from costada.controller.methods import DEFAULT_METHOD, GROUP, METHODS
 from costada.evaluators.fingerprint import DECIDING_SCORE, problem_facts
 from costada.evaluators.problem import Problem
 from costada.models.retry_policy import RetryPolicy
 from costada.prompts.render import DEFAULT_ORDER, PromptOrder
 from costada.store.rows import as_texts
+from costada.values.plugins import is_missing
 from costada.values.usage import Price
 
 DEFAULT_MAX_FAILURES = 20
@@ -150,6 +151,8 @@ class Settings(BaseModel):
     @field_validator("method")
     @classmethod
     def _check_method(cls, method: str) -> str:
+        if is_missing(GROUP, method):
+            raise ValueError(f"method {method} is not installed")
         if method not in METHODS:
             raise ValueError(f"expected one of {', '.join(METHODS)}")
         return method

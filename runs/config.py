@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from costada.controller.constants import LARGEST_ITERATIONS, Constants
-from costada.controller.methods import DEFAULT_METHOD, METHODS
+from costada.controller.methods import DEFAULT_METHOD, GROUP, METHODS
 from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.remote.address import IN_PROCESS, checked_place
@@ -48,6 +48,7 @@ from costada.runs.user_input import explain, unknown_name
 from costada.store.file_errors import other_format
 from costada.store.files import read_text
 from costada.store.schema import FORMAT
+from costada.values.plugins import is_missing
 from costada.values.usage import Price
 
 
@@ -130,6 +131,8 @@ Seconds = Annotated[FiniteFloat, Field(gt=0)]
 
 
 def _known_method(name: str) -> str:
+    if is_missing(GROUP, name):
+        raise ValueError(f"method {name} is not installed")
     if name not in METHODS:
         raise ValueError(unknown_name("method", name, METHODS))
     return name

@@ -38,6 +38,12 @@ def _installed(path: tuple[str, ...]) -> Any:
     return entry_points()
 
 
+def is_missing(group: str, name: str) -> bool:
+    """Whether a plug-in of this package has an entry point by a name, but its folder is missing."""
+    found = _installed(tuple(sys.path)).select(group=group, name=name)
+    return any(each.module.startswith(OURS) and _is_missing(each) for each in found)
+
+
 def _is_missing(plugin: EntryPoint) -> bool:
     """Whether the folder of a plug-in of this package is not installed; imports only packages."""
     try:

@@ -348,5 +348,4 @@ def test_the_picture_shows_who_decides():
         ("approve_guide", "buy", "guide"),
         ("approve_guide", "question", "approve_guide"),
         ("approve_guide", "next step", "allocate_frontier"),
-        ("approve_guide", "settle", "charge_ledger"),
     } <= edges

@@ -1,0 +1,43 @@
+"""EvoX is found by its entry point, and refused in a sentence where its folder is missing."""
+
+import pytest
+from pydantic import ValidationError
+
+from costada.controller.methods import GROUP, METHODS
+from costada.nodes.settings import Settings
+from costada.plugins.evox import METHOD
+from costada.values import plugins
+
+
+@pytest.fixture
+def without_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry point of EvoX names a package that does not exist."""
+
+    class Moved(plugins.EntryPoint):
+        module = "costada.plugins.taken_away"
+
+    known = plugins._installed(())
+    moved = [Moved(each.name, each.value, each.group) for each in known.select(group=GROUP)]
+    monkeypatch.setattr(plugins, "_installed", lambda path: plugins_of(moved))
+    plugins._registered.cache_clear()
+    yield
+    monkeypatch.undo()
+    plugins._registered.cache_clear()
+
+
+def plugins_of(entries):
+    from importlib.metadata import EntryPoints
+
+    return EntryPoints(entries)
+
+
+def test_the_entry_point_is_a_method() -> None:
+    assert METHODS["evox"] is METHOD
+    assert [*METHODS][-1] == "evox"
+
+
+def test_a_method_whose_folder_is_missing_is_refused_by_name(without_folder: None) -> None:
+    assert "evox" not in plugins.registered(GROUP)
+    with pytest.raises(ValidationError, match="method evox is not installed"):
+        Settings(method="evox")
+    assert Settings(method="adaevolve").method == "adaevolve"
