@@ -11,7 +11,7 @@ from costada.models.runnable_tree import asked_models
 MARKED_PROVIDERS = frozenset({"anthropic"})
 """Providers, as LangChain names them, that cache a prompt up to each marked block."""
 
-MOST_MARKERS = 4
+MAX_MARKERS = 4
 """Blocks of a request that Anthropic lets a caller mark."""
 
 MARKER = {"cache_control": {"type": "ephemeral"}}
@@ -38,9 +38,9 @@ def marked(message: HumanMessage, parts: Sequence[str], *, is_repeated: bool) ->
     Raises:
         ValueError: If the parts are not the text of the message, or more than may be marked.
     """
-    if "".join(parts) != message.content or len(parts) > MOST_MARKERS:
+    if "".join(parts) != message.content or len(parts) > MAX_MARKERS:
         raise ValueError(
-            f"parts: got {len(parts)}, expected the text of the message in at most {MOST_MARKERS}"
+            f"parts: got {len(parts)}, expected the text of the message in at most {MAX_MARKERS}"
         )
     blocks: list[str | dict[Any, Any]] = [
         {"type": "text", "text": part, **(MARKER if is_marked else {})}

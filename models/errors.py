@@ -5,9 +5,9 @@ import os
 from costada.values.redaction import without_passwords
 
 _SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET")
-_SHORTEST_SECRET = 8
-_LONGEST_DESCRIPTION = 500
-_LONGEST_READ = 20_000
+_MIN_SECRET = 8
+_MAX_DESCRIPTION = 500
+_MAX_READ = 20_000
 """No more of a message is searched for secrets, since a provider may answer with a whole page."""
 
 
@@ -29,10 +29,10 @@ def describe(error: BaseException) -> str:
     Providers sometimes quote the key they reject, and descriptions end up in journals and
     terminals. Values of environment variables named like a secret are replaced by the name.
     """
-    message = str(error)[:_LONGEST_READ].encode("utf-8", "replace").decode()
+    message = str(error)[:_MAX_READ].encode("utf-8", "replace").decode()
     text = without_passwords(" ".join(message.split())) or "no message"
     for name, value in os.environ.items():
         secret = value.strip()
-        if name.endswith(_SECRET_ENDINGS) and len(secret) >= _SHORTEST_SECRET:
+        if name.endswith(_SECRET_ENDINGS) and len(secret) >= _MIN_SECRET:
             text = text.replace(secret, f"<{name}>")
-    return f"{type(error).__name__}: {text}"[:_LONGEST_DESCRIPTION]
+    return f"{type(error).__name__}: {text}"[:_MAX_DESCRIPTION]

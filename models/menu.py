@@ -44,7 +44,7 @@ EXTRA_BODY = (
 """What `extra_body` may hold: it replaces any other field, also the model that is asked and paid,
 the number of answers and their limit."""
 
-LONGEST_NAME = 120
+MAX_NAME = 120
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -98,10 +98,10 @@ def checked_name(name: object) -> str:
     Raises:
         ValueError: It is empty, too long, or holds a comma, a space or what cannot be printed.
     """
-    is_text = isinstance(name, str) and name.isprintable() and 0 < len(name) <= LONGEST_NAME
+    is_text = isinstance(name, str) and name.isprintable() and 0 < len(name) <= MAX_NAME
     if not isinstance(name, str) or not is_text or {" ", ","} & set(name):
         raise ValueError(
-            f"models: got the name {name!r}, expected 1 to {LONGEST_NAME} printable characters"
+            f"models: got the name {name!r}, expected 1 to {MAX_NAME} printable characters"
             " without spaces and commas"
         )
     return name

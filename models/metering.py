@@ -38,10 +38,10 @@ from costada.models.replies import (
 from costada.models.requests import OutgoingRequest, outgoing_request
 from costada.values.usage import NO_TOKENS, Usage
 
-MOST_OUTPUT = 1_000_000
+MAX_OUTPUT = 1_000_000
 """Answer tokens that no model exceeds where a request sets no limit."""
 
-MOST_INPUT = 20_000_000
+MAX_INPUT = 20_000_000
 """Prompt tokens that no model reads at once, whatever the prompt refers to."""
 
 UNSEEN_INPUT = 4_000
@@ -467,8 +467,8 @@ def _impossible(usage: Usage, request: OutgoingRequest, *, is_estimated: bool) -
     """
     if request.provider == NO_PROVIDER:
         return None
-    cap = MOST_OUTPUT if request.output_cap is None else request.output_cap
-    most_read = request.input_bound + (UNSEEN_INPUT if request.is_all_text else MOST_INPUT)
+    cap = MAX_OUTPUT if request.output_cap is None else request.output_cap
+    most_read = request.input_bound + (UNSEEN_INPUT if request.is_all_text else MAX_INPUT)
     given = 0 if is_estimated else usage.output_tokens
     limits = (
         ("input", usage.input_tokens, most_read, "as no more bytes were sent"),

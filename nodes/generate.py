@@ -7,7 +7,12 @@ from langchain_core.runnables import RunnableConfig
 from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.attempts import load_prompt
-from costada.nodes.calls.asking import NOT_ATTEMPTED, CutShort, Unaffordable, ask_within_budget
+from costada.nodes.calls.asking import (
+    NOT_ATTEMPTED,
+    StepCapReached,
+    Unaffordable,
+    ask_within_budget,
+)
 from costada.nodes.context import RunContext, SearchRuntime, candidate_of, model_of
 from costada.nodes.model_choice import refused
 from costada.nodes.state import SearchState
@@ -38,7 +43,7 @@ def ask_once(state: SearchState, config: RunnableConfig, context: RunContext) ->
             attempt,
             failure=put_text(answer.reason),
             is_out_of_money=isinstance(answer, Unaffordable),
-            is_cut_short=isinstance(answer, CutShort),
+            is_cut_short=isinstance(answer, StepCapReached),
         )
         return {"step": replace(step, attempt=attempt)}
     parent = candidate_of(attempt.parent, state, context)

@@ -25,7 +25,7 @@ from costada.models.replies import (
 from costada.models.requests import OutgoingRequest, RequestNotSent, with_limited_answers
 from costada.models.retries import may_send_again, sleep_between_requests
 from costada.nodes.calls.budget import (
-    AwaitsMoney,
+    WaitingForFunds,
     affordable_answer,
     leave_queue,
     left_of_step,
@@ -48,7 +48,7 @@ from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt, cacheable_parts
 from costada.store.call_log import CallKey
 
-PARKED_SECONDS = 0.2
+FUNDS_POLL_SECONDS = 0.2
 """How often a request that cannot be paid for looks whether others have ended."""
 
 
@@ -88,7 +88,7 @@ class Unaffordable(ModelFailure):
 
 
 @dataclass(frozen=True, slots=True)
-class CutShort(ModelFailure):
+class StepCapReached(ModelFailure):
     """A call that was not made because its step, or the run, has cost what it may cost."""
 
 
@@ -152,17 +152,17 @@ def ask_within_budget(
         has_others=has_others,
     )
 
-    def check(is_repeated: bool) -> CutShort | None:
+    def check(is_repeated: bool) -> StepCapReached | None:
         left_of_cap = left_of_step(key, step_cap, context, gateways=journals_of(asked.model))
         if left_of_cap is not None and left_of_cap <= 0:
-            return CutShort("not asked: the step has cost its cap")
+            return StepCapReached("not asked: the step has cost its cap")
         is_lost = _is_lost(asked, key, state, context)
         if is_lost and money_left(key, state, context, counts_sent=False) <= 0:
-            return CutShort("not asked again: the budget is used up")
+            return StepCapReached("not asked again: the budget is used up")
         if not (is_further or is_repeated):
             return None
         left = money_left(key, state, context, gateways=journals_of(asked.model))
-        return CutShort("not asked: the budget is used up") if left <= 0 else None
+        return StepCapReached("not asked: the budget is used up") if left <= 0 else None
 
     try:
         if context.settings.budget_policy == "hard":
@@ -211,9 +211,9 @@ def _ask_within_hard_budget(
             try:
                 return ask_once(limited, reserve=reserve)
             except _OverStepCap as error:
-                return CutShort(str(error))
-            except AwaitsMoney:
-                run(sleep_interruptibly(PARKED_SECONDS))
+                return StepCapReached(str(error))
+            except WaitingForFunds:
+                run(sleep_interruptibly(FUNDS_POLL_SECONDS))
             except RequestNotSent as error:
                 return Unaffordable(str(error))
     finally:

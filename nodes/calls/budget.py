@@ -192,7 +192,7 @@ def money_left(
     return Decimal(str(budget_of(state, context))) - spent
 
 
-class AwaitsMoney(RequestNotSent):
+class WaitingForFunds(RequestNotSent):
     """A request waits until others in flight have ended and what they reserved is free."""
 
 
@@ -241,8 +241,8 @@ def share_of_money(
     roomy answer: fewer calls in flight are worth more than answers that are cut short.
 
     Raises:
-        AwaitsMoney: An older ticket waits, or others are in flight, and what they leave cannot buy
-            a roomy answer. The ticket has joined the queue then.
+        WaitingForFunds: An older ticket waits, or others are in flight, and what they leave cannot
+            buy a roomy answer. The ticket has joined the queue then.
     """
     gateways = journals_of(asked.model)
     if is_sequential(state, context):
@@ -266,8 +266,8 @@ def reserve_share(
     """Reserve the bound of a request, in the transaction that journals it.
 
     Raises:
-        AwaitsMoney: An older ticket waits, or others are in flight, and what they leave is less.
-            The ticket has joined the queue then.
+        WaitingForFunds: An older ticket waits, or others are in flight, and what they leave is
+            less. The ticket has joined the queue then.
         RequestNotSent: Less is left, and no other ticket is in flight.
     """
     if is_sequential(state, context):
@@ -289,9 +289,11 @@ def _is_behind(key: CallKey, context: RunContext) -> bool:
     return MONEY_QUEUES.of(context.store, key.run_id).is_behind(key.ticket)
 
 
-def _awaiting(dollars: Decimal, left: Decimal, key: CallKey, context: RunContext) -> AwaitsMoney:
+def _awaiting(
+    dollars: Decimal, left: Decimal, key: CallKey, context: RunContext
+) -> WaitingForFunds:
     MONEY_QUEUES.of(context.store, key.run_id).join(key.ticket)
-    return AwaitsMoney(f"not asked: it may cost ${dollars:.6f}, and ${left:.6f} are left")
+    return WaitingForFunds(f"not asked: it may cost ${dollars:.6f}, and ${left:.6f} are left")
 
 
 def num_others_sent(key: CallKey, state: SearchState, context: RunContext) -> int:

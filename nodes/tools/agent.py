@@ -13,8 +13,8 @@ from costada.nodes.attempts import load_prompt
 from costada.nodes.calls.asking import (
     NOT_ATTEMPTED,
     Conversation,
-    CutShort,
     ModelUnavailable,
+    StepCapReached,
     Unaffordable,
     ask_within_budget,
 )
@@ -136,7 +136,7 @@ def _with_result(bench: Workbench, ending: Ending) -> Step:
         changes=put_text(result.changes) if result else "",
         failure=put_text(failure),
         refusal=put_text(refusal),
-        is_cut_short=isinstance(ending.failure, CutShort) or is_over_cap,
+        is_cut_short=isinstance(ending.failure, StepCapReached) or is_over_cap,
         is_out_of_money=ending.requests == 1 and isinstance(ending.failure, Unaffordable),
     )
     return replace(step, attempt=attempt, requests=step.requests + ending.requests)
