@@ -284,8 +284,9 @@ def _is_before_request(checkpoint: Checkpoint) -> bool:
     attempt = step["attempt"]
     if not attempt["number"]:
         return False
-    if step["credit"] is not None:
-        return bool(controller.get("pending"))
-    if attempt["program"] or attempt["failure"] or step["is_launched"]:
+    is_made = bool(attempt["program"] or attempt["failure"])
+    if is_made or step["credit"] is not None:
+        return bool(controller.get("pending"))  # a guide, or a call of the method's own
+    if step["is_launched"]:
         return False
     return bool(flight["tickets"]) or not CHANGING_NODES.isdisjoint(observed["seconds"])
