@@ -270,7 +270,8 @@ def state_types() -> Iterator[type]:
     Those of plug-ins come last, which are imported then.
     """
     yield from (*RECORDS, Router)
-    yield from dict.fromkeys(cast(type, method.kind) for method in METHODS.values())
+    for method in METHODS.values():
+        yield cast(type, method.kind)
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
@@ -336,10 +337,10 @@ def _restored(value: Any) -> Any:
     name, named = value
     found = next((kind for kind in state_types() if kind.__name__ == name), None)
     if found is None:
+        known_names = dict.fromkeys(kind.__name__ for kind in state_types())
         raise ValueError(
-            f"checkpoint: it holds {name}, expected one of"
-            f" {', '.join(kind.__name__ for kind in state_types())}; register the method that the"
-            " run uses"
+            f"checkpoint: it holds {name}, expected one of {', '.join(known_names)}; register the"
+            " method that the run uses"
         )
     return _adapter(found).validate_python(named)
 
@@ -411,9 +412,19 @@ class SearchState(SearchInput, SearchOutput, total=False):
     seal: str
 
 
+_FROZEN = frozenset(
+    key
+    for key, kind in SearchState.__annotations__.items()
+    if FrozenValue in getattr(kind, "__metadata__", ())
+)
+
+
 def restored(saved: Mapping[str, Any]) -> SearchState:
     """The state whose values a checkpoint holds; raises `ValueError` as `FrozenValue` does."""
-    return cast(SearchState, {key: _restored(value) for key, value in saved.items()})
+    return cast(
+        SearchState,
+        {key: _restored(value) if key in _FROZEN else value for key, value in saved.items()},
+    )
 
 
 def has_current_step(state: SearchState) -> bool:
