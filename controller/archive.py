@@ -271,8 +271,3 @@ def migrant_copy(candidate: Candidate, destination: int, iteration: Iteration) -
         parent_id=candidate.id,
         migrated_in=iteration,
     )
-
-
-def original_id(candidate_id: str) -> str:
-    """The id of the candidate that a copy goes back to; any other id is its own."""
-    return candidate_id.partition(">")[0]

@@ -27,7 +27,7 @@ class InnerGraph:
     """Nodes that a method puts between the last attempt of a step and its charge.
 
     Attributes:
-        nodes: By their names; the first is entered.
+        nodes: By their names; the first is entered. A step passes each at most once.
         routes: After each node: a function of state and context that names an edge, and the node
             behind each edge. The edge `"charge"` leads on.
     """

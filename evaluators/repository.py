@@ -72,7 +72,7 @@ MAX_LOG_CHARS = 8_000
 
 
 class CommandReport(BaseModel):
-    """What `inside/scored_command.py` reports, where a candidate may have written something else.
+    """What `inside/scored_commands.py` reports, where a candidate may have written something else.
 
     Raises:
         ValidationError: If it is no such report.

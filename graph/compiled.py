@@ -51,21 +51,27 @@ END = object()
 """Returned in place of a part once a stream has ended."""
 
 
-CONTROL_NODES = 10
-"""Nodes a step passes at most: allocate, approve, guide and its landing, and twice charge, update
-and gate."""
+CONTROL_NODES = 7
+"""Nodes a step passes at most: allocate, approve, guide and its landing, charge, update, gate."""
 
 ATTEMPT_NODES = 4
 """Nodes every attempt passes: build context, choose model, generate, evaluate."""
 
 
-def superstep_limit(constants: Constants, num_models: int = 1) -> int:
+def superstep_limit(constants: Constants, num_models: int = 1, num_inner: int = 0) -> int:
     """The most supersteps a run can take, so that no user has to raise a limit.
 
-    Of several models all but one may refuse an attempt.
+    Of several models all but one may refuse an attempt. A step passes each of the method's own
+    nodes (`num_inner`) once.
     """
-    per_iteration = CONTROL_NODES + ATTEMPT_NODES * constants.max_attempts * num_models
-    return constants.max_iterations * per_iteration + 1
+    attempts = constants.max_attempts * num_models
+    return constants.max_iterations * (CONTROL_NODES + num_inner + ATTEMPT_NODES * attempts) + 1
+
+
+def _limit_of(search: RunContext) -> int:
+    inner = search.method.inner
+    num_inner = len(inner.nodes) if inner else 0
+    return superstep_limit(search.settings.constants, len(search.menu), num_inner)
 
 
 class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput, SearchOutput]):
@@ -108,7 +114,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         choosing: Choosing | None = None,
     ) -> Self:
         """Turn a compiled graph into one whose limit of supersteps is its own."""
-        limit = superstep_limit(search.settings.constants, len(search.menu))
+        limit = _limit_of(search)
         parts = {name: part for name, part in vars(compiled).items() if name != "__orig_class__"}
         graph = cls(search=search, limit=limit, choosing=choosing, **parts)
         return graph.with_config(recursion_limit=limit)
@@ -404,7 +410,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         """A configuration with the limit of supersteps of a search, or that of `with_config`."""
         limit = (self.config or {}).get("recursion_limit", self.limit)
         if limit == self.limit:
-            limit = superstep_limit(search.settings.constants, len(search.menu))
+            limit = _limit_of(search)
         return RunnableConfig(**{**config, "recursion_limit": limit})
 
     def _accepted(

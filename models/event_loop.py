@@ -107,8 +107,8 @@ class PaidLoop:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        for finalizer, close in self.closing.items():
-            finalizer.detach()
+        left = [close for finalizer, close in self.closing.items() if finalizer.detach()]
+        for close in left:
             await close()
 
 

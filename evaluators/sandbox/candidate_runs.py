@@ -215,7 +215,7 @@ def run_in_copy(
     """Put a candidate's files into a copy, and run commands there until one fails.
 
     The output says how the last command that ran ended, what it printed and which score it
-    reports; see `inside/scored_command.py`. Nothing that the commands write outlives the run.
+    reports; see `inside/scored_commands.py`. Nothing that the commands write outlives the run.
 
     Args:
         program: The candidate; the original has no files at its paths.

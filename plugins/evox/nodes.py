@@ -24,9 +24,7 @@ from costada.nodes.context import (
 )
 from costada.nodes.state import SearchState
 from costada.nodes.steering import idea_of, steered, user_tactic
-from costada.plugins.evox.controller import (
-    EvoX,
-)
+from costada.plugins.evox.controller import EvoX
 from costada.plugins.evox.prompts import (
     Labels,
     label_prompt,
