@@ -61,10 +61,15 @@ def review_strategy(state: SearchState, runtime: SearchRuntime) -> SearchState:
 
 
 def approve_strategy(state: SearchState, runtime: SearchRuntime) -> SearchState:
-    """Ask the caller whether to buy a strategy; see `ask_for_approval`."""
-    context = runtime.context
+    """Ask the caller whether to buy a strategy; see `ask_for_approval`.
+
+    The question counts the cost and the score of the step, which is charged and told later.
+    """
+    context, controller = runtime.context, evox_of(state)
     prompt, _ = _requests(_with_landed_step(state), context)
-    return ask_for_approval(prompt, _keep_strategy, state, context)
+    told = replace(controller, incumbent_score=controller.best_score)
+    then: SearchState = {**_as_charged(state, context), "controller": told}
+    return ask_for_approval(prompt, lambda *_: _keep_strategy(state, context), then, context)
 
 
 def evolve_strategy(

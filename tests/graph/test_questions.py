@@ -319,6 +319,21 @@ def test_evox_asks_for_its_labels_and_strategies_too_and_does_without_them():
     assert spent_by(store) == len(model.prompts) * CALL_COST
 
 
+def test_the_question_about_a_strategy_counts_the_step_that_it_belongs_to():
+    store = RunStore()
+    graph, _ = approving(method="evox", store=store, iterations=6)
+    questions = answered(graph, False)
+    assert next(questions)["guide"] == "labels"
+    asked = 0
+    for question in questions:
+        asked += 1
+        assert question["spent"] == pytest.approx(float(len(calls_of(store)) * CALL_COST))
+        assert question["remaining"] == pytest.approx(question["budget"] - question["spent"])
+        best = max(each.score for each in graph.candidates(THREAD))
+        assert question["best_score"] == best
+    assert asked
+
+
 def test_below_a_parent_graph_the_question_reaches_the_parents_caller():
     class ScoreOnly(TypedDict, total=False):
         best_score: float
