@@ -133,9 +133,7 @@ class Controller(Protocol):
         """End a step: the controller after it, and whether the next step begins with a call.
 
         `is_last` says that the run ends with this step, so that no call is bought any more. A guide
-        that is requested or in flight stays pending, and no second one is scheduled. Where
-        `iteration` has not risen, the pending call belongs to this very step, and the method
-        decides again once that is paid.
+        that is requested or in flight stays pending, and no second one is scheduled.
         """
         ...
 

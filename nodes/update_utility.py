@@ -19,7 +19,7 @@ from costada.nodes.state import ArchiveVersion, SearchState
 def update_utility(state: SearchState, runtime: SearchRuntime) -> SearchState:
     """Credit the step (u_t, r_t, Sec. 4.2 and 4.3) and update the archives.
 
-    A step is credited once, also when a call bought after that is charged to it.
+    A guide that is charged after the last step, as the run stops, changes nothing here.
     """
     context = runtime.context
     step, before = state["step"], state["controller"]
