@@ -192,7 +192,10 @@ def _read_commands() -> dict[str, Any]:
     root: Any = get_command(app)
     commands = {}
     for name in root.list_commands(None):
-        command = root.get_command(None, name)
+        try:
+            command = root.get_command(None, name)
+        except ValueError:  # of a plug-in that cannot be loaded
+            continue
         shown = [each for each in command.params if not getattr(each, "hidden", False)]
         options = [each for each in shown if each.param_type_name == "option"]
         commands[name] = {

@@ -21,7 +21,7 @@ from costada.cli.exit_codes import (
     PluginCommand,
 )
 from costada.values.docstring import docstring
-from costada.values.plugins import registered
+from costada.values.plugins import loaded, registered
 from costada.values.redaction import without_passwords
 
 UsageError: Any = typer.BadParameter.__base__
@@ -128,7 +128,11 @@ class Commands(TyperGroup):
         return _without_types(super().get_params(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Load a command, except to list it; `None` if there is none of that name."""
+        """Load a command, except to list it; `None` if there is none of that name.
+
+        Raises:
+            ValueError: It is that of a plug-in, as `loaded` does.
+        """
         if cmd_name not in self.commands or self.commands[cmd_name].help:
             return super().get_command(ctx, cmd_name)
         if cmd_name in COMMANDS:
@@ -136,7 +140,7 @@ class Commands(TyperGroup):
             module, _, function = place.partition(":")
             found = getattr(import_module(f"costada.cli.{module}"), function)
         else:
-            plugin: PluginCommand = registered(ENTRY_POINTS)[cmd_name].load()
+            plugin: PluginCommand = loaded(registered(ENTRY_POINTS)[cmd_name])
             found, epilog = plugin.function, plugin.exit_codes
         # Typer keeps the line ends of a docstring, which are not those of the terminal.
         text = "\n\n".join(" ".join(part.split()) for part in docstring(found).split("\n\n"))
@@ -151,13 +155,25 @@ class Commands(TyperGroup):
         except UsageError as error:
             error.message = without_passwords(error.message)
             raise
+        except ValueError as error:
+            from costada.cli.errors import say
+
+            say(str(error))
+            raise typer.Exit(REFUSED) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help text, in which the help of commands comes from the stored table."""
         from costada.cli.completion import table
 
-        for name, known in table()["commands"].items():
-            self.commands[name].help = known["help"]
+        known = table()["commands"]
+        for name, command in self.commands.items():
+            if name in known:
+                command.help = known[name]["help"]
+                continue
+            try:
+                self.get_command(ctx, name)
+            except ValueError as error:
+                command.help = str(error)
         super().format_help(ctx, formatter)
 
 

@@ -11,7 +11,7 @@ from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.costada_thompson import CostAdaThompson
 from costada.controller.method import Controller
-from costada.values.plugins import registered
+from costada.values.plugins import loaded, registered
 
 
 class ControllerKind(Protocol):
@@ -83,9 +83,9 @@ class Methods(MutableMapping[str, Method]):
         self._loaded: dict[str, Method] = {}
 
     def __getitem__(self, name: str) -> Method:
-        """A method; raises `KeyError` if none is known by the name."""
+        """A method; raises `KeyError` if none is known by the name, and as `loaded` does."""
         if name not in self._known and name not in self._loaded:
-            self._loaded[name] = registered(GROUP)[name].load()
+            self._loaded[name] = loaded(registered(GROUP)[name])
         return self._known.get(name) or self._loaded[name]
 
     def __setitem__(self, name: str, method: Method) -> None:

@@ -20,6 +20,21 @@ def registered(group: str) -> Mapping[str, EntryPoint]:
     return _registered(group, tuple(sys.path))
 
 
+def loaded(plugin: EntryPoint) -> Any:
+    """The object of a plug-in.
+
+    Raises:
+        ValueError: It cannot be imported, or itself says that it lacks something.
+    """
+    try:
+        return plugin.load()
+    except (ImportError, AttributeError) as error:
+        package = plugin.dist.name if plugin.dist else "an unknown package"
+        raise ValueError(
+            f"{plugin.name}: the plug-in {plugin.value!r} of {package} cannot be loaded: {error}"
+        ) from error
+
+
 @lru_cache
 def _registered(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}

@@ -1,1 +1,1 @@
-"""Worlds without a paid model, the proposition, and the published tables."""
+"""Simulated and recorded worlds, menus drawn for them, and the proposition."""

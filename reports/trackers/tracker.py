@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
-from costada.values.plugins import registered
+from costada.values.plugins import loaded, registered
 
 CHECK = "--check"
 CHECK_SECONDS = 60.0
@@ -48,7 +48,7 @@ def tracker_names() -> tuple[str, ...]:
 
 def tracker_kind(name: str) -> TrackerKind:
     """The kind of a tracker, by one of `tracker_names`."""
-    kind: TrackerKind = registered(ENTRY_POINTS)[name].load()
+    kind: TrackerKind = loaded(registered(ENTRY_POINTS)[name])
     return kind
 
 
