@@ -16,9 +16,8 @@ from costada.reports.index_page.run_index import RunIndex
 from costada.reports.page.server import PageServer
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.store.call_log import CallKey
 from costada.store.candidates import FRONT
-from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
+from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
 from costada.values.usage import Usage
@@ -96,13 +95,6 @@ def write_steps(run: RunFolder, steps: list[dict[str, Any]], **others: list[Any]
             store.candidates.put("run", each)
         for row in steps:
             store.put_step("run", row["iteration"], row)
-
-
-def fail_call(run: RunFolder, iteration: int, reason: str) -> None:
-    """Note that the request of an iteration came to nothing."""
-    with RunStore(run.database) as store:
-        key = CallKey("run", iteration, "generation", 1)
-        store.call_log.put_outcome(key, Outcome("", reason, OutcomeKind.FAILURE))
 
 
 def long_run(folder: Path, length: int, text: Callable[[int], tuple[str, str, str]]) -> RunFolder:

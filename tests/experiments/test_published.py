@@ -210,12 +210,6 @@ def test_small_budgets_are_compared_at_the_same_dollars() -> None:
     assert (rerun["$0.25, here"], rerun["$0.5, here"]) == ("6.0000 ± 0.0000", "7.0000 ± 0.0000")
 
 
-def every_problem(finals: dict[str, Sequence[float]], **changes) -> list[RunOutcome]:
-    return [
-        run for name in PROBLEMS for run in runs_of(finals, **{**GLM_5, **changes}, problem=name)
-    ]
-
-
 def test_an_average_over_all_problems_is_compared_with_the_printed_one() -> None:
     finals = {"costada": [0.7, 0.9, 0.8]}
     runs = [
