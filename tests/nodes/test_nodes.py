@@ -18,7 +18,9 @@ from fakes import (
     toy_problem,
 )
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, StateGraph
 from toy_graph import discovery, scripted
+from typing_extensions import TypedDict
 
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.candidate_runs import run_candidate
@@ -318,7 +320,7 @@ class SlowNode:
         self.begun = threading.Event()
         self.interrupted = threading.Event()
 
-    def __call__(self, state):
+    def __call__(self, state, config, runtime):
         self.begun.set()
         try:
             run_candidate(ENDLESS, "f", Limits(wall_seconds=60), layer=Layer.PROCESS)
@@ -328,11 +330,22 @@ class SlowNode:
         return state
 
 
+class Counted(TypedDict):
+    count: int
+
+
+def graph_of(node):
+    graph = StateGraph(Counted)
+    graph.add_node("evaluate", CancellableNode(node, "evaluate"))
+    graph.add_edge(START, "evaluate")
+    return graph.compile()
+
+
 def test_a_cancelled_task_takes_its_evaluation_along():
     node = SlowNode()
 
     async def cancel_while_it_evaluates():
-        task = asyncio.create_task(CancellableNode(node, "evaluate").ainvoke({}))
+        task = asyncio.create_task(graph_of(node).ainvoke({"count": 1}))
         await asyncio.to_thread(node.begun.wait)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -343,6 +356,6 @@ def test_a_cancelled_task_takes_its_evaluation_along():
 
 
 def test_a_node_that_is_not_cancelled_gives_its_answer_in_both_worlds():
-    node = CancellableNode(lambda state: {**state, "iteration": 2}, "evaluate")
-    assert node.invoke({"iteration": 1}) == {"iteration": 2}
-    assert asyncio.run(node.ainvoke({"iteration": 1})) == {"iteration": 2}
+    graph = graph_of(lambda state, config, runtime: {"count": state["count"] + 1})
+    assert graph.invoke({"count": 1}) == {"count": 2}
+    assert asyncio.run(graph.ainvoke({"count": 1})) == {"count": 2}
