@@ -12,14 +12,15 @@ from typer.testing import CliRunner
 
 from costada.agents.mcp import mcp_server
 from costada.cli.main import COMMANDS, app
+from costada.nodes.settings import Settings
 from costada.runs.choices import Choices, context_schema
 
 for words in ([], *([name] for name in COMMANDS)):
     result = CliRunner().invoke(app, [*words, "--help"])
     assert result.exit_code == 0, result.output
     print(result.output)
-server = mcp_server(SimpleNamespace(problems={}, purse=SimpleNamespace(budget=1)))
-print([tool.description for tool in asyncio.run(server.list_tools())])
+service = SimpleNamespace(problems={}, purse=SimpleNamespace(budget=1), settings=Settings())
+print([tool.description for tool in asyncio.run(mcp_server(service).list_tools())])
 print(context_schema(Choices(max_budget=1), {}, {}).model_json_schema())
 """
 
