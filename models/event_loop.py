@@ -30,6 +30,20 @@ _THREAD = local()
 """Knows whether the current thread is one of the pool."""
 
 
+_KeptTimeout = type("TimeoutError", (TimeoutError,), {})
+"""A time-out that asyncio passes on as it is. In place of one of the built-in class itself it
+raises a new one, which does not tell whether the model's own code raised it: then nothing was sent.
+"""
+
+
+def _kept(error: BaseException) -> BaseException:
+    if type(error) is not TimeoutError:
+        return error
+    kept: BaseException = _KeptTimeout(*error.args)
+    kept.__cause__, kept.__context__ = error.__cause__, error.__context__
+    return kept.with_traceback(error.__traceback__)
+
+
 class ThreadPool(ThreadPoolExecutor):
     """A pool of daemon threads.
 
@@ -70,7 +84,7 @@ class ThreadPool(ThreadPoolExecutor):
                 try:
                     future.set_result(work())
                 except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-                    future.set_exception(error)
+                    future.set_exception(_kept(error))
             del future, work  # an idle thread keeps nothing alive
 
 

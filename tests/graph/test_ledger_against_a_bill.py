@@ -233,7 +233,7 @@ def test_an_address_where_nobody_is_costs_nothing(server, address):
     ("bound", "error"),
     [
         ({"user": "\ud800"}, "UnicodeEncodeError"),
-        ({"no_such_parameter": 1}, "TypeError: Completions.create() got an unexpected keyword"),
+        ({"no_such_parameter": 1}, "TypeError: AsyncCompletions.create() got an unexpected"),
         ({"tools": [object()]}, "TypeError: argument of type 'object'"),
         ({"response_format": 3}, "TypeError: Unsupported response_format type"),
     ],
