@@ -12,10 +12,11 @@ def _letters(word: str) -> str:
 
 _PORT = r"\d+(?:[/?,;'\")][^\s@]*)?(?=\s|$)"
 _DATABASE = re.compile(
-    rf"(postgres(?:ql)?:/*[^:\s]*):(?!{_PORT})(?:[^\n]*@|[^\n]*{re.escape(LEFT_OUT)})",
+    rf"(postgres(?:ql)?:/*[^:\s]*):(?!{_PORT}|\s)(?:[^\n]*@|[^\n]*{re.escape(LEFT_OUT)})",
     re.IGNORECASE,
 )
-"""A password may hold spaces, slashes and further @; what looks like one ends at the last @.
+"""A password may hold spaces, slashes and further @; what looks like one ends at the last @. It
+does not begin with a space: that follows an address without a password in a sentence.
 
 Without an @, it ends at a parameter that was left out, since that could have held the @.
 """

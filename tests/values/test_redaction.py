@@ -54,6 +54,7 @@ def test_passwords_and_keys_are_left_out(text, expected):
         "postgresql://h:5432,k:5433/d, expected u@h",
         "http://127.0.0.1:8000/@me ssh://[::1]:22/@me",
         "http://127.0.0.1:8000/v1?a=b mailto:me@example.org",
+        "postgresql://u@/d?host=/tmp/s#r: already holds a run: 'postgresql://u@/d?host=/tmp/s#r'",
         "the password is wrong; a key=value pair; --set price.token=3; see https://h/@me",
     ],
 )
