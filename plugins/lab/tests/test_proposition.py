@@ -52,12 +52,12 @@ def test_every_method_plays() -> None:
         "costada",
         "costada-thompson",
         "adaevolve",
-        "evox",
         "no-cost-calibration",
         "no-remaining-budget",
         "no-intervention-gating",
         "uniform",
         "best-of-n",
+        "evox",
     ]
     assert {policy.name for policy in BLIND} == {
         "ucb1",
