@@ -34,6 +34,9 @@ from costada.store.address import RunAddress
 from costada.store.postgres_connections import name_of
 from costada.store.purse import Purse
 
+# What pydantic-settings says of the lowest version of mcp, at the first server of a process.
+pytestmark = pytest.mark.filterwarnings("ignore:Field 'lifespan' has an incomplete definition")
+
 
 def service_of(purse, parent, machine=""):
     return SearchService({}, RunConfig(problem="circle_packing"), purse, parent, machine=machine)
