@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from costada.evaluators.sandbox.candidate_results import CandidateResult
     from costada.evaluators.sandbox.layers import Layer
     from costada.evaluators.sandbox.limits import Limits
-    from costada.graph.choosing import SearchContext
+    from costada.graph.overrides import SearchContext
     from costada.models.chat_models import chat_model
     from costada.models.errors import UnmeteredCall
     from costada.models.menu import MenuModel
@@ -89,7 +89,7 @@ _HOMES = {
     "Price": "costada.values.usage",
     "Problem": "costada.evaluators.problem",
     "RunStore": "costada.store.run_store",
-    "SearchContext": "costada.graph.choosing",
+    "SearchContext": "costada.graph.overrides",
     "UnmeteredCall": "costada.models.errors",
     "as_discovery_node": "costada.agents.node",
     "chat_model": "costada.models.chat_models",

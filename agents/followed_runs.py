@@ -17,7 +17,7 @@ from costada.nodes.end_step import TraceRow
 from costada.reports.progress import Progress, RunHeading
 from costada.runs.folder import RunFolder
 from costada.runs.plan import Plan
-from costada.runs.runner import carry_out, saved_state
+from costada.runs.runner import execute_run, saved_state
 from costada.runs.stored_run import StoredRun
 from costada.store.address import is_there
 from costada.store.lease import LostLease
@@ -150,7 +150,7 @@ class BackgroundRun(Progress):
         try:
             with _held_first(self._folder), closing(self._account):
                 self._has_begun.set()
-                self._result = carry_out(self._plan, self._folder, self, self.control)
+                self._result = execute_run(self._plan, self._folder, self, self.control)
         except (ValueError, UnmeteredCall, OSError, sqlite3.Error) as error:
             self._error = str(error) or describe(error)
             self.is_hindered = isinstance(error, OSError | LostLease)

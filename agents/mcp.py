@@ -29,10 +29,10 @@ REFUSAL = "token missing or wrong; send the header `Authorization: Bearer TOKEN`
 CLOSING_SECONDS = 3
 """Seconds that open connections have when the server shuts down."""
 
-LONGEST_WAIT = 45.0
+MAX_WAIT = 45.0
 """Seconds that one request may take; clients give up after 60."""
 
-MOST_WAITING = 200
+MAX_WAITING = 200
 """Requests that may wait for the end of a run at the same time; each has a thread."""
 
 READS = ToolAnnotations(readOnlyHint=True, openWorldHint=False)
@@ -43,13 +43,13 @@ ProblemName = Annotated[str, Field(description="One of the problems that this se
 Budget = Annotated[float, Field(description="Dollars of the run; lowered to what the server has.")]
 Seed = Annotated[int, Field(description="Random seed of the run.")]
 WaitSeconds = Annotated[
-    float, Field(ge=0, le=LONGEST_WAIT, description="Return when the run ends, or after this time.")
+    float, Field(ge=0, le=MAX_WAIT, description="Return when the run ends, or after this time.")
 ]
 
 
 def mcp_server(service: SearchService, **settings: Any) -> FastMCP:
     """The MCP server of a service; the settings are those of `FastMCP`."""
-    waiting = anyio.CapacityLimiter(MOST_WAITING)
+    waiting = anyio.CapacityLimiter(MAX_WAITING)
     instructions = (
         "Improves programs by a search with language models within a budget of dollars. Start a"
         " run with discover, ask status until its phase is no longer running, then best_program."

@@ -11,8 +11,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot, interrupt
 
-from costada.graph.choosing import SearchContext
 from costada.graph.known_keys import check_input
+from costada.graph.overrides import SearchContext
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 
 Search = CompiledStateGraph[SearchState, SearchContext, SearchInput, SearchOutput]

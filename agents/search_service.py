@@ -31,7 +31,7 @@ from costada.store.purse import Purse
 SCAN_SECONDS = 15.0
 """Time between two looks for runs that no process holds."""
 
-MOST_NAMES = 5
+MAX_NAMES = 5
 """Names that are tried for a new run while other servers take them."""
 
 
@@ -185,7 +185,7 @@ class SearchService:
             yield unused_folder(problem_name, self.parent)
             return
         fault = f"{problem_name}: other servers have taken the names that were tried; ask again"
-        for _ in range(MOST_NAMES):
+        for _ in range(MAX_NAMES):
             run = unused_run(problem_name, self.store, self.parent)
             with ExitStack() as held:
                 try:

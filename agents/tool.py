@@ -32,7 +32,7 @@ from costada.values.program_form import ProgramForm
 
 GivenProblem = Problem | str | Path
 
-LONGEST_VALUE = 80
+MAX_VALUE = 80
 """Characters of a wrong value that the model is shown."""
 
 DESCRIPTION = (
@@ -117,7 +117,7 @@ def refusal_text(error: object) -> str:
         name = ".".join(map(str, each["loc"]))
         message = str(each["msg"]).removeprefix("Value error, ")
         value = repr(each["input"])
-        shown = value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}..."
+        shown = value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]}..."
         if not name:
             lines.append(message)
         elif each["type"] == "missing":

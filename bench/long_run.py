@@ -27,9 +27,9 @@ from overhead import FILLER, HEAD, IDEAS, TAIL, InstantModel
 from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.runs.given import GivenSearch
+from costada.runs.given import SearchRequest
 from costada.runs.plan import plan_run
-from costada.runs.runner import carry_out
+from costada.runs.runner import execute_run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -79,9 +79,9 @@ def make_run(folder: Path, iterations: int, url: str) -> Path:
         price="1,2",
     )
     run = RunFolder(folder / "run")
-    plan = plan_run(GivenSearch(config, model=InstantModel()))
+    plan = plan_run(SearchRequest(config, model=InstantModel()))
     run.claim(config)
-    carry_out(plan, run, Progress(), RunControl())
+    execute_run(plan, run, Progress(), RunControl())
     return run.path
 
 

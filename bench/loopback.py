@@ -28,7 +28,7 @@ from typing import Any, Self
 UNUSABLE = 0.05
 """Share of the answers without a program."""
 
-LARGEST_HEAD = 2**16
+MAX_HEAD = 2**16
 P95 = 1.6448536269514722
 """The 95 % point of the standard normal distribution."""
 
@@ -187,7 +187,7 @@ def _serve(pipe: Connection, latency: Latency, answer: Answer) -> None:
 
 async def _serve_forever(pipe: Connection, provider: _Provider) -> None:
     server = await asyncio.start_server(
-        provider.connected, "127.0.0.1", 0, limit=LARGEST_HEAD, backlog=256
+        provider.connected, "127.0.0.1", 0, limit=MAX_HEAD, backlog=256
     )
 
     def tell() -> None:

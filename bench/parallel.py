@@ -47,9 +47,9 @@ STEP_COST = 0.0029
 """Dollars of a step, about."""
 
 TARGETS = {"constant 0.75 s": 0.95, "log-normal, median 0.75 s, p95 2.5 s": 0.90}
-"""Least share of the ideal, for K up to `LARGEST_TARGET`."""
+"""Least share of the ideal, for K up to `MAX_TARGET`."""
 
-LARGEST_TARGET = 8
+MAX_TARGET = 8
 SHORT_ITERATIONS = 40
 SAMPLING = 0.1
 """Seconds between two looks at the CPU time."""
@@ -212,7 +212,7 @@ def print_speed(numbers: Sequence[int], iterations: int, more: Sequence[str]) ->
 
 def verdict(name: str, parallel: int, share: float) -> str:
     """A note where a row has a target and does not reach it."""
-    has_target = 1 < parallel <= LARGEST_TARGET
+    has_target = 1 < parallel <= MAX_TARGET
     return f"  below {TARGETS[name]:.2f}" if has_target and share < TARGETS[name] else ""
 
 

@@ -19,7 +19,7 @@ from costada.evaluators.registry import problem
 from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
-from costada.store.checkpoint_rules import Held
+from costada.store.checkpoint_rules import DeferredCheckpoint
 from costada.store.lease import guarded_by
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_engine import PostgresEngine, is_query
@@ -28,7 +28,7 @@ from costada.values.usage import Price
 
 PROBLEM, MODEL, THREAD = "circle_packing", "offline", "recorded"
 PRICE = Price("0.6", "1.92")
-LONGEST_ID = 80
+MAX_ID = 80
 """Characters of the longest value that can be the id of a run or the hash of a text."""
 
 
@@ -106,7 +106,7 @@ class RecordingSaver(PostgresRunSaver):
 
     recording: Recording
 
-    def _write(self, held: Held) -> Any:
+    def _write(self, held: DeferredCheckpoint) -> Any:
         place = held.config["configurable"]
         own = {name: value for name, value in place.items() if isinstance(value, str)}
         plain = {"configurable": own, "metadata": {**held.config.get("metadata", {})}}
@@ -211,7 +211,7 @@ class Replay:
         return [self._renamed(each) if isinstance(each, str) else each for each in values]
 
     def _renamed(self, value: str) -> str:
-        if len(value) > LONGEST_ID:
+        if len(value) > MAX_ID:
             return value
         if value not in self._ids and len(value) == 2 * sha256().digest_size:
             self._ids[value] = sha256(f"{self._run} {value}".encode()).hexdigest()

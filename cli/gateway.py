@@ -25,7 +25,7 @@ JournalFile = Annotated[
     ),
 ]
 Port = Annotated[
-    int, typer.Option(min=0, max=options.LARGEST_PORT, help="Port on 127.0.0.1; 0: any free one.")
+    int, typer.Option(min=0, max=options.MAX_PORT, help="Port on 127.0.0.1; 0: any free one.")
 ]
 IdleSeconds = Annotated[
     float, typer.Option(help="Exit after this time without clients and running calls.")

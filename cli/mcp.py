@@ -90,7 +90,7 @@ Store = Annotated[
 Port = Annotated[
     int | None,
     typer.Option(
-        min=1, max=options.LARGEST_PORT, help="Port for --http.", show_default=str(DEFAULT_PORT)
+        min=1, max=options.MAX_PORT, help="Port for --http.", show_default=str(DEFAULT_PORT)
     ),
 ]
 

@@ -16,8 +16,8 @@ from pydantic.fields import FieldInfo
 
 from costada.runs.config import (
     CONTROLLER,
-    LARGEST_SETTINGS,
     LOG,
+    MAX_SETTINGS,
     MENU,
     MODELS,
     OTHER_PRICES,
@@ -35,7 +35,7 @@ from costada.store.files import read_text
 from costada.values.redaction import has_password
 
 Command = Callable[..., None]
-LARGEST_PORT = 65_535
+MAX_PORT = 65_535
 PLAIN_TYPES = (bool, int, float)
 """Types that the command line parses; the text of other options goes to `RunConfig`."""
 
@@ -311,7 +311,7 @@ def read_settings(
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        given = tomllib.loads(read_text(path, LARGEST_SETTINGS))
+        given = tomllib.loads(read_text(path, MAX_SETTINGS))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path}: {error}") from None
     for name in GROUPS:

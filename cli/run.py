@@ -259,7 +259,7 @@ def _carry_out(
     from costada.reports.summary import REASONS, failures_text, sum_by_model, sum_by_role
     from costada.reports.terminal import SafeConsole
     from costada.reports.trace import last_router, stored_rows
-    from costada.runs.runner import carry_out
+    from costada.runs.runner import execute_run
     from costada.store.run_store import RunStore
 
     collect_garbage()
@@ -275,7 +275,7 @@ def _carry_out(
         keeping_output_clean(as_json),
         paid_from(purse, plan, folder) as paid,
     ):
-        result = carry_out(paid, folder, progress, control, accepts_loss=accepts_loss)
+        result = execute_run(paid, folder, progress, control, accepts_loss=accepts_loss)
     with RunStore.at(folder.database) as store:
         run_ids = store.run_ids()
         calls = [

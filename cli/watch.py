@@ -29,7 +29,7 @@ Watched = Annotated[
 Port = Annotated[
     int,
     typer.Option(
-        min=0, max=options.LARGEST_PORT, help="Port on 127.0.0.1.", show_default="any free one"
+        min=0, max=options.MAX_PORT, help="Port on 127.0.0.1.", show_default="any free one"
     ),
 ]
 

@@ -60,8 +60,8 @@ def select_frontier(
     """
     visits = visits_in_flight(frontiers, in_flight)
     total = sum(visits)
-    promise = [
+    ucb_scores = [
         frontier.allocation_estimate + optimism_bonus(count, total, remaining_ratio, constants)
         for frontier, count in zip(frontiers, visits, strict=True)
     ]
-    return promise.index(max(promise))
+    return ucb_scores.index(max(ucb_scores))

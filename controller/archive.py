@@ -169,8 +169,8 @@ def newcomer_elite_score(newcomer: Candidate, archive: Archive) -> float:
 def _weighted(
     weights: EliteWeights, rank: float, own_novelty: float, novelties: Collection[float]
 ) -> float:
-    num_duller = sum(other < own_novelty for other in novelties)
-    return weights.fitness * rank + weights.novelty * num_duller / len(novelties)
+    num_less_novel = sum(other < own_novelty for other in novelties)
+    return weights.fitness * rank + weights.novelty * num_less_novel / len(novelties)
 
 
 def novelty(member: Candidate, archive: Archive) -> float:

@@ -4,18 +4,18 @@ from dataclasses import dataclass, fields
 from math import inf
 from sys import float_info
 
-LARGEST_ITERATIONS = 1_000_000
+MAX_ITERATIONS = 1_000_000
 """Most iterations of a run: its file would have several gigabytes."""
 
-LARGEST_FRONTIERS = 1_000
+MAX_FRONTIERS = 1_000
 """Most frontiers: each is part of every checkpoint, and its archive is read in every step."""
 
-LARGEST_COUNT = LARGEST_ITERATIONS
+MAX_COUNT = MAX_ITERATIONS
 """Most of anything else that is counted: no run makes more iterations, so more has no effect."""
 
 RANGES: dict[str, tuple[float, float]] = {
-    "num_frontiers": (1, LARGEST_FRONTIERS),
-    "max_iterations": (1, LARGEST_ITERATIONS),
+    "num_frontiers": (1, MAX_FRONTIERS),
+    "max_iterations": (1, MAX_ITERATIONS),
     "min_intensity": (0, 1),
     "max_intensity": (0, 1),
     "exploitation_share": (0, 1),
@@ -24,16 +24,16 @@ RANGES: dict[str, tuple[float, float]] = {
     "optimism_scale": (0, inf),
     "min_cost_weight": (0, 1),
     "fixed_global_weight": (0, 1),
-    "base_patience": (0, LARGEST_COUNT),
+    "base_patience": (0, MAX_COUNT),
     "guide_cost_ratio": (0, inf),
-    "archive_size": (2, LARGEST_COUNT),
-    "num_inspirations": (0, LARGEST_COUNT),
-    "max_attempts": (1, LARGEST_COUNT),
-    "tactics_per_guide": (1, LARGEST_COUNT),
-    "uses_per_tactic": (1, LARGEST_COUNT),
-    "max_guide_calls": (1, LARGEST_COUNT),
-    "migration_interval": (1, LARGEST_COUNT),
-    "num_migrants": (0, LARGEST_COUNT),
+    "archive_size": (2, MAX_COUNT),
+    "num_inspirations": (0, MAX_COUNT),
+    "max_attempts": (1, MAX_COUNT),
+    "tactics_per_guide": (1, MAX_COUNT),
+    "uses_per_tactic": (1, MAX_COUNT),
+    "max_guide_calls": (1, MAX_COUNT),
+    "migration_interval": (1, MAX_COUNT),
+    "num_migrants": (0, MAX_COUNT),
 }
 """Smallest and largest accepted value; a field not listed must be positive."""
 

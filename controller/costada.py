@@ -21,15 +21,16 @@ from costada.controller.credit import (
 )
 from costada.controller.frontier import (
     Frontier,
+    after_visit,
     higher_score,
-    raised,
-    visited,
     visits_in_flight,
+    with_best,
     with_frontier,
 )
 from costada.controller.guidance import (
     GuidanceCycle,
     Mode,
+    after_landing,
     after_step,
     after_use,
     backs_off,
@@ -38,7 +39,6 @@ from costada.controller.guidance import (
     failed_mode,
     guide_mode,
     held_frontier,
-    landed,
     mode_override,
     new_cycle,
 )
@@ -194,7 +194,9 @@ class CostAda:
             raise ValueError(f"spent: got {balance.spent}, expected at least {step.cost}")
         frontier = self.frontiers[allocation.frontier]
         earned = self._earned(frontier, step, balance.ratio, constants)
-        after = visited(frontier, step.score, earned.utility, earned.allocation_reward, constants)
+        after = after_visit(
+            frontier, step.score, earned.utility, earned.allocation_reward, constants
+        )
         is_low = is_low_yield(earned.utility, earned.allocation_reward, constants)
         incumbent_score = higher_score(self.incumbent_score, step.score)
         rise = incumbent_score - self.incumbent_score
@@ -202,7 +204,7 @@ class CostAda:
             self,
             frontiers=with_frontier(self.frontiers, allocation.frontier, after),
             incumbent_score=incumbent_score,
-            cycle=landed(self.cycle, is_guided=step.is_guided, incumbent_rise=rise),
+            cycle=after_landing(self.cycle, is_guided=step.is_guided, incumbent_rise=rise),
             stagnation=stagnation(self.stagnation, earned.global_gain, constants),
             low_yield_cost=low_yield_cost(self.low_yield_cost, step.cost, is_low),
         )
@@ -228,7 +230,7 @@ class CostAda:
         """Controller and archives after migration, when one is due: only bests rise (b^(k))."""
         migrated = migrate(archives, next_iteration(self.iteration), constants)
         bests = (archive.best.score for archive in migrated)
-        frontiers = tuple(raised(*each) for each in zip(self.frontiers, bests, strict=True))
+        frontiers = tuple(with_best(*each) for each in zip(self.frontiers, bests, strict=True))
         if frontiers == self.frontiers:
             return self, migrated
         return replace(self, frontiers=frontiers), migrated

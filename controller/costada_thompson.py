@@ -11,7 +11,7 @@ from costada.controller.costada import CostAda
 from costada.controller.credit import Credit
 from costada.controller.method import PaidStep
 from costada.controller.money import Balance, remaining
-from costada.controller.router import DEFAULT_ROUTER, Money, Offer, Router, start_router
+from costada.controller.router import DEFAULT_ROUTER, ModelOption, Money, Router, start_router
 
 NO_RECORDS = Router(DEFAULT_ROUTER, ())
 
@@ -51,8 +51,10 @@ class CostAdaThompson(CostAda):
         names = [record.name for record in self.router.records]
         launched = [in_flight.count(index) for index in range(len(names))]
         left = remaining(balance.budget, balance.spent) - expected * sum(launched)
-        offers = [Offer(name, expected, count) for name, count in zip(names, launched, strict=True)]
-        chosen = self.router.choose(offers, Money(balance.budget, left), 1, rng)
+        options = [
+            ModelOption(name, expected, count) for name, count in zip(names, launched, strict=True)
+        ]
+        chosen = self.router.choose(options, Money(balance.budget, left), 1, rng)
         return next(index for index, name in enumerate(names) if name == chosen)
 
     def tell(

@@ -33,7 +33,7 @@ def higher_score(best_score: float, score: float | None) -> float:
     return best_score if score is None else max(best_score, score)
 
 
-def visited(
+def after_visit(
     frontier: Frontier,
     score: float | None,
     utility: float,
@@ -53,7 +53,7 @@ def visited(
     )
 
 
-def raised(frontier: Frontier, score: float) -> Frontier:
+def with_best(frontier: Frontier, score: float) -> Frontier:
     """The frontier after migrants came: only its best score may rise."""
     return replace(frontier, best_score=score) if score > frontier.best_score else frontier
 

@@ -105,7 +105,7 @@ def after_use(cycle: GuidanceCycle | None, *, is_first: bool) -> tuple[GuidanceC
     return used, tactic
 
 
-def landed(
+def after_landing(
     cycle: GuidanceCycle | None, *, is_guided: bool, incumbent_rise: float
 ) -> GuidanceCycle | None:
     """The cycle once a step has landed, to be judged next.

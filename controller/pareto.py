@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-LARGEST_FRONT = 100
+MAX_FRONT = 100
 """Candidates on a front; beyond, the most crowded one leaves, so that a step costs the same."""
 
 
@@ -27,9 +27,7 @@ def dominates(one: Point, other: Point) -> bool:
     return one.values != other.values and all(mine >= theirs for mine, theirs in pairs)
 
 
-def front_with(
-    front: Sequence[Point], newcomer: Point, size: int = LARGEST_FRONT
-) -> tuple[Point, ...]:
+def front_with(front: Sequence[Point], newcomer: Point, size: int = MAX_FRONT) -> tuple[Point, ...]:
     """The front after a candidate was offered, in the order of entry.
 
     A point that equals or is dominated by one of the front does not enter; those that it dominates

@@ -31,7 +31,7 @@ PRIOR_GAIN, PRIOR_FAILURE = 0.5, 1.5
 WEIGHT, CAUTIOUS_WEIGHT = 4.0, 1.0
 """How often each try counts in the posterior (w); a lower weight explores longer."""
 
-FULL_SHARE, LEAST_GAP = 0.5, 0.01
+FULL_SHARE, MIN_GAP = 0.5, 0.01
 """Share of the distance to a score of 1 that earns full credit, and the least distance."""
 
 FULL_SCALES = 3.0
@@ -64,7 +64,7 @@ class ModelRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ModelOption:
     """A model as the next attempt could have it.
 
     Attributes:
@@ -114,30 +114,30 @@ def posterior(record: ModelRecord, weight: float = WEIGHT) -> Posterior:
     return Posterior(weight * (PRIOR_GAIN + record.credit), weight * (PRIOR_FAILURE + missed))
 
 
-def attempt_price(record: ModelRecord, offer: Offer) -> float:
+def attempt_price(record: ModelRecord, option: ModelOption) -> float:
     """Dollars of a model's next attempt by list price and experience (c_m)."""
-    return (offer.expected + record.dollars) / (1 + record.tries)
+    return (option.expected + record.dollars) / (1 + record.tries)
 
 
-def awaits_first_tries(record: ModelRecord, offer: Offer, money: Money) -> bool:
+def awaits_first_tries(record: ModelRecord, option: ModelOption, money: Money) -> bool:
     """Whether a model is owed another of its first tries, and may have it (waits).
 
     Attempts in flight count as tries, and as dollars at their expected cost.
     """
-    begun = record.tries + offer.launched
-    paid = record.dollars + offer.launched * offer.expected
+    begun = record.tries + option.launched
+    paid = record.dollars + option.launched * option.expected
     return (
         begun < FIRST_TRIES
         and record.credit < 1.0
-        and offer.expected <= min(TRY_SHARE * money.budget, money.left)
-        and (begun == 0 or paid + offer.expected <= FIRST_TRIES_SHARE * money.budget)
+        and option.expected <= min(TRY_SHARE * money.budget, money.left)
+        and (begun == 0 or paid + option.expected <= FIRST_TRIES_SHARE * money.budget)
     )
 
 
 def normalized_gain_to_reference(score: float | None, parent_score: float) -> float:
     """Credit of an attempt where a score of 1 is the reference, in [0, 1] (x)."""
     gain = gain_over_parent(score, parent_score)
-    return min(1.0, gain / (FULL_SHARE * max(LEAST_GAP, 1.0 - parent_score)))
+    return min(1.0, gain / (FULL_SHARE * max(MIN_GAP, 1.0 - parent_score)))
 
 
 def gain_over_parent(score: float | None, parent_score: float) -> float:
@@ -177,7 +177,7 @@ class Router:
     scale: float = 0.0
 
     def choose(
-        self, offers: Sequence[Offer], money: Money, attempt: int, rng: Random
+        self, options: Sequence[ModelOption], money: Money, attempt: int, rng: Random
     ) -> str | None:
         """Name of the model for the next attempt; `None` where nothing left can pay for any.
 
@@ -185,31 +185,31 @@ class Router:
         whose expected price exceeds what is left only if that holds for all of them.
 
         Args:
-            offers: Every model of the menu.
+            options: Every model of the menu.
             money: Budget and what is left of it.
             attempt: Number of the attempt in its step, from 1.
             rng: Randomness of this choice.
 
         Raises:
-            ValueError: Every model is disabled, or the offers are not those of the menu.
+            ValueError: Every model is disabled, or the options are not those of the menu.
         """
-        known = {offer.name: offer for offer in offers}
+        known = {option.name: option for option in options}
         if known.keys() != {record.name for record in self.records}:
             raise ValueError(
-                f"offers: got {', '.join(sorted(known))}, expected one for each of"
+                f"options: got {', '.join(sorted(known))}, expected one for each of"
                 f" {', '.join(sorted(record.name for record in self.records))}"
             )
-        lots = [
-            Lot(record, known[record.name])
+        arms = [
+            Arm(record, known[record.name])
             for record in sorted(self.records, key=lambda record: record.name)
             if not record.is_disabled
         ]
-        if not lots:
+        if not arms:
             raise ValueError("models: every model of the menu is disabled, expected one to ask")
-        payable = [lot for lot in lots if lot.offer.is_payable]
+        payable = [arm for arm in arms if arm.option.is_payable]
         if not payable:
             return None
-        affordable = [lot for lot in payable if lot.price <= money.left]
+        affordable = [arm for arm in payable if arm.price <= money.left]
         if not affordable:
             return min(payable, key=attrgetter("price")).record.name
         return router_rule(self.rule)(affordable, money, attempt, rng).record.name
@@ -276,78 +276,78 @@ class Router:
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
+class Arm:
     """A model that may be chosen: its record, and how it is offered."""
 
     record: ModelRecord
-    offer: Offer
+    option: ModelOption
 
     @property
     def begun(self) -> int:
         """Attempts that have landed or are in flight."""
-        return self.record.tries + self.offer.launched
+        return self.record.tries + self.option.launched
 
     @property
     def price(self) -> float:
         """Dollars of an attempt by list price and experience (c_m)."""
-        return attempt_price(self.record, self.offer)
+        return attempt_price(self.record, self.option)
 
 
-Rule = Callable[[Sequence[Lot], Money, int, Random], Lot]
+Rule = Callable[[Sequence[Arm], Money, int, Random], Arm]
 """Takes the models that may be chosen, sorted by name, the money, the attempt and randomness."""
 
 
 def budgeted_thompson(
-    lots: Sequence[Lot], money: Money, attempt: int, rng: Random, *, weight: float = WEIGHT
-) -> Lot:
+    arms: Sequence[Arm], money: Money, attempt: int, rng: Random, *, weight: float = WEIGHT
+) -> Arm:
     """The model with the highest drawn credit per dollar (Xia et al. 2015).
 
     Each model first gets a few tries, bounded in dollars. Credit is fractional, so the posterior is
     a Beta distribution whose parameters are not whole numbers (cf. Agrawal and Goyal 2012). Among
     models that cost nothing the highest drawn credit decides.
     """
-    waiting = [lot for lot in lots if awaits_first_tries(lot.record, lot.offer, money)]
+    waiting = [arm for arm in arms if awaits_first_tries(arm.record, arm.option, money)]
     if waiting:
-        return min(waiting, key=lambda lot: (lot.begun, lot.offer.expected))
+        return min(waiting, key=lambda arm: (arm.begun, arm.option.expected))
     drawn = []
-    for lot in lots:
-        found = posterior(lot.record, weight)
+    for arm in arms:
+        found = posterior(arm.record, weight)
         credit = rng.betavariate(found.gain, found.failure)
-        drawn.append((credit / lot.price if lot.price else inf, credit, lot))
+        drawn.append((credit / arm.price if arm.price else inf, credit, arm))
     return max(drawn, key=lambda each: each[:2])[2]
 
 
-def fixed(lots: Sequence[Lot], money: Money, attempt: int, rng: Random, *, name: str) -> Lot:
+def fixed(arms: Sequence[Arm], money: Money, attempt: int, rng: Random, *, name: str) -> Arm:
     """Always the named model; where it may not be chosen, the cheapest that may."""
-    return next((lot for lot in lots if lot.record.name == name), _cheapest_first(lots)[0])
+    return next((arm for arm in arms if arm.record.name == name), _cheapest_first(arms)[0])
 
 
-def round_robin(lots: Sequence[Lot], money: Money, attempt: int, rng: Random) -> Lot:
+def round_robin(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
     """The models in turn, cheapest first."""
-    return min(lots, key=lambda lot: (lot.begun, lot.offer.expected))
+    return min(arms, key=lambda arm: (arm.begun, arm.option.expected))
 
 
-def ucb1(lots: Sequence[Lot], money: Money, attempt: int, rng: Random) -> Lot:
+def ucb1(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
     """The highest mean credit plus a bonus for few tries, blind to price (Auer et al. 2002)."""
-    total = sum(lot.begun for lot in lots)
+    total = sum(arm.begun for arm in arms)
 
-    def bound(lot: Lot) -> float:
-        if lot.begun == 0:
+    def bound(arm: Arm) -> float:
+        if arm.begun == 0:
             return inf
-        bonus = sqrt(UCB_SCALE * log(total) / lot.begun)
-        return lot.record.credit / lot.begun + bonus
+        bonus = sqrt(UCB_SCALE * log(total) / arm.begun)
+        return arm.record.credit / arm.begun + bonus
 
-    return max(lots, key=bound)
+    return max(arms, key=bound)
 
 
-def cascade(lots: Sequence[Lot], money: Money, attempt: int, rng: Random) -> Lot:
+def cascade(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
     """The cheapest model for the first attempt of a step, the next one after each failure."""
-    ranked = _cheapest_first(lots)
+    ranked = _cheapest_first(arms)
     return ranked[min(attempt, len(ranked)) - 1]
 
 
-def _cheapest_first(lots: Iterable[Lot]) -> list[Lot]:
-    return sorted(lots, key=lambda lot: lot.offer.expected)
+def _cheapest_first(arms: Iterable[Arm]) -> list[Arm]:
+    return sorted(arms, key=lambda arm: arm.option.expected)
 
 
 FIXED = "fixed:"

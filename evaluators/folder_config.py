@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from costada.evaluators.folder_settings import LARGEST_SETTINGS, SETTINGS_FILE, FolderSettings
+from costada.evaluators.folder_settings import MAX_SETTINGS, SETTINGS_FILE, FolderSettings
 from costada.evaluators.shown_paths import read_shown, unshown_reason
 from costada.values.language import find_language
 from costada.values.python_syntax import parsed_module
@@ -120,8 +120,8 @@ def _config_files(folder: Path, settings: FolderSettings) -> list[Path]:
 
 
 def _read_table(path: Path, folder: Path) -> dict[str, Any]:
-    if path.stat().st_size > LARGEST_SETTINGS:
-        raise ValueError(f"{path}: larger than {LARGEST_SETTINGS:,} bytes, expected settings")
+    if path.stat().st_size > MAX_SETTINGS:
+        raise ValueError(f"{path}: larger than {MAX_SETTINGS:,} bytes, expected settings")
     try:
         table = yaml.safe_load(read_shown(path, folder).decode("utf-8-sig"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -224,7 +224,7 @@ def _is_number(value: object) -> bool:
 
 def _task_of_runner(path: Path) -> str:
     """The text that a `run_evo.py` assigns to a name that ends in `task_sys_msg`."""
-    if not path.is_file() or path.stat().st_size > LARGEST_SETTINGS:
+    if not path.is_file() or path.stat().st_size > MAX_SETTINGS:
         return ""
     source = read_shown(path, path.parent).decode("utf-8", "replace")
     try:

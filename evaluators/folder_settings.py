@@ -17,7 +17,7 @@ from costada.values.evaluation import Direction
 from costada.values.expectation import expectation, refusal
 
 SETTINGS_FILE = "problem.toml"
-LARGEST_SETTINGS = 2**20
+MAX_SETTINGS = 2**20
 """Bytes of `problem.toml`."""
 
 Count = Annotated[int, Field(ge=1)]
@@ -139,8 +139,8 @@ def read_settings(path: Path) -> FolderSettings:
         ValueError: Naming the key that is unknown or wrong, or missing beside another one, or if
             the file may not be shown.
     """
-    if path.is_file() and path.stat().st_size > LARGEST_SETTINGS:
-        raise ValueError(f"{path}: larger than {LARGEST_SETTINGS:,} bytes, expected settings")
+    if path.is_file() and path.stat().st_size > MAX_SETTINGS:
+        raise ValueError(f"{path}: larger than {MAX_SETTINGS:,} bytes, expected settings")
     try:
         table = _table_in(path) if path.is_file() else {}
         settings = FolderSettings.model_validate(table)

@@ -37,7 +37,7 @@ from costada.evaluators.initial_program import (
     read_initial_program,
     read_text,
 )
-from costada.evaluators.needs import Needs, needs_of
+from costada.evaluators.needs import MissingDependencies, needs_of
 from costada.evaluators.problem import Problem
 from costada.evaluators.repository import load_repository
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
@@ -67,7 +67,7 @@ class ProblemFolder:
     interpreter: str | None
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> MissingDependencies:
         """What the Python that evaluates it lacks."""
         python = interpreter_at(self.interpreter) if self.interpreter else own_interpreter()
         return needs_of(self.layout, self.settings, self.program, python)

@@ -29,7 +29,7 @@ PROGRAMS = ("initial_program", "init_program", "initial", "initial_prompt")
 
 WILDCARDS = "*?["
 EVERYTHING: tuple[str, ...] = ("**",)
-LARGEST_PROGRAM = 2**22
+MAX_PROGRAM = 2**22
 """Bytes of all files of an initial program."""
 
 
@@ -174,10 +174,10 @@ def files_in(folder: Path, is_wanted: Callable[[str], bool]) -> dict[str, str]:
     for path in filter(is_wanted, _paths(folder)):
         content = _content(folder / path, folder)
         size += len(content)
-        if len(found) == MAX_FILES or size > LARGEST_PROGRAM:
+        if len(found) == MAX_FILES or size > MAX_PROGRAM:
             raise ValueError(
                 f"{folder} holds more than {MAX_FILES} files of a program, or more than"
-                f" {LARGEST_PROGRAM:,} bytes; expected less"
+                f" {MAX_PROGRAM:,} bytes; expected less"
             )
         try:
             found[path] = content.decode("utf-8")
@@ -202,10 +202,8 @@ def _content(path: Path, folder: Path) -> bytes:
     found = path.lstat()
     if not S_ISREG(found.st_mode):
         raise ValueError(f"{path} is no regular file; expected one, links are not followed")
-    if found.st_size > LARGEST_PROGRAM:
-        raise ValueError(
-            f"{path} has {found.st_size:,} bytes; expected at most {LARGEST_PROGRAM:,}"
-        )
+    if found.st_size > MAX_PROGRAM:
+        raise ValueError(f"{path} has {found.st_size:,} bytes; expected at most {MAX_PROGRAM:,}")
     return read_shown(path, folder, with_hidden=True)
 
 

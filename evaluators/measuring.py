@@ -63,12 +63,12 @@ def measured(
             `None` where nothing is confirmed.
     """
     first = _measurements(problem, measure, 0)
-    verdict = _pooled(problem, first)
+    verdict = _aggregate(problem, first)
     is_better = incumbent is not None and verdict.is_valid and verdict.score > incumbent
     if problem.repeats == 1 or not is_better:
         return verdict
     second = _measurements(problem, measure, len(first))
-    pooled = _pooled(problem, [*first, *second])
+    pooled = _aggregate(problem, [*first, *second])
     if not pooled.is_valid:
         return pooled
     return replace(
@@ -90,7 +90,7 @@ def _measurements(
     return found
 
 
-def _pooled(problem: Problem, found: Sequence[Evaluation]) -> Evaluation:
+def _aggregate(problem: Problem, found: Sequence[Evaluation]) -> Evaluation:
     """The verdict that measurements come to: the failure, if one of them is."""
     last = found[-1]
     if len(found) == 1 and problem.repeats == 1:

@@ -77,7 +77,7 @@ z3
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class MissingDependencies:
     """What is missing for a folder's evaluator and initial program.
 
     Attributes:
@@ -137,7 +137,7 @@ class Needs:
 
 def needs_of(
     layout: Layout, settings: FolderSettings, program: InitialProgram, python: Interpreter
-) -> Needs:
+) -> MissingDependencies:
     """What the evaluator and the initial program of a folder need and an interpreter lacks.
 
     An evaluator that judges in this process has been loaded here, so it lacks nothing.
@@ -202,7 +202,7 @@ def find_needs(
     folders: Sequence[Path],
     python: Interpreter,
     provided: Iterable[str] = (),
-) -> Needs:
+) -> MissingDependencies:
     """What Python files and the requirements in their folders need and an interpreter lacks.
 
     Args:
@@ -223,7 +223,7 @@ def find_needs(
     files = tuple(folder / REQUIREMENTS_FILE for folder in folders)
     present = [file for file in dict.fromkeys(files) if os.path.lexists(file)]
     lines = tuple(line for file in present for line in requirement_lines(file))
-    return Needs(
+    return MissingDependencies(
         missing=tuple(name for name in lacking if name in at_once),
         later=tuple(name for name in lacking if name not in at_once),
         unmet=tuple(dict.fromkeys(_unmet(lines, python))),

@@ -20,7 +20,7 @@ RUN_SETTINGS = "settings.json"
 RUN_KEYS = {"problem", "method", "budget"}
 """Keys that distinguish the settings of a run from a data file of the same name."""
 
-LARGEST_RUN_SETTINGS = 2**16
+MAX_RUN_SETTINGS = 2**16
 F_GETPATH: Final[int | None] = getattr(fcntl, "F_GETPATH", None)
 """How macOS says what path a descriptor leads to; Linux says it in /proc."""
 
@@ -76,7 +76,7 @@ def is_output(path: Path) -> bool:
         return True
     settings = path / RUN_SETTINGS
     # A link may lead to a folder that this user cannot read: `Path.is_file` would raise.
-    if not os.path.isfile(settings) or settings.stat().st_size > LARGEST_RUN_SETTINGS:
+    if not os.path.isfile(settings) or settings.stat().st_size > MAX_RUN_SETTINGS:
         return False
     try:
         known = json.loads(settings.read_bytes())

@@ -33,7 +33,7 @@ def load_trusted(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file")
     module = module_from_spec(spec)
-    with _LOADING, _neighbours_importable(path.parent), _NamingTheLine(path):
+    with _LOADING, _neighbours_importable(path.parent), _AnnotateErrors(path):
         sys.modules[name] = module
         spec.loader.exec_module(module)
     return module
@@ -75,7 +75,7 @@ def _modules_used(module: ModuleType) -> list[ModuleType]:
     return sorted(found, key=lambda each: each.__name__)
 
 
-class _NamingTheLine:
+class _AnnotateErrors:
     """Turns every error of the code under `with` into a `ValueError` that names the line."""
 
     def __init__(self, path: Path) -> None:

@@ -14,10 +14,10 @@ from typing_extensions import TypedDict, Unpack
 from costada.controller.methods import METHODS
 from costada.controller.router import DEFAULT_ROUTER, start_router
 from costada.evaluators.problem import Problem
-from costada.graph.choosing import Choosing, Chosen, SearchContext
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
 from costada.graph.menu import GivenModels, priced_models, with_reference_cost
 from costada.graph.node_wrappers import CancellableNode, Route, observed, takes_config
+from costada.graph.overrides import Overrides, RunOverrides, SearchContext
 from costada.graph.routes import (
     after_allocation,
     after_answer,
@@ -44,10 +44,10 @@ from costada.nodes.generate import generate
 from costada.nodes.guide import guide
 from costada.nodes.in_flight import landed, launched, launched_guide
 from costada.nodes.model_choice import taught
-from costada.nodes.settings import LARGEST_PARALLEL, Settings
+from costada.nodes.settings import MAX_PARALLEL, Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.nodes.steering import steered
-from costada.nodes.stored_value import FORMS, StoredValue
+from costada.nodes.stored_value import STORED_KEYS, StoredValue
 from costada.nodes.update_utility import update_utility
 from costada.store.checkpoint_rules import RunCheckpoints
 from costada.store.purse import Purse
@@ -91,7 +91,7 @@ def build_discovery_graph(
     graph: StateGraph[SearchState, SearchContext, SearchInput, SearchOutput] = StateGraph(
         SearchState, input_schema=SearchInput, output_schema=SearchOutput
     )
-    for key in FORMS:
+    for key in STORED_KEYS:
         kept = graph.channels[key]
         graph.channels[key] = StoredValue(kept.ValueType, key, context.store)
     nodes = {**NODES, **IN_FLIGHT} if max(max_parallel, context.parallel) > 1 else NODES
@@ -174,7 +174,7 @@ class SearchOptions(TypedDict, total=False):
     parallel: int
     order: LandingOrder
     router: str
-    chosen: Chosen | None
+    chosen: Overrides | None
     max_budget: float
 
 
@@ -212,24 +212,24 @@ def compile_search(
 def compile_graph(
     context: RunContext,
     checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
-    choosing: Choosing | None = None,
+    overrides: RunOverrides | None = None,
 ) -> DiscoveryGraph:
     """Compile the graph of a search.
 
     Args:
         context: That of a run whose caller chooses nothing.
         checkpointer: A LangGraph saver, as for any graph.
-        choosing: What the caller of a run may choose.
+        overrides: What the caller of a run may choose.
 
     Raises:
         ValueError: The caller is to be asked something without a saver to keep the question.
     """
     context = saved_by(checkpointer, context)
-    max_parallel = choosing.max_parallel if choosing else 1
-    methods = choosing.methods if choosing else ()
+    max_parallel = overrides.max_parallel if overrides else 1
+    methods = overrides.methods if overrides else ()
     graph = build_discovery_graph(context, max_parallel=max_parallel, methods=methods)
     compiled = graph.compile(checkpointer=checkpointer, name=context.name)
-    return DiscoveryGraph.of(compiled, context, choosing)
+    return DiscoveryGraph.of(compiled, context, overrides)
 
 
 def saved_by(
@@ -257,7 +257,7 @@ def search_context(
     parallel: int = 1,
     order: LandingOrder = "landing",
     router: str = DEFAULT_ROUTER,
-    chosen: Chosen | None = None,
+    chosen: Overrides | None = None,
     max_budget: float = inf,
 ) -> RunContext:
     """Check what a search is given, and put it together.
@@ -358,9 +358,9 @@ def _check_arguments(
 
 def _check_parallel(parallel: object, order: object) -> None:
     is_no_number = isinstance(parallel, bool) or not isinstance(parallel, int)
-    if is_no_number or parallel not in range(1, LARGEST_PARALLEL + 1):
+    if is_no_number or parallel not in range(1, MAX_PARALLEL + 1):
         raise ValueError(
-            f"parallel: got {parallel!r}, expected a whole number from 1 to {LARGEST_PARALLEL}"
+            f"parallel: got {parallel!r}, expected a whole number from 1 to {MAX_PARALLEL}"
         )
     if order not in get_args(LandingOrder):
         raise ValueError(f"order: got {order!r}, expected 'landing' or 'launch'")

@@ -13,9 +13,9 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot, StateUpdate
 
 from costada.controller.constants import Constants
-from costada.graph.choosing import BUDGET, SEED, Choosing, Chosen, SearchContext
 from costada.graph.continuing import can_continue
 from costada.graph.known_keys import check_input, check_keys
+from costada.graph.overrides import BUDGET, SEED, Overrides, RunOverrides, SearchContext
 from costada.graph.user_input import NO_UPDATE, accept_answer, has_answer
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.active_runs import ACTIVE_RUNS, ActiveRuns
@@ -98,25 +98,25 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
     """
 
     def __init__(
-        self, *, search: RunContext, limit: int, choosing: Choosing | None = None, **parts: Any
+        self, *, search: RunContext, limit: int, overrides: RunOverrides | None = None, **parts: Any
     ) -> None:
         """Keep what the runs share, their limit, and what a caller may choose for one."""
         super().__init__(**parts)
-        self.search, self.limit, self.choosing = search, limit, choosing
-        if choosing is not None:
-            self.context_schema = choosing.schema  # type: ignore[assignment]
+        self.search, self.limit, self.overrides = search, limit, overrides
+        if overrides is not None:
+            self.context_schema = overrides.schema  # type: ignore[assignment]
 
     @classmethod
     def of(
         cls,
         compiled: CompiledStateGraph[SearchState, SearchContext, SearchInput, SearchOutput],
         search: RunContext,
-        choosing: Choosing | None = None,
+        overrides: RunOverrides | None = None,
     ) -> Self:
         """Turn a compiled graph into one whose limit of supersteps is its own."""
         limit = _limit_of(search)
         parts = {name: part for name, part in vars(compiled).items() if name != "__orig_class__"}
-        graph = cls(search=search, limit=limit, choosing=choosing, **parts)
+        graph = cls(search=search, limit=limit, overrides=overrides, **parts)
         return graph.with_config(recursion_limit=limit)
 
     def candidates(self, config: RunnableConfig | None = None) -> list[Candidate]:
@@ -242,7 +242,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
 
         Raises:
             ValueError: The input has another seed than the run that it resumes, the context is not
-                what `Choosing` allows, or the search has not left the state so.
+                what `RunOverrides` allows, or the search has not left the state so.
         """
         values, place = saved.values if saved else {}, self._place(own)
         is_resumed = _is_resumed(given, place)
@@ -255,16 +255,16 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
             if _is_nested(place):
                 own["configurable"][RESUMING] = True
         search = self.search
-        if self.choosing is not None:
+        if self.overrides is not None:
             if is_resumed and "run" in values:
-                chosen = _resumed(self.choosing, values, context)
+                chosen = _resumed(self.overrides, values, context)
             else:
                 seed = given.get(SEED) if isinstance(given, Mapping) else None
-                chosen = self.choosing.read(context, seed)
+                chosen = self.overrides.read(context, seed)
                 if SEED in chosen and isinstance(given, Mapping):
                     given = {**given, SEED: chosen[SEED]}
             if lasting := {name: value for name, value in chosen.items() if name != SEED}:
-                search = self.choosing.search(lasting)
+                search = self.overrides.search(lasting)
         own["configurable"][ACTIVE_RUNS].context = search
         return search, given
 
@@ -306,7 +306,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         has_saver = isinstance(self.checkpointer, BaseCheckpointSaver) or bool(place.get(SAVER))
         if self.checkpointer is False or not has_saver:
             return False
-        is_chosen = self.choosing is not None and _is_resumed(given, place)
+        is_chosen = self.overrides is not None and _is_resumed(given, place)
         return self.checkpointer is True or is_chosen or not _is_nested(place)
 
     def _check_run(
@@ -322,8 +322,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         """
         is_node = NODE_NAME in (config or {}).get("metadata", {})
         check_input(given, is_parents_state=is_node)
-        known = context if self.choosing and isinstance(context, Mapping) else {}
-        if self.choosing is None:
+        known = context if self.overrides and isinstance(context, Mapping) else {}
+        if self.overrides is None:
             check_keys("context", context)
         check_keys("invoke or stream", options)
         configs = [each or RunnableConfig() for each in (ensure_config(), self.config, config)]
@@ -451,10 +451,10 @@ def _give_up(holding: "asyncio.Future[Lease | None]") -> None:
         NODE_THREADS.submit(lease.release)
 
 
-def _resumed(choosing: Choosing, values: Mapping[str, Any], context: object) -> Chosen:
-    """What holds for a run that is resumed; raises `ValueError` as `Choosing` does."""
-    begun = {**choosing.kept(values.get("chosen", {})), SEED: values["run"].seed}
-    resumed = choosing.resumed(begun, context)
+def _resumed(overrides: RunOverrides, values: Mapping[str, Any], context: object) -> Overrides:
+    """What holds for a run that is resumed; raises `ValueError` as `RunOverrides` does."""
+    begun = {**overrides.kept(values.get("chosen", {})), SEED: values["run"].seed}
+    resumed = overrides.resumed(begun, context)
     if values["account"].granted is not None and resumed.get(BUDGET) != begun.get(BUDGET):
         raise ValueError(
             f"context: got budget {resumed[BUDGET]!r} for a run that draws from a purse, expected"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from decimal import Decimal
 
-from costada.controller.router import Money, Offer
+from costada.controller.router import ModelOption, Money
 from costada.controller.step import draws
 from costada.nodes.attempts import load_prompt
 from costada.nodes.calls.budget import minimal_bound
@@ -21,8 +21,8 @@ def choose_model(state: SearchState, runtime: SearchRuntime) -> SearchState:
     attempt, left = step.attempt, money_for_attempt(step, state, context)
     in_flight = [model for each in state["flight"].steps for model in each.models[-1:]]
     is_hard = context.settings.budget_policy == "hard"
-    offers = [
-        Offer(
+    options = [
+        ModelOption(
             each.name,
             each.expected,
             launched=in_flight.count(each.name),
@@ -33,7 +33,7 @@ def choose_model(state: SearchState, runtime: SearchRuntime) -> SearchState:
     ]
     rng = draws(state["run"].seed, step.ticket, f"model of attempt {attempt.number}")
     money = Money(budget_of(state, context), float(left))
-    name = state["router"].choose(offers, money, attempt.number, rng)
+    name = state["router"].choose(options, money, attempt.number, rng)
     attempt = replace(attempt, model=name or "", failure="", is_refused=False, refusal="")
     if name is not None:
         return {"step": replace(step, attempt=attempt)}

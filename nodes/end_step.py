@@ -15,7 +15,7 @@ from costada.nodes.context import RunContext, SearchRuntime, balance_of, candida
 from costada.nodes.pareto_front import front_members, front_of
 from costada.nodes.state import SearchState, SteeredBy, Step
 from costada.nodes.steering import idea_of, is_submission
-from costada.nodes.stored_value import FORMS
+from costada.nodes.stored_value import STORED_KEYS
 from costada.values.candidate import Candidate
 from costada.values.numbering import START_TICKET, Iteration, TicketNumber
 from costada.values.objective import objective_values, read_objectives
@@ -175,7 +175,7 @@ def _found(state: SearchState, best: Candidate, context: RunContext) -> SearchSt
     if context.problem.objectives:
         found["pareto_front"] = front_members(front_of(state, context), context)
     for key, value in found.items():
-        FORMS[key].put(context.store, value)  # here, as a channel takes it in the event loop
+        STORED_KEYS[key].put(context.store, value)  # here, as a channel takes it in the event loop
     return found
 
 

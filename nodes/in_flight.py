@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 from langchain_core.runnables import RunnableConfig
 
 from costada.nodes.attempts import load_prompt
-from costada.nodes.calls.budget import MONEY_QUEUES, expected_cost, prompt_tokens
+from costada.nodes.calls.budget import FUNDS_QUEUES, expected_cost, prompt_tokens
 from costada.nodes.context import (
     Node,
     PayingNode,
@@ -34,7 +34,7 @@ from costada.nodes.parallel.pool import Pool, pool_of
 from costada.nodes.state import Flight, SearchState, Step, Ticket, has_current_step
 from costada.prompts.render import Prompt
 from costada.store.call_log import Landing
-from costada.store.rows import Seen
+from costada.store.rows import LandedTickets
 from costada.values.numbering import TicketNumber, next_iteration
 from costada.values.prompt_data import PromptData
 
@@ -178,7 +178,7 @@ def _new_ticket(
         step=step,
         prompt=prompt,
         expected=expected,
-        seen=Seen(max(seen.last, number), tuple(sorted({*seen.open, number}))),
+        seen=LandedTickets(max(seen.last, number), tuple(sorted({*seen.open, number}))),
         iterations=state["controller"].iteration,
         archives=state["archives"],
         best=state["best"],
@@ -205,7 +205,7 @@ def _land(work: Work, state: SearchState, context: RunContext) -> tuple[Ticket, 
         key = _next_key(expected, tickets, pool, context)
     result = pool.take(key)
     if recorded is None or recorded.ticket != key[0]:
-        awaits_money = MONEY_QUEUES.of(context.store, run_id).has_waiting
+        awaits_money = FUNDS_QUEUES.of(context.store, run_id).has_waiting
         recorded = Landing(key[0], awaits_money)
         call_log.put_landing(run_id, landing, recorded)
     landed = replace(

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from langchain_core.runnables import RunnableConfig
 
-from costada.controller.router import Offer, attempt_price
+from costada.controller.router import ModelOption, attempt_price
 from costada.models.asking import ModelFailure
 from costada.nodes.calls.asking import ModelUnavailable
 from costada.nodes.context import (
@@ -54,7 +54,7 @@ def refused(step: Step, failure: ModelFailure, context: RunContext) -> Step:
 def expected_price(asked: PricedModel, state: SearchState) -> float:
     """Dollars that an attempt of a model is expected to cost, by list price and experience."""
     record = next(each for each in state["router"].records if each.name == asked.name)
-    return attempt_price(record, Offer(asked.name, asked.expected))
+    return attempt_price(record, ModelOption(asked.name, asked.expected))
 
 
 def taught(evaluate: PayingNode) -> PayingNode:

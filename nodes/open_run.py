@@ -123,7 +123,7 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     facts_of_models = {**settings, **as_texts(models)}
     setup = RunSetup(problem_texts(problem), facts_of_models, task, new_seal_key())
     context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "", setup)
-    begun["best"] = _plant_seed(evaluation, controller, run_id, context)
+    begun["best"] = _seed_frontiers(evaluation, controller, run_id, context)
     if problem.objectives:
         front = context.store.candidates.front(run_id, 0)
         begun["pareto_front"] = front_members(front, context)
@@ -169,7 +169,7 @@ def _first_results(
     )
 
 
-def _plant_seed(
+def _seed_frontiers(
     evaluation: Evaluation, controller: Controller, run_id: str, context: RunContext
 ) -> str:
     """Put the starting program on every frontier; returns its id on the first."""

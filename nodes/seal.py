@@ -15,10 +15,10 @@ from typing import Any
 
 from costada.nodes.per_run import PerRun
 from costada.nodes.state import Run, SearchState, plain, restored
-from costada.nodes.stored_value import FORMS
+from costada.nodes.stored_value import STORED_KEYS
 from costada.store.run_store import RunStore
 
-UNSEALED = {"seed", "seal", "newest_checkpoint", *FORMS}
+UNSEALED = {"seed", "seal", "newest_checkpoint", *STORED_KEYS}
 """What a caller passes, the seal itself, a place on the thread, and results that no node reads."""
 
 SEALED = SearchState.__annotations__.keys() - UNSEALED

@@ -28,10 +28,10 @@ from costada.values.usage import Price
 DEFAULT_MAX_FAILURES = 20
 """Attempts in a row without a usable program after which something must be wrong."""
 
-LARGEST_PARALLEL = 256
+MAX_PARALLEL = 256
 """Steps in flight: each has a thread and a connection, and may cross the budget."""
 
-LARGEST_SEED = 2**63 - 1
+MAX_SEED = 2**63 - 1
 """Run files and their readers hold seeds as signed 64-bit numbers."""
 
 DEFAULT_TOOL_EVALUATIONS = 3
@@ -47,8 +47,8 @@ def check_seed(seed: object) -> int:
     Raises:
         ValueError: It is no whole number, or outside the range.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
-        raise ValueError(f"seed: got {seed!r}, expected a whole number from 0 to {LARGEST_SEED}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+        raise ValueError(f"seed: got {seed!r}, expected a whole number from 0 to {MAX_SEED}")
     return seed
 
 
@@ -91,7 +91,7 @@ class Settings(BaseModel):
     method: str = DEFAULT_METHOD
     """The method that allocates the budget, by its name in `METHODS`."""
 
-    seed: Annotated[int, Field(strict=True, ge=0, le=LARGEST_SEED)] = 0
+    seed: Annotated[int, Field(strict=True, ge=0, le=MAX_SEED)] = 0
     """Random seed of a run whose input gives none."""
 
     price: Price | None = None

@@ -18,7 +18,7 @@ from costada.controller.intensity import Action
 from costada.controller.method import Controller
 from costada.controller.methods import METHODS
 from costada.controller.router import Router
-from costada.store.rows import Seen
+from costada.store.rows import LandedTickets
 from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber
 from costada.values.objective import FrontMember
 
@@ -186,7 +186,7 @@ class Ticket:
     step: Step | None
     prompt: str
     expected: float
-    seen: Seen
+    seen: LandedTickets
     iterations: Iteration
     archives: ArchiveVersion
     best: str
@@ -215,9 +215,9 @@ class Flight:
     parallel: int = 1
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> LandedTickets:
         """Which tickets have landed; the current step has not, even if it is not in flight."""
-        return Seen(self.last_ticket, self.open_tickets)
+        return LandedTickets(self.last_ticket, self.open_tickets)
 
     @property
     def expected(self) -> float:

@@ -15,20 +15,20 @@ from costada.store.run_store import RunStore
 from costada.values.candidate import Program
 
 
-class Form(NamedTuple):
+class StoredKey(NamedTuple):
     """How a value is put into a store, which returns its name, and read from it by that name."""
 
     put: Callable[[RunStore, Any], str]
     read: Callable[[RunStore, str], Any]
 
 
-FORMS: Mapping[str, Form] = {
-    "best_program": Form(RunStore.put_text, RunStore.text),
-    "best_files": Form(
+STORED_KEYS: Mapping[str, StoredKey] = {
+    "best_program": StoredKey(RunStore.put_text, RunStore.text),
+    "best_files": StoredKey(
         lambda store, files: store.put_program(Program.of(files)) if files else "",
         lambda store, name: store.program(name).by_path if name else {},
     ),
-    "pareto_front": Form(
+    "pareto_front": StoredKey(
         lambda store, front: store.put_text(json.dumps(front)),
         lambda store, name: json.loads(store.text(name)),
     ),
@@ -43,7 +43,7 @@ class _Name(str):
 
 
 class StoredValue(LastValue[Any]):
-    """The last value of a key in `FORMS`, read from the store when it is first asked for."""
+    """The last value of a key in `STORED_KEYS`, read from the store when it is first asked for."""
 
     __slots__ = ("_name", "_store")
 
@@ -69,7 +69,7 @@ class StoredValue(LastValue[Any]):
         """Take a value, and put it into the store."""
         if not super().update(values):
             return False
-        self._name = FORMS[self.key].put(self._store, self.value)
+        self._name = STORED_KEYS[self.key].put(self._store, self.value)
         return True
 
     def get(self) -> Any:
@@ -82,7 +82,7 @@ class StoredValue(LastValue[Any]):
         value = super().get()
         if isinstance(value, _Name):
             try:
-                self.value = value = FORMS[self.key].read(self._store, value)
+                self.value = value = STORED_KEYS[self.key].read(self._store, value)
             except ValueError:
                 if self._store.is_in_memory:
                     raise EmptyChannelError from None

@@ -62,7 +62,7 @@ def _save_changes(
     seq = state["archives"].seq + 1
     for frontier, archive in enumerate(after):
         if archive in before[frontier : frontier + 1]:
-            table.pass_over(run_id, frontier, seq)
+            table.note_unchanged(run_id, frontier, seq)
             continue
         for member in archive.members:
             if member.migrated_in == iteration:

@@ -3,9 +3,9 @@
 from decimal import Decimal
 from math import inf
 
-LARGEST_COUNT = 10**9
-LARGEST_SHARE, LARGEST_WRITTEN_SHARE = 1_000.0, 1e12
-LEAST_DOLLARS, LARGEST_DOLLARS = 1e-12, 1e12
+MAX_COUNT = 10**9
+MAX_SHARE, MAX_WRITTEN_SHARE = 1_000.0, 1e12
+MIN_DOLLARS, MAX_DOLLARS = 1e-12, 1e12
 UNITS = ((100, 1, "s"), (6000, 60, "min"), (inf, 3600, "h"))
 """Limit in seconds, seconds per unit, unit."""
 
@@ -17,19 +17,19 @@ def counted(number: int, thing: str) -> str:
 
 def count(number: int) -> str:
     """A number with thousands separators, or with few digits above a billion."""
-    return f"{number:,}" if number < LARGEST_COUNT else f"{number:g}"
+    return f"{number:,}" if number < MAX_COUNT else f"{number:g}"
 
 
 def percent(share: float) -> str:
     """A share in percent, with whole percents above 1,000 times."""
-    if share < LARGEST_SHARE:
+    if share < MAX_SHARE:
         return f"{share:.2%}"
-    return f"{share:,.0%}" if share < LARGEST_WRITTEN_SHARE else f"{100 * share:g}%"
+    return f"{share:,.0%}" if share < MAX_WRITTEN_SHARE else f"{100 * share:g}%"
 
 
 def budget_text(dollars: float) -> str:
     """A budget with all its digits, except for extreme values: `$0.05`, `$0.000000001`."""
-    if not LEAST_DOLLARS <= dollars < LARGEST_DOLLARS:
+    if not MIN_DOLLARS <= dollars < MAX_DOLLARS:
         return f"${dollars:g}"
     return f"${Decimal(f'{dollars:.10g}'):f}"
 

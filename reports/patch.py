@@ -15,7 +15,7 @@ START = "start"
 """Stands for the initial program of a run."""
 
 NO_NEWLINE = "\\ No newline at end of file\n"
-LONGEST_DIFF = 20_000
+MAX_DIFF = 20_000
 """Lines of two texts together that are compared; longer ones are replaced as a whole."""
 
 
@@ -100,7 +100,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
-    if len(old) + len(new) <= LONGEST_DIFF:
+    if len(old) + len(new) <= MAX_DIFF:
         _, _, *lines = unified_diff(old, new)
         yield from lines
         return

@@ -28,7 +28,7 @@ MODEL_COLOURS = ("#0072b2", "#009e73", "#b5579b", "#7a6fd0", "#8a7a00", "#5c7a8a
 """Of the models of a menu in its order, as on the page; further ones begin with the first."""
 PICTURE_INCHES = (15.0, 4.6)
 DOTS_PER_INCH = 130
-LONGEST_LABEL = 14
+MAX_LABEL = 14
 """Characters of a model's name in a legend; of a longer one the end is shown."""
 
 MARGINS = {"left": 0.055, "right": 0.985, "bottom": 0.115, "top": 0.78, "wspace": 0.23}
@@ -148,7 +148,7 @@ def _step_cost(axes: Axes, data: ReportData) -> None:
     for label, colour in kinds:
         rows = [row for row in data.rows if kind_of(row) == label]
         if bars := [(row["iteration"], row["step_cost"]) for row in rows]:
-            shown = label if len(label) <= LONGEST_LABEL else f"…{label[1 - LONGEST_LABEL :]}"
+            shown = label if len(label) <= MAX_LABEL else f"…{label[1 - MAX_LABEL :]}"
             axes.bar(*_columns(bars), width=0.8, color=colour, label=shown)
     _count_iterations(axes)
     axes.set_ylabel("Step cost ($)")

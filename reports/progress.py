@@ -53,13 +53,13 @@ FRAME = 4
 """Characters of the panel's frame in a line; it takes two lines as well."""
 
 LABEL_WIDTH, VALUE_WIDTH = 10, 24
-COLUMN_WIDTH, MOST_COLUMNS = 38, 4
+COLUMN_WIDTH, MAX_COLUMNS = 38, 4
 """Characters of a fact with its label, and how many facts stand side by side at most."""
 
 STEPS_FROM = 116
 """Characters of a terminal from which the panel lists the last steps in place of events."""
 
-LEAST_GAUGE, MOST_GAUGE = 10, 120
+MIN_GAUGE, MAX_GAUGE = 10, 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +220,12 @@ class LiveProgress(Progress):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the panel as it stands now; it fits on the terminal, whose width it uses."""
         inner = options.max_width - FRAME
-        columns = min(MOST_COLUMNS, max(1, inner // COLUMN_WIDTH))
+        columns = min(MAX_COLUMNS, max(1, inner // COLUMN_WIDTH))
         self._look()
         spent, budget = self._row["spent"] if self._row else 0.0, self._heading.budget
         bar = Table.grid(padding=(0, 1))
         money = f"${spent:.4f} of {budget_text(budget)}"
-        width = min(MOST_GAUGE, max(LEAST_GAUGE, inner - LABEL_WIDTH - len(money) - 2))
+        width = min(MAX_GAUGE, max(MIN_GAUGE, inner - LABEL_WIDTH - len(money) - 2))
         bar.add_row("budget", ProgressBar(total=budget or 1.0, completed=spent, width=width), money)
         facts = self._facts()
         grid = _columns(columns)

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from costada.controller.constants import RANGES, Constants
 from costada.evaluators.problem import Problem
 from costada.models.menu import MenuModel, ModelEntry
-from costada.nodes.settings import LARGEST_PARALLEL, LARGEST_SEED, Settings
+from costada.nodes.settings import MAX_PARALLEL, MAX_SEED, Settings
 from costada.runs.config import (
     CONTROLLER,
     RunConfig,
@@ -72,10 +72,10 @@ class Choices:
         if steps is not None and (
             isinstance(steps, bool)
             or not isinstance(steps, int)
-            or steps not in range(1, LARGEST_PARALLEL + 1)
+            or steps not in range(1, MAX_PARALLEL + 1)
         ):
             raise ValueError(
-                f"max_parallel: got {steps!r}, expected a whole number from 1 to {LARGEST_PARALLEL}"
+                f"max_parallel: got {steps!r}, expected a whole number from 1 to {MAX_PARALLEL}"
             )
         for name in ("problems", "models", "settings"):
             given = getattr(self, name)
@@ -112,7 +112,7 @@ def context_schema(
         models: The names of the models to choose from.
     """
     literal: Any = Literal
-    seeds = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
+    seeds = Annotated[int, Field(ge=0, le=MAX_SEED)]
     fields: dict[str, Any] = {
         "seed": _optional(seeds, "Random seed of the run, also part of the input.")
     }

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from costada.controller.constants import LARGEST_ITERATIONS, Constants
+from costada.controller.constants import MAX_ITERATIONS, Constants
 from costada.controller.methods import DEFAULT_METHOD, GROUP, METHODS
 from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
 from costada.evaluators.registry import is_built_in
@@ -33,8 +33,8 @@ from costada.models.retry_policy import RetryPolicy
 from costada.nodes.settings import (
     DEFAULT_MAX_FAILURES,
     DEFAULT_TOOL_EVALUATIONS,
-    LARGEST_PARALLEL,
-    LARGEST_SEED,
+    MAX_PARALLEL,
+    MAX_SEED,
     Generator,
     LostCalls,
     Settings,
@@ -76,7 +76,7 @@ NO_TRACKER = "none"
 TRACKERS = (*tracker_names(), NO_TRACKER)
 
 OFFLINE = "offline"
-LARGEST_SETTINGS = 2**20
+MAX_SETTINGS = 2**20
 """Bytes of a settings file."""
 
 DEFAULT_BUDGET = 1.0
@@ -199,7 +199,7 @@ class RunConfig(BaseModel):
     method: Annotated[MethodName, Shown(SEARCH.panel, "METHOD", names=METHODS)] = DEFAULT_METHOD
     """The method that allocates the budget."""
 
-    max_iterations: Annotated[int, Field(ge=1, le=LARGEST_ITERATIONS), SEARCH] = (
+    max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS), SEARCH] = (
         DEFAULT_CONSTANTS.max_iterations
     )
     """Maximum number of iterations (T_max)."""
@@ -225,10 +225,10 @@ class RunConfig(BaseModel):
     ] = None
     """End the run when the chance of another gain within the remaining budget is below P."""
 
-    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED), SEARCH] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED), SEARCH] = 0
     """Random seed of the run."""
 
-    parallel: Annotated[int, Field(ge=1, le=LARGEST_PARALLEL), Shown(SEARCH.panel, "K")] = 1
+    parallel: Annotated[int, Field(ge=1, le=MAX_PARALLEL), Shown(SEARCH.panel, "K")] = 1
     """Iterations in flight at the same time."""
 
     order: Annotated[Literal["landing", "launch"], SEARCH] = "landing"
@@ -293,7 +293,7 @@ class RunConfig(BaseModel):
 
     evaluators: Annotated[
         int | None,
-        Field(ge=1, le=LARGEST_PARALLEL),
+        Field(ge=1, le=MAX_PARALLEL),
         Shown(EVALUATION.panel, "N", "number of cores, or 1 for noisy scores"),
     ] = None
     """Evaluations that run at the same time."""
@@ -569,7 +569,7 @@ def load_config(path: Path) -> RunConfig:
             setting.
     """
     try:
-        text = read_text(path, LARGEST_SETTINGS)
+        text = read_text(path, MAX_SETTINGS)
     except FileNotFoundError:
         raise ValueError(f"{path.parent}: holds no run (there is no {path.name} in it)") from None
     return read_config(text, path)

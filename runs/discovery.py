@@ -80,15 +80,15 @@ def discover(
     from langgraph.runtime import RunControl
 
     from costada.reports.progress import LoggedNotices
-    from costada.runs.given import read_given
+    from costada.runs.given import parse_request
     from costada.runs.interruption import interrupting_evaluations
     from costada.runs.plan import plan_run
     from costada.runs.resume import extend_to
-    from costada.runs.runner import carry_out
+    from costada.runs.runner import execute_run
     from costada.runs.stored_run import run_at
     from costada.store.address import check_database
 
-    given = read_given(
+    given = parse_request(
         problem, model, models, models_file, guide_model, {"budget": budget, **settings}
     )
     if store is not None:
@@ -111,7 +111,9 @@ def discover(
                 extend_to(folder, given.config)
             else:
                 folder.claim(given.config)
-            return carry_out(plan, folder, LoggedNotices(), RunControl(), accepts_loss=accept_loss)
+            return execute_run(
+                plan, folder, LoggedNotices(), RunControl(), accepts_loss=accept_loss
+            )
         # A run without files gives its money back even if it fails.
         name = f"discover {plan.problem.name} {uuid4().hex}"
         with purse.child(name, plan.budget) if purse else nullcontext() as account:

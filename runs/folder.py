@@ -19,7 +19,7 @@ from costada.evaluators.sandbox.layers import UNCONFINED
 from costada.models.addresses import is_loopback
 from costada.models.providers import KEY_VARIABLES
 from costada.reports.run_view import OBJECT_MARK
-from costada.runs.config import LARGEST_SETTINGS, RunConfig, load_config
+from costada.runs.config import MAX_SETTINGS, RunConfig, load_config
 from costada.runs.lease import hold_lease, is_held
 from costada.store.address import StorePlace
 from costada.store.files import create_text, make_folder, read_text, replace_folder, replace_text
@@ -226,7 +226,7 @@ class RunFolder:
     def check_own_problem(self) -> None:
         """Refuse a problem that may have come with the folder; raises as `check_trusted` does."""
         self.load()
-        named = json.loads(read_text(self.settings, LARGEST_SETTINGS))["problem"]
+        named = json.loads(read_text(self.settings, MAX_SETTINGS))["problem"]
         if self._may_contain(named):
             raise ValueError(
                 f"{self.settings}: problem {named!r} may have come with the run folder, and its"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenSearch:
+class SearchRequest:
     """A search as a Python caller describes it.
 
     Attributes:
@@ -42,14 +42,14 @@ class GivenSearch:
     executor: Executor | None = None
 
 
-def read_given(
+def parse_request(
     problem: str | Path | Problem,
     model: str | ChatModel | MenuModel | None,
     models: str | Sequence[GivenModel],
     models_file: str | Path | None,
     guide_model: str | ChatModel | None,
     settings: Mapping[str, object],
-) -> GivenSearch:
+) -> SearchRequest:
     """Check what a caller gives for a search.
 
     Args:
@@ -91,7 +91,7 @@ def read_given(
     labels: dict[str, object] = {key: label_of(value) for key, value in names.items()}
     if menu:
         labels["models"] = [_entry(each) for each in menu]
-    return GivenSearch(
+    return SearchRequest(
         checked_config({**labels, **settings}),
         problem=problem if isinstance(problem, Problem) else None,
         model=None if isinstance(model, str) else model,

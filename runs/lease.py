@@ -16,7 +16,7 @@ from typing import IO
 from costada.store.files import naming, opened_to_share
 
 LEASE = "run.lease"
-LARGEST_LEASE = 4096
+MAX_LEASE = 4096
 """Characters of a lease file."""
 
 PATIENCE_SECONDS = 0.2
@@ -90,7 +90,7 @@ def _locked(path: Path) -> IO[str]:
                 sleep(TICK_SECONDS)
                 continue
             with file:
-                text = file.read(LARGEST_LEASE)
+                text = file.read(MAX_LEASE)
             holder = ""  # the holder may not have written it yet
             if text:
                 known = json.loads(text)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MODELS_FILE = Path("models.toml")
 """The file that is read if it is there and no other one is given."""
 
-LARGEST_FILE = 2**20
+MAX_FILE = 2**20
 """Bytes of a models file."""
 
 SUFFIX = "@"
@@ -98,7 +98,7 @@ def read_models_file(path: Path | None) -> ModelsFile:
     path = path or MODELS_FILE
     known: dict[str, Any] = {}
     try:
-        known = tomllib.loads(read_text(path, LARGEST_FILE))
+        known = tomllib.loads(read_text(path, MAX_FILE))
         return ModelsFile.model_validate(known)
     except FileNotFoundError:
         raise ValueError(f"{path}: does not exist, expected a models file") from None

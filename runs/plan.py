@@ -29,7 +29,7 @@ from costada.reports.run_view import OBJECT_MARK
 from costada.reports.trackers.tracker import check_trackers
 from costada.runs.config import RunConfig, is_openai
 from costada.runs.gateway import check_gateway, gateway_choice
-from costada.runs.given import GivenSearch
+from costada.runs.given import SearchRequest
 from costada.runs.menu import SUFFIX, ModelsFile, named_models, resolved_entry
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
@@ -155,7 +155,7 @@ class Plan:
         )
 
 
-def plan_run(given: GivenSearch | RunConfig, *, purse: Purse | None = None) -> Plan:
+def plan_run(given: SearchRequest | RunConfig, *, purse: Purse | None = None) -> Plan:
     """Plan a run and check as much of it as costs no money.
 
     Args:
@@ -166,7 +166,7 @@ def plan_run(given: GivenSearch | RunConfig, *, purse: Purse | None = None) -> P
         ValueError: If the problem, a model, a price, a tracker or the requested sandbox is missing
             or does not work.
     """
-    given = GivenSearch(given) if isinstance(given, RunConfig) else given
+    given = SearchRequest(given) if isinstance(given, RunConfig) else given
     check_trackers(given.config.log)
     config, plan = given.config, plan_search(given, purse=purse)
     plan.graph()
@@ -177,7 +177,7 @@ def plan_run(given: GivenSearch | RunConfig, *, purse: Purse | None = None) -> P
     return plan
 
 
-def plan_search(given: GivenSearch, *, purse: Purse | None = None) -> Plan:
+def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
     """The problem, the models and the settings of a search; raises `ValueError` as `plan_run`."""
     config = given.config
     found = given.problem or problem(_importable(config.problem))

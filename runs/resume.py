@@ -33,7 +33,7 @@ LOST_STEPS = "lost steps"
 END_BYTES = 2**20
 """Bytes at the end of a trace that are searched for its last row."""
 
-LEAST_DOLLARS = Decimal("1e-9")
+MIN_DOLLARS = Decimal("1e-9")
 """Smaller amounts are rounding errors: a trace holds floats."""
 
 
@@ -160,7 +160,7 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
     known = store.call_log.spent(run_ids[-1], kept)
     known += store.call_log.unsettled_cost(run_ids[-1], kept, counts_lost=counts_lost)
     missing = spent_by_trace - known
-    dollars = missing if missing >= LEAST_DOLLARS else Decimal(0)
+    dollars = missing if missing >= MIN_DOLLARS else Decimal(0)
     return LostSteps(next_iteration(kept), iteration, dollars, known)
 
 

@@ -150,7 +150,7 @@ def _other_facts(facts: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in facts.items() if name not in known}
 
 
-def carry_out(
+def execute_run(
     plan: Plan,
     folder: RunFolder,
     progress: Progress,

@@ -17,8 +17,8 @@ from costada.controller.methods import METHODS
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem as problem_named
 from costada.graph.build import compile_graph, saved_by, search_context, store_beside
-from costada.graph.choosing import Choosing
 from costada.graph.compiled import DiscoveryGraph
+from costada.graph.overrides import RunOverrides
 from costada.models.menu import MenuModel, ModelEntry
 from costada.nodes.settings import Settings
 from costada.runs.choices import (
@@ -28,7 +28,7 @@ from costada.runs.choices import (
     merged,
     read_context,
 )
-from costada.runs.given import read_given
+from costada.runs.given import parse_request
 from costada.runs.keywords import GRAPH_SETTINGS, GraphKeywords
 from costada.runs.menu import named_models
 from costada.runs.plan import plan_search
@@ -127,15 +127,15 @@ def create_discovery_graph(
         name=name,
     )
     context = _search(given)
-    choosing = None if choices is None else _choosing(choices, given, context)
-    return compile_graph(context, checkpointer, choosing)
+    overrides = None if choices is None else _choosing(choices, given, context)
+    return compile_graph(context, checkpointer, overrides)
 
 
 def _search(given: _Given, chosen: Mapping[str, object] | None = None) -> RunContext:
     """The search of what was given, and chosen."""
     own = {name: value for name, value in given.settings.items() if name in GRAPH_SETTINGS}
     shared = {name: value for name, value in given.settings.items() if name not in own}
-    read = read_given(given.problem, given.model, given.models, None, given.guide_model, shared)
+    read = parse_request(given.problem, given.model, given.models, None, given.guide_model, shared)
     plan = plan_search(read, purse=given.purse)
     try:
         settings = Settings(**{**dict(plan.settings), **own})
@@ -164,7 +164,7 @@ def _search(given: _Given, chosen: Mapping[str, object] | None = None) -> RunCon
     return saved_by(given.checkpointer, context)
 
 
-def _choosing(choices: Choices, given: _Given, search: RunContext) -> Choosing:
+def _choosing(choices: Choices, given: _Given, search: RunContext) -> RunOverrides:
     """Check what may be chosen, and build what is; raises `ValueError`."""
     if choices.max_budget is not None and choices.max_budget < search.budget:
         raise ValueError(
@@ -200,7 +200,7 @@ def _choosing(choices: Choices, given: _Given, search: RunContext) -> Choosing:
         "models": [entry.name for entry in search.menu],
         "parallel": search.parallel,
     }
-    return Choosing(
+    return RunOverrides(
         schema,
         defaults,
         partial(read_context, schema),

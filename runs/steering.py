@@ -19,7 +19,7 @@ from costada.store.candidates import SEED_ID
 from costada.store.files import read_text
 from costada.store.rows import record
 from costada.store.run_store import RunStore
-from costada.store.user_inputs import LARGEST_PROGRAM, MOST_WAITING
+from costada.store.user_inputs import MAX_PROGRAM, MAX_WAITING
 from costada.values.candidate import Program
 from costada.values.language import TEXT, find_language
 from costada.values.program_form import ProgramForm
@@ -68,7 +68,7 @@ def add_program(folder: RunFolder, path: Path) -> Added:
                 f"program: got the folder {path}, expected a file{only}; the programs of the run"
                 " are one text"
             )
-        source = files_in(path, lambda _: True) if is_folder else read_text(path, LARGEST_PROGRAM)
+        source = files_in(path, lambda _: True) if is_folder else read_text(path, MAX_PROGRAM)
         if seed is not None:
             found = _problem(folder)
             if isinstance(source, dict) and found is not None:
@@ -168,10 +168,10 @@ def _syntax_fault(text: str) -> str:
 
 def _check_room(folder: RunFolder, store: RunStore, run_id: str) -> None:
     waiting = len(store.inputs.waiting(run_id))
-    if waiting >= MOST_WAITING:
+    if waiting >= MAX_WAITING:
         raise ValueError(
             f"{folder.place}: {waiting} ideas and programs wait for a step, expected fewer than"
-            f" {MOST_WAITING} before another one"
+            f" {MAX_WAITING} before another one"
         )
 
 

@@ -9,7 +9,7 @@ from costada.values.redaction import has_password
 POSTGRES = ("postgresql:", "postgres:")
 """How the addresses of Postgres databases begin; two slashes in a path become one."""
 
-LONGEST_NAME = 200
+MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,9 @@ def check_database(text: str, field: str = "store") -> None:
 
 def check_name(run: str) -> None:
     """Raise `ValueError` for a text that cannot name a run."""
-    if not 0 < len(run) <= LONGEST_NAME or not run.isprintable() or run != run.strip():
+    if not 0 < len(run) <= MAX_NAME or not run.isprintable() or run != run.strip():
         raise ValueError(
-            f"run: got the name {run[:LONGEST_NAME]!r}, expected 1 to {LONGEST_NAME} printable"
-            " characters"
+            f"run: got the name {run[:MAX_NAME]!r}, expected 1 to {MAX_NAME} printable characters"
         )
 
 

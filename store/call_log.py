@@ -18,9 +18,9 @@ from costada.store.rows import (
     CallRow,
     CallStatus,
     Charge,
+    LandedTickets,
     Outcome,
     OutcomeKind,
-    Seen,
     amount,
     record,
 )
@@ -424,7 +424,7 @@ class CallLog:
 
     @exactly
     def open_cost(
-        self, run_id: str, seen: Seen, *, counts_lost: bool, counts_sent: bool = True
+        self, run_id: str, seen: LandedTickets, *, counts_lost: bool, counts_sent: bool = True
     ) -> Decimal:
         """The dollars of all calls of the tickets that had not landed.
 
@@ -436,7 +436,7 @@ class CallLog:
             total += amount(cost) + (amount(bound) if is_counted else 0)
         return total
 
-    def num_sent(self, run_id: str, seen: Seen, apart_from: TicketNumber) -> int:
+    def num_sent(self, run_id: str, seen: LandedTickets, apart_from: TicketNumber) -> int:
         """How many of the tickets that had not landed, apart from one, have a request in flight.
 
         A request of a process that has died counts until its ticket is launched again, which the
@@ -449,7 +449,7 @@ class CallLog:
         sent = {ticket for ticket, status in found if status == CallStatus.STARTED}
         return len(sent & launched - {apart_from})
 
-    def _of_open(self, columns: str, run_id: str, seen: Seen) -> list[tuple[Any, ...]]:
+    def _of_open(self, columns: str, run_id: str, seen: LandedTickets) -> list[tuple[Any, ...]]:
         """Columns of all calls of the tickets that had not landed.
 
         With `OR` in place of the union, SQLite would look at every call of the run.

@@ -9,7 +9,7 @@ from typing import Any
 
 from costada.store.database import Database, any_of
 from costada.store.file_errors import checking_rows
-from costada.store.rows import LARGEST_READING, Seen, parsed
+from costada.store.rows import MAX_READING, LandedTickets, parsed
 from costada.values.candidate import Candidate, Program
 from costada.values.numbering import Iteration, TicketNumber
 
@@ -48,7 +48,7 @@ class CandidateTable:
     def __init__(self, database: Database) -> None:
         self._db = database
         self._row = lru_cache(maxsize=RECENT_ROWS)(self._read_row)
-        self._at_hand: dict[tuple[str, str], Candidate] = {}
+        self._cache: dict[tuple[str, str], Candidate] = {}
         self._archives: dict[tuple[str, int], tuple[int, list[str]]] = {}
         self._size = 0
         self._num_losses = 0
@@ -56,7 +56,7 @@ class CandidateTable:
     def forget(self) -> None:
         """Read again what was kept: the database may hold something else now."""
         self._num_losses = self._db.engine.num_losses
-        self._at_hand.clear()
+        self._cache.clear()
         self._archives.clear()
 
     def _forget_after_loss(self) -> None:
@@ -96,7 +96,7 @@ class CandidateTable:
     def get_many(self, run_id: str, ids: Sequence[str]) -> list[Candidate]:
         """The candidates of the ids, in that order."""
         self._forget_after_loss()
-        known = {name: row for name in ids if (row := self._at_hand.get((run_id, name)))}
+        known = {name: row for name in ids if (row := self._cache.get((run_id, name)))}
         known |= self._read(run_id, [name for name in ids if name not in known])
         missing = [name for name in ids if name not in known]
         if missing:
@@ -120,11 +120,11 @@ class CandidateTable:
 
     def _keep(self, rows: Mapping[tuple[str, str], Candidate]) -> None:
         """Keep rows for the next node that asks for them."""
-        if len(self._at_hand) > RECENT_ROWS:
-            self._at_hand.clear()
-        self._at_hand.update(rows)
+        if len(self._cache) > RECENT_ROWS:
+            self._cache.clear()
+        self._cache.update(rows)
 
-    def population(self, run_id: str, seen: Seen) -> list[Candidate]:
+    def population(self, run_id: str, seen: LandedTickets) -> list[Candidate]:
         """The initial program and all valid candidates of landed tickets, in order.
 
         Copies and trials do not count.
@@ -153,7 +153,7 @@ class CandidateTable:
         evaluator: str,
         ticket: TicketNumber,
         attempt: int,
-        seen: Seen,
+        seen: LandedTickets,
     ) -> Candidate | None:
         """The first candidate with that program which that evaluator judged, if any.
 
@@ -186,9 +186,9 @@ class CandidateTable:
         for code_hash, facts, evaluator, *_ in stored:
             found.append(self._row(code_hash, facts, evaluator))
             size += sum(len(text) for _, text in found[-1].program.files)
-            if size > LARGEST_READING:
+            if size > MAX_READING:
                 raise ValueError(
-                    f"programs of more than {LARGEST_READING:,} characters at the same time,"
+                    f"programs of more than {MAX_READING:,} characters at the same time,"
                     " expected fewer"
                 )
         return found
@@ -197,9 +197,9 @@ class CandidateTable:
         program = self._db.program(code_hash)
         size = sum(len(text) for _, text in program.files)
         self._size += size
-        if self._size > LARGEST_READING:
+        if self._size > MAX_READING:
             self._row.cache_clear()
-            self._at_hand.clear()
+            self._cache.clear()
             self._size = size
         with checking_rows(self._db.place):
             known = parsed(facts)
@@ -243,7 +243,7 @@ class CandidateTable:
         self._db.put_row("costada_archive", (run_id, frontier, seq, _dump(list(members))))
         self._archives[run_id, frontier] = (seq, [*members])
 
-    def pass_over(self, run_id: str, frontier: int, seq: int) -> None:
+    def note_unchanged(self, run_id: str, frontier: int, seq: int) -> None:
         """Note that change number `seq` left a frontier's archive as it was, so nothing is read."""
         known = self._archives.get((run_id, frontier))
         if known and known[0] == seq - 1:

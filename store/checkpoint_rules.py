@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.jsonplus import EXT_CONSTRUCTOR_KW_ARGS, JsonPlusSerializer
 from langgraph.types import Interrupt
 
-LARGEST_CHECKPOINT = 4 * 2**20
+MAX_CHECKPOINT = 4 * 2**20
 """Bytes of a checkpoint; the state of a run needs some thousands, however long the run is."""
 
 INTERRUPT = (Interrupt.__module__, Interrupt.__name__)
@@ -49,8 +49,8 @@ class StateSerializer(JsonPlusSerializer):
         kind, packed = data
         if kind not in ("msgpack", "null"):
             raise ValueError(f"its format is {kind!r}, expected 'msgpack'")
-        if kind == "msgpack" and len(packed) > LARGEST_CHECKPOINT:
-            raise ValueError(f"{len(packed)} bytes, expected at most {LARGEST_CHECKPOINT}")
+        if kind == "msgpack" and len(packed) > MAX_CHECKPOINT:
+            raise ValueError(f"{len(packed)} bytes, expected at most {MAX_CHECKPOINT}")
         return super().loads_typed(data)
 
     def _extension(self, code: int, packed: bytes) -> Interrupt:
@@ -105,7 +105,7 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         self._keeps_history = keep_history
         self._num_saved: Counter[_Thread] = Counter()
         self._within: set[tuple[str, ...]] = set()  # checkpoints from within an iteration
-        self._held_back: dict[_Thread, Held] = {}
+        self._held_back: dict[_Thread, DeferredCheckpoint] = {}
 
     @abstractmethod
     def _found(self, statement: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -187,7 +187,7 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         The values that were new in one that was held back were not written: with the next one all
         values are written that are missing.
         """
-        held = Held(config, checkpoint, metadata, checkpoint["channel_versions"])
+        held = DeferredCheckpoint(config, checkpoint, metadata, checkpoint["channel_versions"])
         is_held = _is_within_iteration(checkpoint) and not _is_before_request(checkpoint)
         if is_held and not self._keeps_history:
             self._held_back[thread_of(config)] = held
@@ -218,7 +218,7 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
             if held is not None:
                 self._write(held)
 
-    def _write(self, held: "Held") -> RunnableConfig:
+    def _write(self, held: "DeferredCheckpoint") -> RunnableConfig:
         saved = super().put(*held)
         thread = thread_of(saved)
         if self._num_saved[thread] % PRUNING_INTERVAL == 0:
@@ -259,7 +259,7 @@ def _config(thread: str, namespace: str, checkpoint: str) -> RunnableConfig:
     return RunnableConfig(configurable=place)
 
 
-class Held(NamedTuple):
+class DeferredCheckpoint(NamedTuple):
     """A checkpoint as `put` takes it."""
 
     config: RunnableConfig

@@ -10,7 +10,7 @@ from typing import Any
 from costada.store.engine import Engine, Place
 from costada.store.file_errors import checking_rows, damaged
 from costada.store.lease import LEASE_SECONDS
-from costada.store.rows import LARGEST_TEXT, inflated, record
+from costada.store.rows import MAX_TEXT, inflated, record
 from costada.store.sqlite_engine import SqliteEngine
 from costada.values.candidate import FILES, Program, text_hash
 from costada.values.program_form import invalid_files_reason
@@ -29,7 +29,7 @@ SHORTEST_BASE = 2048
 CLEAR_GAIN = 16
 """Ratio at which compression alone is not tried."""
 
-LEAST_GAIN = 0.7
+MIN_GAIN = 0.7
 """Largest share of its own compressed size at which a text is packed against another."""
 
 
@@ -48,7 +48,7 @@ class Packer:
         if len(against) * CLEAR_GAIN < len(data):
             return against
         alone = zlib.compress(data, LEVEL)
-        return against if len(against) < LEAST_GAIN * len(alone) else alone
+        return against if len(against) < MIN_GAIN * len(alone) else alone
 
     def offer_base(self, name: str, data: bytes, packed: bytes) -> None:
         """Compare later texts with this one, if it is stored for good and stands alone."""
@@ -177,10 +177,8 @@ class Database:
             # a server is not asked first, which would take as long as storing the text
             if self.engine.is_shared or not self._has_blob(name):
                 data = encoded(text)
-                if len(data) > LARGEST_TEXT:
-                    raise ValueError(
-                        f"text of {len(data):,} bytes: expected at most {LARGEST_TEXT:,}"
-                    )
+                if len(data) > MAX_TEXT:
+                    raise ValueError(f"text of {len(data):,} bytes: expected at most {MAX_TEXT:,}")
                 self._put_blob(name, data)
             if self._needs_commit:
                 self._uncommitted[name] = text
@@ -202,8 +200,8 @@ class Database:
         if program.is_one_text:
             return self.put_text(program.text)
         size = sum(len(encoded(text)) for _, text in program.files)
-        if size > LARGEST_TEXT:
-            raise ValueError(f"program of {size:,} bytes: expected at most {LARGEST_TEXT:,}")
+        if size > MAX_TEXT:
+            raise ValueError(f"program of {size:,} bytes: expected at most {MAX_TEXT:,}")
         for _, text in program.files:
             self.put_text(text)
         return FILES + self.put_text(program.contents)
@@ -224,7 +222,7 @@ class Database:
             for path, each in contents.items():
                 files[path] = self.text(each)
                 size += len(files[path])
-                if size > LARGEST_TEXT:
+                if size > MAX_TEXT:
                     raise damaged(self.place, f"program {name} is larger than any that a run has")
         return Program.of(files)
 

@@ -17,7 +17,7 @@ from typing import IO
 
 OWNER_ONLY_FILE, OWNER_ONLY_FOLDER = 0o600, 0o700
 UNFINISHED = "part"
-LARGEST_FILE = 2**24
+MAX_FILE = 2**24
 """Bytes of a file that is read as a whole, if its reader knows no lower bound."""
 
 
@@ -129,7 +129,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def read_bytes(path: Path, largest: int = LARGEST_FILE) -> bytes:
+def read_bytes(path: Path, largest: int = MAX_FILE) -> bytes:
     """Contents of an ordinary file.
 
     Raises `ValueError` if it is larger than so many bytes or not an ordinary file: reading a pipe
@@ -150,7 +150,7 @@ def read_end(path: Path, length: int) -> str:
         return file.read(length).decode("utf-8", "replace")
 
 
-def read_text(path: Path, largest: int = LARGEST_FILE) -> str:
+def read_text(path: Path, largest: int = MAX_FILE) -> str:
     """Text of a file, read as by `read_bytes`; raises `ValueError` if it is not UTF-8."""
     try:
         return read_bytes(path, largest).decode("utf-8")

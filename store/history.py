@@ -11,7 +11,7 @@ from costada.store.address import StorePlace
 from costada.store.candidates import FRONT
 from costada.store.database import Database, any_of
 from costada.store.file_errors import checking_rows, damaged
-from costada.store.rows import LARGEST_READING, CallStatus, OutcomeKind, amount, parsed, record
+from costada.store.rows import MAX_READING, CallStatus, OutcomeKind, amount, parsed, record
 from costada.store.run_store import RunFacts, run_ids
 from costada.values.candidate import Program
 from costada.values.numbering import Iteration, TicketNumber
@@ -296,9 +296,9 @@ class RunHistory(RunFacts):
     def count(self, text: str) -> None:
         """Count a text that is kept in memory; raises as `text` does."""
         self._size += len(text)
-        if self._size > LARGEST_READING:
+        if self._size > MAX_READING:
             raise ValueError(
-                f"{self._db.place}: texts of more than {LARGEST_READING:,} characters in one part"
+                f"{self._db.place}: texts of more than {MAX_READING:,} characters in one part"
                 " of it, expected fewer"
             )
 

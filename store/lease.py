@@ -12,7 +12,7 @@ from typing import Protocol
 LEASE_SECONDS = 30.0
 """Seconds without a heartbeat after which another process may take over a run."""
 
-LEAST_SECONDS = 1.0
+MIN_SECONDS = 1.0
 
 
 class LostLease(ValueError):

@@ -13,7 +13,12 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg import Cursor, RawCursor
 from psycopg.rows import DictRow, dict_row
 
-from costada.store.checkpoint_rules import Held, RunCheckpoints, StateSerializer, thread_of
+from costada.store.checkpoint_rules import (
+    DeferredCheckpoint,
+    RunCheckpoints,
+    StateSerializer,
+    thread_of,
+)
 from costada.store.file_errors import damaged
 from costada.store.postgres_connections import LOST, SCHEMA, Connections
 from costada.store.postgres_engine import BEGIN, COMMIT, pipelined, translated
@@ -145,7 +150,7 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         self._check_connected(thread_of(config))
         super().put_writes(config, writes, task_id, task_path)
 
-    def _write(self, held: Held) -> RunnableConfig:
+    def _write(self, held: DeferredCheckpoint) -> RunnableConfig:
         self._check_connected(thread_of(held.config))
         return super()._write(held)
 

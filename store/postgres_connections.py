@@ -28,7 +28,7 @@ from costada.values.redaction import without_passwords
 SCHEMA = "costada"
 """Every table of ours is in this schema, and LangGraph's for the checkpoints of our saver."""
 
-MOST_IDLE = 4
+MAX_IDLE = 4
 """Connections kept open while no thread uses them."""
 
 DEFAULTS = {
@@ -338,7 +338,7 @@ class Connections:
             return
         is_sound = connection.info.transaction_status == TransactionStatus.IDLE
         with self._lock:
-            if is_sound and not self._is_closed and len(self._idle) < MOST_IDLE:
+            if is_sound and not self._is_closed and len(self._idle) < MAX_IDLE:
                 self._idle.append((connection, self.num_losses))
                 return
         connection.close()

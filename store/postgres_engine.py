@@ -27,7 +27,7 @@ MARK = re.compile(r"\?(\d*)")
 QUERY = re.compile(rb"\s*(SELECT|WITH)\b|.*\bRETURNING\b", re.DOTALL)
 BEGIN, COMMIT = b"BEGIN", b"COMMIT"
 DURABLE = b"SET LOCAL synchronous_commit TO on"
-LONGEST_IDLE = 15.0
+MAX_IDLE = 15.0
 """Seconds after which the server ends the session of a client that stopped in a transaction."""
 
 BEGIN_SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -79,7 +79,7 @@ class PostgresEngine:
         self._connections = Connections(
             address,
             is_read_only=is_read_only,
-            idle_seconds=min(LONGEST_IDLE, lease_seconds / 2),
+            idle_seconds=min(MAX_IDLE, lease_seconds / 2),
         )
         self.place = self._connections.name
         self.lock = threading.RLock()

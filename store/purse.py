@@ -40,7 +40,7 @@ ZERO = Decimal(0)
 EXACT = Context(prec=100)
 """Context of all sums: the caller's own could round them."""
 
-MOST_DOLLARS, LEAST_DOLLARS = Decimal("1e20"), Decimal("1e-30")
+MAX_DOLLARS, MIN_DOLLARS = Decimal("1e20"), Decimal("1e-30")
 """What an amount stays below, and the smallest difference of two amounts."""
 
 
@@ -556,9 +556,9 @@ def _dollars(name: str, amount: float | Decimal, *, is_budget: bool = False) -> 
         raise ValueError(f"{name}: got {amount!r}, expected finite dollars of at least 0")
     if is_budget and dollars == 0:
         raise ValueError(f"{name}: got {amount!r}, expected finite dollars above 0")
-    if dollars >= MOST_DOLLARS:
-        raise ValueError(f"{name}: got {amount!r}, expected less than {MOST_DOLLARS} dollars")
+    if dollars >= MAX_DOLLARS:
+        raise ValueError(f"{name}: got {amount!r}, expected less than {MAX_DOLLARS} dollars")
     exponent = dollars.as_tuple().exponent
-    if isinstance(exponent, int) and exponent < LEAST_DOLLARS.adjusted():
-        dollars = dollars.quantize(LEAST_DOLLARS, ROUND_CEILING, EXACT)
+    if isinstance(exponent, int) and exponent < MIN_DOLLARS.adjusted():
+        dollars = dollars.quantize(MIN_DOLLARS, ROUND_CEILING, EXACT)
     return dollars or ZERO

@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 from costada.values.numbering import Iteration, TicketNumber
 from costada.values.usage import NO_TOKENS, Price, Usage, cache_savings
 
-LARGEST_TEXT = 16 * 2**20
+MAX_TEXT = 16 * 2**20
 """Bytes of one text: a prompt, an answer, a program."""
 
-LARGEST_CELL = 32 * 2**20
+MAX_CELL = 32 * 2**20
 """Bytes of one value in the file; SQLite refuses larger ones."""
 
-LARGEST_READING = 128 * 2**20
+MAX_READING = 128 * 2**20
 """Bytes of all texts in memory at the same time: of a part of the page, of a population."""
 
-LONGEST_AMOUNT = 100
-LARGEST_EXPONENT = 30
+MAX_AMOUNT = 100
+MAX_EXPONENT = 30
 """Characters of an amount in dollars, and its magnitude as a power of ten."""
 
 _DECODER = json.JSONDecoder()
@@ -39,9 +39,9 @@ def inflated(packed: bytes, another: bytes = b"") -> bytes:
         zlib.error: If they are damaged or larger than any text is.
     """
     decompressor = zlib.decompressobj(zdict=another) if another else zlib.decompressobj()
-    data = decompressor.decompress(packed, LARGEST_TEXT + 1)
-    if len(data) > LARGEST_TEXT:
-        raise zlib.error(f"it unpacks to more than {LARGEST_TEXT:,} bytes")
+    data = decompressor.decompress(packed, MAX_TEXT + 1)
+    if len(data) > MAX_TEXT:
+        raise zlib.error(f"it unpacks to more than {MAX_TEXT:,} bytes")
     if not decompressor.eof:
         raise zlib.error("it is cut short")
     return data
@@ -75,15 +75,15 @@ def amount(text: str) -> Decimal:
             few characters can be very long.
     """
     try:
-        dollars = Decimal(text) if len(text) <= LONGEST_AMOUNT else Decimal("nan")
+        dollars = Decimal(text) if len(text) <= MAX_AMOUNT else Decimal("nan")
     except (InvalidOperation, TypeError):
         dollars = Decimal("nan")
-    if not dollars.is_finite() or abs(dollars.adjusted()) > LARGEST_EXPONENT:
+    if not dollars.is_finite() or abs(dollars.adjusted()) > MAX_EXPONENT:
         raise ValueError(f"a row of the run file holds {str(text)[:20]!r}, expected dollars")
     return dollars
 
 
-class Seen(NamedTuple):
+class LandedTickets(NamedTuple):
     """Which tickets had landed when something was decided: all up to `last` but the `open` ones."""
 
     last: TicketNumber
@@ -222,7 +222,7 @@ class Charge:
 LONGEST = 80
 """Characters of a fact; a longer one is replaced by its hash."""
 
-LONGEST_SHOWN = 200
+MAX_SHOWN = 200
 """Characters of a malformed setup that an error shows."""
 
 
@@ -257,7 +257,7 @@ class RunSetup:
                 texts = (*(each for part in parts for each in part.values()), *others)
                 if all(isinstance(each, str) for each in texts):
                     return cls(*parts, *others)
-        raise ValueError(f"setup of the run is {text[:LONGEST_SHOWN]!r}; expected facts as texts")
+        raise ValueError(f"setup of the run is {text[:MAX_SHOWN]!r}; expected facts as texts")
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -18,7 +18,7 @@ from costada.store.call_log import CallLog
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
 from costada.store.file_errors import checking_rows, damaged, explaining
-from costada.store.lease import LEASE_SECONDS, LEAST_SECONDS, Lease
+from costada.store.lease import LEASE_SECONDS, MIN_SECONDS, Lease
 from costada.store.named_runs import NamedRuns
 from costada.store.rows import CallStatus, Origin, RunSetup, record
 from costada.store.schema import OWN_TABLES, prepare
@@ -150,10 +150,10 @@ class RunStore(RunFacts):
             ValueError: An argument is invalid, or the database is not one of CostAda.
             OSError: The server cannot be reached.
         """
-        if isinstance(lease_seconds, bool) or not LEAST_SECONDS <= lease_seconds < inf:
+        if isinstance(lease_seconds, bool) or not MIN_SECONDS <= lease_seconds < inf:
             raise ValueError(
                 f"lease_seconds: got {lease_seconds!r}, expected seconds of at least"
-                f" {LEAST_SECONDS:g}"
+                f" {MIN_SECONDS:g}"
             )
         if isinstance(address, str) and "#" in address:
             raise ValueError(

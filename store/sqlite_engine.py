@@ -16,7 +16,7 @@ from costada.store.file_errors import (
     foreign,
     other_format,
 )
-from costada.store.rows import LARGEST_CELL
+from costada.store.rows import MAX_CELL
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
 
 BUSY_SECONDS = 30.0
@@ -88,7 +88,7 @@ def _connected(
         )
     try:
         with explaining(path):
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_CELL)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CELL)
             connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}")
             prepared(connection)

@@ -16,21 +16,21 @@ from costada.values.candidate import Program
 from costada.values.numbering import Iteration, TicketNumber
 from costada.values.program_form import invalid_files_reason
 
-LONGEST_IDEA = 2000
+MAX_IDEA = 2000
 """Characters of an idea."""
 
-LARGEST_PROGRAM = 2**22
+MAX_PROGRAM = 2**22
 """Bytes of all files of a submitted program."""
 
-MOST_WAITING = 100
+MAX_WAITING = 100
 """Inputs that may wait for a step of one run."""
 
 TOO_MANY = (
-    f"{MOST_WAITING} ideas and programs wait for a step, expected fewer than {MOST_WAITING} before"
+    f"{MAX_WAITING} ideas and programs wait for a step, expected fewer than {MAX_WAITING} before"
     " another one"
 )
 
-LARGEST_NUMBER = 2**53
+MAX_NUMBER = 2**53
 """No input has a number that a browser cannot hold."""
 
 CONTROLS = ("Cc", "Cs")
@@ -76,9 +76,9 @@ def checked_idea(text: object) -> str:
     if not isinstance(text, str):
         raise ValueError(f"idea: got {reprlib.repr(text)}, expected a text")
     idea = " ".join(text.split())
-    if not 0 < len(idea) <= LONGEST_IDEA:
+    if not 0 < len(idea) <= MAX_IDEA:
         raise ValueError(
-            f"idea: got {len(idea):,} characters, expected 1 to {LONGEST_IDEA:,} besides blanks"
+            f"idea: got {len(idea):,} characters, expected 1 to {MAX_IDEA:,} besides blanks"
         )
     for sign in idea:
         if category(sign) in CONTROLS or bidirectional(sign) in DIRECTIONS:
@@ -112,8 +112,8 @@ def checked_program(source: object) -> Program:
             raise ValueError(f"{where}: got a NUL character, expected text")
     if not any(text.strip() for text in files.values()):
         raise ValueError("program: got an empty one, expected at least one line")
-    if size > LARGEST_PROGRAM:
-        raise ValueError(f"program: got {size:,} bytes, expected at most {LARGEST_PROGRAM:,}")
+    if size > MAX_PROGRAM:
+        raise ValueError(f"program: got {size:,} bytes, expected at most {MAX_PROGRAM:,}")
     return Program.of(source if isinstance(source, str) else {**files})
 
 
@@ -161,9 +161,9 @@ class UserInputTable:
                 " WHERE run_id = ?",
                 (run_id,),
             )
-            if not isinstance(last, int) or not 0 <= last < LARGEST_NUMBER:
+            if not isinstance(last, int) or not 0 <= last < MAX_NUMBER:
                 raise damaged(self._db.place, "the number of a user input in it is damaged")
-            if waiting >= MOST_WAITING:
+            if waiting >= MAX_WAITING:
                 raise ValueError(TOO_MANY)
             name = (
                 self._db.put_program(content)
@@ -211,7 +211,7 @@ class UserInputTable:
         Raises:
             ValueError: One of them is damaged.
         """
-        return self._found(run_id, "ticket IS NULL ORDER BY number LIMIT ?", MOST_WAITING)
+        return self._found(run_id, "ticket IS NULL ORDER BY number LIMIT ?", MAX_WAITING)
 
     def outcomes(
         self, run_id: str, before: Iteration, count: int

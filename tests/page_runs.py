@@ -11,7 +11,14 @@ from typing import Any
 
 from rows import call_row, trace_row
 
-from costada.controller.router import DEFAULT_ROUTER, Money, Offer, Router, posterior, start_router
+from costada.controller.router import (
+    DEFAULT_ROUTER,
+    ModelOption,
+    Money,
+    Router,
+    posterior,
+    start_router,
+)
 from costada.reports.index_page.run_index import RunIndex
 from costada.reports.page.server import PageServer
 from costada.runs.config import RunConfig
@@ -139,14 +146,14 @@ def menu_run(folder: Path, length: int, disabled: int = 0) -> RunFolder:
     """Write a run of three models; the most expensive may be disabled in an iteration."""
     run, rng = settings(folder, max_iterations=length, budget=1.0), random.Random(5)
     router, spent, best = start_router(DEFAULT_ROUTER, list(MENU)), 0.0, 0.2
-    offers = [Offer(name, expected) for name, expected in MENU.items()]
+    options = [ModelOption(name, expected) for name, expected in MENU.items()]
     write_steps(run, [])
     for number in range(1, length + 1):
         if number == disabled:
             router = router.disable("large")
         models, calls, cost, found = list[str](), list[CallRow](), 0.0, 0.0
         while not found and len(models) < 2:
-            name = router.choose(offers, Money(1.0, 1.0 - spent), len(models) + 1, rng)
+            name = router.choose(options, Money(1.0, 1.0 - spent), len(models) + 1, rng)
             assert name
             models.append(name)
             dollars = round(MENU[name] * rng.uniform(0.6, 1.4), 6)

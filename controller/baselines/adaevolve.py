@@ -18,10 +18,10 @@ from costada.controller.baselines.adaevolve_frontiers import (
     draw_preset,
     evaluated,
     founded_archive,
-    informed,
     relative_improvement,
     select_frontier,
     should_spawn,
+    with_score,
 )
 from costada.controller.baselines.progress import Progress, checked_seed_score
 from costada.controller.constants import Constants
@@ -29,9 +29,9 @@ from costada.controller.credit import Credit, normalized_gain
 from costada.controller.guidance import (
     GuidanceCycle,
     Mode,
+    after_landing,
     after_step,
     after_use,
-    landed,
     new_cycle,
 )
 from costada.controller.intensity import intensity, sample_action
@@ -65,7 +65,7 @@ class AdaEvolve(Progress):
 
     Attributes:
         frontiers: Statistics of each frontier, by index.
-        global_best: Best score booked on any frontier, which rewards are relative to (gbest).
+        global_best: Best score of any frontier, which rewards are relative to (gbest).
         history: Whether each of the last entered candidates became the incumbent (h).
         last_spawn: Iteration in which a frontier was last added.
         cycle: Active batch of tactics.
@@ -93,7 +93,7 @@ class AdaEvolve(Progress):
         """
         score = checked_seed_score(seed_score)
         first = evaluated(AdaEvolveFrontier(), score, global_best=-inf)
-        others = (informed(AdaEvolveFrontier(), score),) * (constants.num_frontiers - 1)
+        others = (with_score(AdaEvolveFrontier(), score),) * (constants.num_frontiers - 1)
         return cls(
             incumbent_score=score, frontiers=(first, *others), global_best=score, history=(True,)
         )
@@ -165,7 +165,7 @@ class AdaEvolve(Progress):
         local_gain = 1.0 if is_first else normalized_gain(score, frontier.best_score)
         updated = self.scored(score)
         rise = updated.incumbent_score - self.incumbent_score
-        cycle = landed(self.cycle, is_guided=step.is_guided, incumbent_rise=rise)
+        cycle = after_landing(self.cycle, is_guided=step.is_guided, incumbent_rise=rise)
         updated = replace(updated, cycle=cycle)
         if score is None or not step.is_kept:
             return updated, Credit(local_gain, global_gain, 1.0, 0.0, 0.0)
@@ -173,10 +173,10 @@ class AdaEvolve(Progress):
         reward = relative_improvement(score, frontier.best_score, self.global_best)
         after = evaluated(frontier, score, self.global_best)
         history = (*self.history, self.is_new_incumbent(score))[-HISTORY_LENGTH:]
-        entered = replace(updated.booked(allocation.frontier, after), history=history)
+        entered = replace(updated.with_frontier(allocation.frontier, after), history=history)
         return entered, Credit(local_gain, global_gain, 1.0, utility, reward)
 
-    def booked(self, index: int, frontier: AdaEvolveFrontier) -> Self:
+    def with_frontier(self, index: int, frontier: AdaEvolveFrontier) -> Self:
         """The controller with new statistics of one frontier; they may raise the global best."""
         frontiers = (*self.frontiers[:index], frontier, *self.frontiers[index + 1 :])
         global_best = max(self.global_best, frontier.best_score)
@@ -198,7 +198,8 @@ class AdaEvolve(Progress):
         exchanged, arrivals = exchange(archives, iteration, constants)
         for arrival in arrivals:
             before = grown.frontiers[arrival.frontier]
-            grown = grown.booked(arrival.frontier, informed(before, arrival.candidate.score))
+            after = with_score(before, arrival.candidate.score)
+            grown = grown.with_frontier(arrival.frontier, after)
         return grown, exchanged
 
     def decide(

@@ -41,7 +41,7 @@ class AdaEvolveFrontier:
     """Statistics of one frontier; they begin empty and forget nothing while it is idle.
 
     Attributes:
-        best_score: Highest score booked here, -inf before the first (best_k).
+        best_score: Highest score entered here, -inf before the first (best_k).
         signal: Moving average of squared improvements, in [0, 1] (G_k).
         improvements: Own candidates that rose above the best score (imp_k).
         evaluations: Own candidates that entered the archive (ev_k).
@@ -79,7 +79,7 @@ def relative_improvement(score: float, best_score: float, reference: float) -> f
     return min((score - best_score) / (abs(reference) + STABILIZER), MAX_IMPROVEMENT)
 
 
-def informed(frontier: AdaEvolveFrontier, score: float) -> AdaEvolveFrontier:
+def with_score(frontier: AdaEvolveFrontier, score: float) -> AdaEvolveFrontier:
     """The frontier after a copy came from elsewhere: only best score and signal may rise.
 
     The signal moves with an improvement alone; a step without one does not lower it.
@@ -101,7 +101,7 @@ def evaluated(frontier: AdaEvolveFrontier, score: float, global_best: float) -> 
     """
     earned = relative_improvement(score, frontier.best_score, global_best)
     return replace(
-        informed(frontier, score),
+        with_score(frontier, score),
         improvements=frontier.improvements + (score > frontier.best_score),
         evaluations=frontier.evaluations + 1,
         visits=frontier.visits + 1,
@@ -110,7 +110,7 @@ def evaluated(frontier: AdaEvolveFrontier, score: float, global_best: float) -> 
     )
 
 
-def promise(frontier: AdaEvolveFrontier, iteration: int, in_flight: int = 0) -> float:
+def ucb_score(frontier: AdaEvolveFrontier, iteration: int, in_flight: int = 0) -> float:
     """The mean decayed reward of a visited frontier, plus the bonus for few visits.
 
     A step in flight is a visit without a reward: it lowers the bonus and leaves the mean alone,
@@ -152,8 +152,8 @@ def select_frontier(
     if rarely_visited:
         return rng.choice(rarely_visited)
     started = iteration + len(in_flight)
-    promises = [promise(frontier, started, count) for frontier, count in pairs]
-    return promises.index(max(promises))
+    scores = [ucb_score(frontier, started, count) for frontier, count in pairs]
+    return scores.index(max(scores))
 
 
 MAX_FRONTIERS = 5

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 CURVES = "*.curves.jsonl"
-LARGEST_CURVES = 2**27
+MAX_CURVES = 2**27
 """Bytes of a curves file; a thousand simulated runs have some twenty million."""
 _LINE = TypeAdapter(RunOutcome)
 
@@ -127,7 +127,7 @@ def _everything(source: Path | str) -> Iterator[tuple[str, RunOutcome | str]]:
         yield str(settings.parent), _from_folder(RunFolder(settings.parent))
     for file in sorted(source.rglob(CURVES)):
         try:
-            lines = read_bytes(file, LARGEST_CURVES).splitlines()
+            lines = read_bytes(file, MAX_CURVES).splitlines()
         except (ValueError, OSError) as error:
             yield str(file), str(error)
             continue

@@ -35,7 +35,7 @@ INTERVAL = f"{CONFIDENCE:.0%} interval"
 Summaries = Mapping[str, Summary]
 
 NOTHING = "-"
-SMALLEST_PLAIN, LARGEST_PLAIN = 1e-4, 1e7
+MIN_PLAIN, MAX_PLAIN = 1e-4, 1e7
 OBJECTIVE_DIGITS, STD_DIGITS = 5, 2
 
 DEFINITIONS = {
@@ -93,7 +93,7 @@ def objective(value: float, digits: int = OBJECTIVE_DIGITS) -> str:
     """An objective with so many significant digits."""
     if value == 0:
         return "0"
-    if not SMALLEST_PLAIN <= abs(value) < LARGEST_PLAIN:
+    if not MIN_PLAIN <= abs(value) < MAX_PLAIN:
         return f"{value:.{digits - 1}e}"
     return f"{value:.{max(0, digits - 1 - floor(log10(abs(value))))}f}"
 

@@ -45,7 +45,7 @@ from costada.models.gateway.protocol import (
 )
 
 HOST = "127.0.0.1"
-LARGEST_REQUEST = 2**30
+MAX_REQUEST = 2**30
 _TOKEN_BYTES = 32
 _OWNER_ONLY_MASK = 0o077
 _LONGEST_TICK = 1.0
@@ -193,7 +193,7 @@ class Server:
 
     def application(self) -> web.Application:
         """The routes."""
-        application = web.Application(middlewares=[self._admit], client_max_size=LARGEST_REQUEST)
+        application = web.Application(middlewares=[self._admit], client_max_size=MAX_REQUEST)
         application.router.add_get(HOLD, self._hold)
         application.router.add_post(STOP, self._stop)
         application.router.add_route("*", f"{PREFIX}/{{rest:.*}}", self._forward)

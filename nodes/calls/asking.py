@@ -321,10 +321,10 @@ def ask_model(
         health.give_up(error)
         raise
     if isinstance(answer, ModelFailure):
-        journal.conclude(answer)
+        journal.record_outcome(answer)
         return answer
     kept = message_to_text(answer)
-    journal.conclude(AIMessage(kept))
+    journal.record_outcome(AIMessage(kept))
     return message_from_text(kept)
 
 

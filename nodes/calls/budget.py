@@ -23,7 +23,7 @@ from costada.nodes.per_run import PerRun
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
-from costada.store.rows import Seen
+from costada.store.rows import LandedTickets
 from costada.values.exact import exactly
 from costada.values.numbering import START, TicketNumber
 from costada.values.usage import Usage
@@ -196,7 +196,7 @@ class WaitingForFunds(RequestNotSent):
     """A request waits until others in flight have ended and what they reserved is free."""
 
 
-class MoneyQueue:
+class FundsQueue:
     """The tickets of a run that wait for money, served in the order of their launch."""
 
     def __init__(self) -> None:
@@ -224,7 +224,7 @@ class MoneyQueue:
             self._tickets.discard(ticket)
 
 
-MONEY_QUEUES = PerRun(MoneyQueue)
+FUNDS_QUEUES = PerRun(FundsQueue)
 
 
 @exactly
@@ -282,17 +282,17 @@ def reserve_share(
 
 def leave_queue(key: CallKey, context: RunContext) -> None:
     """Note that a ticket no longer waits for money, if it did."""
-    MONEY_QUEUES.of(context.store, key.run_id).leave(key.ticket)
+    FUNDS_QUEUES.of(context.store, key.run_id).leave(key.ticket)
 
 
 def _is_behind(key: CallKey, context: RunContext) -> bool:
-    return MONEY_QUEUES.of(context.store, key.run_id).is_behind(key.ticket)
+    return FUNDS_QUEUES.of(context.store, key.run_id).is_behind(key.ticket)
 
 
 def _awaiting(
     dollars: Decimal, left: Decimal, key: CallKey, context: RunContext
 ) -> WaitingForFunds:
-    MONEY_QUEUES.of(context.store, key.run_id).join(key.ticket)
+    FUNDS_QUEUES.of(context.store, key.run_id).join(key.ticket)
     return WaitingForFunds(f"not asked: it may cost ${dollars:.6f}, and ${left:.6f} are left")
 
 
@@ -303,10 +303,10 @@ def num_others_sent(key: CallKey, state: SearchState, context: RunContext) -> in
     return context.store.call_log.num_sent(key.run_id, _open_tickets(key, state), key.ticket)
 
 
-def _open_tickets(key: CallKey, state: SearchState) -> Seen:
+def _open_tickets(key: CallKey, state: SearchState) -> LandedTickets:
     """What had landed when the ticket was launched; its own calls have not been settled."""
     seen = state["flight"].seen
-    return Seen(seen.last, (*seen.open, key.ticket))
+    return LandedTickets(seen.last, (*seen.open, key.ticket))
 
 
 @exactly

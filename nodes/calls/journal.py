@@ -109,7 +109,7 @@ class CallJournal:
                 self._call_log.mark_lost(self._key)
                 facts = {"finish_reason": last.finish_reason}
                 answer = checked_answer(AIMessage(last.answer, response_metadata=facts))
-                self.conclude(answer)
+                self.record_outcome(answer)
                 return answer
             gateways = journals_of(self._asked.model)
             lost = self._call_log.mark_lost(self._key)
@@ -167,7 +167,7 @@ class CallJournal:
         finally:
             self._call_log.in_flight.end(self._key)
 
-    def conclude(self, answer: AIMessage | ModelFailure) -> None:
+    def record_outcome(self, answer: AIMessage | ModelFailure) -> None:
         """Keep the outcome of the call, so that it is never made again."""
         if isinstance(answer, ModelFailure):
             kind = OUTCOMES.get(answer.kind, OutcomeKind.FAILURE)

@@ -22,7 +22,7 @@ from costada.nodes.calls.budget import left_of_step
 from costada.nodes.context import ChatModel, RunContext, model_of
 from costada.nodes.model_choice import refused
 from costada.nodes.state import SearchState, Step
-from costada.nodes.tools.workbench import Workbench, archived_candidates
+from costada.nodes.tools.session import ToolSession, archived_candidates
 from costada.prompts.tools import allowance_text, tools_for, tools_section, with_section
 from costada.store.call_log import CallKey
 from costada.values.prompt_data import TrialData
@@ -52,11 +52,11 @@ def ask_with_tools(state: SearchState, config: RunnableConfig, context: RunConte
     a call of its own in the journal, and every trial is stored, so an attempt that is executed
     again continues from where it was.
     """
-    bench = Workbench(state, context, archived_candidates(state, context))
+    bench = ToolSession(state, context, archived_candidates(state, context))
     return {"step": _with_result(bench, _work(bench, config))}
 
 
-def _work(bench: Workbench, config: RunnableConfig) -> Ending:
+def _work(bench: ToolSession, config: RunnableConfig) -> Ending:
     """Let the model call tools until the attempt ends."""
     state, context = bench.state, bench.context
     asked = model_of(state["step"], context)
@@ -97,7 +97,7 @@ def _key(state: SearchState, number: int) -> CallKey:
     return CallKey(state["run"].id, step.ticket, role, step.requests + number)
 
 
-def _tool_messages(bench: Workbench, answer: AIMessage, answers_left: int) -> list[ToolMessage]:
+def _tool_messages(bench: ToolSession, answer: AIMessage, answers_left: int) -> list[ToolMessage]:
     """Execute the tool calls of an answer, up to the one that submits a result."""
     messages = []
     for call in answer.tool_calls:
@@ -117,7 +117,7 @@ def _tool_messages(bench: Workbench, answer: AIMessage, answers_left: int) -> li
     return messages
 
 
-def _with_result(bench: Workbench, ending: Ending) -> Step:
+def _with_result(bench: ToolSession, ending: Ending) -> Step:
     """The step with the attempt's program, or with the reason why there is none."""
     state, context, result = bench.state, bench.context, bench.result()
     step, put_text, failure = state["step"], context.store.put_text, ""

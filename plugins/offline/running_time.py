@@ -24,7 +24,7 @@ SEARCH_SECONDS = 0.3
 LOOP_ITERATIONS = 25
 """Assumed iterations of a loop whose length is not written in the program."""
 
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 """Share of its evaluations a search must keep when a change makes scoring slower."""
 
 _LIBRARY_CALL = 1.5e-6
@@ -108,7 +108,7 @@ def within_limit(code: str) -> str:
     return affordable(code, 0.0) or code
 
 
-def affordable(code: str, least: float = LEAST_SHARE) -> str | None:
+def affordable(code: str, least: float = MIN_SHARE) -> str | None:
     """The same, or None where less than that share of the evaluations would be left."""
     program = read_program(code)
     constructor = find_constructor(program) if program else None

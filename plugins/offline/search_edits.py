@@ -31,7 +31,7 @@ FIRST_EVALUATIONS = 40
 POLISH_SHARE = 0.05
 """Step of a polish relative to the usual step of its method."""
 
-LEAST_RISE = 1.1
+MIN_RISE = 1.1
 """Factor by which a longer search is longer at the least."""
 
 
@@ -149,7 +149,7 @@ def more_evaluations(factor: float, context: EditContext, rng: Random) -> Edit |
     others = sum(each for _, each in counts) - count
     room = evaluation_limit(context.program, constructor) - others
     number = min(round(count * factor), room)
-    if number < LEAST_RISE * count:
+    if number < MIN_RISE * count:
         return None
     code = context.program.changed([context.program.replacing(node, str(number))])
     return Edit(code, f"Search longer: {number} evaluations instead of {count}.")

@@ -29,7 +29,7 @@ SQLITE = "sqlite:///"
 PROBE_SECONDS = 5.0
 INSTALLED = "pip install 'costada[mlflow]'"
 
-MOST_METRICS, MOST_PARAMETERS, LONGEST_PARAMETER = 1000, 100, 500
+MAX_METRICS, MAX_PARAMETERS, MAX_PARAMETER = 1000, 100, 500
 """What one request of MLflow may hold."""
 
 
@@ -74,10 +74,10 @@ class MlflowTracker:
 
     def _set_parameters(self, settings: Mapping[str, str], known: Mapping[str, str]) -> None:
         """Log what is new; MLflow never changes a parameter, so a changed setting is a tag."""
-        cut = {name: text[:LONGEST_PARAMETER] for name, text in settings.items() if text}
+        cut = {name: text[:MAX_PARAMETER] for name, text in settings.items() if text}
         new = [Param(name, text) for name, text in cut.items() if name not in known]
-        for start in range(0, len(new), MOST_PARAMETERS):
-            self._client.log_batch(self._id, params=new[start : start + MOST_PARAMETERS])
+        for start in range(0, len(new), MAX_PARAMETERS):
+            self._client.log_batch(self._id, params=new[start : start + MAX_PARAMETERS])
         for name, text in cut.items():
             if name in known and known[name] != text:
                 self._client.set_tag(self._id, f"resumed.{name}", text)
@@ -88,7 +88,7 @@ class MlflowTracker:
         for iteration, values in steps:
             ordered = sorted(values.items(), key=lambda item: item[0] == LAST)
             metrics = [Metric(name, value, now, iteration) for name, value in ordered]
-            if len(batch) + len(metrics) > MOST_METRICS:
+            if len(batch) + len(metrics) > MAX_METRICS:
                 self._client.log_batch(self._id, metrics=batch)
                 batch = []
             batch += metrics

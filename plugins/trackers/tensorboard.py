@@ -11,7 +11,7 @@ from tensorboardX import SummaryWriter
 from costada.reports.trackers.tracker import Step, TrackedEnd, TrackedRun, file_of
 
 EVENT_FILES = "events.out.tfevents.*"
-LARGEST_TEXT = 2**20
+MAX_TEXT = 2**20
 """Characters of a program that is shown."""
 
 
@@ -54,7 +54,7 @@ class TensorboardTracker:
             path = Path(text)
             is_shown = name != "report" and path.is_file()
             if is_shown:
-                program = path.read_text("utf-8", "replace")[:LARGEST_TEXT]
+                program = path.read_text("utf-8", "replace")[:MAX_TEXT]
                 self._text(name, "".join(f"    {line}\n" for line in program.splitlines()))
             else:
                 self._text(name, f"    {path}")

@@ -26,11 +26,11 @@ from costada.values.numbering import START, START_TICKET, Iteration, TicketNumbe
 Value = str | float | bool | None
 Row = dict[str, Value]
 
-LARGEST_INTEGER, LARGEST_FLOAT = 2**63, 10**308
+MAX_INTEGER, MAX_FLOAT = 2**63, 10**308
 """Numbers below these fit into a column of any file format."""
 
 WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-MOST_COLUMNS = 1000
+MAX_COLUMNS = 1000
 """Columns of a table, of which metrics, objectives and models have one each."""
 
 
@@ -211,8 +211,8 @@ def _group_columns(found: Sequence[Mapping[str, Any]], history: RunHistory) -> l
             group, dot, _ = name.partition(".")
             if dot and name not in columns:
                 columns[name] = Column(name, float, GROUPS[group])
-                if len(columns) > MOST_COLUMNS:
-                    raise damaged(history.path, f"has more than {MOST_COLUMNS:,} metrics")
+                if len(columns) > MAX_COLUMNS:
+                    raise damaged(history.path, f"has more than {MAX_COLUMNS:,} metrics")
     return list(columns.values())
 
 
@@ -306,9 +306,9 @@ def _checked(
     if value is None or (column.kind is str and value == ""):
         return None
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    if column.kind is float and is_number and abs(value) < LARGEST_FLOAT:
+    if column.kind is float and is_number and abs(value) < MAX_FLOAT:
         return float(value)
-    if column.kind is int and is_number and abs(value) < LARGEST_INTEGER and value == int(value):
+    if column.kind is int and is_number and abs(value) < MAX_INTEGER and value == int(value):
         return int(value)
     if column.kind is str and isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")

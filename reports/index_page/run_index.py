@@ -28,10 +28,10 @@ Point = tuple[float, float | None, float]
 
 ONE_RUN, RUNS, WAITING = "run", "runs", "waiting"
 UNREADABLE = "unreadable"
-LONGEST_CURVE = 300
+MAX_CURVE = 300
 """Points of a curve; of a longer one, some are left out evenly."""
 
-LONGEST_TEXT = 300
+MAX_TEXT = 300
 """Characters of a name or of an error in a row."""
 
 READING_SECONDS = 0.3
@@ -238,8 +238,8 @@ class IndexedRun:
         now = standing(self.run, settings, self._tail)
         last = self._tail[-1] if self._tail else {}
         curve = list(self._curve)
-        if len(curve) > LONGEST_CURVE:
-            stride = -(-len(curve) // LONGEST_CURVE)
+        if len(curve) > MAX_CURVE:
+            stride = -(-len(curve) // MAX_CURVE)
             curve = [*curve[:-1:stride], curve[-1]]
         spent = last.get("spent", 0.0)
         if curve:
@@ -286,4 +286,4 @@ def _number(value: object) -> float:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-MOST_RUNS = 5_000
-MOST_ENTRIES = 100_000
+MAX_RUNS = 5_000
+MAX_ENTRIES = 100_000
 """Files and folders that one scan looks at."""
 
 DEEPEST = 8
@@ -38,7 +38,7 @@ def runs_below(root: Path, settings: str) -> Scan:
     while waiting:
         folder, depth = waiting.pop()
         try:
-            below = list(_folders_in(folder, MOST_ENTRIES - entries))
+            below = list(_folders_in(folder, MAX_ENTRIES - entries))
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -53,12 +53,12 @@ def runs_below(root: Path, settings: str) -> Scan:
                 scan.found.append(each.relative_to(root))
             elif depth + 1 < DEEPEST:
                 waiting.append((each, depth + 1))
-        if len(scan.found) >= MOST_RUNS or entries >= MOST_ENTRIES:
+        if len(scan.found) >= MAX_RUNS or entries >= MAX_ENTRIES:
             scan.notes.append(
-                f"more than {MOST_RUNS:,} runs or {MOST_ENTRIES:,} files: not all are listed"
+                f"more than {MAX_RUNS:,} runs or {MAX_ENTRIES:,} files: not all are listed"
             )
             break
-    scan.found = sorted(scan.found)[:MOST_RUNS]
+    scan.found = sorted(scan.found)[:MAX_RUNS]
     return scan
 
 

@@ -5,7 +5,7 @@ from difflib import SequenceMatcher
 from itertools import compress, count
 from operator import ne
 
-from costada.reports.patch import LONGEST_DIFF
+from costada.reports.patch import MAX_DIFF
 from costada.values.candidate import Program
 
 CONTEXT_LINES = 3
@@ -30,10 +30,10 @@ def program_rows(before: Program, after: Program) -> list[tuple[str, str]]:
 def diff_rows(before: str, after: str) -> list[tuple[str, str]]:
     """The changed lines between two programs with a few around them, each with its kind.
 
-    A kind is same, added, removed or gap; programs beyond `LONGEST_DIFF` are shown whole.
+    A kind is same, added, removed or gap; programs beyond `MAX_DIFF` are shown whole.
     """
     old, new = before.splitlines(), after.splitlines()
-    if len(old) + len(new) > LONGEST_DIFF:
+    if len(old) + len(new) > MAX_DIFF:
         return [*(("removed", line) for line in old), *(("added", line) for line in new)]
     # Most lines are the same: only those from the first to the last difference are compared.
     start = max(0, _num_equal(old, new) - CONTEXT_LINES)

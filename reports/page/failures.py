@@ -17,8 +17,8 @@ from costada.values.numbering import Iteration, TicketNumber
 MODEL, ANSWER, PROGRAM = "Model", "Answer", "Program"
 """Where it went wrong: at the provider, in its answer, or in the program it wrote."""
 
-LONGEST_EXCERPT = 300
-MOST_ATTEMPTS = 1_000_000
+MAX_EXCERPT = 300
+MAX_ATTEMPTS = 1_000_000
 """Attempts of all steps of a run."""
 
 REQUEST_KINDS = {
@@ -108,9 +108,9 @@ def _without_program(
     made = 0
     for step in steps:
         made += step["attempts"]
-        if made > MOST_ATTEMPTS:
+        if made > MAX_ATTEMPTS:
             where = f"attempts up to iteration {step['iteration']}"
-            raise ValueError(f"{where}: got {made}, expected at most {MOST_ATTEMPTS:,}")
+            raise ValueError(f"{where}: got {made}, expected at most {MAX_ATTEMPTS:,}")
         ticket, attempts, reason = ticket_of(step), step["attempts"], _excerpt(step["failure"])
         if not attempts and reason and f"{ticket}.1" not in evaluated:
             yield Failure(step["iteration"], 0, PROGRAM, "submitted in a wrong form", reason)
@@ -134,4 +134,4 @@ def kind_of(error: str, marks: Iterable[str] = ()) -> str:
 
 
 def _excerpt(text: object) -> str:
-    return str(text or "")[:LONGEST_EXCERPT]
+    return str(text or "")[:MAX_EXCERPT]

@@ -13,7 +13,7 @@ from typing import Any
 
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
-from costada.controller.frontier import Frontier, visited
+from costada.controller.frontier import Frontier, after_visit
 from costada.controller.methods import METHODS
 from costada.models.replies import visible_text
 from costada.reports.page.differences import program_rows
@@ -64,7 +64,7 @@ CANDIDATE_FACTS = (
     *("score", "objective", "is_valid", "parent_id", "generation", "is_copy", "inspirations"),
 )
 FAILURE = ("iteration", "attempt", "place", "kind", "text")
-LONGEST_REASON = 300
+MAX_REASON = 300
 """Characters of a failure among the figures; its whole text is among the texts."""
 
 
@@ -265,7 +265,7 @@ class Feed:
         known = self._steps[-1]["iteration"] if self._steps else START
         for step in history.steps(Iterations(run_id, known)):
             utility, estimate = self._averages.after(step)
-            failure = step["failure"] and step["failure"][:LONGEST_REASON]
+            failure = step["failure"] and step["failure"][:MAX_REASON]
             ticket = ticket_of(step)
             self._ended[ticket] = step["iteration"]
             if step["global_gain"] > 0:
@@ -319,7 +319,7 @@ class Averages:
         if not self._has_utility:
             return None, None
         number = step["frontier"]
-        now = visited(
+        now = after_visit(
             self._frontiers.get(number, Frontier(best_score=0.0)),
             step["score"],
             step["utility"],

@@ -10,9 +10,9 @@ from typing import Any
 
 from costada.store.address import StorePlace, is_there
 from costada.store.run_store import RunStore
-from costada.store.user_inputs import MOST_WAITING, TOO_MANY, InputKind, checked_idea
+from costada.store.user_inputs import MAX_WAITING, TOO_MANY, InputKind, checked_idea
 
-LARGEST_BODY = 2**15
+MAX_BODY = 2**15
 """Bytes of a request with an idea, more than the longest idea has in any spelling."""
 
 KEY = "idea"
@@ -60,9 +60,9 @@ def read_idea(headers: Message, body: BufferedIOBase) -> object:
     length = headers.get("Content-Length", "")
     if not (length.isascii() and length.isdigit()):
         raise BadRequest(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
-    if len(length) > len(str(LARGEST_BODY)) or int(length) > LARGEST_BODY:
+    if len(length) > len(str(MAX_BODY)) or int(length) > MAX_BODY:
         raise BadRequest(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {LARGEST_BODY:,} bytes"
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MAX_BODY:,} bytes"
         )
     try:
         known: Any = json.loads(body.read(int(length)))
@@ -90,6 +90,6 @@ def add_idea(database: StorePlace, idea: object) -> int:
     with RunStore.at(database) as store:
         if not (run_ids := store.run_ids()):
             raise BadRequest(HTTPStatus.CONFLICT, NOT_STARTED)
-        if len(store.inputs.waiting(run_ids[-1])) >= MOST_WAITING:
+        if len(store.inputs.waiting(run_ids[-1])) >= MAX_WAITING:
             raise BadRequest(HTTPStatus.CONFLICT, TOO_MANY)
         return store.inputs.put_idea(run_ids[-1], text)

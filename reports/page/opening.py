@@ -25,7 +25,7 @@ SETTINGS = (
     *("method", "model", "guide_model", "seed", "budget", "budget_policy", "max_iterations"),
     *("parallel", "order", "router"),
 )
-LARGEST_SHOWN = 400_000
+MAX_SHOWN = 400_000
 """Characters of a program that the page opens with; files beyond are only named."""
 
 
@@ -98,18 +98,18 @@ def best_program(history: RunHistory, run_id: str, candidate_id: str) -> dict[st
     """A program with all its files, and its difference from the start; `None` if it is missing.
 
     `diff` is the difference as rows to be shown, `patch` as a text that `git apply` takes. A file
-    beyond `LARGEST_SHOWN` has no text, and such a program no difference.
+    beyond `MAX_SHOWN` has no text, and such a program no difference.
     """
     program = history.program_of(run_id, candidate_id)
     if program is None:
         return None
     start = history.program_of(run_id, SEED)
     texts: list[tuple[str, str | None]] = []
-    left = LARGEST_SHOWN
+    left = MAX_SHOWN
     for path, text in program.items():
         left -= len(text)
         texts.append((path, text if left >= 0 else None))
-    is_small = left >= 0 and start is not None and sum(map(len, start.values())) <= LARGEST_SHOWN
+    is_small = left >= 0 and start is not None and sum(map(len, start.values())) <= MAX_SHOWN
     facts: dict[str, object] = {"id": candidate_id, "files": texts, "diff": None, "patch": None}
     if start is None or not is_small:
         return facts

@@ -25,7 +25,7 @@ ITERATIONS = 20
 """Iterations in a block, small enough to be unpacked without a visible delay."""
 
 COMPRESSION_LEVEL = 6
-LARGEST_PAGE = 4 * 2**30
+MAX_PAGE = 4 * 2**30
 """Bytes of all texts of a page before they are packed."""
 
 ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}
@@ -80,10 +80,8 @@ def blocks(feed: Feed) -> Iterator[Block]:
         for first, found in feed.blocks(ITERATIONS):
             texts = json.dumps(found).encode("ascii")
             size += len(texts)
-            if size > LARGEST_PAGE:
-                raise ValueError(
-                    f"texts of more than {LARGEST_PAGE:,} bytes, too many for one page"
-                )
+            if size > MAX_PAGE:
+                raise ValueError(f"texts of more than {MAX_PAGE:,} bytes, too many for one page")
             last.append(packer.submit(_block, first, texts))
             if len(last) > 1:
                 yield last.pop(0).result()

@@ -51,7 +51,7 @@ OF_RUN = re.compile(r"(?:/runs/(?P<name>.+))?/(?P<rest>(?:[a-z]+(?:/\d{1,12})?)?
 FIGURES = re.compile(r"figures/(\d{1,12})")
 TEXTS = re.compile(r"texts/(\d{1,12})")
 IDEAS = "ideas"
-MOST_FEEDS = 8
+MAX_FEEDS = 8
 """Runs whose figures stay in memory."""
 
 HEADERS = {
@@ -118,7 +118,7 @@ class PageServer(ThreadingHTTPServer):
         with self._lock:
             found = self._feeds.setdefault(name, Feed(run))
             self._feeds.move_to_end(name)
-            while len(self._feeds) > MOST_FEEDS:
+            while len(self._feeds) > MAX_FEEDS:
                 self._feeds.popitem(last=False)
         return found
 

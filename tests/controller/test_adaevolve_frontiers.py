@@ -28,12 +28,12 @@ from costada.controller.baselines.adaevolve_frontiers import (
     evaluated,
     founded_archive,
     founders,
-    informed,
     productivity,
-    promise,
     relative_improvement,
     select_frontier,
     should_spawn,
+    ucb_score,
+    with_score,
 )
 from costada.controller.constants import Constants
 from costada.controller.intensity import Action, intensity
@@ -84,7 +84,7 @@ def test_an_improvement_is_between_nothing_and_one(
 
 
 def test_a_copy_from_elsewhere_raises_best_score_and_signal_alone() -> None:
-    after = informed(STARTED, 0.75)
+    after = with_score(STARTED, 0.75)
     assert after.best_score == 0.75
     assert after.signal == pytest.approx(0.9 * 0.1 + 0.1 * 0.25, abs=1e-8)
     assert (after.improvements, after.evaluations, after.visits) == (1, 1, 1)
@@ -93,14 +93,14 @@ def test_a_copy_from_elsewhere_raises_best_score_and_signal_alone() -> None:
 
 @pytest.mark.parametrize("score", [0.5, 0.1])
 def test_a_copy_that_is_not_better_changes_nothing(score: float) -> None:
-    assert informed(STARTED, score) is STARTED
+    assert with_score(STARTED, score) is STARTED
 
 
 def test_the_promise_is_mean_reward_plus_bonus_by_hand() -> None:
     first = AdaEvolveFrontier(visits=4, reward=0.06, decayed_visits=3.0)
     second = AdaEvolveFrontier(visits=3, reward=0.0, decayed_visits=2.71)
-    assert promise(first, 7) == pytest.approx(1.0366, abs=1e-4)
-    assert promise(second, 7) == pytest.approx(1.1739, abs=1e-4)
+    assert ucb_score(first, 7) == pytest.approx(1.0366, abs=1e-4)
+    assert ucb_score(second, 7) == pytest.approx(1.1739, abs=1e-4)
     assert select_frontier((first, second), 7, Random(1)) == 1
 
 

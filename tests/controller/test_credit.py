@@ -20,11 +20,11 @@ from costada.controller.credit import (
 )
 from costada.controller.frontier import (
     Frontier,
+    after_visit,
     higher_score,
     moving_average,
-    raised,
-    visited,
     visits_in_flight,
+    with_best,
     with_frontier,
 )
 
@@ -125,7 +125,7 @@ def test_the_moving_average_keeps_the_smoothing_share_of_the_old_value() -> None
 def test_a_visit_updates_all_four_statistics() -> None:
     constants = Constants(utility_smoothing=0.5, allocation_smoothing=0.75)
     before = Frontier(0.5, smoothed_utility=0.2, allocation_estimate=0.4, visits=3)
-    after = visited(before, 0.6, 0.4, 0.0, constants)
+    after = after_visit(before, 0.6, 0.4, 0.0, constants)
     assert after.best_score == 0.6
     assert after.smoothed_utility == pytest.approx(0.3)
     assert after.allocation_estimate == pytest.approx(0.3)
@@ -133,7 +133,7 @@ def test_a_visit_updates_all_four_statistics() -> None:
 
 
 def test_a_visit_that_evaluated_nothing_still_counts_and_decays() -> None:
-    after = visited(Frontier(0.5, 0.2, 0.4, 3), None, 0.0, 0.0, Constants())
+    after = after_visit(Frontier(0.5, 0.2, 0.4, 3), None, 0.0, 0.0, Constants())
     assert (after.best_score, after.visits) == (0.5, 4)
     assert after.smoothed_utility == pytest.approx(0.18)
     assert after.allocation_estimate == pytest.approx(0.36)
@@ -141,8 +141,8 @@ def test_a_visit_that_evaluated_nothing_still_counts_and_decays() -> None:
 
 def test_migrants_raise_the_best_score_and_nothing_else() -> None:
     before = Frontier(0.5, 0.2, 0.4, 3)
-    assert raised(before, 0.7) == Frontier(0.7, 0.2, 0.4, 3)
-    assert raised(before, 0.3) == before
+    assert with_best(before, 0.7) == Frontier(0.7, 0.2, 0.4, 3)
+    assert with_best(before, 0.3) == before
 
 
 def test_the_best_score_never_falls() -> None:

@@ -15,7 +15,7 @@ from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.frontier import Frontier
-from costada.controller.guidance import GuidanceCycle, Mode, landed
+from costada.controller.guidance import GuidanceCycle, Mode, after_landing
 from costada.controller.intensity import Action
 from costada.controller.method import Controller, PaidStep
 from costada.controller.methods import METHODS
@@ -66,12 +66,12 @@ def test_promise_is_that_of_the_paper_with_launched_steps_as_visits() -> None:
         for index in in_flight:
             counts[index] += 1
         bonus = ratio * CONSTANTS.optimism_scale
-        promise = [
+        ucb_scores = [
             frontier.allocation_estimate + bonus * sqrt(log(sum(counts) + 1) / (count + 1))
             for frontier, count in zip(frontiers, counts, strict=True)
         ]
         chosen = select_frontier(frontiers, ratio, CONSTANTS, in_flight)
-        assert chosen == promise.index(max(promise))
+        assert chosen == ucb_scores.index(max(ucb_scores))
 
 
 @pytest.mark.parametrize("method", ["costada", "uniform"])
@@ -198,7 +198,7 @@ def test_gains_of_the_cycle_below_the_threshold_stay_its_own() -> None:
 @pytest.mark.parametrize("cycle", [None, GuidanceCycle(Mode.REFINEMENT, 0.5, (1, 1))])
 def test_a_guided_step_that_was_not_launched_is_refused(cycle: GuidanceCycle | None) -> None:
     with pytest.raises(ValueError, match="is_guided: got True, expected a guided step in flight"):
-        landed(cycle, is_guided=True, incumbent_rise=0.0)
+        after_landing(cycle, is_guided=True, incumbent_rise=0.0)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 
 from costada.controller.router import (
     ROUTERS,
+    ModelOption,
     ModelRecord,
     Money,
-    Offer,
     Router,
     attempt_price,
     awaits_first_tries,
@@ -36,8 +36,8 @@ def router_of(rule="budgeted-thompson", **records):
 
 
 def chosen(router, prices, *, money=RICH, attempt=1, seed=0, **launched):
-    offers = [Offer(name, price, launched.get(name, 0)) for name, price in prices.items()]
-    return router.choose(offers, money, attempt, Random(seed))
+    options = [ModelOption(name, price, launched.get(name, 0)) for name, price in prices.items()]
+    return router.choose(options, money, attempt, Random(seed))
 
 
 def test_first_tries_go_to_the_model_with_fewest_and_among_those_to_the_cheapest():
@@ -51,10 +51,10 @@ def test_first_tries_go_to_the_model_with_fewest_and_among_those_to_the_cheapest
 
 
 def test_a_model_that_has_earned_full_credit_is_owed_no_more_first_tries():
-    offer = Offer("a", 1.0)
-    assert awaits_first_tries(ModelRecord("a", 0.9, 3, 1.0), offer, RICH)
-    assert not awaits_first_tries(ModelRecord("a", 1.0, 1, 1.0), offer, RICH)
-    assert not awaits_first_tries(ModelRecord("a", 0.0, 4, 1.0), offer, RICH)
+    option = ModelOption("a", 1.0)
+    assert awaits_first_tries(ModelRecord("a", 0.9, 3, 1.0), option, RICH)
+    assert not awaits_first_tries(ModelRecord("a", 1.0, 1, 1.0), option, RICH)
+    assert not awaits_first_tries(ModelRecord("a", 0.0, 4, 1.0), option, RICH)
 
 
 @pytest.mark.parametrize(
@@ -72,21 +72,21 @@ def test_a_model_that_has_earned_full_credit_is_owed_no_more_first_tries():
     ],
 )
 def test_first_tries_are_bounded_in_dollars(record, expected, left, is_owed):
-    assert awaits_first_tries(record, Offer("a", expected), Money(100.0, left)) is is_owed
+    assert awaits_first_tries(record, ModelOption("a", expected), Money(100.0, left)) is is_owed
 
 
 def test_attempts_in_flight_count_as_first_tries_and_at_their_expected_cost():
     record = ModelRecord("a", 0.0, 1, 3.0)
-    assert awaits_first_tries(record, Offer("a", 6.0, launched=1), RICH)
-    assert not awaits_first_tries(record, Offer("a", 6.0, launched=2), RICH)
-    assert not awaits_first_tries(record, Offer("a", 1.0, launched=3), RICH)
+    assert awaits_first_tries(record, ModelOption("a", 6.0, launched=1), RICH)
+    assert not awaits_first_tries(record, ModelOption("a", 6.0, launched=2), RICH)
+    assert not awaits_first_tries(record, ModelOption("a", 1.0, launched=3), RICH)
     two = start_router("budgeted-thompson", ["a", "b"])
     assert chosen(two, {"a": 1.0, "b": 2.0}, a=1) == "b"
 
 
 def test_the_price_is_the_mean_of_the_list_price_and_what_attempts_cost():
-    assert attempt_price(ModelRecord("a", 0.0, 3, 5.0), Offer("a", 1.0)) == 1.5
-    assert attempt_price(ModelRecord("a"), Offer("a", 1.0)) == 1.0
+    assert attempt_price(ModelRecord("a", 0.0, 3, 5.0), ModelOption("a", 1.0)) == 1.5
+    assert attempt_price(ModelRecord("a"), ModelOption("a", 1.0)) == 1.0
 
 
 def test_the_posterior_counts_every_try_four_times():
@@ -199,10 +199,10 @@ def test_models_without_a_price_are_chosen_by_drawn_credit():
 
 def test_nobody_is_asked_where_nothing_can_be_paid_for():
     router = start_router("budgeted-thompson", ["a", "b"])
-    offers = [Offer("a", 1.0, is_payable=False), Offer("b", 2.0, is_payable=False)]
-    assert router.choose(offers, RICH, 1, Random(0)) is None
-    offers[1] = Offer("b", 2.0)
-    assert router.choose(offers, Money(100.0, 0.5), 1, Random(0)) == "b"
+    options = [ModelOption("a", 1.0, is_payable=False), ModelOption("b", 2.0, is_payable=False)]
+    assert router.choose(options, RICH, 1, Random(0)) is None
+    options[1] = ModelOption("b", 2.0)
+    assert router.choose(options, Money(100.0, 0.5), 1, Random(0)) == "b"
 
 
 def test_what_makes_no_sense_is_refused():
@@ -213,8 +213,8 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(ValueError, match="'fixed:c', expected a model of the menu: a, b"):
         start_router("fixed:c", ["a", "b"])
     router = start_router("ucb1", ["a", "b"])
-    with pytest.raises(ValueError, match="offers: got a, expected one for each of a, b"):
-        router.choose([Offer("a", 1.0)], RICH, 1, Random(0))
+    with pytest.raises(ValueError, match="options: got a, expected one for each of a, b"):
+        router.choose([ModelOption("a", 1.0)], RICH, 1, Random(0))
     with pytest.raises(ValueError, match="every model of the menu is disabled"):
         chosen(router.disable("a").disable("b"), {"a": 1.0, "b": 1.0})
 
@@ -225,9 +225,9 @@ dollars = st.floats(0.0, 50.0).map(lambda value: round(value, 6))
 
 @st.composite
 def situations(draw):
-    """A router over two to four models, their offers, and money."""
+    """A router over two to four models, their options, and money."""
     names = draw(st.permutations(NAMES))[: draw(st.integers(2, 4))]
-    records, offers = [], []
+    records, options = [], []
     for name in names:
         tries = draw(st.integers(0, 20))
         share = draw(st.floats(0.0, 1.0))
@@ -235,23 +235,23 @@ def situations(draw):
         records.append(
             ModelRecord(name, share * tries, tries, draw(dollars) * (tries > 0), disabled)
         )
-        offers.append(Offer(name, draw(dollars), draw(st.integers(0, 4))))
+        options.append(ModelOption(name, draw(dollars), draw(st.integers(0, 4))))
     rule = draw(st.sampled_from([*ROUTERS, f"fixed:{names[0]}"]))
     budget = draw(st.floats(0.01, 200.0))
     money = Money(budget, draw(st.floats(-10.0, budget)))
     router = Router(rule, tuple(records), draw(st.floats(0.0, 2.0)))
-    return router, offers, money, draw(st.integers(1, 5)), draw(st.integers(0, 10**6))
+    return router, options, money, draw(st.integers(1, 5)), draw(st.integers(0, 10**6))
 
 
 @given(situations(), st.randoms(use_true_random=False))
 def test_permuting_the_menu_permutes_the_choices(situation, shuffling):
     """Names say who is who: the same model is chosen in whatever order the menu lists them."""
-    router, offers, money, attempt, seed = situation
-    records, others = list(router.records), list(offers)
+    router, options, money, attempt, seed = situation
+    records, others = list(router.records), list(options)
     shuffling.shuffle(records)
     shuffling.shuffle(others)
     shuffled = Router(router.rule, tuple(records), router.scale)
-    name = router.choose(offers, money, attempt, Random(seed))
+    name = router.choose(options, money, attempt, Random(seed))
     assert shuffled.choose(others, money, attempt, Random(seed)) == name
     told = router.tell(name, 0.7, 0.5, 0.01, has_reference=False)
     told_too = shuffled.tell(name, 0.7, 0.5, 0.01, has_reference=False)
@@ -260,14 +260,14 @@ def test_permuting_the_menu_permutes_the_choices(situation, shuffling):
 
 @given(situations())
 def test_an_unaffordable_model_is_never_chosen_while_an_affordable_one_exists(situation):
-    router, offers, money, attempt, seed = situation
+    router, options, money, attempt, seed = situation
     left = {each.name: each for each in router.records if not each.is_disabled}
     price = {
-        offer.name: (offer.expected + left[offer.name].dollars) / (1 + left[offer.name].tries)
-        for offer in offers
-        if offer.name in left
+        option.name: (option.expected + left[option.name].dollars) / (1 + left[option.name].tries)
+        for option in options
+        if option.name in left
     }
-    name = router.choose(offers, money, attempt, Random(seed))
+    name = router.choose(options, money, attempt, Random(seed))
     assert name in left
     if any(each <= money.left for each in price.values()):
         assert price[name] <= money.left
@@ -277,10 +277,10 @@ def test_an_unaffordable_model_is_never_chosen_while_an_affordable_one_exists(si
 
 @given(situations(), st.sets(st.sampled_from(NAMES)))
 def test_under_a_hard_budget_no_model_is_chosen_that_cannot_be_paid_for(situation, unpayable):
-    router, offers, money, attempt, seed = situation
+    router, options, money, attempt, seed = situation
     hard = [
-        Offer(each.name, each.expected, each.launched, each.name not in unpayable)
-        for each in offers
+        ModelOption(each.name, each.expected, each.launched, each.name not in unpayable)
+        for each in options
     ]
     payable = {
         each.name for each in router.records if not each.is_disabled and each.name not in unpayable
@@ -291,12 +291,12 @@ def test_under_a_hard_budget_no_model_is_chosen_that_cannot_be_paid_for(situatio
 
 @given(situations())
 def test_a_router_survives_json_and_chooses_the_same(situation):
-    router, offers, money, attempt, seed = situation
+    router, options, money, attempt, seed = situation
     text = json.dumps(asdict(router))
     again = TypeAdapter(Router).validate_python(json.loads(text))
     assert again == router
-    first = router.choose(offers, money, attempt, Random(seed))
-    assert again.choose(offers, money, attempt, Random(seed)) == first
+    first = router.choose(options, money, attempt, Random(seed))
+    assert again.choose(options, money, attempt, Random(seed)) == first
 
 
 @given(

@@ -209,7 +209,7 @@ def runs(tmp_path):
     ]
 
 
-def carry_out(runs, start, signals=None):
+def execute_run(runs, start, signals=None):
     signals = signals or StopSignals(lambda text: None)
     ended = SweepLoop(runs, 2, start, SweepProgress(), signals).execute()
     return [(run.status, run.error) for run in ended]
@@ -225,7 +225,7 @@ def test_at_most_as_many_unfinished_runs_as_jobs_run_at_once(runs):
         names.append(run.name)
         return started[-1]
 
-    assert carry_out(runs, start) == [FINISHED] * 4
+    assert execute_run(runs, start) == [FINISHED] * 4
     assert names == ["run-1", "run-2", "run-3"]
 
 
@@ -248,7 +248,7 @@ def test_a_job_in_a_queue_is_not_running(runs):
 
 def test_a_failure_stops_no_other_run(runs):
     ends = [FAILED, FINISHED, FAILED, FINISHED]
-    assert carry_out(runs, lambda run: ScriptedProcess(end=ends[run.config.seed])) == ends
+    assert execute_run(runs, lambda run: ScriptedProcess(end=ends[run.config.seed])) == ends
 
 
 def test_the_first_signal_drains_runs_and_starts_no_more_the_second_kills_them(runs):
@@ -259,7 +259,7 @@ def test_the_first_signal_drains_runs_and_starts_no_more_the_second_kills_them(r
         signals.count = len(started) // 2
         return started[-1]
 
-    assert carry_out(runs, start, signals) == [INTERRUPTED] * 2 + [(Status.WAITING, "")] * 2
+    assert execute_run(runs, start, signals) == [INTERRUPTED] * 2 + [(Status.WAITING, "")] * 2
     assert [(process.drains, process.kills) for process in started] == [(1, 0), (1, 0)]
 
     signals.count = 0
@@ -268,7 +268,7 @@ def test_the_first_signal_drains_runs_and_starts_no_more_the_second_kills_them(r
         signals.count = 2
         return ScriptedProcess(looks=1000, obeys=False)
 
-    assert carry_out(runs[:1], start_disobedient, signals) == [INTERRUPTED]
+    assert execute_run(runs[:1], start_disobedient, signals) == [INTERRUPTED]
 
 
 def test_a_process_that_cannot_be_started_ends_the_others_first(runs):
@@ -281,7 +281,7 @@ def test_a_process_that_cannot_be_started_ends_the_others_first(runs):
         return started[0]
 
     with pytest.raises(OSError, match="no more processes"):
-        carry_out(runs, start)
+        execute_run(runs, start)
     assert (started[0].drains, started[0].looks) == (1, -1)
 
 
@@ -364,7 +364,7 @@ def test_processes_that_cannot_be_reached_end_the_sweep_and_are_left(runs):
         return started[-1]
 
     with pytest.raises(OSError, match="the cluster is gone"):
-        carry_out(runs, start)
+        execute_run(runs, start)
     assert len(started) == 2
     assert started[1].looks == -1
 

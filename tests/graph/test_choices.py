@@ -97,7 +97,7 @@ def test_what_is_unknown_or_beyond_the_limits_is_refused_by_name(context, messag
 
 def test_a_constant_is_chosen_by_its_dotted_name_or_in_a_table():
     graph, _ = graph_with()
-    read = graph.choosing.read
+    read = graph.overrides.read
     table = {"settings": {"method": "evox", "controller": {"base_patience": 8}}}
     assert read({"settings": {"method": "evox", "controller.base_patience": 8}}) == table
     assert read(table) == table

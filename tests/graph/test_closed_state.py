@@ -181,7 +181,7 @@ def test_what_a_run_has_chosen_is_checked_again_when_the_limits_have_changed(is_
 )
 def test_a_context_that_was_made_without_validation_is_validated(values, message, is_async):
     graph, model = search()
-    schema = graph.choosing.schema
+    schema = graph.overrides.schema
     context = schema.model_construct(**values)
 
     def run():
@@ -199,7 +199,7 @@ def test_a_context_that_was_made_without_validation_is_validated(values, message
 
 def test_settings_that_were_made_without_validation_are_validated():
     graph, model = search(limits={"settings": ["sandbox", "max_iterations"]})
-    schema = graph.choosing.schema
+    schema = graph.overrides.schema
     settings = schema.model_fields["settings"].annotation.model_construct(max_iterations=-1)
     with pytest.raises(ValueError, match=r"settings\.max_iterations: got -1"):
         graph.invoke({}, THREAD, context=schema.model_construct(settings=settings))

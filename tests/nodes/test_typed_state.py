@@ -44,7 +44,7 @@ from costada.nodes.state import (
 )
 from costada.plugins.evox.controller import EvoX, ScoredStrategy
 from costada.store.checkpoints import RunSaver
-from costada.store.rows import Seen
+from costada.store.rows import LandedTickets
 
 THREAD = {"configurable": {"thread_id": "1"}}
 STEP = Step(
@@ -60,8 +60,8 @@ STEP = Step(
 )
 VERSION = ArchiveVersion(2, 5)
 TICKETS = (
-    Ticket(4, 1, STEP, "d", 0.1 + 0.2, Seen(4, (3, 4)), 1, VERSION, "1.1"),
-    Ticket(5, 0, None, "e", 0.0, Seen(5, ()), 1, VERSION, "1.1"),
+    Ticket(4, 1, STEP, "d", 0.1 + 0.2, LandedTickets(4, (3, 4)), 1, VERSION, "1.1"),
+    Ticket(5, 0, None, "e", 0.0, LandedTickets(5, ()), 1, VERSION, "1.1"),
 )
 RECORDS = (
     Run("a", 7, "key"),

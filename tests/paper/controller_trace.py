@@ -7,7 +7,7 @@ from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.credit import Credit
-from costada.controller.frontier import raised
+from costada.controller.frontier import with_best
 from costada.controller.guidance import Mode, is_active
 from costada.controller.intervention import Intervention
 from costada.controller.method import PaidStep
@@ -132,6 +132,6 @@ def replay(num_steps: int, constants: Constants) -> list[Step]:
         steps.append(step)
         state, balance = step.state, step.balance
         if row.iteration == MIGRATION:
-            bests = tuple(raised(each, state.incumbent_score) for each in state.frontiers)
+            bests = tuple(with_best(each, state.incumbent_score) for each in state.frontiers)
             state = replace(state, frontiers=bests)
     return steps

@@ -18,7 +18,7 @@ from costada.nodes.settings import Settings
 from costada.reports.page.differences import diff_rows
 from costada.reports.page.failures import Failure, failures_of, kind_of
 from costada.reports.page.feed import Averages, Feed
-from costada.reports.patch import LONGEST_DIFF
+from costada.reports.patch import MAX_DIFF
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
@@ -336,7 +336,7 @@ def test_averages_of_a_run_are_those_of_its_controller(tmp_path):
             ],
         ),
         ("a\n" * 9, "a\n" * 8, [("gap", ""), *[("same", "a")] * 3, ("removed", "a")]),
-        ("a\n" * LONGEST_DIFF, "a\n", [*[("removed", "a")] * LONGEST_DIFF, ("added", "a")]),
+        ("a\n" * MAX_DIFF, "a\n", [*[("removed", "a")] * MAX_DIFF, ("added", "a")]),
     ],
 )
 def test_a_diff_shows_changed_lines_with_three_around_them_or_long_programs_whole(

@@ -9,7 +9,7 @@ from page_runs import candidate, settings, step, write_steps
 
 from costada.evaluators.registry import problem
 from costada.reports.page.feed import Feed
-from costada.reports.page.opening import LARGEST_SHOWN, num_failures
+from costada.reports.page.opening import MAX_SHOWN, num_failures
 from costada.runs.config import RunConfig
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
@@ -65,7 +65,7 @@ def test_the_best_program_comes_whole_with_its_difference_and_once(run):
 
 
 def test_a_large_program_is_named_but_not_shown(run):
-    files = {"a.py": "x = 1\n", "b.txt": "y" * LARGEST_SHOWN}
+    files = {"a.py": "x = 1\n", "b.txt": "y" * MAX_SHOWN}
     found = [candidate(1, program=Program.of(files))]
     write_steps(run, [step(1, global_gain=0.1)], candidates=found)
     shown = Feed(run).figures()["best"]

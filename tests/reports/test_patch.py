@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from costada.reports.patch import LONGEST_DIFF, patch
+from costada.reports.patch import MAX_DIFF, patch
 from costada.values.program_form import invalid_files_reason
 
 LINE = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n"), max_size=4)
@@ -56,8 +56,8 @@ def test_a_change_keeps_three_lines_around_it():
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_files_too_long_to_compare_are_replaced_as_a_whole(tmp_path, is_new):
-    before = {} if is_new else {"a.py": "x\n" * LONGEST_DIFF}
-    after = {"a.py": "y\n" * LONGEST_DIFF + "z"}
+    before = {} if is_new else {"a.py": "x\n" * MAX_DIFF}
+    after = {"a.py": "y\n" * MAX_DIFF + "z"}
     assert applied(tmp_path / "folder", before, patch(before, after)) == after
 
 

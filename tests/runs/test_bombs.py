@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from warm import PATIENCE_SECONDS, PROCESSES
 
 from costada.cli.main import app
-from costada.store.rows import LARGEST_TEXT
+from costada.store.rows import MAX_TEXT
 
 ADDRESS_BYTES = 4 * 2**30
 """Address space of a process; numerical libraries reserve much of it, and use little."""
@@ -59,7 +59,7 @@ def texts_in_a_circle(folder):
 
 def one_text_again_and_again(folder):
     """Let ten thousand requests of one iteration have the largest text there may be."""
-    text = b"a" * LARGEST_TEXT
+    text = b"a" * MAX_TEXT
     name = sha256(text).hexdigest()
     change(folder, "INSERT INTO costada_blob VALUES (?, ?)", name, zlib.compress(text, 9))
     change(

@@ -18,10 +18,10 @@ from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
-from costada.runs.given import GivenSearch
+from costada.runs.given import SearchRequest
 from costada.runs.interruption import STOPPING, draining_on_signal
 from costada.runs.plan import plan_run
-from costada.runs.runner import carry_out, is_finished
+from costada.runs.runner import execute_run, is_finished
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
 
@@ -242,11 +242,11 @@ class Run:
 
         begun, place, control = len(self.notices), RunFolder(self.folder), RunControl()
         problem, model = toy_problem(evaluate=evaluate), ScriptedModel(answer=answer)
-        plan = plan_run(GivenSearch(CONFIG, problem=problem, model=model))
+        plan = plan_run(SearchRequest(CONFIG, problem=problem, model=model))
         if not place.settings.exists():
             place.claim(CONFIG)
         with draining_on_signal(control, self.notices.append):
-            return carry_out(plan, place, Progress(), control)
+            return execute_run(plan, place, Progress(), control)
 
     @property
     def trace(self):

@@ -15,9 +15,9 @@ from costada.reports.progress import Progress
 from costada.runs.config import checked_config
 from costada.runs.discovery import discover
 from costada.runs.folder import THREAD, RunFolder
-from costada.runs.given import GivenSearch
+from costada.runs.given import SearchRequest
 from costada.runs.plan import plan_run
-from costada.runs.runner import carry_out
+from costada.runs.runner import execute_run
 from costada.store.checkpoints import RunSaver
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore, copy_file
@@ -102,10 +102,10 @@ def test_the_loss_is_charged_where_the_first_ticket_is_still_in_flight(tmp_path)
 
     def carried_out(model, iterations, progress, **options):
         config = checked_config({**settings, "max_iterations": iterations})
-        plan = plan_run(GivenSearch(config, problem=toy_problem(), model=model), purse=purse)
+        plan = plan_run(SearchRequest(config, problem=toy_problem(), model=model), purse=purse)
         if not folder.settings.exists():
             folder.claim(config)
-        return carry_out(plan, folder, progress, RunControl(), **options)
+        return execute_run(plan, folder, progress, RunControl(), **options)
 
     settings = {"problem": "object:toy", "model": "object:scripted", "parallel": 4, "budget": 1.0}
     settings |= {"price": "1,2", "lost_calls": "ignore"}

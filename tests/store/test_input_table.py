@@ -7,7 +7,7 @@ from rows import call_row, trace_row
 from store_backends import SHARED
 
 from costada.store.run_store import Cut, RunStore, cut_back
-from costada.store.user_inputs import LARGEST_PROGRAM, LONGEST_IDEA, MOST_WAITING, InputKind
+from costada.store.user_inputs import MAX_IDEA, MAX_PROGRAM, MAX_WAITING, InputKind
 from costada.values.candidate import Candidate, Program
 
 RUN = "run"
@@ -88,7 +88,7 @@ def test_an_input_of_another_run_in_the_file_is_not_taken(store):
     ("text", "match"),
     [
         ("", "idea: got 0 characters, expected 1 to 2,000"),
-        ("x" * (LONGEST_IDEA + 1), "idea: got 2,001 characters"),
+        ("x" * (MAX_IDEA + 1), "idea: got 2,001 characters"),
         ("a\ud800b", r"idea: got the character U\+D800, expected plain text"),
         ("a\x1b[2Jb", r"idea: got the character U\+001B"),
         ("try \u202eswor lanogaxeh", r"idea: got the character U\+202E"),
@@ -106,7 +106,7 @@ def test_an_idea_that_cannot_be_shown_is_refused(store, text, match):
     ("program", "match"),
     [
         (" \n", "program: got an empty one"),
-        ("a" * (LARGEST_PROGRAM + 1), "program: got 4,194,305 bytes, expected at most 4,194,304"),
+        ("a" * (MAX_PROGRAM + 1), "program: got 4,194,305 bytes, expected at most 4,194,304"),
         ("a = '\ud800'", "program: got half of a surrogate pair, expected UTF-8"),
         ({"a.py": "a", "../b.py": "b"}, r"program: got a file '\.\./b\.py'"),
         ({"a.py": "a"}, "program: got several files, expected one text"),
@@ -128,12 +128,12 @@ def test_one_text_is_refused_where_programs_have_several_files(open_store):
 
 
 def test_no_more_inputs_wait_than_steps_could_take(store):
-    for number in range(MOST_WAITING):
+    for number in range(MAX_WAITING):
         store.inputs.put_idea(RUN, str(number))
     with pytest.raises(ValueError, match="100 ideas and programs wait for a step"):
         store.inputs.put_idea(RUN, "one more")
     store.inputs.take(RUN, 1)
-    assert store.inputs.put_idea(RUN, "one more") == MOST_WAITING + 1
+    assert store.inputs.put_idea(RUN, "one more") == MAX_WAITING + 1
 
 
 def test_a_run_that_has_not_begun_takes_no_input(store):

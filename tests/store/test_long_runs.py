@@ -12,7 +12,7 @@ from costada.reports.trackers.tracking import Tracking
 from costada.runs.folder import RunFolder
 from costada.runs.runner import RunRecord
 from costada.store.call_log import CallKey
-from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind, Seen
+from costada.store.rows import CallRow, CallStatus, LandedTickets, Outcome, OutcomeKind
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
 
@@ -65,9 +65,12 @@ def hundreds_of_instructions(store: RunStore, work) -> int:
 @pytest.mark.parametrize(
     ("work", "expected"),
     [
-        (lambda log: log.open_cost(RUN, Seen(LONG - 1, (7,)), counts_lost=True), Decimal("0.5")),
-        (lambda log: log.num_sent(RUN, Seen(LONG - 1, (7, LONG - 1)), LONG), 1),
-        (lambda log: log.num_sent(RUN, Seen(LONG - 1, (LONG,)), 0), 1),
+        (
+            lambda log: log.open_cost(RUN, LandedTickets(LONG - 1, (7,)), counts_lost=True),
+            Decimal("0.5"),
+        ),
+        (lambda log: log.num_sent(RUN, LandedTickets(LONG - 1, (7, LONG - 1)), LONG), 1),
+        (lambda log: log.num_sent(RUN, LandedTickets(LONG - 1, (LONG,)), 0), 1),
         (lambda log: log.last_error(RUN), f"error {LONG}"),
         (lambda log: log.last_kind(RUN), OutcomeKind.TIMEOUT),
         (lambda log: log.step_cost(RUN, LONG, counts_lost=True), Decimal("0.25")),
@@ -97,17 +100,19 @@ def test_a_guide_reads_the_rows_of_ideas_and_no_others(tmp_path):
 
 def test_a_ticket_that_is_open_and_later_than_the_last_is_counted_once(long_run):
     call_log = long_run.call_log
-    assert call_log.open_cost(RUN, Seen(7, (3, 9)), counts_lost=True) == Decimal(LONG - 6) / 4
-    assert call_log.num_sent(RUN, Seen(7, (LONG - 1, LONG)), 0) == 2
+    assert (
+        call_log.open_cost(RUN, LandedTickets(7, (3, 9)), counts_lost=True) == Decimal(LONG - 6) / 4
+    )
+    assert call_log.num_sent(RUN, LandedTickets(7, (LONG - 1, LONG)), 0) == 2
 
 
 def test_a_later_ticket_of_a_process_that_died_is_not_in_flight(long_run):
     call_log, key = long_run.call_log, CallKey(RUN, LONG - 1, "generation", 1)
-    assert call_log.num_sent(RUN, Seen(7, (LONG,)), 0) == 1
+    assert call_log.num_sent(RUN, LandedTickets(7, (LONG,)), 0) == 1
     call_log.in_flight.begin(key)
-    assert call_log.num_sent(RUN, Seen(7, (LONG,)), 0) == 2
+    assert call_log.num_sent(RUN, LandedTickets(7, (LONG,)), 0) == 2
     call_log.in_flight.end(key)
-    assert call_log.num_sent(RUN, Seen(7, (LONG,)), 0) == 1
+    assert call_log.num_sent(RUN, LandedTickets(7, (LONG,)), 0) == 1
 
 
 def statements_of_a_resume(folder: Path, iterations: int) -> int:

@@ -14,7 +14,7 @@ from store_backends import SHARED
 
 from costada.store.call_log import CallKey, InFlightCalls
 from costada.store.candidates import CandidateTable
-from costada.store.rows import CallRow, Seen
+from costada.store.rows import CallRow, LandedTickets
 from costada.store.run_store import Cut, RunStore, copy_file, cut_back
 from costada.values.candidate import Candidate, Program
 from costada.values.usage import Usage
@@ -104,14 +104,14 @@ def test_what_a_writer_has_at_hand_is_what_a_reader_finds(store):
     store.candidates.put("run", written)
     for frontier in (0, 1):
         store.candidates.put_archive("run", frontier, 4, ["1.1"])
-    store.candidates.pass_over("run", 0, 5)
+    store.candidates.note_unchanged("run", 0, 5)
     reader = CandidateTable(store._db)
     assert repr(store.candidates.get("run", "1.1")) == repr(reader.get("run", "1.1"))
     assert store.candidates.get("run", "1.1") == written
     for seq in (4, 5, 6):
         assert store.candidates.archive("run", 0, seq) == reader.archive("run", 0, seq) == [written]
     store.candidates.put_archive("run", 1, 5, [])
-    store.candidates.pass_over("run", 1, 7)
+    store.candidates.note_unchanged("run", 1, 7)
     assert [*map(len, (store.candidates.archive("run", 1, seq) for seq in (4, 5, 7)))] == [1, 0, 0]
 
 
@@ -182,21 +182,23 @@ def test_the_first_verdict_of_the_same_evaluator_on_the_same_program_is_found(st
     for iteration, evaluator in [(2, "a"), (3, "b"), (4, "a")]:
         row = candidate(f"{iteration}.1", ticket=iteration)
         store.candidates.put("run", replace(row, evaluator=evaluator))
-    found = store.candidates.judged("run", program, "a", 9, 1, Seen(9))
+    found = store.candidates.judged("run", program, "a", 9, 1, LandedTickets(9))
     assert (found.id, found.evaluator) == ("2.1", "a")
-    assert store.candidates.judged("run", program, "b", 9, 1, Seen(9)).id == "3.1"
-    assert store.candidates.judged("run", program, "c", 9, 1, Seen(9)) is None
-    assert store.candidates.judged("run", Program.of("x = 2\n"), "a", 9, 1, Seen(9)) is None
-    assert store.candidates.judged("other", program, "a", 9, 1, Seen(9)) is None
+    assert store.candidates.judged("run", program, "b", 9, 1, LandedTickets(9)).id == "3.1"
+    assert store.candidates.judged("run", program, "c", 9, 1, LandedTickets(9)) is None
+    assert (
+        store.candidates.judged("run", Program.of("x = 2\n"), "a", 9, 1, LandedTickets(9)) is None
+    )
+    assert store.candidates.judged("other", program, "a", 9, 1, LandedTickets(9)) is None
 
 
 def test_only_verdicts_of_earlier_attempts_are_found(store):
     program = Program.of("x = 1\n")
     store.candidates.put("run", replace(candidate("5.2", ticket=5), evaluator="a"))
-    assert store.candidates.judged("run", program, "a", 5, 2, Seen(5)) is None
-    assert store.candidates.judged("run", program, "a", 4, 9, Seen(4)) is None
-    assert store.candidates.judged("run", program, "a", 5, 3, Seen(5)).id == "5.2"
-    assert store.candidates.judged("run", program, "a", 5, 12, Seen(5)).id == "5.2"
+    assert store.candidates.judged("run", program, "a", 5, 2, LandedTickets(5)) is None
+    assert store.candidates.judged("run", program, "a", 4, 9, LandedTickets(4)) is None
+    assert store.candidates.judged("run", program, "a", 5, 3, LandedTickets(5)).id == "5.2"
+    assert store.candidates.judged("run", program, "a", 5, 12, LandedTickets(5)).id == "5.2"
 
 
 def test_a_verdict_is_looked_up_in_an_index_whatever_the_length_of_the_run(tmp_path):
@@ -357,8 +359,8 @@ def test_the_copy_of_a_candidate_that_had_not_landed_gives_no_verdict(store):
         migrated_in = 2 if ">" in each.id else None
         store.candidates.put("run", replace(each, evaluator="a", migrated_in=migrated_in))
     program = Program.of("x = 1\n")
-    assert store.candidates.judged("run", program, "a", 5, 1, Seen(5, (4, 5))) is None
-    assert store.candidates.judged("run", program, "a", 6, 1, Seen(6, (6,))).id == "4.1"
+    assert store.candidates.judged("run", program, "a", 5, 1, LandedTickets(5, (4, 5))) is None
+    assert store.candidates.judged("run", program, "a", 6, 1, LandedTickets(6, (6,))).id == "4.1"
 
 
 KEY = CallKey("run", 1, "generation", 1)
@@ -430,7 +432,7 @@ def test_a_program_of_files_that_was_judged_is_found_in_any_order_of_its_files(s
     store.candidates.put("run", row)
     same = Program.of(dict(reversed(FILES.items())))
     other = Program.of({**FILES, "notes.md": ""})
-    seen = Seen(5, ())
+    seen = LandedTickets(5, ())
     assert store.candidates.judged("run", same, "e", 6, 1, seen) == row
     assert store.candidates.judged("run", other, "e", 6, 1, seen) is None
 

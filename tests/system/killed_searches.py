@@ -46,7 +46,7 @@ def search(url, store, saver, iterations, parallel=1):
     )
 
 
-def carry_out(graph):
+def execute_run(graph):
     """Start the run of the thread or continue it."""
     given = None if graph.get_state(THREAD).values else {"seed": 1}
     graph.invoke(given, THREAD, durability="sync")

@@ -46,9 +46,9 @@ from costada.models.chat_models import chat_model  # noqa: E402
 from costada.reports.progress import Progress  # noqa: E402
 from costada.runs.folder import DEFAULT_PARENT, RunFolder  # noqa: E402
 from costada.runs.gateway import stop_gateway  # noqa: E402
-from costada.runs.given import read_given  # noqa: E402
+from costada.runs.given import parse_request  # noqa: E402
 from costada.runs.plan import plan_run  # noqa: E402
-from costada.runs.runner import carry_out, is_finished  # noqa: E402
+from costada.runs.runner import execute_run, is_finished  # noqa: E402
 from costada.runs.stored_run import StoredRun, run_at  # noqa: E402
 from costada.store.postgres_connections import name_of  # noqa: E402
 from costada.store.run_store import RunStore  # noqa: E402
@@ -123,7 +123,7 @@ def has_carried_out(run: StoredRun, job: Job) -> bool:
     model = chat_model("openai:stand-in", base_url=job.url, retry_wait=0, max_tokens=CAP)
     problem = toy_problem(evaluate=slow_evaluation)
     settings = {**job.options, "price": Price(PRICE_IN, PRICE_OUT)}
-    given = read_given(problem, model, (), None, None, settings)
+    given = parse_request(problem, model, (), None, None, settings)
     try:
         if run.claimed_at is None:
             run.claim(given.config)
@@ -131,7 +131,7 @@ def has_carried_out(run: StoredRun, job: Job) -> bool:
             if not is_finished(run):
                 with Path(WORK).open("a") as log:
                     log.write(f"{time.time()} {job.name}\n")
-                carry_out(plan_run(given), run, Progress(), RunControl())
+                execute_run(plan_run(given), run, Progress(), RunControl())
         return True
     except ValueError as error:
         if "already holds a run" in str(error) or "at work in this run" in str(error):

@@ -6,10 +6,10 @@ from http.client import HTTPConnection
 import pytest
 from page_runs import serving, settings, step, write_steps
 
-from costada.reports.page.ideas import LARGEST_BODY
+from costada.reports.page.ideas import MAX_BODY
 from costada.reports.page.page import write_page
 from costada.store.run_store import RunStore
-from costada.store.user_inputs import MOST_WAITING, TOO_MANY
+from costada.store.user_inputs import MAX_WAITING, TOO_MANY
 
 JSON_TYPE = "application/json"
 HOSTILE = "</li><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'>"
@@ -64,7 +64,7 @@ GOOD = json.dumps({"idea": "one"})
         (GOOD, {"Origin": "null"}, 403, "not this origin"),
         (GOOD, {"Content_Type": "text/plain"}, 415, "expected application/json"),
         (GOOD, {"Content_Length": "many"}, 411, "expected a Content-Length"),
-        ("x" * (LARGEST_BODY + 1), {}, 413, "expected at most 32,768 bytes"),
+        ("x" * (MAX_BODY + 1), {}, 413, "expected at most 32,768 bytes"),
         ("{", {}, 400, "expected JSON"),
         ("[" * 20_000, {}, 400, "expected JSON"),
         (json.dumps({"idea": "one", "budget": 9}), {}, 400, 'expected {"idea": TEXT}'),
@@ -90,11 +90,11 @@ def test_a_damaged_run_file_is_an_error_of_the_server(run, server):
 
 def test_an_idea_is_refused_while_too_many_wait(run, server):
     with RunStore(run.database) as store:
-        for number in range(MOST_WAITING):
+        for number in range(MAX_WAITING):
             store.inputs.put_idea(store.run_ids()[-1], f"idea {number}")
     status, text = posted(server, GOOD)
     assert (status, text) == (409, f"{TOO_MANY}\n")
-    assert len(waiting(run)) == MOST_WAITING
+    assert len(waiting(run)) == MAX_WAITING
 
 
 def test_the_box_sends_an_idea_and_shows_what_waits_as_text(run, server, page):

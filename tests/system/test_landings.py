@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from billing_server import BillingServer
 from crash_runs import Provider, Record, check_against_bill
-from killed_searches import carry_out, search
+from killed_searches import execute_run, search
 from warm import PROCESSES
 
 from costada.store.checkpoints import RunSaver
@@ -52,7 +52,7 @@ class UnevenProvider(Provider):
 def run(path, url, last):
     """Begin a run or continue it; its process dies after so many landings."""
     with RunStore(path) as store, closing(DyingSaver(path, last)) as saver:
-        carry_out(search(url, store, saver, ITERATIONS, parallel=8))
+        execute_run(search(url, store, saver, ITERATIONS, parallel=8))
 
 
 def test_recorded_landings_are_replayed_as_they_were(tmp_path):

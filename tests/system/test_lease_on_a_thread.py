@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from billing_server import BillingServer
 from crash_runs import Provider
-from killed_searches import SAVERS, carry_out, search
+from killed_searches import SAVERS, execute_run, search
 from warm import PROCESSES
 
 from costada.store.run_store import RunStore
@@ -28,7 +28,7 @@ def run(address, url, saver, lease_seconds, said):
             RunStore.postgres(address, lease_seconds=lease_seconds) as store,
             SAVERS[saver](address) as opened,
         ):
-            carry_out(search(url, store, opened, ITERATIONS))
+            execute_run(search(url, store, opened, ITERATIONS))
             said.send("finished")
     except ValueError as error:
         said.send(f"{type(error).__name__}: {error}")

@@ -17,10 +17,10 @@ from langgraph.runtime import RunControl
 from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.runs.given import GivenSearch
+from costada.runs.given import SearchRequest
 from costada.runs.interruption import STOPPING, draining_on_signal
 from costada.runs.plan import plan_run
-from costada.runs.runner import carry_out
+from costada.runs.runner import execute_run
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 
@@ -85,11 +85,11 @@ def test_the_first_signal_stops_launching_and_what_is_in_flight_is_finished(tmp_
     def go():
         control = RunControl()
         scripted = ScriptedModel(answer=model)
-        plan = plan_run(GivenSearch(CONFIG, problem=toy_problem(), model=scripted))
+        plan = plan_run(SearchRequest(CONFIG, problem=toy_problem(), model=scripted))
         if not folder.settings.exists():
             folder.claim(CONFIG)
         with draining_on_signal(control, notices.append):
-            return carry_out(plan, folder, Progress(), control)
+            return execute_run(plan, folder, Progress(), control)
 
     assert go().stop_reason == "interrupted"
     assert notices == [STOPPING]

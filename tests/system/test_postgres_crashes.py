@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 from billing_server import BillingServer
 from crash_runs import Provider, Record, check_against_bill
-from killed_searches import SAVERS, carry_out, search
+from killed_searches import SAVERS, execute_run, search
 from langgraph.checkpoint.memory import InMemorySaver
 from postgres_server import started_server
 from warm import PROCESSES
@@ -26,7 +26,7 @@ def run(address, url, saver, folder):
     """Begin a run or continue it, in a folder that has nothing to do with it."""
     os.chdir(folder)
     with RunStore.postgres(address) as store, SAVERS[saver](address) as opened:
-        carry_out(search(url, store, opened, ITERATIONS))
+        execute_run(search(url, store, opened, ITERATIONS))
 
 
 def what_happened(store):
@@ -41,7 +41,7 @@ def what_happened(store):
 def undisturbed():
     provider = Provider()
     with BillingServer(default=provider.answer) as server, RunStore() as store:
-        carry_out(search(server.url, store, InMemorySaver(), ITERATIONS))
+        execute_run(search(server.url, store, InMemorySaver(), ITERATIONS))
         steps, record = what_happened(store)
     assert len(steps) == ITERATIONS
     return steps, record
@@ -100,10 +100,10 @@ def test_a_run_whose_server_crashes_fails_with_the_name_of_the_server_and_can_be
         crashing = Thread(target=crash)
         crashing.start()
         with pytest.raises(OSError, match=r"connection was lost|cannot connect") as raised:
-            carry_out(search(server.url, store, saver, ITERATIONS, parallel))
+            execute_run(search(server.url, store, saver, ITERATIONS, parallel))
         crashing.join()
         assert raised.value.filename == database.address
-        carry_out(search(server.url, store, saver, ITERATIONS, parallel))
+        execute_run(search(server.url, store, saver, ITERATIONS, parallel))
         if parallel == 1:
             check(store, provider, undisturbed)
         else:

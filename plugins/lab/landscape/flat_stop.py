@@ -16,7 +16,7 @@ from costada.reports.terminal import TerminalTable
 PATIENCE = (0.5, 1.0, 2.0)
 """Dollars without a gain after which proportional patience ends, in those up to the last gain."""
 
-LEAST_SHARE = 0.1
+MIN_SHARE = 0.1
 """Part of the budget that counts as spent up to the last gain, at least."""
 
 
@@ -88,13 +88,13 @@ def patient_end(run: RunOutcome, patience: float) -> int:
     Args:
         run: A run to its end.
         patience: Dollars without a gain, in dollars spent up to the last gain or, if that is more,
-            in `LEAST_SHARE` of the budget.
+            in `MIN_SHARE` of the budget.
     """
     best, gained_at = run.seed_score, 0.0
     for place, point in enumerate(run.points):
         if point.best_score > best:
             best, gained_at = point.best_score, point.spent
-        elif point.spent - gained_at >= patience * max(gained_at, LEAST_SHARE * run.budget):
+        elif point.spent - gained_at >= patience * max(gained_at, MIN_SHARE * run.budget):
             return place
     return len(run.points) - 1
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Protocol, Self
 
 from costada.controller.constants import Constants
-from costada.controller.router import Money, Offer
+from costada.controller.router import ModelOption, Money
 from costada.nodes.calls.budget import EXPECTED_ANSWER
 from costada.plugins.lab.landscape.landscape import MEAN_LOSS, PROMPT_BASE, TOKENS_PER_PROGRAM
 from costada.values.usage import Usage
@@ -53,7 +53,7 @@ class Chooser(Protocol):
     """Chooses the model of each attempt, as `costada.controller.router.Router` does."""
 
     def choose(
-        self, offers: Sequence[Offer], money: Money, attempt: int, rng: Random
+        self, options: Sequence[ModelOption], money: Money, attempt: int, rng: Random
     ) -> str | None:
         """Name of the model for the next attempt."""
         ...

@@ -21,9 +21,9 @@ from costada.controller.method import Controller, ParentRule, is_guided
 from costada.controller.methods import METHODS
 from costada.controller.money import Balance, has_crossed
 from costada.controller.router import (
+    ModelOption,
     ModelRecord,
     Money,
-    Offer,
     attempt_price,
     dollar_sum,
 )
@@ -188,13 +188,13 @@ class SimulatedRun:
         self._given, self._constants = constants, METHODS[method].adjusted(constants)
         self._answers, self._parallel = answers, parallel
         self.chooser = menu.chooser if menu else None
-        self._entries, self._offers = dict[str, SimulatedEntry](), dict[str, Offer]()
+        self._entries, self._options = dict[str, SimulatedEntry](), dict[str, ModelOption]()
         self._records = dict[str, ModelRecord]()
         if menu is not None:
             for entry in menu.entries:
                 self._entries[entry.name] = entry
                 expected = expected_cost(entry, menu.expected_tokens)
-                self._offers[entry.name] = Offer(entry.name, expected)
+                self._options[entry.name] = ModelOption(entry.name, expected)
                 self._records[entry.name] = ModelRecord(entry.name)
         self._problem = answers.problem
         program = Program.of(self._problem.initial_program)
@@ -368,16 +368,17 @@ class SimulatedRun:
         if self.chooser is None:
             return None
         in_flight = [each.model for _, _, each in self.in_flight if each.allocation]
-        offers = [
-            replace(offer, launched=in_flight.count(name)) for name, offer in self._offers.items()
+        options = [
+            replace(option, launched=in_flight.count(name))
+            for name, option in self._options.items()
         ]
         paid = self._balance().spent + sum(ticket.paid.values()) / UNITS
         money = Money(self._budget, self._budget - paid - self._expected())
         rng = draws(self._seed, ticket.number, f"model of attempt {ticket.attempt}")
-        name = self.chooser.choose(offers, money, ticket.attempt, rng)
+        name = self.chooser.choose(options, money, ticket.attempt, rng)
         if name is None:
             raise ValueError("models: the router chose none, expected one of the menu")
-        ticket.expected = attempt_price(self._records[name], self._offers[name])
+        ticket.expected = attempt_price(self._records[name], self._options[name])
         return self._entries[name]
 
     def _send(self, ticket: Ticket, role: str, tokens: Usage, price: float | None = None) -> None:

@@ -24,8 +24,8 @@ from costada.runs.user_input import explain
 from costada.store.files import read_text
 
 RANDOM = "random"
-LARGEST_FILE = 2**20
-MOST_MODELS = 26
+MAX_FILE = 2**20
+MAX_MODELS = 26
 """Models of one menu: drawn ones are named by a letter."""
 
 Range = tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
@@ -41,7 +41,7 @@ class _Strict(BaseModel):
 class FixedMenu(_Strict):
     """The same models for every seed."""
 
-    entries: Annotated[tuple[SimulatedEntry, ...], Field(min_length=1, max_length=MOST_MODELS)]
+    entries: Annotated[tuple[SimulatedEntry, ...], Field(min_length=1, max_length=MAX_MODELS)]
 
     @model_validator(mode="after")
     def _with_different_names(self) -> Self:
@@ -59,7 +59,7 @@ class DrawnMenu(_Strict):
     """Models drawn for each seed."""
 
     models: tuple[
-        Annotated[int, Field(ge=1, le=MOST_MODELS)], Annotated[int, Field(ge=1, le=MOST_MODELS)]
+        Annotated[int, Field(ge=1, le=MAX_MODELS)], Annotated[int, Field(ge=1, le=MAX_MODELS)]
     ]
     price: Range
     success: Range
@@ -107,7 +107,7 @@ def menus_of(given: str) -> Mapping[str, Menu]:
     if given == RANDOM:
         text = (files("costada.plugins.lab.menus") / "random.toml").read_text("utf-8")
     else:
-        text = read_text(Path(given), LARGEST_FILE)
+        text = read_text(Path(given), MAX_FILE)
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

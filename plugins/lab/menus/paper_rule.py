@@ -10,9 +10,9 @@ from typing import Self
 from costada.controller.allocation import allocation_reward, select_frontier
 from costada.controller.constants import Constants
 from costada.controller.credit import cost_divisor, normalized_gain
-from costada.controller.frontier import Frontier, visited, with_frontier
+from costada.controller.frontier import Frontier, after_visit, with_frontier
 from costada.controller.money import normalized_cost, remaining_ratio
-from costada.controller.router import Money, Offer
+from costada.controller.router import ModelOption, Money
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,11 @@ class PaperRule:
         """The rule before the first attempt."""
         return cls(tuple(names), (Frontier(0.0),) * len(names), constants, budget)
 
-    def choose(self, offers: Sequence[Offer], money: Money, attempt: int, rng: Random) -> str:
+    def choose(
+        self, options: Sequence[ModelOption], money: Money, attempt: int, rng: Random
+    ) -> str:
         """The model with the largest promise, the first of the menu on a tie (k_t)."""
-        launched = {offer.name: offer.launched for offer in offers}
+        launched = {option.name: option.launched for option in options}
         in_flight = [n for n, name in enumerate(self.names) for _ in range(launched[name])]
         ratio = remaining_ratio(money.budget, money.budget - money.left)
         return self.names[select_frontier(self.arms, ratio, self.constants, in_flight)]
@@ -67,7 +69,7 @@ class PaperRule:
         divisor = cost_divisor(normalized_cost(dollars, self.constants), ratio, self.constants)
         reward = allocation_reward(normalized_gain(score, best), divisor)
         index = self.names.index(name)
-        arm = visited(self.arms[index], score, 0.0, reward, self.constants)
+        arm = after_visit(self.arms[index], score, 0.0, reward, self.constants)
         return replace(
             self,
             arms=with_frontier(self.arms, index, arm),

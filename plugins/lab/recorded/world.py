@@ -37,7 +37,7 @@ EDGES: Mapping[bool, tuple[float, ...]] = {
 }
 """Where bins of parent scores end, without and with a tactic: every bin holds ten attempts."""
 
-LEAST_TOKENS = 5
+MIN_TOKENS = 5
 """Recorded calls that a bin must hold for tokens to be drawn from it alone."""
 
 TACTICS = 3
@@ -219,7 +219,7 @@ def _tokens(
         )
         for group in (inside, same_kind)
     )
-    return found if len(found) >= LEAST_TOKENS else everywhere
+    return found if len(found) >= MIN_TOKENS else everywhere
 
 
 @lru_cache(maxsize=1)

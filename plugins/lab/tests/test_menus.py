@@ -9,7 +9,7 @@ from replayed_answers import ReplayedAnswers
 
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
-from costada.controller.router import DEFAULT_ROUTER, Money, Offer, start_router
+from costada.controller.router import DEFAULT_ROUTER, ModelOption, Money, start_router
 from costada.evaluators.registry import problem
 from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
@@ -161,8 +161,8 @@ class Watching:
     def __init__(self, names):
         self.names, self.seen, self.landed = names, [], 0
 
-    def choose(self, offers, money, attempt, rng):
-        self.seen.append((self.landed, [offer.launched for offer in offers], money))
+    def choose(self, options, money, attempt, rng):
+        self.seen.append((self.landed, [option.launched for option in options], money))
         return self.names[len(self.seen) % len(self.names)]
 
     def tell(self, name, score, parent_score, dollars, *, has_reference):
@@ -300,9 +300,9 @@ def test_a_menu_file_gives_its_models_the_cheapest_first(tmp_path):
 def test_the_papers_rule_by_hand():
     constants = Constants(reference_cost=0.01)
     rule = PaperRule.start(["a", "b"], constants, 1.0)
-    offers, rng = [Offer("a", 0.01), Offer("b", 0.05)], Random(0)
-    assert rule.choose(offers, Money(1.0, 1.0), 1, rng) == "a"  # a tie: the first of the menu
-    busy = [Offer("a", 0.01, launched=1), Offer("b", 0.05)]
+    options, rng = [ModelOption("a", 0.01), ModelOption("b", 0.05)], Random(0)
+    assert rule.choose(options, Money(1.0, 1.0), 1, rng) == "a"  # a tie: the first of the menu
+    busy = [ModelOption("a", 0.01, launched=1), ModelOption("b", 0.05)]
     assert rule.choose(busy, Money(1.0, 0.99), 1, rng) == "b"
     rule = rule.tell("a", 0.5, 0.3, 0.01, has_reference=False)
     # g = 0.2; rho = 0.99, so the weight is its least, 0.25; log1p(0.01 / 0.01) = 0.693147
@@ -314,8 +314,8 @@ def test_the_papers_rule_by_hand():
     assert rule.arms[0].allocation_estimate == pytest.approx(0.09 * reward, rel=1e-5)
     assert rule.incumbent_score == 0.5
     # without money there is no bonus: what brought something before is chosen
-    assert rule.choose(offers, Money(1.0, 0.0), 1, rng) == "a"
-    assert rule.choose(offers, Money(1.0, 0.98), 1, rng) == "b"
+    assert rule.choose(options, Money(1.0, 0.0), 1, rng) == "a"
+    assert rule.choose(options, Money(1.0, 0.98), 1, rng) == "b"
 
 
 def test_a_batch_runs_every_router_and_every_model_alone():

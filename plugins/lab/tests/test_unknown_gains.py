@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costada.controller.router import Lot, ModelRecord, Money, Offer
+from costada.controller.router import Arm, ModelOption, ModelRecord, Money
 from costada.plugins.lab.theory.games import Game, Share, share_of_opt
 from costada.plugins.lab.theory.policies import fractional_kube, ranking
 from costada.plugins.lab.theory.proposition import Instance
@@ -32,9 +32,9 @@ BY_GAINS = {gains.name: gains for gains in GAINS}
 GAME = Game(prices=(10, 1, 10), chances=(0.9, 0.3, 0.2), num_steps=200, draw=4)
 
 
-def lot(index: int, price: float, gains: int = 0, tries: int = 0) -> Lot:
+def arm(index: int, price: float, gains: int = 0, tries: int = 0) -> Arm:
     record = ModelRecord(str(index), float(gains), tries, tries * price)
-    return Lot(record, Offer(str(index), price))
+    return Arm(record, ModelOption(str(index), price))
 
 
 @pytest.fixture(scope="module")
@@ -108,23 +108,23 @@ def test_games_give_every_place_to_the_cheap_frontier_and_keep_their_scale() -> 
 
 
 def test_ranking_tries_each_frontier_once_and_then_takes_the_best_ratio() -> None:
-    tried, money = lot(0, 10, gains=1, tries=1), Money(100, 50)
-    assert ranking([tried, lot(1, 1), lot(2, 10)], money, 1, Random(0)).record.name == "1"
+    tried, money = arm(0, 10, gains=1, tries=1), Money(100, 50)
+    assert ranking([tried, arm(1, 1), arm(2, 10)], money, 1, Random(0)).record.name == "1"
     # 1/10 a dollar against 1/4, and 0 for what failed
-    lots = [tried, lot(1, 1, gains=1, tries=4), lot(2, 10, gains=0, tries=1)]
-    assert ranking(lots, money, 1, Random(0)).record.name == "1"
-    assert ranking(lots[::2], money, 1, Random(0)).record.name == "0"
+    arms = [tried, arm(1, 1, gains=1, tries=4), arm(2, 10, gains=0, tries=1)]
+    assert ranking(arms, money, 1, Random(0)).record.name == "1"
+    assert ranking(arms[::2], money, 1, Random(0)).record.name == "0"
 
 
 def test_fractional_kube_takes_the_highest_bound_per_price() -> None:
     tries, gains, prices = (8, 30, 2), (7, 10, 0), (4.0, 1.0, 2.0)
-    lots = [lot(index, prices[index], gains[index], tries[index]) for index in range(3)]
+    arms = [arm(index, prices[index], gains[index], tries[index]) for index in range(3)]
     bounds = [
         (gains[index] / tries[index] + sqrt(2 * log(40) / tries[index])) / prices[index]
         for index in range(3)
     ]
     best = bounds.index(max(bounds))
     assert best == 2
-    assert fractional_kube(lots, Money(99, 9), 1, Random(0)).record.name == "2"
-    assert fractional_kube(lots[:2], Money(99, 9), 1, Random(0)).record.name == "1"
-    assert fractional_kube([*lots, lot(3, 50.0)], Money(99, 99), 1, Random(0)).record.name == "3"
+    assert fractional_kube(arms, Money(99, 9), 1, Random(0)).record.name == "2"
+    assert fractional_kube(arms[:2], Money(99, 9), 1, Random(0)).record.name == "1"
+    assert fractional_kube([*arms, arm(3, 50.0)], Money(99, 99), 1, Random(0)).record.name == "3"

@@ -13,10 +13,10 @@ from costada.controller.methods import METHODS, Method
 from costada.controller.money import Balance
 from costada.controller.router import (
     DEFAULT_ROUTER,
-    Lot,
+    Arm,
+    ModelOption,
     ModelRecord,
     Money,
-    Offer,
     Rule,
     budgeted_thompson,
     ucb1,
@@ -71,54 +71,54 @@ def spend_by_rule(rule: Rule, game: Game, *, is_cost_blind: bool = False) -> Seq
     that is none.
     """
     names = [str(index) for index in range(len(game.prices))]
-    lots = [
-        Lot(ModelRecord(name), Offer(name, float(price)))
+    arms = [
+        Arm(ModelRecord(name), ModelOption(name, float(price)))
         for name, price in zip(names, game.prices, strict=True)
     ]
     rng, has_gained, choices, spent = Random(game.draw), game.luck(), [], 0
     while spent < game.num_steps:
         left = game.num_steps - spent
-        offered = lots if is_cost_blind else [lot for lot in lots if lot.price <= left] or lots
+        offered = arms if is_cost_blind else [arm for arm in arms if arm.price <= left] or arms
         frontier = int(rule(offered, Money(game.num_steps, left), 1, rng).record.name)
         spent += game.prices[frontier]
         choices.append(frontier)
-        before = lots[frontier].record
+        before = arms[frontier].record
         after = replace(
             before,
             credit=before.credit + has_gained(frontier),
             tries=before.tries + 1,
             dollars=before.dollars + game.prices[frontier],
         )
-        lots[frontier] = replace(lots[frontier], record=after)
+        arms[frontier] = replace(arms[frontier], record=after)
     return (Course(_paid(choices, spent, game)),)
 
 
-def ranking(lots: Sequence[Lot], money: Money, attempt: int, rng: Random) -> Lot:
+def ranking(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
     """Each frontier once, then the highest observed gain per cost (the policy of the proof)."""
-    untried = [lot for lot in lots if lot.record.tries == 0]
-    return next(iter(untried), max(lots, key=_observed_density))
+    untried = [arm for arm in arms if arm.record.tries == 0]
+    return next(iter(untried), max(arms, key=_observed_density))
 
 
-def _observed_density(lot: Lot) -> float:
-    return lot.record.credit / lot.record.dollars if lot.record.tries else 0.0
+def _observed_density(arm: Arm) -> float:
+    return arm.record.credit / arm.record.dollars if arm.record.tries else 0.0
 
 
-def fractional_kube(lots: Sequence[Lot], money: Money, attempt: int, rng: Random) -> Lot:
+def fractional_kube(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
     """The highest upper bound of the mean gain per cost (Tran-Thanh et al. 2012)."""
-    total = sum(lot.record.tries for lot in lots)
+    total = sum(arm.record.tries for arm in arms)
 
-    def density(lot: Lot) -> float:
-        tries = lot.record.tries
+    def density(arm: Arm) -> float:
+        tries = arm.record.tries
         if tries == 0:
             return inf
-        return (lot.record.credit / tries + sqrt(2.0 * log(total) / tries)) / lot.price
+        return (arm.record.credit / tries + sqrt(2.0 * log(total) / tries)) / arm.price
 
-    return max(lots, key=density)
+    return max(arms, key=density)
 
 
-def cheapest(lots: Sequence[Lot], money: Money, attempt: int, rng: Random) -> Lot:
+def cheapest(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
     """The frontier with the lowest price, whatever it gains."""
-    return min(lots, key=lambda lot: lot.price)
+    return min(arms, key=lambda arm: arm.price)
 
 
 def spend_by_urn(game: Game) -> Sequence[Course]:

@@ -1,7 +1,7 @@
 // Selected runs in one chart: best so far over dollars.
 
 const COLOURS = 6;
-const MOST_CHOSEN = 24;
+const MAX_CHOSEN = 24;
 const HEIGHT = 320;
 const overlay = { quantity: "objective", at: null };
 
@@ -44,12 +44,12 @@ function showOverlay() {
   const quantity = drawnQuantity(rows);
   byId("quantity").value = quantity;
   byId("quantity").disabled = quantity !== overlay.quantity;
-  const lines = rows.slice(0, MOST_CHOSEN).map((row, place) => ({ row, kind: lineKind(place), points: pointsOf(row, quantity) }));
+  const lines = rows.slice(0, MAX_CHOSEN).map((row, place) => ({ row, kind: lineKind(place), points: pointsOf(row, quantity) }));
   byId("overlay-chart").replaceChildren(drawOverlay(lines, quantity));
   showOverlayLegend(lines);
   const notes = [];
   if (quantity !== overlay.quantity) notes.push("Scores are shown, since the objectives of several problems have no common scale.");
-  if (rows.length > MOST_CHOSEN) notes.push(`The first ${MOST_CHOSEN} of ${count(rows.length)} selected runs are drawn.`);
+  if (rows.length > MAX_CHOSEN) notes.push(`The first ${MAX_CHOSEN} of ${count(rows.length)} selected runs are drawn.`);
   byId("overlay-note").textContent = notes.join(" ");
 }
 

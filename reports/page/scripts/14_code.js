@@ -1,6 +1,6 @@
 // Programs in colours: comments, texts, numbers and keywords, found by one pass over the lines.
 
-const LONGEST_COLOURED = 200_000;
+const MAX_COLOURED = 200_000;
 const C_LIKE = "auto break case catch class const continue default delete do else enum export extends extern false finally float for from func fn function go goto if impl import in int interface let long loop match mod mut namespace new nil null nullptr package private protected pub public return self short signed sizeof static struct super switch template this throw trait true try type typedef union unsigned use using var virtual void volatile where while yield async await bool char double";
 const SCRIPT_LIKE = "and as assert async await begin break case class continue def del do done echo elif else elsif end ensure esac except exit export False fi finally for from function global if import in is lambda local match module next nil None nonlocal not or pass raise redo require rescue retry return self set shift source then True try unless until when while with yield";
 // What stands in a program, by kind; an unfinished text or comment reaches to the end.
@@ -36,7 +36,7 @@ function languageOf(path, name) {
 
 // The text as nodes; what has no colour stays one text node.
 function coloured(text, language) {
-  if (!language || text.length > LONGEST_COLOURED) return [asNode(text)];
+  if (!language || text.length > MAX_COLOURED) return [asNode(text)];
   const words = new Set(language.words.split(" "));
   const nodes = [];
   let plain = 0;

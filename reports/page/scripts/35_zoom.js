@@ -1,7 +1,7 @@
 // Zoom of the vertical axis, and what the horizontal one shows.
 
 const ZOOM_STEP = 0.5;
-const LEAST_ZOOM = 1e-9;
+const MIN_ZOOM = 1e-9;
 const across = { kind: "dollars" };
 const ACROSS = [["dollars", "Dollars"], ["iterations", "Iterations"], ["time", "Time"]];
 
@@ -23,7 +23,7 @@ function zoomVertically(each, factor) {
 function setZoom(each, range) {
   const whole = each.home[1] - each.home[0];
   const wide = range ? range[1] - range[0] : whole;
-  if (wide < whole * LEAST_ZOOM) return;
+  if (wide < whole * MIN_ZOOM) return;
   each.zoom = wide >= whole * 0.999 ? null : range;
   drawChart(each);
 }

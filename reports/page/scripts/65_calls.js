@@ -1,6 +1,6 @@
 // Requests over time: one bar each, requests at the same time one above the other.
 
-const MOST_LANES = 512;
+const MAX_LANES = 512;
 const LATEST = 8e12;
 const MANY_PAUSES = 10;
 const LANE_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
@@ -47,7 +47,7 @@ function timedCalls() {
   const ends = [];
   for (const each of timed) {
     let lane = ends.findIndex((end) => end <= each.begin);
-    if (lane < 0) lane = Math.min(ends.length, MOST_LANES - 1);
+    if (lane < 0) lane = Math.min(ends.length, MAX_LANES - 1);
     ends[lane] = Math.max(ends[lane] ?? 0, each.end);
     each.lane = lane;
   }
@@ -213,7 +213,7 @@ function callLines({ call, kind, begin, end }) {
   ];
 }
 
-const MOST_LISTED = 24;
+const MAX_LISTED = 24;
 
 function showFlight() {
   const calls = openCalls().sort((one, other) => one.ended_at - other.ended_at);
@@ -221,7 +221,7 @@ function showFlight() {
   if (!calls.length) return;
   const most = calls.reduce((sum, call) => sum + call.bound, 0);
   byId("flight-title").textContent = `${plural(calls.length, "request")} in flight, at most ${dollars(most, 4)}`;
-  const items = calls.slice(0, MOST_LISTED).map((call) => h(
+  const items = calls.slice(0, MAX_LISTED).map((call) => h(
     "li", {},
     h("b", {}, frontierOf(call) ?? call.role), call.role === "retry" ? " retry" : null,
     h("span", { class: "quiet" }, `${call.entry ? ` ${call.entry},` : ""} ticket ${call.ticket}, ${durationWords(waited(call))}, ${dollars(call.bound, 4)}`),

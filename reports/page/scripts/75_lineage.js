@@ -1,7 +1,7 @@
 // Where a program comes from: the tree of candidates, and the line that leads to one of them.
 
 const lineage = { of: null, shows: "line", isWhole: false };
-const MOST_ANCESTORS = 40;
+const MAX_ANCESTORS = 40;
 const LINEAGE_PARTS = [["line", "the line to this program"], ["beside", "and what was shown beside the parents"], ["all", "all candidates and their parents"]];
 
 function lineageOf() {
@@ -73,12 +73,12 @@ function listAncestors() {
   );
   showLineageLegend();
   const items = (from, to) => line.slice(from, to).map((each, place) => ancestor(each, line[from + place - 1] ?? null));
-  const left = line.length - MOST_ANCESTORS;
+  const left = line.length - MAX_ANCESTORS;
   if (left <= 1 || lineage.isWhole) {
     byId("ancestors").replaceChildren(...items(0, line.length));
     return;
   }
-  const half = MOST_ANCESTORS / 2;
+  const half = MAX_ANCESTORS / 2;
   const more = h("button", { type: "button" }, `Show the ${count(left)} between`);
   more.addEventListener("click", () => {
     lineage.isWhole = true;

@@ -1,7 +1,7 @@
 // One iteration from close by: what it cost and earned, what was asked, answered and judged.
 
 const drawer = { iteration: null, opener: null };
-const LONGEST_TEXT = 200_000;
+const MAX_TEXT = 200_000;
 const BESIDE = window.matchMedia("(min-width: 100rem)");
 
 // Beside the page where there is room, otherwise a modal dialog.
@@ -54,8 +54,8 @@ function textFold(title, content, options) {
 
 function textView(text) {
   if (!text) return h("p", { class: "quiet" }, "Empty.");
-  const pre = h("pre", { tabindex: 0 }, cut(text, LONGEST_TEXT));
-  if (text.length <= LONGEST_TEXT) return pre;
+  const pre = h("pre", { tabindex: 0 }, cut(text, MAX_TEXT));
+  if (text.length <= MAX_TEXT) return pre;
   const more = h("button", { type: "button" }, `Show all ${count(text.length)} characters`);
   more.addEventListener("click", () => {
     pre.textContent = readable(text);

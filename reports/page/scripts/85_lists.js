@@ -11,7 +11,7 @@ const FILTERS = [
   ["cached", "known programs", (step) => Boolean(step.is_cached)],
   ["cost", "most expensive first", () => true],
 ];
-const MOST_LINKS = 12;
+const MAX_LINKS = 12;
 
 function showFailures() {
   const kinds = new Map();
@@ -37,8 +37,8 @@ function example(faults) {
 
 function linksTo(faults) {
   const met = [...new Set(faults.map((fault) => fault.iteration))];
-  const links = met.slice(0, MOST_LINKS).flatMap((iteration) => [stepLink(iteration), " "]);
-  return h("span", { class: "links" }, ...links, met.length > MOST_LINKS ? `and ${count(met.length - MOST_LINKS)} more` : null);
+  const links = met.slice(0, MAX_LINKS).flatMap((iteration) => [stepLink(iteration), " "]);
+  return h("span", { class: "links" }, ...links, met.length > MAX_LINKS ? `and ${count(met.length - MAX_LINKS)} more` : null);
 }
 
 function listedSteps() {

@@ -24,7 +24,7 @@ from costada.values.candidate import Candidate, Program
 
 
 @dataclass(slots=True)
-class Workbench:
+class ToolSession:
     """The programs that a model can see and try within one attempt, and what it submits.
 
     Nothing here depends on the time: an attempt that is executed again gets the same answers.

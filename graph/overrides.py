@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 if TYPE_CHECKING:
     from costada.nodes.context import RunContext
 
-Chosen = Mapping[str, object]
+Overrides = Mapping[str, object]
 """What was chosen, by name: plain values that a checkpoint can keep."""
 
 BUDGET, SEED = "budget", "seed"
@@ -32,7 +32,7 @@ class SearchContext(TypedDict, total=False):
     settings: Mapping[str, object]
 
 
-class Choosing:
+class RunOverrides:
     """Reads the `context` of a run, and puts the search that it chooses together once.
 
     Attributes:
@@ -45,9 +45,9 @@ class Choosing:
     def __init__(
         self,
         schema: type[BaseModel],
-        defaults: Chosen,
-        read: Callable[[object], Chosen],
-        build: Callable[[Chosen], "RunContext"],
+        defaults: Overrides,
+        read: Callable[[object], Overrides],
+        build: Callable[[Overrides], "RunContext"],
         max_parallel: int = 1,
         methods: Collection[str] = (),
     ) -> None:
@@ -58,7 +58,7 @@ class Choosing:
         self._built: dict[str, RunContext] = {}
         self._lock = Lock()
 
-    def read(self, context: object, seed: object = None) -> Chosen:
+    def read(self, context: object, seed: object = None) -> Overrides:
         """What a context chooses.
 
         Args:
@@ -76,7 +76,7 @@ class Choosing:
             )
         return chosen
 
-    def kept(self, chosen: object) -> Chosen:
+    def kept(self, chosen: object) -> Overrides:
         """What a run's state says that it has chosen, checked against the limits of today.
 
         Raises:
@@ -87,7 +87,7 @@ class Choosing:
         except ValueError as error:
             raise ValueError(f"the run has chosen what is not allowed: {error}") from None
 
-    def resumed(self, saved: Chosen, context: object) -> Chosen:
+    def resumed(self, saved: Overrides, context: object) -> Overrides:
         """What holds for a run that is resumed: what it began with, or a higher budget.
 
         Raises:
@@ -108,14 +108,14 @@ class Choosing:
         new = {name: value for name, value in chosen.items() if value != known.get(name)}
         return {**saved, **new}
 
-    def _with_budget(self, given: object, saved: Chosen) -> object:
+    def _with_budget(self, given: object, saved: Overrides) -> object:
         """What is given for a run that has a budget, where a new run has to choose one."""
         field = self.schema.model_fields.get(BUDGET)
         if not (field and field.is_required() and isinstance(given, Mapping | None)):
             return given
         return {BUDGET: saved.get(BUDGET, self.defaults[BUDGET]), **(given or {})}
 
-    def search(self, chosen: Chosen) -> "RunContext":
+    def search(self, chosen: Overrides) -> "RunContext":
         """The search of a choice, for any seed.
 
         Raises:
