@@ -318,7 +318,7 @@ def as_discovery_node(
 
 
 def _check_context(graph: Search, context: object) -> None:
-    if context is not None and getattr(graph, "choosing", None) is None:
+    if context is not None and getattr(graph, "overrides", None) is None:
         raise ValueError(
             "context: got one for a graph without choices, expected"
             " create_discovery_graph(..., choices=Choices(...))"
