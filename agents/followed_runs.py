@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from costada.evaluators.registry import problem
 from costada.models.errors import UnmeteredCall, describe
-from costada.nodes.end_step import TraceRow
+from costada.nodes.trace_row import TraceRow
 from costada.reports.progress import Progress, RunHeading
 from costada.runs.folder import RunFolder
 from costada.runs.plan import Plan

@@ -12,7 +12,7 @@ from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from costada.nodes.end_step import ModelRow
+    from costada.nodes.trace_row import ModelRow
     from costada.reports.summary import RoleSum
     from costada.values.discovery import Discovery
 

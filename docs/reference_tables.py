@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -20,7 +20,17 @@ from typer.testing import CliRunner
 import costada
 from costada.cli.main import app
 from costada.evaluators.folder_settings import FolderSettings
+from costada.nodes.trace_row import (
+    EVENTS,
+    DerivedColumns,
+    ModelRow,
+    TraceRow,
+    columns_of,
+    is_nullable,
+    kind_of,
+)
 from costada.reports.export.tables import COLUMNS, GROUPS
+from costada.reports.trace import TABLE_COLUMNS
 from costada.runs.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
@@ -137,6 +147,45 @@ def export_columns() -> str:
     return "\n\n".join(parts)
 
 
+def trace_table() -> str:
+    """The columns that `costada trace` prints."""
+    rows = ((f"`{each.symbol}`", each.text) for each in TABLE_COLUMNS.values())
+    return _table(("Column", "Meaning"), rows)
+
+
+def trace_keys() -> str:
+    """The keys of a step as JSON."""
+    return _columns(TraceRow, "Key")
+
+
+def router_keys() -> str:
+    """The keys of a model of a menu as JSON."""
+    return _columns(ModelRow, "Key")
+
+
+def derived_columns() -> str:
+    """The columns that readers of a step add."""
+    return _columns(DerivedColumns, "Column")
+
+
+def _columns(row: type, kind: str) -> str:
+    words = {int: "integer", float: "number", str: "string", bool: "true or false"}
+    rows = []
+    for name, each in columns_of(row).items():
+        own = kind_of(row, name)
+        values = words.get(own) or ("list" if get_origin(own) is list else "table")
+        if is_nullable(row, name):
+            values = f"{values} or `null`"
+        rows.append((f"`{name}`", values, each.unit, each.text, f"`{each.source}`"))
+    return _table((kind, "Values", "Unit", "Meaning", "Computed by"), rows)
+
+
+def events() -> str:
+    """The events of a step."""
+    rows = ((f"`{name}`", each.text, f"`{each.source}`") for name, each in EVENTS.items())
+    return _table(("Event", "Meaning", "Decided by"), rows)
+
+
 def public_names() -> str:
     """What `costada` exports, with the first line of each docstring."""
     names = sorted(costada.__all__, key=str.lower)
@@ -167,6 +216,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "examples": examples,
     "export_columns": export_columns,
     "public_names": public_names,
+    "trace_table": trace_table,
+    "trace_keys": trace_keys,
+    "router_keys": router_keys,
+    "derived_columns": derived_columns,
+    "events": events,
 }
 
 

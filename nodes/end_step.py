@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NotRequired, TypedDict
 
 from costada.controller.flatness import is_flat, spent_at_gain
 from costada.controller.guidance import tactic_uses_left
@@ -16,102 +15,25 @@ from costada.nodes.pareto_front import front_members, front_of
 from costada.nodes.state import SearchState, SteeredBy, Step
 from costada.nodes.steering import idea_of, is_submission
 from costada.nodes.stored_value import STORED_KEYS
+from costada.nodes.trace_row import (
+    BACKOFF,
+    CONFIRMED,
+    CONSOLIDATION_OPENED,
+    CUT_SHORT,
+    DISABLED,
+    GUIDE_CHARGED,
+    GUIDE_SCHEDULED,
+    MEASURED_AGAIN,
+    PARETO_FRONT,
+    STEERED,
+    SUBMITTED,
+    ModelRow,
+    SteeredRow,
+    TraceRow,
+)
 from costada.values.candidate import Candidate
-from costada.values.numbering import START_TICKET, Iteration, TicketNumber
+from costada.values.numbering import START_TICKET
 from costada.values.objective import objective_values, read_objectives
-
-CUT_SHORT = "cut_short"
-"""Event of a step whose generation was ended by the step's cap or by the budget."""
-
-
-MEASURED_AGAIN, CONFIRMED = "measured_again", "confirmed"
-"""Events of a step whose candidate seemed better than the incumbent, and was by a second series."""
-
-PARETO_FRONT = "pareto_front"
-"""Event of a step whose candidate entered the Pareto front."""
-
-DISABLED = "disabled"
-"""Event of a step, with the name of a model that refuses all further requests."""
-
-
-STEERED, SUBMITTED = "steered", "submitted"
-"""Events of a step that carried out an idea of a user, or evaluated a program of one."""
-
-
-class SteeredRow(TypedDict):
-    """The input of a user that a step carried out: its number in the run, its kind, and an idea."""
-
-    number: int
-    kind: str
-    idea: NotRequired[str]
-
-
-class ModelRow(TypedDict):
-    """What one model of a menu earned and cost up to an iteration.
-
-    `credit`, `tries` and `dollars` are sums over its attempts that landed. `mean` and `deviation`
-    are those of the posterior of its next attempt's credit, in [0, 1]. A model that is disabled
-    refuses all further requests of the run.
-    """
-
-    name: str
-    credit: float
-    tries: int
-    dollars: float
-    is_disabled: bool
-    mean: float
-    deviation: float
-
-
-class TraceRow(TypedDict):
-    """One iteration as the paper's trace table shows it.
-
-    `ticket` is the number of the step in the order of launching, `iteration` its place in the order
-    of landing. `frontier` counts from 1. Intensity, costs and gains are as used in the step,
-    evidence as it stands at its end. `score` and `objective` are `None` when nothing was evaluated.
-    Costs are dollars. `failure` says why the last attempt failed, if it did. `is_cached` says that
-    the candidate's program had been judged before and kept its verdict. Only runs with several
-    models have `models`, the model of each attempt, and `router`, one row for each model in the
-    order of the menu. Only problems with noisy scores have `measurements` and `confirmation`, the
-    objectives that were measured of the candidate's program, the latter where it was better than
-    the incumbent. Only problems with several objectives have `objectives`, by name as `speed:max`,
-    and `front`, the candidates on the Pareto front. Only steps that carried out an input of a user
-    have `steered`.
-    """
-
-    iteration: Iteration
-    ticket: TicketNumber
-    frontier: int
-    action: str
-    intensity: float
-    step_cost: float
-    spent: float
-    remaining_ratio: float
-    score: float | None
-    objective: float | None
-    best_score: float
-    best_objective: float | None
-    local_gain: float
-    global_gain: float
-    cost_divisor: float
-    utility: float
-    allocation_reward: float
-    stagnation: int
-    low_yield_cost: float
-    consolidation_left: int
-    tactic_uses_left: int
-    attempts: int
-    events: list[str]
-    failure: str | None
-    candidate_id: str | None
-    is_cached: bool
-    models: NotRequired[list[str]]
-    router: NotRequired[list[ModelRow]]
-    measurements: NotRequired[list[float]]
-    confirmation: NotRequired[list[float]]
-    objectives: NotRequired[dict[str, float | None]]
-    front: NotRequired[int]
-    steered: NotRequired[SteeredRow]
 
 
 def end_step(
@@ -191,10 +113,10 @@ def trace_row(
     attempt, allocation, credit = step.attempt, step.allocation, step.earned
     cycle = controller.cycle if is_guided(controller) else None
     events = {
-        "guide_charged": step.guide_calls > 0,
-        "consolidation_opened": decided.opened_consolidation,
-        "backoff": decided.backed_off,
-        f"guide_scheduled:{decided.scheduled}": decided.scheduled is not None,
+        GUIDE_CHARGED: step.guide_calls > 0,
+        CONSOLIDATION_OPENED: decided.opened_consolidation,
+        BACKOFF: decided.backed_off,
+        f"{GUIDE_SCHEDULED}:{decided.scheduled}": decided.scheduled is not None,
         OUT_OF_MONEY: attempt.is_out_of_money,
         CUT_SHORT: attempt.is_cut_short,
         FLAT: _is_flat(state, context),

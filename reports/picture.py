@@ -8,6 +8,7 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from costada.nodes.trace_row import GUIDE_CHARGED
 from costada.reports.trace import stored_rows
 from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from costada.nodes.end_step import TraceRow
+    from costada.nodes.trace_row import TraceRow
     from costada.reports.run_view import RunView
 
 
@@ -198,7 +199,7 @@ def _guided(row: TraceRow) -> str:
 
 
 def _is_guided(row: TraceRow) -> bool:
-    return "guide_charged" in row["events"]
+    return GUIDE_CHARGED in row["events"]
 
 
 def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:

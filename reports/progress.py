@@ -33,7 +33,7 @@ from costada.store.history import CacheUse, PastCall, RunHistory
 if TYPE_CHECKING:
     from rich.console import JustifyMethod
 
-    from costada.nodes.end_step import ModelRow, TraceRow
+    from costada.nodes.trace_row import ModelRow, TraceRow
 
 STANDARD_ERROR = 2
 EVENTS_KEPT = 60

@@ -18,7 +18,7 @@ from costada.values.evaluation import LOG, MARKS, Evaluation
 from costada.values.usage import NO_TOKENS, Usage, total
 
 if TYPE_CHECKING:
-    from costada.nodes.end_step import TraceRow
+    from costada.nodes.trace_row import TraceRow
 
 ROLES = ("generation", "retry", "guide")
 REASONS = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from costada.controller.step import FLAT, OUT_OF_MONEY, StopReason, stop_reason
+from costada.nodes.trace_row import EVENTS, STEP_COLUMNS, Column, TraceRow, kind_of
 from costada.reports.terminal import TerminalTable
 from costada.store.address import StorePlace
 from costada.store.history import RunHistory
@@ -16,30 +17,12 @@ from costada.store.run_store import RunStore
 from costada.values.numbering import START, TicketNumber
 
 if TYPE_CHECKING:
-    from costada.nodes.end_step import ModelRow, TraceRow
+    from costada.nodes.trace_row import ModelRow
     from costada.reports.run_view import RunSettings
 
-COLUMNS = (
-    ("t", "iteration"),
-    ("k", "frontier, from 1"),
-    ("action", "local action"),
-    ("I", "exploration intensity"),
-    ("c", "step cost in dollars"),
-    ("rho", "remaining share of the budget"),
-    ("f", "score"),
-    ("u", "utility"),
-    ("r", "allocation reward"),
-    ("nu", "steps without global progress"),
-    ("L", "low-yield cost in dollars"),
-    ("w", "consolidation steps left"),
-    ("uses", "tactic uses left"),
-    ("events", ""),
-)
-TICKET_COLUMN = ("n", "ticket, in the order of launching")
-MODEL_COLUMN = ("model", "model of each attempt")
-WORD_COLUMNS = ("action", "model", "events")
-OPTIONAL_COLUMNS = ("n", "uses", "w", "L", "nu", "r", "I", "u", "rho", "model")
-"""Columns that a narrow terminal leaves out, in this order."""
+TABLE_COLUMNS = {name: each for name, each in STEP_COLUMNS.items() if each.symbol}
+MAX_DECIMALS = 4
+"""Decimals of the paper's trace table."""
 
 
 def stored_rows(store: RunStore, run_id: str) -> Sequence[TraceRow]:
@@ -125,50 +108,50 @@ def trace_table(rows: Sequence[TraceRow]) -> TerminalTable:
 
     Tickets have a column where one of them ended out of turn, models where there are several.
     """
-    columns, cells = list(COLUMNS), [list(_cells(row)) for row in rows]
-    if any("models" in row for row in rows):
-        columns.insert(3, MODEL_COLUMN)
-        for row, line in zip(rows, cells, strict=True):
-            line.insert(3, ", ".join(row.get("models", ())) or "-")
-    if any(ticket_of(row) != TicketNumber(row["iteration"]) for row in rows):
-        columns.insert(1, TICKET_COLUMN)
-        for row, line in zip(rows, cells, strict=True):
-            line.insert(1, str(ticket_of(row)))
+    is_shown = {
+        "ticket": any(ticket_of(row) != TicketNumber(row["iteration"]) for row in rows),
+        "models": any("models" in row for row in rows),
+    }
+    columns = {name: each for name, each in TABLE_COLUMNS.items() if is_shown.get(name, True)}
+    is_word = {
+        each.symbol: kind_of(TraceRow, name) in (str, list[str]) for name, each in columns.items()
+    }
+    droppable = sorted((each.left_out, each.symbol) for each in columns.values() if each.left_out)
     return TerminalTable(
-        header=[symbol for symbol, _ in columns],
-        rows=cells,
-        words=[name for name in WORD_COLUMNS if name in dict(columns)],
-        optional=[name for name in OPTIONAL_COLUMNS if name in dict(columns)],
-        meanings={symbol: meaning for symbol, meaning in columns if meaning},
+        header=[each.symbol for each in columns.values()],
+        rows=[[_cell(name, each, row) for name, each in columns.items()] for row in rows],
+        words=[symbol for symbol, is_true in is_word.items() if is_true],
+        optional=[symbol for _, symbol in droppable],
+        meanings={
+            each.symbol: each.text.partition(";")[0]
+            for name, each in columns.items()
+            if each.symbol != name
+        },
         bold=frozenset(place for place, row in enumerate(rows) if row["global_gain"] > 0),
         alternatives="--json or a wider terminal",
     )
 
 
-def _cells(row: TraceRow) -> tuple[str, ...]:
-    remarks = [event_words(event) for event in row["events"]]
+def _cell(name: str, column: Column, row: TraceRow) -> str:
+    if name == "events":
+        return ", ".join(_remarks(row))
+    value = ticket_of(row) if name == "ticket" else row.get(name)
+    if isinstance(value, list):
+        return ", ".join(value) or "-"
+    if isinstance(value, float):
+        return f"{value:.{min(column.digits, MAX_DECIMALS)}f}"
+    return "-" if value is None else str(value)
+
+
+def _remarks(row: TraceRow) -> Iterator[str]:
+    """What happened in a step, in words."""
+    yield from map(event_words, row["events"])
     if (made := attempts_made(row)) > 1:
-        remarks.append(f"{made} attempts")
+        yield f"{made} attempts"
     if row.get("is_cached"):
-        remarks.append("known program")
+        yield "known program"
     if has_failed(row):
-        remarks.append("failed")
-    return (
-        str(row["iteration"]),
-        str(row["frontier"]),
-        row["action"],
-        f"{row['intensity']:.3f}",
-        f"{row['step_cost']:.4f}",
-        f"{row['remaining_ratio']:.4f}",
-        "-" if row["score"] is None else f"{row['score']:.4f}",
-        f"{row['utility']:.4f}",
-        f"{row['allocation_reward']:.4f}",
-        str(row["stagnation"]),
-        f"{row['low_yield_cost']:.4f}",
-        str(row["consolidation_left"]),
-        str(row["tactic_uses_left"]),
-        ", ".join(remarks),
-    )
+        yield "failed"
 
 
 def origin_words(origin: Origin) -> str:
@@ -176,27 +159,10 @@ def origin_words(origin: Origin) -> str:
     return f"Forked from {origin.folder} after iteration {origin.iteration} (run {origin.run_id})."
 
 
-EVENT_MEANINGS = {
-    "guide_scheduled": "progress has slowed; the next step asks a guide for ideas",
-    "guide_charged": "a guide was asked and gave ideas, called tactics",
-    "consolidation_opened": "an idea paid off; its frontier comes first",
-    "backoff": "ideas brought nothing; the next guide comes later",
-    "out_of_money": "the budget does not pay for the next call",
-    "cut_short": "the step ended before its program was submitted",
-    "flat": "another gain is too unlikely",
-    "disabled": "this model gets no further requests",
-    "confirmed": "a second series of measurements confirms the best",
-    "measured_again": "a second series of measurements did not confirm it",
-    "pareto_front": "no other program is better in every objective",
-    "steered": "an idea that a user put in",
-    "submitted": "a program that a user put in",
-}
-"""What events mean, by the part of their names before a colon."""
-
-
 def event_meaning(event: str) -> str:
     """What an event means; empty for one that only a single method knows."""
-    return EVENT_MEANINGS.get(event.partition(":")[0], "")
+    known = EVENTS.get(event.partition(":")[0])
+    return known.text if known else ""
 
 
 def event_words(event: str) -> str:

@@ -39,7 +39,7 @@ from costada.values.evaluation import failed
 from costada.values.numbering import Iteration
 
 if TYPE_CHECKING:
-    from costada.nodes.end_step import TraceRow
+    from costada.nodes.trace_row import TraceRow
 
 LOG = logging.getLogger("costada.runs")
 

@@ -3,6 +3,8 @@
 import re
 import runpy
 import tomllib
+from importlib import import_module
+from operator import attrgetter
 
 import pytest
 from doc_blocks import (
@@ -20,7 +22,6 @@ from needed_programs import require
 
 from costada.controller.methods import METHODS
 from costada.models.gateway.protocol import address_file
-from costada.nodes.end_step import TraceRow
 from costada.nodes.state import SearchState
 from costada.runs.folder import RunFolder
 from costada.runs.gateway import gateway_journal, gateway_log
@@ -45,7 +46,6 @@ def test_the_blocks_of_a_page_run_in_their_order_and_print_what_it_shows(page, t
 TABLES = {
     "methods": [METHODS],
     "state": [SearchState.__annotations__],
-    "trace": [TraceRow.__annotations__],
 }
 
 
@@ -55,6 +55,15 @@ def test_a_table_of_the_reference_lists_each_key(page):
     listed = set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE))
     missing = {key for keys in TABLES[page] for key in keys} - listed
     assert not missing
+
+
+@pytest.mark.parametrize("page", ["trace"])
+def test_each_source_that_a_page_names_can_be_imported(page):
+    text = (ROOT / "docs" / "reference" / f"{page}.md").read_text()
+    rows = [row for row in re.findall(r"^\| `.+", text, re.MULTILINE) if row.count(" | ") > 1]
+    for row in rows:
+        module, name = re.findall(r"`(costada[\w.]+):([\w.]+)`", row)[-1]
+        assert attrgetter(name)(import_module(module)), row
 
 
 def test_the_reference_holds_what_the_code_generates():

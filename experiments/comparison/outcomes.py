@@ -31,7 +31,7 @@ from costada.store.run_store import RunStore
 from costada.values.evaluation import Direction
 
 if TYPE_CHECKING:
-    from costada.nodes.end_step import TraceRow
+    from costada.nodes.trace_row import TraceRow
 
 
 CURVES = "*.curves.jsonl"

@@ -10,6 +10,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
+from costada.nodes import trace_row
+from costada.nodes.trace_row import DerivedColumns, TraceRow, columns_of, kind_of
 from costada.reports.trace import ticket_of
 from costada.store.file_errors import checking_rows, damaged
 from costada.store.history import (
@@ -64,37 +66,12 @@ class Table:
     rows: Callable[[], Iterator[Row]]
 
 
-STEP_COLUMNS = (
-    Column("iteration", int, "the iteration, from 1, in the order of landing"),
-    Column("ticket", int, "number of its ticket, in the order of launching"),
-    Column("frontier", int, "the frontier, from 1"),
-    Column("action", str, "the local action, or EvoX's label for the parent"),
-    Column("intensity", float, "exploration intensity used in the step"),
-    Column("step_cost", float, "dollars of the step"),
-    Column("spent", float, "dollars of the run after the step"),
-    Column("remaining_ratio", float, "remaining share of the budget after the step"),
-    Column("score", float, "score of the candidate"),
-    Column("objective", float, "its objective"),
-    Column("best_score", float, "best score so far"),
-    Column("best_objective", float, "its objective"),
-    Column("local_gain", float, "gain over the frontier's best"),
-    Column("global_gain", float, "gain over the best of the run"),
-    Column("cost_divisor", float, "what the gains were divided by"),
-    Column("utility", float, "credit for local control"),
-    Column("allocation_reward", float, "credit for choosing the frontier"),
-    Column("stagnation", int, "steps since the best score rose"),
-    Column("low_yield_cost", float, "dollars spent in a row that earned nothing"),
-    Column("consolidation_left", int, "consolidation steps left"),
-    Column("tactic_uses_left", int, "tactic uses left"),
-    Column("attempts", int, "attempts made in the step"),
-    Column("events", str, "events, separated by spaces"),
-    Column("failure", str, "why the last attempt failed"),
-    Column("candidate_id", str, "id of the candidate"),
-    Column("is_cached", bool, "whether the program had been judged before"),
-    Column("seconds", float, "time that the nodes of the step took"),
-    Column("models", str, "model of each attempt, separated by spaces; only with several models"),
-    Column("idea", str, "the idea of a user that the step carried out"),
-    Column("front", int, "candidates on the Pareto front; only with several objectives"),
+STEP_GROUPS = ("objectives", "dollars")
+STEP_COLUMNS = tuple(
+    Column(name, str if kind_of(row, name) == list[str] else kind_of(row, name), known.text)
+    for row in (TraceRow, DerivedColumns)
+    for name, known in columns_of(row).items()
+    if known.is_exported and name not in STEP_GROUPS
 )
 CALL_COLUMNS = (
     Column("iteration", int, "the iteration that is charged; empty while its ticket has not ended"),
@@ -147,8 +124,7 @@ CANDIDATE_COLUMNS = (
 )
 PROGRAM = Column("program", str, "its program, several files each below a line with the path")
 GROUPS = {
-    "objectives": "value of an objective; only with several objectives",
-    "dollars": "dollars of a model so far; only with several models",
+    **{name: trace_row.STEP_COLUMNS[name].text for name in STEP_GROUPS},
     "metrics": "metric of the evaluator",
 }
 """Columns of one run, such as `metrics.NAME`."""

@@ -16,6 +16,7 @@ from costada.controller.costada import CostAda
 from costada.controller.frontier import Frontier, after_visit
 from costada.controller.methods import METHODS
 from costada.models.replies import visible_text
+from costada.nodes.trace_row import GUIDE_CHARGED, MODEL_COLUMNS, STEP_COLUMNS
 from costada.reports.page.differences import program_rows
 from costada.reports.page.failures import failures_of
 from costada.reports.page.opening import (
@@ -37,28 +38,19 @@ from costada.values.numbering import START, START_TICKET, Iteration, TicketNumbe
 Json = Mapping[str, object]
 Step = Mapping[str, Any]
 
-STEP = (
-    *(
-        "iteration",
-        "ticket",
-        "frontier",
-        "action",
-        "intensity",
-        "step_cost",
-        "spent",
-        "remaining_ratio",
-    ),
-    *("score", "objective", "best_score", "best_objective", "local_gain", "global_gain"),
-    *("cost_divisor", "utility", "allocation_reward", "stagnation", "low_yield_cost"),
-    *("consolidation_left", "tactic_uses_left", "attempts", "events", "failure", "candidate_id"),
-    *("is_cached", "smoothed_utility", "allocation_estimate", "models", "steered"),
-)
+STEP = {name: each for name, each in STEP_COLUMNS.items() if each.is_on_page}
+STEP_FACTS = [
+    [name, each.label, each.unit, each.digits, each.term]
+    for name, each in STEP.items()
+    if each.label
+]
+"""What the page lists of a step: column, label, unit, digits and the term that explains it."""
+
 CALL = ("iteration", "ticket", "role", "attempt", "status", "cost", "bound", "saved")
 CALL_FACTS = (
     *("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "seconds"),
     *("ended_at", "frontier", "entry"),
 )
-MODEL = ("name", "credit", "tries", "dollars", "is_disabled", "mean", "deviation")
 CANDIDATE = ("id", "iteration")
 CANDIDATE_FACTS = (
     *("score", "objective", "is_valid", "parent_id", "generation", "is_copy", "inspirations"),
@@ -107,8 +99,9 @@ class Feed:
             "task": None if after else task_of(settings),
             "settings": None if after else settings_rows(settings),
             "best": None,
-            "steps": _table(STEP, ()),
-            "models": _table(("iteration", *MODEL), ()),
+            "facts": None if after else STEP_FACTS,
+            "steps": _table([*STEP], ()),
+            "models": _table(("iteration", *MODEL_COLUMNS), ()),
             "calls": _table((*CALL, *CALL_FACTS), ()),
             "candidates": _table((*CANDIDATE, *CANDIDATE_FACTS), ()),
             "objectives": [],
@@ -270,7 +263,7 @@ class Feed:
             self._ended[ticket] = step["iteration"]
             if step["global_gain"] > 0:
                 self._best = step["iteration"], str(step["candidate_id"]).partition(">")[0]
-            if "guide_charged" in step["events"]:
+            if GUIDE_CHARGED in step["events"]:
                 self._guided.append(step["iteration"])
             kept = {"failure": failure, "smoothed_utility": utility, "ticket": ticket}
             kept["router"] = self._changed_models(step)
@@ -375,14 +368,15 @@ def _tables(
         ]
         for each in candidates
     ]
-    has_noise = any("measurements" in step for step in steps)
-    columns = (*STEP, "measurements", "confirmation") if has_noise else STEP
+    columns = [name for name in STEP if any(name in step for step in steps)]
     model_rows = (
-        [step["iteration"], *map(row.get, MODEL)] for step in steps for row in step["router"]
+        [step["iteration"], *map(row.get, MODEL_COLUMNS)]
+        for step in steps
+        for row in step["router"]
     )
     return {
         "steps": _table(columns, ([step.get(name) for name in columns] for step in steps)),
-        "models": _table(("iteration", *MODEL), model_rows),
+        "models": _table(("iteration", *MODEL_COLUMNS), model_rows),
         "calls": _table((*CALL, *CALL_FACTS), call_rows),
         "candidates": _table((*CANDIDATE, *own_facts), candidate_rows),
         "faults": _table(FAILURE, ([getattr(each, name) for name in FAILURE] for each in failures)),

@@ -30,7 +30,7 @@ from costada.store.files import make_folder, read_text, replace_text
 from costada.store.rows import record
 
 if TYPE_CHECKING:
-    from costada.nodes.end_step import TraceRow
+    from costada.nodes.trace_row import TraceRow
     from costada.reports.run_view import RunView
 
 FOLDER = "trackers"

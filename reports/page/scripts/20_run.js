@@ -1,7 +1,7 @@
 // The run as it is known so far, and what follows from it.
 
 const run = {
-  heading: {}, standing: {}, written: "", isLive: false, id: "", task: "", settings: [], best: null,
+  heading: {}, standing: {}, written: "", isLive: false, id: "", task: "", settings: [], facts: [], best: null,
   steps: [], models: [], menu: [], calls: [], candidates: [], faults: [], objectives: [], front: [],
   byIteration: new Map(), byCandidate: new Map(),
 };
@@ -22,6 +22,7 @@ function take(figures) {
   }
   if (figures.task !== null) run.task = figures.task;
   if (figures.settings !== null) run.settings = figures.settings;
+  if (figures.facts !== null) run.facts = figures.facts;
   if (figures.best !== null) run.best = figures.best;
   run.objectives = figures.objectives;
   run.front = figures.front;

@@ -114,20 +114,17 @@ function stepFacts(step) {
     {},
     ending.length ? h("p", { class: "parts" }, ...ending) : null,
     step.steered ? h("p", {}, `From the user: ${steeredWords(step)}`) : null,
-    facts([
-      ["frontier", String(step.frontier), "frontier"], ["action", step.action, "action"], ["intensity", decimals(step.intensity, 3), "intensity"],
-      ["attempts", String(step.attempts)], ["model", step.models?.join(", then ") || null],
-      ["objective", decimals(step.objective, 9), "objective"], ["score", decimals(step.score, 6), "score"], ["best so far", decimals(step.best_objective, 9)],
-      ["measured", step.measurements?.length ? series(step.measurements) : null], ["measured again", step.confirmation?.length ? series(step.confirmation) : null],
-      ["cost", exactDollars(step.step_cost)], ["spent", exactDollars(step.spent)], ["remaining", share(step.remaining_ratio)],
-      ["local gain δ", decimals(step.local_gain, 4), "gain"], ["global gain g", decimals(step.global_gain, 4), "gain"], ["divisor d", decimals(step.cost_divisor, 4), "divisor"],
-      ["utility u", decimals(step.utility, 4), "utility"], ["reward r", decimals(step.allocation_reward, 4), "allocation reward"],
-      ["average H", step.smoothed_utility === null ? null : decimals(step.smoothed_utility, 4), "H"],
-      ["average R", step.allocation_estimate === null ? null : decimals(step.allocation_estimate, 4), "R"],
-      ["stagnation ν", String(step.stagnation), "stagnation"], ["low-yield cost L", exactDollars(step.low_yield_cost), "low-yield cost"],
-      ["consolidation left", String(step.consolidation_left), "consolidation"], ["tactic uses left", String(step.tactic_uses_left), "tactic"],
-    ]),
+    facts(run.facts.map(([name, label, unit, digits, key]) => [label, factWords(step[name], unit, digits), key])),
   );
+}
+
+// A fact of a step in words; nothing where the run has no such column or the step no such value.
+function factWords(value, unit, digits) {
+  if (value === undefined || value === null) return null;
+  if (Number.isInteger(value) && !unit) return String(value);
+  if (Array.isArray(value)) return value.length ? value.map((each) => (typeof each === "number" ? decimals(each, digits) : each)).join(", ") : null;
+  if (typeof value !== "number") return value;
+  return unit === "dollars" ? exactDollars(value) : unit === "share" ? share(value) : decimals(value, digits);
 }
 
 function stepTexts(texts, isUnpaidFor) {
