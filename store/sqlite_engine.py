@@ -104,6 +104,18 @@ def _connected(
     return connection
 
 
+def _close(connection: sqlite3.Connection, lock: threading.RLock, process: int) -> None:
+    """Close a connection that threads may use, between two of their transactions.
+
+    When the interpreter ends, daemon threads still run, and `sqlite3` crashes where a thread closes
+    the connection while another one prepares a statement. A forked process leaves the connection
+    alone; a thread that it has not inherited may have held the lock.
+    """
+    if os.getpid() == process:
+        with lock:
+            connection.close()
+
+
 class SqliteEngine:
     """The statements of a `Database` in a run file, or in memory without a path.
 
@@ -118,7 +130,7 @@ class SqliteEngine:
         self.lock = threading.RLock()
         self._process, self._is_closed = os.getpid(), False
         self._connection = connect_to_read(path) if path and is_read_only else connect(path)
-        weakref.finalize(self, self._connection.close)
+        weakref.finalize(self, _close, self._connection, self.lock, self._process)
         self._connection.isolation_level = None
         if not is_read_only:
             with explaining(path):
