@@ -291,7 +291,8 @@ def _class_parts(kind: type) -> Iterable[object]:
 def _instance_parts(value: Any) -> Iterator[object]:
     """Class, attributes and content of an object of a user's class."""
     bases = type(value).__mro__
-    slots = [n for b in bases for n, m in vars(b).items() if isinstance(m, SLOTS[0])]
+    own = [vars(base) for base in bases if _is_own(base)]
+    slots = [name for members in own for name, m in members.items() if isinstance(m, SLOTS[0])]
     attributes = {name: getattr(value, name) for name in slots if hasattr(value, name)}
     yield type(value)
     yield from _sorted({**getattr(value, "__dict__", {}), **attributes})
@@ -305,6 +306,11 @@ def _instance_parts(value: Any) -> Iterator[object]:
 def _reduced(value: object) -> Iterable[object]:
     """What an object of an installed class is reduced to by pickle."""
     reduce = copyreg.dispatch_table.get(type(value)) or methodcaller("__reduce_ex__", 4)
+    if isinstance(value, BaseException):
+        # Dask registers a function that adds where the exception was raised. Attributes exist once
+        # somebody looks at them, and the reduction has them from then on, also if there are none.
+        vars(value)
+        reduce = methodcaller("__reduce_ex__", 4)
     reduced = reduce(value)
     if isinstance(reduced, str):
         return *_installed(type(value)), reduced

@@ -1,5 +1,6 @@
 """The fingerprint of an evaluator: equal only where every program is judged alike."""
 
+import copyreg
 import os
 import subprocess
 import sys
@@ -118,6 +119,34 @@ def test_a_function_has_the_same_fingerprint_after_it_was_called():
     for _ in range(100):
         judge("x = 1")
     assert fingerprint(judge) == before
+
+
+class Rejected(Exception):
+    """A user's own."""
+
+
+def noting(error):
+    """As a library that pickles exceptions with their traceback."""
+    return type(error), (*error.args, vars(error), error.__context__)
+
+
+@pytest.mark.parametrize("kind", [InterruptedError, Rejected])
+def test_an_exception_has_the_same_fingerprint_after_it_was_raised(kind, monkeypatch):
+    error, other = kind("too slow"), kind("too large")
+
+    def evaluate(code):
+        raise error from None
+
+    def evaluate_otherwise(code):
+        raise other from None
+
+    before = fingerprint(evaluate)
+    monkeypatch.setitem(copyreg.dispatch_table, kind, noting)
+    assert fingerprint(evaluate) == before
+    with pytest.raises(kind):
+        evaluate("")
+    assert fingerprint(evaluate) == before
+    assert fingerprint(evaluate_otherwise) != before
 
 
 def before_its_variable():
