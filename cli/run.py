@@ -268,9 +268,10 @@ def _carry_out(
     command = folder.next_command(config)
     if purse:
         command += f" --purse {shlex.quote(purse.shown)}"
+    hint = f"Finished iterations are saved. Resume with: {command}"
     with (
-        refusing(ExitCode.FAILED, hint=f"Finished iterations are saved. Resume with: {command}"),
-        draining_on_signal(control, progress.notice),
+        refusing(ExitCode.FAILED, hint=hint),
+        draining_on_signal(control, progress.notice, hint),
         showing_pauses(say if is_quiet else progress.notice),
         keeping_output_clean(as_json),
         paid_from(purse, plan, folder) as paid,

@@ -6,12 +6,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
+from costada.values.redaction import without_passwords
 
 if TYPE_CHECKING:
     from langgraph.runtime import RunControl
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 STOPPING = "Stopping after the calls in flight (evaluations end now); Ctrl-C again stops at once"
 SHOW_CURSOR = b"\x1b[?25h"
 STOPPED_AT_ONCE = "stopped at once"
-STOPPED = (
-    f"\ncostada: {STOPPED_AT_ONCE}; finished iterations are saved, resume with costada resume\n"
-).encode()
 STANDARD_ERROR = 2
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command as Ctrl-C does: somebody stops it, or its terminal is closed."""
+
+SIGNALS = (signal.SIGINT, *ENDING)
 
 
 class ExitCode(IntEnum):
@@ -38,8 +39,9 @@ class ExitCode(IntEnum):
 
 Handler = Callable[[int, FrameType | None], None]
 
-_URGENT = set(SIGNALS)
-"""Signals that end a draining run at once."""
+_URGENT = {signal.SIGINT, signal.SIGTERM}
+"""Signals that end a draining run at once. SIGHUP does not: kernel and shell both send one when a
+terminal is closed."""
 
 
 def drain_on_every_sigterm() -> None:
@@ -52,28 +54,34 @@ def drain_on_every_sigterm() -> None:
 
 
 @contextmanager
-def draining_on_signal(control: RunControl, notify: Callable[[str], None]) -> Iterator[None]:
-    """Let SIGINT and SIGTERM drain the run during the block.
+def draining_on_signal(
+    control: RunControl, notify: Callable[[str], None], hint: str
+) -> Iterator[None]:
+    """Let SIGINT, SIGTERM and SIGHUP drain the run during the block.
 
     The graph then finishes its current model call, saves and raises `GraphDrained`. An evaluation
-    is cancelled: it raises `InterruptedError`, and a resumed run repeats it. A second signal ends
-    the process immediately: finished iterations are in the run file, and a candidate's process ends
-    with this one. Works in the main thread only.
+    is cancelled: it raises `InterruptedError`, and a resumed run repeats it. A second SIGINT or
+    SIGTERM ends the process immediately: finished iterations are in the run file, and a candidate's
+    process ends with this one. Works in the main thread only.
 
     Args:
         control: The control that the graph was given.
         notify: Called inside a signal handler when the signal has arrived.
+        hint: What to do next; printed when the second signal ends the process.
     """
+    stopped = without_passwords(f"\ncostada: {STOPPED_AT_ONCE}\n{hint}\n").encode()
 
     def handle(number: int, frame: FrameType | None) -> None:
         if control.drain_requested and number not in _URGENT:
             return
         if control.drain_requested:
-            os.write(STANDARD_ERROR, SHOW_CURSOR * os.isatty(STANDARD_ERROR) + STOPPED)
+            with suppress(OSError):  # the terminal is closed
+                os.write(STANDARD_ERROR, SHOW_CURSOR * os.isatty(STANDARD_ERROR) + stopped)
             os._exit(ExitCode.INTERRUPTED)
         control.request_drain(signal.Signals(number).name)
         cancel_evaluations()
-        notify(STOPPING)
+        with suppress(OSError):  # the terminal is closed
+            notify(STOPPING)
 
     with _handling(SIGNALS, handle):
         yield
@@ -81,8 +89,8 @@ def draining_on_signal(control: RunControl, notify: Callable[[str], None]) -> It
 
 @contextmanager
 def ending_on_signal() -> Iterator[None]:
-    """Let SIGTERM raise `KeyboardInterrupt` during the block, as Ctrl-C does."""
-    with _handling((signal.SIGTERM,), signal.default_int_handler):
+    """Let SIGTERM and SIGHUP raise `KeyboardInterrupt` during the block, as Ctrl-C does."""
+    with _handling(ENDING, signal.default_int_handler):
         yield
 
 
@@ -108,8 +116,13 @@ def interrupting_evaluations() -> Iterator[None]:
 
 @contextmanager
 def _handling(numbers: Iterable[signal.Signals], handle: Handler) -> Iterator[None]:
-    """Handle signals during the block; afterwards evaluations are allowed again."""
-    previous = {number: signal.signal(number, handle) for number in numbers}
+    """Handle signals during the block; afterwards evaluations are allowed again.
+
+    SIGHUP stays ignored if it is, as under `nohup`.
+    """
+    is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    handled = [number for number in numbers if not (is_kept and number == signal.SIGHUP)]
+    previous = {number: signal.signal(number, handle) for number in handled}
     try:
         yield
     finally:

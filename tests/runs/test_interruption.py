@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from begun_commands import BegunCommand
-from billing_server import BillingServer, Silence
+from billing_server import BillingServer, Reply, Silence
 from fakes import ScriptedModel, rewrite
 from langgraph.runtime import RunControl
 
@@ -58,14 +58,14 @@ def number():
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_asks_the_run_to_drain_and_says_so(number):
     control, heard = RunControl(), []
-    with draining_on_signal(control, heard.append):
+    with draining_on_signal(control, heard.append, ""):
         signal.raise_signal(number)
     assert control.drain_reason == number.name
     assert heard == [STOPPING]
 
 
 def test_the_first_signal_ends_an_evaluation_and_later_ones_run_again(number):
-    with draining_on_signal(RunControl(), lambda text: None):
+    with draining_on_signal(RunControl(), lambda text: None, ""):
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(InterruptedError):
             number.evaluate(number.initial_program)
@@ -104,7 +104,45 @@ def test_the_second_signal_stops_at_once_even_during_a_call(near, tmp_path):
             assert STOPPING in process.stderr.readline()
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=30) == 130
-            assert "stopped at once; finished iterations are saved" in process.stderr.read()
+            assert process.stderr.read().splitlines()[-2:] == [
+                "costada: stopped at once",
+                f"Finished iterations are saved. Resume with: costada resume {tmp_path / 'run'}",
+            ]
+
+
+def test_a_run_whose_terminal_is_closed_saves_and_says_so(near, tmp_path):
+    """Twice, as kernel and shell both send the signal."""
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def answer(body):
+        asked.set()
+        assert may_answer.wait(60)
+        return Reply(rewrite(0.3))
+
+    with BillingServer(default=answer) as server:
+        prices = ("--base-url", server.url, "--price", "1,1")
+        command = [COSTADA, "run", near, "--out", tmp_path / "run", "--model", "openai:x", *prices]
+        with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as process:
+            assert asked.wait(60)
+            process.send_signal(signal.SIGHUP)
+            assert process.stderr is not None
+            assert STOPPING in process.stderr.readline()
+            process.send_signal(signal.SIGHUP)
+            may_answer.set()
+            output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "")
+    assert f"Resume with: costada resume {tmp_path / 'run'}" in output
+
+
+def test_a_run_under_nohup_ignores_that_its_terminal_is_closed():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        control = RunControl()
+        with draining_on_signal(control, print, ""):
+            signal.raise_signal(signal.SIGHUP)
+        assert not control.drain_requested
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
@@ -133,7 +171,7 @@ def test_ctrl_c_reaches_an_evaluation_of_discover_and_a_kept_run_is_resumed(
 
 def test_the_callers_handlers_come_back_even_after_an_error():
     before = [signal.getsignal(number) for number in SIGNALS]
-    with pytest.raises(KeyError), draining_on_signal(RunControl(), print):
+    with pytest.raises(KeyError), draining_on_signal(RunControl(), print, ""):
         raise KeyError
     with pytest.raises(KeyError), interrupting_evaluations():
         raise KeyError
