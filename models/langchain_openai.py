@@ -17,7 +17,12 @@ from weakref import finalize
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import BaseMessage
 
-from costada.models.event_loop import KEPT_OPEN_SECONDS, close_with_loop, is_paid_loop
+from costada.models.event_loop import (
+    CONNECT_SECONDS,
+    KEPT_OPEN_SECONDS,
+    close_with_loop,
+    is_paid_loop,
+)
 
 if TYPE_CHECKING:
     from langchain_openai import ChatOpenAI
@@ -160,6 +165,11 @@ def _loop_client_class() -> Any:
 
         async def send(self, request: Any, **options: Any) -> Any:
             """Send a request on a connection of the current loop."""
+            # LangChain has one limit for a whole request, which is long enough for an answer
+            limits = request.extensions.get("timeout", {})
+            whole = limits.get("connect")
+            connect = CONNECT_SECONDS if whole is None else min(whole, CONNECT_SECONDS)
+            request.extensions["timeout"] = {**limits, "connect": connect}
             loop = asyncio.get_running_loop()
             if not is_paid_loop(loop):
                 request.headers["Connection"] = "close"

@@ -35,12 +35,11 @@ from aiohttp import (
 from yarl import URL
 
 from costada.models.errors import describe
-from costada.models.event_loop import KEPT_OPEN_SECONDS
+from costada.models.event_loop import CONNECT_SECONDS, KEPT_OPEN_SECONDS
 from costada.models.gateway.journal import Journal, RequestKey, RequestState, Response
 from costada.models.gateway.protocol import Headers, returned_headers
 from costada.values.redaction import without_passwords
 
-CONNECT_SECONDS = 30.0
 _EVENT_STREAM = "text/event-stream"
 _NEVER_LEFT = (ClientConnectorError, ConnectionTimeoutError, ClientHttpProxyError, InvalidURL)
 

@@ -1,8 +1,10 @@
 """Connections stay open between calls, and a deadline closes only those of its own call."""
 
 import asyncio
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -119,3 +121,20 @@ def test_each_event_loop_has_connections_of_its_own(keeping: BillingServer):
     for _ in range(2):
         assert asyncio.run(model.ainvoke("hi")).text == "hello"
     assert len(keeping.clients) == 2
+
+
+def test_a_machine_that_accepts_no_connection_is_not_waited_for_as_for_an_answer(monkeypatch):
+    """Nor does it refuse one, as if it were switched off."""
+    monkeypatch.setattr("costada.models.langchain_openai.CONNECT_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
+        with suppress(TimeoutError):
+            while True:  # until the kernel has no room and drops what asks for a connection
+                client = waiting.enter_context(socket.socket())
+                client.settimeout(1)
+                client.connect(full.getsockname())
+        model = chat_model(
+            "openai:stand-in", base_url=f"http://127.0.0.1:{full.getsockname()[1]}", max_attempts=1
+        )
+        failure = ask(model, MESSAGES, {}, RetryPolicy(call_timeout=PATIENCE))
+    assert isinstance(failure, ModelFailure)
+    assert failure.kind is FailureKind.DOWN
