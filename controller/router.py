@@ -182,7 +182,8 @@ class Router:
         """Name of the model for the next attempt; `None` where nothing left can pay for any.
 
         The order of the menu does not matter. Models that are disabled are never chosen, and one
-        whose expected price exceeds what is left only if that holds for all of them.
+        whose expected price exceeds what is left only if that holds for all of them, or if it is
+        the one that `fixed:NAME` names.
 
         Args:
             options: Every model of the menu.
@@ -209,7 +210,11 @@ class Router:
         payable = [arm for arm in arms if arm.option.is_payable]
         if not payable:
             return None
-        affordable = [arm for arm in payable if arm.price <= money.left]
+        affordable = [
+            arm
+            for arm in payable
+            if arm.price <= money.left or self.rule == f"{FIXED}{arm.record.name}"
+        ]
         if not affordable:
             return min(payable, key=attrgetter("price")).record.name
         return router_rule(self.rule)(affordable, money, attempt, rng).record.name
@@ -318,7 +323,7 @@ def budgeted_thompson(
 
 
 def fixed(arms: Sequence[Arm], money: Money, attempt: int, rng: Random, *, name: str) -> Arm:
-    """Always the named model; where it may not be chosen, the cheapest that may."""
+    """The named model; where it is disabled or cannot be paid for, the cheapest of the others."""
     return next((arm for arm in arms if arm.record.name == name), _cheapest_first(arms)[0])
 
 
