@@ -27,6 +27,7 @@ from costada.models.retries import may_send_again, sleep_between_requests
 from costada.nodes.calls.budget import (
     WaitingForFunds,
     affordable_answer,
+    expected_left,
     leave_queue,
     left_of_step,
     money_left,
@@ -129,10 +130,10 @@ def ask_within_budget(
     pay for waits until others have ended, the oldest first. What a request can cost at most is
     reserved in the transaction that journals it.
     Otherwise a call that begins below the step's cap completes, and one that only continues a
-    conversation (`is_further`) does not begin when the budget is used up. A call that was made
-    before is answered as before. A model that refuses all further requests, or whose answer comes
-    without token counts, is `ModelUnavailable` where another model of the menu is left; with
-    `is_last`, none is.
+    conversation (`is_further`) does not begin when the budget is used up, by what the steps in
+    flight are expected to cost. A call that was made before is answered as before. A model that
+    refuses all further requests, or whose answer comes without token counts, is `ModelUnavailable`
+    where another model of the menu is left; with `is_last`, none is.
 
     Raises:
         UnmeteredCall: An answer came without token counts and estimates are not allowed, or what it
@@ -161,7 +162,8 @@ def ask_within_budget(
             return StepCapReached("not asked again: the budget is used up")
         if not (is_further or is_repeated):
             return None
-        left = money_left(key, state, context, gateways=journals_of(asked.model))
+        left_for = money_left if is_repeated else expected_left
+        left = left_for(key, state, context, gateways=journals_of(asked.model))
         return StepCapReached("not asked: the budget is used up") if left <= 0 else None
 
     try:

@@ -192,6 +192,30 @@ def money_left(
     return Decimal(str(budget_of(state, context))) - spent
 
 
+@exactly
+def expected_left(
+    key: CallKey, state: SearchState, context: RunContext, *, gateways: Collection[str] = ()
+) -> Decimal:
+    """Dollars left when the tickets in flight have cost what they are expected to.
+
+    It depends on no answer that is still to land, so a run in the order of launching decides by it
+    whatever the latencies. The calls of the ticket itself count as `money_left` counts them.
+    """
+    call_log, counts_lost = context.store.call_log, context.settings.lost_calls == "count"
+    flight = state["flight"]
+    in_flight = {
+        each.number: Decimal(str(each.expected))
+        for each in flight.tickets
+        if each.number != key.ticket and each.number <= flight.last_ticket
+    }
+    spent = call_log.spent(key.run_id, state.get("iterations", START))
+    for ticket in {key.ticket, *flight.open_tickets} - in_flight.keys():
+        spent += call_log.step_cost(key.run_id, ticket, counts_lost=counts_lost)
+    if counts_lost:
+        spent -= call_log.lost_through(key, gateways)
+    return Decimal(str(budget_of(state, context))) - spent - sum(in_flight.values())
+
+
 class WaitingForFunds(RequestNotSent):
     """A request waits until others in flight have ended and what they reserved is free."""
 

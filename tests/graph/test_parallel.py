@@ -299,6 +299,50 @@ def test_in_the_order_of_launching_a_seed_gives_the_same_run_whatever_the_latenc
     assert sorted(row["ticket"] for row in rows) == list(range(1, 17))
 
 
+class Unhurried(SimulatedModel):
+    """A simulated model whose every answer takes some seconds."""
+
+    seconds: float
+
+    def _generate(self, *args, **options):
+        time.sleep(self.seconds)
+        return super()._generate(*args, **options)
+
+
+def test_in_the_order_of_launching_the_same_strategies_are_bought_whatever_the_latencies():
+    def run(budget, seconds):
+        store, options = RunStore(), {"method": "evox", "iterations": 20, "order": "launch"}
+        model = Unhurried(seed=0, seconds=seconds)
+        graph = discovery(
+            model, problem=landscape(), budget=budget, parallel=4, store=store, **options
+        )
+        rows = trace(graph, {"seed": 0})
+        calls = {(call.ticket, call.attempt) for call in calls_of(store) if call.role == "guide"}
+        return rows, calls
+
+    bought = set()
+    for budget in (0.1, 0.2, 0.4):
+        quick, slow = run(budget, 0.0), run(budget, 0.05)
+        assert quick == slow
+        bought |= quick[1]
+    assert len(bought) > 10
+
+
+def test_in_the_order_of_launching_conversations_go_on_whatever_the_latencies(server):
+    def run(seconds):
+        def answer(body: Body) -> Reply:
+            time.sleep(seconds)
+            return agent_answer(body)
+
+        server.default = answer
+        options = {"generator": "agent", "iterations": 20, "order": "launch", "parallel": 4}
+        return trace(discovery(client(server), budget=0.05, **options), {"seed": 1})
+
+    rows = run(0.0)
+    assert rows == run(0.05)
+    assert rows[-1]["spent"] >= 0.05
+
+
 def test_with_one_call_in_flight_both_orders_are_the_plain_run():
     rows = [trace(discovery(order=order, iterations=12)) for order in ("landing", "launch")]
     assert rows[0] == rows[1]
