@@ -17,6 +17,9 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DECLARATIONS = ("cli", "runs", "controller", "evaluators/benchmarks")
 """Folders of the package in which a change makes the table out of date."""
 
+FACTS = (".dist-info", ".egg-info")
+"""How the folders end that say what an installed package registers."""
+
 RUNS_FOLDER = "runs-out"
 PROBLEM_FILES = ("problem.toml", "problem.md", "evaluator.py", "evaluate.py")
 PROBLEM, RUN, PATH, TEXT = "problem", "run", "path", "text"
@@ -172,13 +175,19 @@ def table() -> dict[str, Any]:
 
 
 def _changed() -> list[int]:
-    """When the newest of the files that declare commands was changed, and how many there are."""
+    """When the newest of the files that declare commands was changed, and how many there are.
+
+    Installed packages may declare commands too, and what options offer.
+    """
     times = [
         entry.stat().st_mtime_ns
         for folder in DECLARATIONS
         for entry in os.scandir(os.path.join(PACKAGE, folder))
         if entry.name != "__pycache__"
     ]
+    for folder in sys.path:
+        with suppress(OSError), os.scandir(folder or ".") as entries:
+            times += [each.stat().st_mtime_ns for each in entries if each.name.endswith(FACTS)]
     return [max(times), len(times)]
 
 

@@ -140,7 +140,7 @@ class Commands(TyperGroup):
             module, _, function = place.partition(":")
             found = getattr(import_module(f"costada.cli.{module}"), function)
         else:
-            plugin: PluginCommand = loaded(registered(ENTRY_POINTS)[cmd_name])
+            plugin = loaded(registered(ENTRY_POINTS)[cmd_name], PluginCommand)
             found, epilog = plugin.function, plugin.exit_codes
         # Typer keeps the line ends of a docstring, which are not those of the terminal.
         text = "\n\n".join(" ".join(part.split()) for part in docstring(found).split("\n\n"))

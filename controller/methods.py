@@ -11,7 +11,7 @@ from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.costada_thompson import CostAdaThompson
 from costada.controller.method import Controller
-from costada.values.plugins import loaded, registered
+from costada.values.plugins import described, loaded, registered
 
 
 class ControllerKind(Protocol):
@@ -83,13 +83,27 @@ class Methods(MutableMapping[str, Method]):
         self._loaded: dict[str, Method] = {}
 
     def __getitem__(self, name: str) -> Method:
-        """A method; raises `KeyError` if none is known by the name, and as `loaded` does."""
+        """A method.
+
+        Raises:
+            KeyError: None is known by the name.
+            ValueError: Its plug-in cannot be loaded, or is not a method of this name.
+        """
         if name not in self._known and name not in self._loaded:
-            self._loaded[name] = loaded(registered(GROUP)[name])
+            plugin = registered(GROUP)[name]
+            method = loaded(plugin, Method)
+            if method.name != name:
+                raise ValueError(
+                    f"{described(plugin)} is a Method named {method.name!r}, expected the name of"
+                    f" its entry point, {name!r}"
+                )
+            self._loaded[name] = method
         return self._known.get(name) or self._loaded[name]
 
     def __setitem__(self, name: str, method: Method) -> None:
-        """Add a method of this process."""
+        """Add a method of this process; raises `ValueError` if it has another name."""
+        if method.name != name:
+            raise ValueError(f"method {name}: got a Method named {method.name!r}, expected {name}")
         self._known[name] = method
 
     def __delitem__(self, name: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings, read_settings
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
-from costada.values.plugins import loaded, registered
+from costada.values.plugins import made, registered
 from costada.values.redaction import without_passwords
 
 BENCHMARKS = Path(str(files("costada.evaluators"))) / "benchmarks"
@@ -59,11 +59,7 @@ def problem(name_or_path: str | Path) -> Problem:
     if text in problem_names():
         return load_folder(BENCHMARKS / text)
     if plugin := registered(ENTRY_POINTS).get(text):
-        found = loaded(plugin)()
-        if not isinstance(found, Problem):
-            given = type(found).__name__
-            raise ValueError(f"{plugin.value} returned {given}; expected a costada.Problem")
-        return found
+        return made(plugin, Problem)
     shown = without_passwords(text)
     if shown == text and (os.sep in text or Path(text).is_dir()):
         return load_folder(text)

@@ -17,7 +17,7 @@ from costada.models.langchain_openai import async_http_client, http_client
 from costada.models.providers import KEY_VARIABLES, OWN_LOGIN
 from costada.models.retries import with_retries
 from costada.models.retry_policy import RetryPolicy
-from costada.values.plugins import loaded, registered
+from costada.values.plugins import made, registered
 
 ENTRY_POINTS = "costada.models"
 """Group of entry points; each is a chat model class that takes `seed=`."""
@@ -139,8 +139,7 @@ def _unprefixed_model(model_id: str, seed: int) -> BaseChatModel | None:
     """A model that is registered under an entry point; `None` if there is none of this name."""
     if (plugin := registered(ENTRY_POINTS).get(model_id)) is None:
         return None
-    model: BaseChatModel = loaded(plugin)(seed=seed)
-    return model
+    return made(plugin, BaseChatModel, seed=seed)  # type: ignore[type-abstract]
 
 
 def _provider_and_name(model_id: str) -> tuple[str, str]:

@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from inspect import signature
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 OURS = "costada.plugins."
+
+Kind = TypeVar("Kind")
 
 
 def registered(group: str) -> Mapping[str, EntryPoint]:
@@ -20,19 +23,61 @@ def registered(group: str) -> Mapping[str, EntryPoint]:
     return _registered(group, tuple(sys.path))
 
 
-def loaded(plugin: EntryPoint) -> Any:
-    """The object of a plug-in.
+def loaded(plugin: EntryPoint, kind: type[Kind]) -> Kind:
+    """The object of a plug-in, which is of a kind.
 
     Raises:
-        ValueError: It cannot be imported, or itself says that it lacks something.
+        ValueError: It cannot be imported, itself says that it lacks something, or is of another
+            kind.
     """
+    found = _imported(plugin)
+    if not isinstance(found, kind):
+        raise ValueError(f"{described(plugin)} is {_noun(found)}, expected {_noun_of(kind)}")
+    return found
+
+
+def made(plugin: EntryPoint, kind: type[Kind], *arguments: object, **named: object) -> Kind:
+    """What the object of a plug-in returns when it is called, which is of a kind.
+
+    Raises:
+        ValueError: The object cannot be imported or called so, or it returns another kind.
+    """
+    factory = _imported(plugin)
+    expected = f"expected a callable that returns {_noun_of(kind)}"
+    if not callable(factory):
+        raise ValueError(f"{described(plugin)} is {_noun(factory)}, {expected}")
+    try:
+        signature(factory).bind(*arguments, **named)
+    except (TypeError, ValueError) as error:
+        taken = [*(_noun(each) for each in arguments), *(f"{name}=" for name in named)]
+        raise ValueError(
+            f"{described(plugin)} cannot be called with ({', '.join(taken)}): {error}"
+        ) from None
+    found = factory(*arguments, **named)
+    if not isinstance(found, kind):
+        raise ValueError(f"{described(plugin)} returned {_noun(found)}, {expected}")
+    return found
+
+
+def described(plugin: EntryPoint) -> str:
+    """The subject of a sentence about a plug-in: its name, its object and its package."""
+    package = plugin.dist.name if plugin.dist else "an unknown package"
+    return f"{plugin.name}: the plug-in {plugin.value!r} of {package}"
+
+
+def _imported(plugin: EntryPoint) -> Any:
     try:
         return plugin.load()
-    except (ImportError, AttributeError) as error:
-        package = plugin.dist.name if plugin.dist else "an unknown package"
-        raise ValueError(
-            f"{plugin.name}: the plug-in {plugin.value!r} of {package} cannot be loaded: {error}"
-        ) from error
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise ValueError(f"{described(plugin)} cannot be loaded: {error}") from error
+
+
+def _noun(value: object) -> str:
+    return "None" if value is None else _noun_of(type(value))
+
+
+def _noun_of(kind: type) -> str:
+    return f"{'an' if kind.__name__[0] in 'AEIOUaeiou' else 'a'} {kind.__name__}"
 
 
 @lru_cache

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 from costada.evaluators.remote.address import GROUP, engine_and_place
-from costada.values.plugins import loaded, registered
+from costada.values.plugins import made, registered
 
 ALL_WORKERS = inf
 """Number of lost workers if the engine can execute nothing any more."""
@@ -202,8 +202,7 @@ def open_engine(address: str, settings: SweepSettings | None = None) -> Engine:
     plugin = registered(GROUP).get(name)
     if plugin is None:
         raise ValueError(f"{address}: engine {name} is not installed")
-    opened: Engine = loaded(plugin)(address, settings)
-    return opened
+    return made(plugin, Engine, address, settings)  # type: ignore[type-abstract]
 
 
 _engines: dict[str, Engine] = {}

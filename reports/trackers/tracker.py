@@ -47,9 +47,8 @@ def tracker_names() -> tuple[str, ...]:
 
 
 def tracker_kind(name: str) -> TrackerKind:
-    """The kind of a tracker, by one of `tracker_names`."""
-    kind: TrackerKind = loaded(registered(ENTRY_POINTS)[name])
-    return kind
+    """The kind of a tracker, by one of `tracker_names`; raises as `loaded` does."""
+    return loaded(registered(ENTRY_POINTS)[name], TrackerKind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,18 @@ def test_formats_tables_and_trackers_are_completed(complete):
     assert complete("run x --log m") == ["mlflow"]
 
 
+def test_what_a_package_registers_is_completed_as_soon_as_it_is_installed(
+    complete, tmp_path, monkeypatch
+):
+    assert complete("run x --method for") == []
+    facts = tmp_path / "installed" / "foreign-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: foreign\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[costada.methods]\nforeign = foreign:METHOD\n")
+    monkeypatch.syspath_prepend(facts.parent)
+    assert complete("run x --method for") == ["foreign"]
+
+
 def test_problems_are_the_benchmarks_and_the_folders_that_hold_one(complete):
     assert set(complete("run ")) == {*problem_names(), "my-problem"}
     assert complete("run --seed 3 my") == ["my-problem"]

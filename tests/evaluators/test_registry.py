@@ -55,7 +55,9 @@ def test_an_installed_package_may_register_a_problem_and_nothing_else(tmp_path, 
     monkeypatch.syspath_prepend(tmp_path)
     assert is_built_in("right")
     assert problem("right").task == "Do it."
-    with pytest.raises(ValueError, match=r"tens:wrong returned str; expected a costada\.Problem"):
+    with pytest.raises(
+        ValueError, match=r"'tens:wrong' of tens returned a str, expected a callable"
+    ):
         problem("wrong")
 
 
