@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-ROOMS := agents cli controller evaluators experiments graph models nodes plugins prompts reports runs store timing values
+ROOMS := agents cli controller evaluators experiments graph models nodes plugins prompts reports runs store values
 # Quiet twice: errors only, no warnings of the installer.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --quiet --no-deps
 # Seven times as fast as pip, but it does not read pip's configuration.

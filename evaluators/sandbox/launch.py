@@ -15,7 +15,11 @@ PACKAGE_FOLDER = Path(__file__).parents[2]
 """Hidden from candidates: the benchmarks hold what their answers are compared with."""
 
 SERVER_FILE = SANDBOX_FOLDER / "inside" / "server_main.py"
-INSIDE_FILES = (SANDBOX_FOLDER, PACKAGE_FOLDER / "values" / "provider_error.py")
+INSIDE_FILES = (
+    SANDBOX_FOLDER,
+    PACKAGE_FOLDER / "values" / "provider_error.py",
+    PACKAGE_FOLDER / "values" / "timing.py",
+)
 """What the server and the processes that it forks import of the package."""
 
 COMPAT_MODULES = ("costada.evaluators.sandbox.inside.compat_modules",)

@@ -172,7 +172,7 @@ def test_a_folder_that_lacks_something_is_refused_when_it_is_read(
 
 
 def test_modules_of_other_tools_and_of_this_one_are_provided(tmp_path):
-    imports = "import openevolve.evaluation_result, shinka.core, skydiscover, costada.timing\n"
+    imports = "import openevolve.evaluation_result, shinka.core, skydiscover, costada.values.timing\n"
     load_folder(folder_with(tmp_path, imports + EVALUATE))
 
 

@@ -8,11 +8,13 @@ from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 
-from costada.evaluators.sandbox.inside import stopwatch
+from costada.values import timing
 
-PACKAGE = "costada"
-PUBLIC: dict[str, ModuleType] = {f"{PACKAGE}.timing": stopwatch}
+PUBLIC: dict[str, ModuleType] = {timing.__name__: timing}
 """Modules by the name under which they are public."""
+
+PACKAGES = ("costada", "costada.values")
+"""The packages around them."""
 
 
 class Guards(MetaPathFinder):
@@ -43,17 +45,17 @@ class Guards(MetaPathFinder):
 
 
 class PublicModules(Loader, MetaPathFinder):
-    """Finds the public modules, in a package without content where its own cannot be read."""
+    """Finds the public modules, in packages without content where their own cannot be read."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """How to load a module; `None` for all others than the package and what is public."""
+        """How to load a module; `None` for all others than the packages and what is public."""
         if name in PUBLIC:
             return ModuleSpec(name, self)
-        if name != PACKAGE:
+        if name not in PACKAGES:
             return None
-        others = (each.find_spec(name, None) for each in sys.meta_path if each is not self)
+        others = (each.find_spec(name, path) for each in sys.meta_path if each is not self)
         installed = next(filter(None, others), None)
         if installed is None:
             return ModuleSpec(name, self, is_package=True)
@@ -66,7 +68,7 @@ class PublicModules(Loader, MetaPathFinder):
         return None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """The public module; an empty one for the package."""
+        """The public module; an empty one for a package."""
         return PUBLIC.get(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:

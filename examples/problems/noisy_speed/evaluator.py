@@ -4,7 +4,7 @@ import random
 import runpy
 from collections import Counter
 
-from costada.timing import best_of
+from costada.values.timing import best_of
 
 TOTAL = 500
 

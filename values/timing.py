@@ -1,4 +1,4 @@
-"""Run times, measured in the process that runs the code: `costada.timing` on either side.
+"""Run times, measured in the process that runs the code: `costada.values.timing` on either side.
 
 It is loaded before any candidate, so a candidate that replaces the clock of `time` changes nothing
 here. Code that runs in the same process can deceive it all the same; where a candidate may be

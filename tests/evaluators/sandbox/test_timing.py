@@ -1,4 +1,4 @@
-"""`costada.timing`, outside and inside of the sandbox."""
+"""`costada.values.timing`, outside and inside of the sandbox."""
 
 import gc
 from itertools import count
@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from sandbox_runs import run
 
-from costada.timing import best_of
+from costada.values.timing import best_of
 
 
 def ticking(*seconds: float):
@@ -51,7 +51,7 @@ def test_a_wrong_number_of_calls_is_refused(times):
 IMPORTING = """
 import time
 time.perf_counter = lambda: 0.0
-from costada.timing import best_of
+from costada.values.timing import best_of
 def f():
     seconds, total = best_of(sum, list(range(100_000)), times=2)
     return [seconds > 0, total]
