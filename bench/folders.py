@@ -236,7 +236,7 @@ def judge_there(row: Row, folder: Path, evaluator: Path, seconds: float) -> None
 def lacks_something(folder: Path) -> bool:
     """Whether imports of a folder are not installed."""
     try:
-        return bool(read_folder(folder).needs.missing)
+        return bool(read_folder(folder).missing.refusal)
     except ValueError:
         return False
 

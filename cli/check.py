@@ -68,9 +68,10 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
 
     if read_settings(folder / SETTINGS_FILE).repository is None:
         found = read_folder(folder)
-        facts |= _parts(found)
-        if missing := found.needs.described(folder):
-            return missing
+        missing = found.missing
+        facts |= {**_parts(found), **missing.facts, **_further_parts(found)}
+        if missing.refusal:
+            return missing.refusal
     else:
         facts |= _repository_parts(load_folder(folder))
     problem = confine(
@@ -90,35 +91,34 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
 
 
 def _parts(found: ProblemFolder) -> Facts:
-    """Layout, contract, language and needs, which are known without running anything."""
-    from costada.evaluators.environment import environment_folder
-    from costada.evaluators.folder_layout import Contract
+    """Layout, contract and language, which are known without running anything."""
     from costada.evaluators.initial_program import other_programs, program_place
 
-    layout, program, needs = found.layout, found.program, found.needs
+    layout, program = found.layout, found.program
     evaluator = layout.evaluator.relative_to(layout.folder)
     config = [layout.config.path.name] if layout.config.path else []
     texts = [program.source] if isinstance(program.source, str) else [*program.source.values()]
     size = f"{sum(map(len, texts)):,} characters"
     files = "" if isinstance(program.source, str) else f", {_num_files(len(texts))}"
-    lacking = [*needs.missing, *(f"{name} (in a function)" for name in needs.later)]
-    place = str(environment_folder(layout.folder)) if found.interpreter else "installed here"
     start = program_place(layout.folder)
     others = other_programs(layout.folder, start) if start else []
     taken = [f"{start} (not {', '.join(others)})" if others else start] if start else []
-    facts = {
+    return {
         "layout": ", ".join([str(evaluator), *taken, *config]),
         "contract": layout.contract.value,
         "language": f"{program.language}{files}, {size}",
-        "needs": f"lacks {', '.join(lacking)}" if lacking else f"nothing more ({place})",
     }
-    if needs.unmet:
-        facts["not installed"] = f"{', '.join(needs.unmet)} (in requirements.txt)"
-    helpers = []
+
+
+def _further_parts(found: ProblemFolder) -> Facts:
+    """What else a folder reads, and what was taken over of a configuration."""
+    from costada.evaluators.folder_layout import Contract
+
+    layout, helpers = found.layout, []
     if layout.contract is not Contract.SCORE:
         shown = layout.evaluator_file(found.settings).shown()
         helpers = [str(path) for path in shown if not path.is_relative_to(layout.folder)]
-    facts |= _elsewhere([*helpers, *found.settings.readable])
+    facts = _elsewhere([*helpers, *found.settings.readable])
     for number, note in enumerate(layout.config.notes, start=1):
         facts["settings" if number == 1 else f"settings {number}"] = note
     return facts

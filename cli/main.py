@@ -46,8 +46,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "evaluate": ("problems:evaluate", EVALUATION),
     "init": ("init:init", OTHERS),
     "check": ("check:check", OTHERS),
-    "prepare": ("prepare:prepare", OTHERS),
-    "adopt": ("adopt:adopt", OTHERS),
     "graph": ("trace:graph", OTHERS),
     "gateway": ("gateway:gateway", OTHERS),
     "mcp": ("mcp:mcp", OTHERS),

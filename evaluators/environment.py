@@ -1,44 +1,17 @@
-"""An environment of its own for a problem folder, made by uv, in which its evaluations run.
+"""The environment of a problem folder, in which its evaluations run; `costada prepare` makes it.
 
 It is kept with the user's data and not in the folder: its Python is started outside of the sandbox
 too, so a folder from somebody else must not bring one along.
 """
 
 import os
-import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from shutil import which
-from tempfile import TemporaryDirectory
-
-from costada.evaluators.requirements_file import REQUIREMENTS_FILE, RequirementLine
-from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
-from costada.evaluators.sandbox.interpreter import SYSTEM_PROGRAMS
-from costada.evaluators.sandbox.launch import confined_build
-from costada.evaluators.sandbox.slot_kind import PRELOAD
-from costada.evaluators.shown_paths import read_shown
 
 DATA_FOLDER = "XDG_DATA_HOME"
 """Variable that names the folder of the user's data; `~/.local/share` where it does not."""
 
 PROGRAM, VENV_SETTINGS = Path("bin", "python"), "pyvenv.cfg"
-ISOLATED = ("--no-config",)
-"""Has uv read neither `uv.toml` nor `pyproject.toml`, in whatever folder."""
-
-ONLY_WHEELS = ("--only-binary", ":all:")
-NO_WHEELS = "no usable wheels"
-WHEELS_HINT = (
-    "\nOnly wheels are installed; with --allow-builds, other packages are built in the sandbox."
-)
-LOCAL_PACKAGES = "UV_FIND_LINKS"
-CERTIFICATES = ("SSL_CERT_DIR", "SSL_CERT_FILE")
-"""Variables that name what an installer reads beside the system, in lists."""
-
-SHOWN_LINES = 12
 
 
 def environment_folder(folder: Path) -> Path:
@@ -58,14 +31,14 @@ def interpreter_of(folder: Path) -> str | None:
     environment = environment_folder(folder)
     if not environment.is_dir():
         return None
-    if _parts(environment) is None:
+    if start_of(environment) is None:
         raise ValueError(
             f"{environment} has no working Python; remove it, then run costada prepare {folder}"
         )
     return str(environment / PROGRAM)
 
 
-def _parts(environment: Path) -> tuple[str, str] | None:
+def start_of(environment: Path) -> tuple[str, str] | None:
     """What decides which Python starts in an environment: its link, and the settings beside it.
 
     None if that is not one elsewhere, in which no package can put files.
@@ -79,104 +52,3 @@ def _parts(environment: Path) -> tuple[str, str] | None:
     homes = [pair[-1] for pair in pairs if pair[0].lower() == "home"]
     is_inside = Path(os.path.realpath(program)).is_relative_to(environment.resolve())
     return None if is_inside or homes != [os.path.dirname(base)] else (base, text)
-
-
-def make_environment(
-    folder: Path,
-    requirements: Sequence[RequirementLine],
-    packages: Sequence[str],
-    *,
-    allow_builds: bool = False,
-) -> Path:
-    """Install packages in the environment of a problem folder, which is made if there is none.
-
-    It gets the Python of this process. The folder has no say in how: uv runs in an empty one and
-    reads no file of settings. Only wheels are installed, which runs no code of theirs, and the
-    environment's own Python is not started.
-
-    Args:
-        folder: The problem folder.
-        requirements: What its file of requirements says.
-        packages: Further requirements, of the user.
-        allow_builds: Whether packages without a wheel may be built, in the sandbox.
-
-    Raises:
-        ValueError: If a requirement may not be installed, if uv is not installed, or cannot install
-            something, with its last lines, or if a package replaces the environment's Python.
-        RuntimeError: If builds are allowed, and this machine has no sandbox for them.
-    """
-    if faults := [line.refusal for line in requirements if line.fault]:
-        raise ValueError("; ".join(faults))
-    environment = environment_folder(folder).absolute()
-    environment.parent.mkdir(parents=True, exist_ok=True)
-    base = getattr(sys, "_base_executable", sys.executable)
-    with TemporaryDirectory(prefix="costada-prepare-") as name:
-        place = Path(name).resolve()
-        listed = place / REQUIREMENTS_FILE
-        listed.write_text("".join(f"{_copied(each, place)}\n" for each in requirements))
-        make = [_uv(), "venv", "--quiet", *ISOLATED, "--no-project", "--allow-existing"]
-        _run([*make, "--python", base, str(environment)], place)
-        install = [_uv(), "pip", "install", "--quiet", *ISOLATED, "--python", base]
-        install += ["--prefix", str(environment), "--requirement", str(listed)]
-        install += [*(module.partition(".")[0] for module in PRELOAD), *packages]
-        made = _parts(environment)
-        try:
-            if allow_builds:
-                _run_confined(install, place, environment)
-            else:
-                _run([*install, *ONLY_WHEELS], place)
-        finally:
-            if made is None or _parts(environment) != made:
-                shutil.rmtree(environment)
-                raise ValueError(
-                    f"a package replaced the Python of {environment} or its {VENV_SETTINGS}, so the"
-                    " environment was removed; expected packages that do not"
-                )
-    return environment
-
-
-def _copied(line: RequirementLine, place: Path) -> str:
-    """A line for uv; a wheel of the folder is copied to a place of our own."""
-    if line.wheel is None:
-        return str(line)
-    copy = place / line.wheel.name
-    copy.write_bytes(read_shown(line.wheel, line.wheel.parent))
-    return f"{copy.name.partition('-')[0]} @ {copy.as_uri()}"
-
-
-def _uv() -> str:
-    beside = Path(sys.executable).with_name("uv")
-    found = str(beside) if beside.is_file() else which("uv")
-    if found is None:
-        raise ValueError("uv is not installed; pip install 'costada[prepare]'")
-    return found
-
-
-def _run_confined(command: Sequence[str], place: Path, environment: Path) -> None:
-    """Run uv with builds in the sandbox; what it caches is its own, as a build could change it."""
-    home = place / "home"
-    home.mkdir()
-    private = ("HOME", "TMPDIR", "UV_CACHE_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", DATA_FOLDER)
-    changes = dict.fromkeys(private, str(home)) | {"PATH": os.pathsep.join(SYSTEM_PROGRAMS)}
-    named = [os.environ.get(name, "") for name in (LOCAL_PACKAGES, *CERTIFICATES)]
-    readable = [command[0], sys.base_prefix, *filter(None, re.split("[,:]", ",".join(named)))]
-    given = {**helper_environment(*NETWORK, "UV_*"), **changes}
-    words = confined_build(command, place, readable, [str(environment)], given)
-    _run(words, place, changes)
-
-
-def _run(command: Sequence[str], place: Path, changes: Mapping[str, str] | None = None) -> None:
-    """Run uv in a folder, with some of its variables changed."""
-    done = subprocess.run(
-        command,
-        cwd=place,
-        env={**helper_environment(*NETWORK, "UV_*"), **(changes or {})},
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode != 0:
-        last = "\n".join(done.stderr.strip().splitlines()[-SHOWN_LINES:])
-        hint = WHEELS_HINT if NO_WHEELS in last and ONLY_WHEELS[0] in command else ""
-        raise ValueError(f"uv failed:\n{last}{hint}")

@@ -32,6 +32,7 @@ from uuid import uuid4
 
 from costada.evaluators.folder_files import READING, content_hash
 from costada.evaluators.sandbox.interpreter import interpreter_at
+from costada.evaluators.sandbox.launch import compat_files
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem
@@ -396,9 +397,10 @@ def _is_installed(file: str) -> bool:
 
 @functools.cache
 def judging_code() -> str:
-    """Hash of all code of this package that judges programs."""
+    """Hash of all code of this package that judges programs, and of what evaluators import."""
     rooms = (Path(__file__).parents[1] / room for room in ("evaluators", "values"))
-    return "".join((content_hash(room) or b"").hex() for room in rooms)
+    places = (*rooms, *map(Path, compat_files().values()))
+    return "".join((content_hash(each) or b"").hex() for each in places)
 
 
 @functools.cache

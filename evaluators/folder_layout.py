@@ -1,42 +1,37 @@
 """Where a problem folder keeps its parts, and how its evaluator is called.
 
-The layouts are ours, and those of OpenEvolve, SkyDiscover and ShinkaEvolve: `evaluator.py` or
-`evaluate.py`, or `evaluator/evaluator.py` with its neighbours.
+Our own layout has `problem.md`, and an `evaluator.py` that defines `score(output)` or
+`evaluate(program_path)`. Other layouts are plug-ins: entry points of the group `costada.folders`,
+each a `FolderFormat`.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from symtable import symtable
+from typing import TYPE_CHECKING
 
-from costada.evaluators.folder_config import (
-    CONFIGS,
-    RUNNER,
-    USUAL_THRESHOLDS,
-    FolderConfig,
-    read_config,
-)
 from costada.evaluators.folder_files import EVALUATOR_FILE, EvaluatorFile
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.initial_program import read_text
 from costada.evaluators.sandbox.inside.evaluator_contracts import COMMAND_LINE, PRINTED_JSON
+from costada.values.plugins import loaded, registered
 
-TASK_FILE, README = "problem.md", "README.md"
-EVALUATORS = (EVALUATOR_FILE, "evaluate.py", f"evaluator/{EVALUATOR_FILE}")
-NATIVE, LEGACY, FIRST_STAGE = "score", "evaluate", "evaluate_stage1"
-NEXT_STAGES = ("evaluate_stage2", "evaluate_stage3")
-SCRIPT = "evaluate.sh"
-"""The script next to an evaluator that SkyDiscover runs in a container."""
+if TYPE_CHECKING:
+    from costada.evaluators.folders import ProblemFolder
 
-OWN_FILES = (
-    *(TASK_FILE, SETTINGS_FILE, *EVALUATORS, SCRIPT, RUNNER, *CONFIGS),
-    "requirements.txt",
-)
+ENTRY_POINTS = "costada.folders"
+"""Group of entry points; each is a `FolderFormat`."""
+
+TASK_FILE = "problem.md"
+NATIVE, IN_SANDBOX = "score", "evaluate"
+OWN_FILES = (TASK_FILE, SETTINGS_FILE, EVALUATOR_FILE, "requirements.txt")
 """Patterns of the files that define a problem; candidates never include them."""
 
-RESULTS_OPTION = "--results_dir"
 MAX_DEPTH = 3
 MAX_NAMED = 20
 
@@ -49,6 +44,35 @@ class Contract(StrEnum):
     STAGES = "evaluate_stage1(program_path), ..."
     COMMAND_LINE = COMMAND_LINE
     PRINTED_JSON = PRINTED_JSON
+
+
+@dataclass(frozen=True, slots=True)
+class FolderConfig:
+    """What the configuration of another tool says of a folder; the defaults if there is none.
+
+    Attributes:
+        path: The file; None if there is none.
+        task: The task in words, empty if it does not say it.
+        task_places: Where the task is looked for besides `problem.md`, in words; may be empty.
+        language: Name of the program's language; None if it does not say it or is not known here.
+        timeout: Wall-clock limit of one evaluation, or of each stage, in seconds.
+        thresholds: What the metrics must reach after each stage; empty to evaluate at once.
+        evaluators: How many programs are evaluated at once.
+        dimensions: Metrics that describe a program and do not count in the mean of the others.
+        own_files: Patterns of further files that define the problem.
+        notes: What was taken over and what was not, one line each.
+    """
+
+    path: Path | None = None
+    task: str = ""
+    task_places: str = ""
+    language: str | None = None
+    timeout: float | None = None
+    thresholds: tuple[float, ...] = ()
+    evaluators: int | None = None
+    dimensions: tuple[str, ...] = ("complexity", "diversity")
+    own_files: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +92,8 @@ class Layout:
     evaluator: Path
     source: str
     contract: Contract
-    num_stages: int
-    config: FolderConfig
+    num_stages: int = 0
+    config: FolderConfig = field(default_factory=FolderConfig)
 
     def evaluator_file(self, settings: FolderSettings) -> EvaluatorFile:
         """The evaluator as the sandbox takes it."""
@@ -84,15 +108,13 @@ class Layout:
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """Patterns of the files that define the problem."""
-        config = self.config.path
-        named = () if config is None else (config.relative_to(self.folder).as_posix(),)
-        readme = () if (self.folder / TASK_FILE).is_file() else (README,)
-        return (*OWN_FILES, *named, *readme)
+        """Patterns of the files that define the problem, in this format or another."""
+        others = (name for each in formats() for name in (*each.evaluators, *each.own_files))
+        return (*OWN_FILES, *others, *self.config.own_files)
 
     @property
     def task(self) -> str:
-        """The task in words: `problem.md`, another tool's configuration, or the README.
+        """The task in words: `problem.md`, or what another tool has in its place.
 
         Raises:
             ValueError: If none of them says it.
@@ -101,69 +123,108 @@ class Layout:
             return read_text(self.folder / TASK_FILE, self.folder)
         if self.config.task:
             return self.config.task
-        if (self.folder / README).is_file():
-            return read_text(self.folder / README, self.folder)
-        config = self.config.path
-        where = f", and {config.name} has no text at prompt.system_message" if config else ""
         raise ValueError(
-            f"{TASK_FILE} is missing in {self.folder}{where}; expected it, prompt.system_message in"
-            f" config.yaml, or {README}. costada init makes a problem folder"
+            f"{TASK_FILE} is missing in {self.folder}{self.config.task_places or '; expected it'}."
+            " costada init makes a problem folder"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class MissingDependencies:
+    """What the Python that evaluates a folder lacks.
+
+    Attributes:
+        refusal: Why a run of the folder is refused, and what to install; empty if it is not.
+        facts: What `costada check` shows of it, by the name of the line.
+    """
+
+    refusal: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderFormat:
+    """A format of problem folders, registered as an entry point of `costada.folders`.
+
+    Attributes:
+        layout: The parts of a folder whose evaluator is given; None if it is of another format.
+        evaluators: Paths of evaluators below a folder, besides `evaluator.py`.
+        own_files: Patterns of further files that define a problem.
+        missing: What any folder, of whatever format, needs that is not installed. It is asked for
+            each, as it takes knowledge of packages that core does not have.
+    """
+
+    layout: Callable[[Path, Path, FolderSettings], Layout | None]
+    evaluators: tuple[str, ...] = ()
+    own_files: tuple[str, ...] = ()
+    missing: Callable[[ProblemFolder], MissingDependencies] | None = None
+
+
+def formats() -> Iterator[FolderFormat]:
+    """The formats of installed plug-ins, by their names.
+
+    Raises:
+        ValueError: One cannot be loaded.
+    """
+    for plugin in registered(ENTRY_POINTS).values():
+        yield loaded(plugin)
 
 
 def find_layout(folder: Path, settings: FolderSettings) -> Layout:
     """The parts of a problem folder.
 
     Raises:
-        ValueError: If there is no evaluator, naming the problems below the folder, if any; or if
-            another tool's configuration is wrong.
+        ValueError: If there is no evaluator, naming the problems below the folder, if any; if
+            another tool's configuration is wrong; or if no plug-in reads the folder.
     """
     evaluator = evaluator_in(folder)
     if evaluator is None:
-        names = [str(each.relative_to(folder)) for each in problems_below(folder)]
-        if not names:
-            raise ValueError(
-                f"{EVALUATOR_FILE} is missing in {folder}; expected it, {EVALUATORS[1]} or"
-                f" {EVALUATORS[2]}. costada init makes a problem folder"
-            )
-        shown = ", ".join(names[:MAX_NAMED])
-        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-        what = "problem" if len(names) == 1 else "problems"
-        raise ValueError(
-            f"{folder} holds {len(names)} {what} ({shown}{more}); expected the path of one, such"
-            f" as {folder / names[0]}"
-        )
+        raise ValueError(_no_evaluator(folder))
+    for each in formats():
+        if found := each.layout(folder, evaluator, settings):
+            return found
     source = read_text(evaluator, folder)
-    is_ours = _contract(evaluator, source) is Contract.SCORE and (folder / TASK_FILE).is_file()
-    config = FolderConfig() if is_ours else read_config(folder, settings)
-    contract = _contract(evaluator, source, config.thresholds)
-    if contract is Contract.STAGES and not config.thresholds:
-        config = replace(config, thresholds=USUAL_THRESHOLDS)
-    num_stages = int(contract is Contract.STAGES)
-    for name in NEXT_STAGES[: len(config.thresholds)] if num_stages else ():
-        if name not in _defined(source):
-            break
-        num_stages += 1
-    return Layout(folder, evaluator, source, contract, num_stages, config)
+    names = defined_names(source)
+    fault = ""
+    if not (folder / TASK_FILE).is_file():
+        fault = f"{TASK_FILE} is missing"
+    elif settings.config is not None:
+        fault = f"config is {settings.config!r} in {SETTINGS_FILE}"
+    elif not {NATIVE, IN_SANDBOX} & names:
+        fault = f"{evaluator.name} defines neither {NATIVE} nor {IN_SANDBOX}"
+    if fault:
+        raise ValueError(f"{folder}: {fault}; no plug-in that reads such a folder is installed")
+    contract = Contract.EVALUATE if IN_SANDBOX in names else Contract.SCORE
+    return Layout(folder, evaluator, source, contract)
 
 
-def _contract(evaluator: Path, source: str, thresholds: Sequence[float] = ()) -> Contract:
-    names, is_program = _defined(source), "__main__" in source
-    if RESULTS_OPTION in source and is_program:
-        return Contract.COMMAND_LINE
-    if LEGACY in names:
-        return Contract.STAGES if FIRST_STAGE in names and thresholds else Contract.EVALUATE
-    if NATIVE in names:
-        return Contract.SCORE
-    if FIRST_STAGE in names:
-        return Contract.STAGES
-    is_command = is_program and evaluator.with_name(SCRIPT).is_file()
-    return Contract.PRINTED_JSON if is_command else Contract.EVALUATE
+def _no_evaluator(folder: Path) -> str:
+    """Why a folder without an evaluator is refused."""
+    names = [str(each.relative_to(folder)) for each in problems_below(folder)]
+    if not names:
+        *others, last = evaluator_paths()
+        expected = f"{', '.join(['it', *others[1:]])} or {last}" if others else "it"
+        return (
+            f"{EVALUATOR_FILE} is missing in {folder}; expected {expected}. costada init makes a"
+            " problem folder"
+        )
+    shown = ", ".join(names[:MAX_NAMED])
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    what = "problem" if len(names) == 1 else "problems"
+    return (
+        f"{folder} holds {len(names)} {what} ({shown}{more}); expected the path of one, such as"
+        f" {folder / names[0]}"
+    )
+
+
+def evaluator_paths() -> tuple[str, ...]:
+    """Where a problem folder may have its evaluator, in any format."""
+    return (EVALUATOR_FILE, *(name for each in formats() for name in each.evaluators))
 
 
 def evaluator_in(folder: Path) -> Path | None:
     """The evaluator of a problem folder; None if it has none."""
-    return next((folder / name for name in EVALUATORS if (folder / name).is_file()), None)
+    return next((folder / name for name in evaluator_paths() if (folder / name).is_file()), None)
 
 
 def problems_below(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
@@ -178,7 +239,7 @@ def problems_below(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
 
 
 @lru_cache
-def _defined(source: str) -> frozenset[str]:
+def defined_names(source: str) -> frozenset[str]:
     """The names that a module defines or imports; none if its text cannot be parsed."""
     try:
         symbols = symtable(source, EVALUATOR_FILE, "exec").get_symbols()

@@ -1,8 +1,8 @@
 """A problem as a folder: task, initial program and evaluator, each in its own file.
 
 The folder holds `problem.md`, the initial program, `evaluator.py` and, with its settings,
-`problem.toml`; the layouts of other tools are described in `folder_layout.py`. There are two kinds
-of evaluators:
+`problem.toml`; the layouts of other tools are read by plug-ins, see `folder_layout.py`. There are
+two kinds of evaluators:
 
 - A native one defines `score(output)`. Candidates run in the sandbox, where the entry point that
   `problem.toml` names is called with `ARGUMENTS` (or once with each of `CALLS`); what it returns is
@@ -23,7 +23,14 @@ from typing import Any
 from costada.evaluators.contract import Holdout
 from costada.evaluators.environment import interpreter_of
 from costada.evaluators.folder_evaluators import FolderEvaluator, FolderScore
-from costada.evaluators.folder_layout import TASK_FILE, Contract, Layout, find_layout
+from costada.evaluators.folder_layout import (
+    TASK_FILE,
+    Contract,
+    Layout,
+    MissingDependencies,
+    find_layout,
+    formats,
+)
 from costada.evaluators.folder_settings import (
     PROBLEM_FIELDS,
     SETTINGS_FILE,
@@ -37,11 +44,9 @@ from costada.evaluators.initial_program import (
     read_initial_program,
     read_text,
 )
-from costada.evaluators.needs import MissingDependencies, needs_of
 from costada.evaluators.problem import Problem
 from costada.evaluators.repository import load_repository
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
-from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
 from costada.evaluators.trusted_module import load_trusted, own_imports, shared_files
 from costada.values.language import PYTHON
 
@@ -67,10 +72,10 @@ class ProblemFolder:
     interpreter: str | None
 
     @property
-    def needs(self) -> MissingDependencies:
-        """What the Python that evaluates it lacks."""
-        python = interpreter_at(self.interpreter) if self.interpreter else own_interpreter()
-        return needs_of(self.layout, self.settings, self.program, python)
+    def missing(self) -> MissingDependencies:
+        """What the Python that evaluates it lacks, as far as a plug-in knows that."""
+        known = (each.missing(self) for each in formats() if each.missing)
+        return next(known, MissingDependencies())
 
 
 def read_folder(path: str | Path, *, interpreter: str | None = None) -> ProblemFolder:
@@ -104,8 +109,8 @@ def load_folder(path: str | Path, *, interpreter: str | None = None) -> Problem:
     found = read_folder(folder, interpreter=interpreter)
     layout, settings, program = found.layout, found.settings, found.program
     config, task = layout.config, layout.task
-    if needs := found.needs.described(folder):
-        raise ValueError(f"{folder}: {needs}")
+    if refusal := found.missing.refusal:
+        raise ValueError(f"{folder}: {refusal}")
     if layout.contract is Contract.SCORE:
         judging = _native(layout, settings, program)
     else:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from costada.evaluators.sandbox.interpreter import Interpreter, own_interpreter
+from costada.values.plugins import registered
 
 SANDBOX_FOLDER = Path(__file__).parent
 PACKAGE_FOLDER = Path(__file__).parents[2]
@@ -22,9 +23,10 @@ INSIDE_FILES = (
 )
 """What the server and the processes that it forks import of the package."""
 
-COMPAT_MODULES = ("costada.evaluators.sandbox.inside.compat_modules",)
-"""Modules that make other packages importable for evaluators: the server loads each by its name,
-from the file that this process finds for it, and calls its `offer` where an evaluator runs.
+COMPAT_MODULES = "costada.compat_modules"
+"""Group of entry points; each is a module that makes other packages importable for evaluators. The
+server loads it by its name, from the file that this process finds, and calls its `offer` where an
+evaluator runs. This process does not load it.
 """
 
 GUARDS = ("landlockpy", "pyseccomp")
@@ -70,7 +72,8 @@ def guard_files() -> dict[str, str | None]:
 
 def compat_files() -> dict[str, str]:
     """The file of each module that makes other packages importable for evaluators."""
-    return {name: file for name in COMPAT_MODULES if (file := module_file(name))}
+    names = (plugin.module for plugin in registered(COMPAT_MODULES).values())
+    return {name: file for name in names if (file := module_file(name))}
 
 
 def mounted_paths(python: Interpreter, others: Iterable[str]) -> list[str]:

@@ -7,7 +7,6 @@ import pytest
 from sandbox_runs import AMPLE, PRELOAD, run
 
 from costada.evaluators.folder_files import EvaluatorFile
-from costada.evaluators.sandbox import launch
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -180,10 +179,15 @@ def test_it_imports_what_a_module_offers_that_the_server_loads_by_its_name(
         "    sys.modules['their_tool'] = types.ModuleType('their_tool')\n"
         "    sys.modules['their_tool'].answer = 42.0\n"
     )
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "offers_their_tool.py").write_text(offering)
-    monkeypatch.syspath_prepend(tmp_path / "modules")
-    monkeypatch.setattr(launch, "COMPAT_MODULES", ("offers_their_tool",))
+    package = tmp_path / "modules"
+    about = package / "their_tool-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Name: their-tool\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(
+        "[costada.compat_modules]\ntheirs = offers_their_tool\n"
+    )
+    (package / "offers_their_tool.py").write_text(offering)
+    monkeypatch.syspath_prepend(package)
     evaluator = "import their_tool\ndef evaluate(path): return {'a': their_tool.answer}"
     assert evaluate(tmp_path / "problem", evaluator, layer=layer).output["metrics"] == {"a": 42.0}
     candidate = run("import their_tool\ndef f(): return their_tool.answer", layer, preload=())

@@ -10,6 +10,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.errors import refusing
+from costada.cli.exit_codes import OTHERS, PluginCommand
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
 
@@ -50,18 +51,21 @@ def prepare(
     created.
     """
     with refusing(ExitCode.BAD_INPUT):
-        from costada.evaluators.environment import interpreter_of, make_environment
+        from costada.evaluators.environment import interpreter_of
         from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
         from costada.evaluators.folders import read_folder
-        from costada.evaluators.needs import find_needs, needs_of
         from costada.evaluators.repository import repository_root
-        from costada.evaluators.requirements_file import REQUIREMENTS_FILE, requirement_lines
         from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
+        from costada.plugins.folders.dependencies import find_needs, needs_of
+        from costada.plugins.folders.installation import make_environment
+        from costada.plugins.folders.requirements_file import REQUIREMENTS_FILE, requirement_lines
 
+        program = interpreter_of(folder)
+        python = interpreter_at(program) if program else own_interpreter()
         settings = read_settings(folder / SETTINGS_FILE)
         if settings.repository is None:
             found = read_folder(folder)
-            is_ready = found.needs.are_met
+            is_ready = needs_of(found.layout, found.settings, found.program, python).are_met
             bare = replace(own_interpreter(), libraries=())
             needs = needs_of(found.layout, found.settings, found.program, bare)
             imported = needs.packages([*needs.missing, *needs.later])
@@ -70,8 +74,6 @@ def prepare(
             listed = repository_root(folder, settings) / REQUIREMENTS_FILE
             imported = ()
             requirements = tuple(requirement_lines(listed)) if listed.is_file() else ()
-            program = interpreter_of(folder)
-            python = interpreter_at(program) if program else own_interpreter()
             is_ready = find_needs([], [listed.parent], python).are_met
         if is_ready and not packages:
             show(f"Nothing is missing, so nothing is installed. Next: costada check {folder}")
@@ -82,7 +84,10 @@ def prepare(
         place = make_environment(
             folder, requirements, [*imported, *(packages or ())], allow_builds=allow_builds
         )
-        missing = "" if settings.repository else read_folder(folder).needs.described(folder)
+        missing = "" if settings.repository else read_folder(folder).missing.refusal
         if missing:
             raise ValueError(f"{folder} still {missing}")
     show(f"Made {place}. Next: costada check {folder}")
+
+
+COMMAND = PluginCommand(prepare, OTHERS)

@@ -1,7 +1,8 @@
-"""A problem folder that needs a package, and wheels of it."""
+"""The fixtures of all tests; a problem folder that needs a package, and wheels of it."""
 
 import pytest
 from made_wheels import write_wheel
+from shared_fixtures import *
 
 EVALUATOR = """import needed_module
 import sys

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from costada.cli.errors import refusing
-from costada.cli.prepare import ProblemPath
+from costada.cli.exit_codes import OTHERS, PluginCommand
+from costada.plugins.folders.prepare_command import ProblemPath
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
 
@@ -142,3 +143,6 @@ def _parsed(source: str) -> ast.Module:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast.Module([], [])
+
+
+COMMAND = PluginCommand(adopt, OTHERS)

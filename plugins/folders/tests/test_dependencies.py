@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from costada.evaluators.folders import load_folder, read_folder
-from costada.evaluators.needs import find_needs, installed_as
 from costada.evaluators.problem import check_problem
 from costada.evaluators.sandbox.interpreter import Interpreter
+from costada.plugins.folders.dependencies import find_needs, installed_as
 
 BARE = Interpreter(sys.executable, sys.version_info[:2], (), ())
 
@@ -133,7 +133,7 @@ def test_a_text_that_nothing_runs_needs_none_of_its_imports(tmp_path, settings, 
     (tmp_path / "evaluator.py").write_text(
         "def score(files):\n    return {'combined_score': len(files)}\n"
     )
-    assert bool(read_folder(tmp_path).needs.missing) == is_needed
+    assert bool(read_folder(tmp_path).missing.refusal) == is_needed
     if not is_needed:
         assert check_problem(load_folder(tmp_path)).score == 1.0
 
@@ -172,7 +172,9 @@ def test_a_folder_that_lacks_something_is_refused_when_it_is_read(
 
 
 def test_modules_of_other_tools_and_of_this_one_are_provided(tmp_path):
-    imports = "import openevolve.evaluation_result, shinka.core, skydiscover, costada.values.timing\n"
+    imports = (
+        "import openevolve.evaluation_result, shinka.core, skydiscover, costada.values.timing\n"
+    )
     load_folder(folder_with(tmp_path, imports + EVALUATE))
 
 

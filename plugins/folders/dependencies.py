@@ -17,18 +17,24 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from costada.evaluators.environment import environment_folder
 from costada.evaluators.folder_files import MAX_LEVELS
-from costada.evaluators.folder_layout import Contract, Layout
+from costada.evaluators.folder_layout import Contract, Layout, MissingDependencies
 from costada.evaluators.folder_settings import FolderSettings
+from costada.evaluators.folders import ProblemFolder
 from costada.evaluators.import_paths import import_folders, module_files
 from costada.evaluators.initial_program import InitialProgram
-from costada.evaluators.requirements_file import (
+from costada.evaluators.sandbox.interpreter import (
+    Interpreter,
+    interpreter_at,
+    own_interpreter,
+)
+from costada.plugins.folders.compat_modules import PACKAGES
+from costada.plugins.folders.requirements_file import (
     REQUIREMENTS_FILE,
     RequirementLine,
     requirement_lines,
 )
-from costada.evaluators.sandbox.inside.compat_modules import PACKAGES
-from costada.evaluators.sandbox.interpreter import Interpreter
 from costada.values.language import PYTHON
 from costada.values.python_syntax import parsed_module
 
@@ -77,7 +83,7 @@ z3
 
 
 @dataclass(frozen=True, slots=True)
-class MissingDependencies:
+class MissingPackages:
     """What is missing for a folder's evaluator and initial program.
 
     Attributes:
@@ -135,9 +141,22 @@ class MissingDependencies:
         return "; ".join([text, *self.nearby.values()])
 
 
+def missing_dependencies(found: ProblemFolder) -> MissingDependencies:
+    """What the Python that evaluates a folder lacks, in words."""
+    interpreter, folder = found.interpreter, found.layout.folder
+    python = interpreter_at(interpreter) if interpreter else own_interpreter()
+    needs = needs_of(found.layout, found.settings, found.program, python)
+    lacking = [*needs.missing, *(f"{name} (in a function)" for name in needs.later)]
+    place = str(environment_folder(folder)) if interpreter else "installed here"
+    facts = {"needs": f"lacks {', '.join(lacking)}" if lacking else f"nothing more ({place})"}
+    if needs.unmet:
+        facts["not installed"] = f"{', '.join(needs.unmet)} (in requirements.txt)"
+    return MissingDependencies(needs.described(folder), facts)
+
+
 def needs_of(
     layout: Layout, settings: FolderSettings, program: InitialProgram, python: Interpreter
-) -> MissingDependencies:
+) -> MissingPackages:
     """What the evaluator and the initial program of a folder need and an interpreter lacks.
 
     An evaluator that judges in this process has been loaded here, so it lacks nothing.
@@ -202,7 +221,7 @@ def find_needs(
     folders: Sequence[Path],
     python: Interpreter,
     provided: Iterable[str] = (),
-) -> MissingDependencies:
+) -> MissingPackages:
     """What Python files and the requirements in their folders need and an interpreter lacks.
 
     Args:
@@ -223,7 +242,7 @@ def find_needs(
     files = tuple(folder / REQUIREMENTS_FILE for folder in folders)
     present = [file for file in dict.fromkeys(files) if os.path.lexists(file)]
     lines = tuple(line for file in present for line in requirement_lines(file))
-    return MissingDependencies(
+    return MissingPackages(
         missing=tuple(name for name in lacking if name in at_once),
         later=tuple(name for name in lacking if name not in at_once),
         unmet=tuple(dict.fromkeys(_unmet(lines, python))),

@@ -5,10 +5,11 @@ import sys
 import pytest
 from made_wheels import write_wheel
 
-from costada.evaluators.environment import environment_folder, interpreter_of, make_environment
+from costada.evaluators.environment import environment_folder, interpreter_of
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem, check_problem
 from costada.evaluators.sandbox.interpreter import interpreter_at
+from costada.plugins.folders.installation import make_environment
 from costada.values.evaluation import Evaluation
 
 if not sys.platform.startswith("linux"):

@@ -7,13 +7,14 @@ schedule of their searches are not.
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from costada.evaluators.folder_layout import TASK_FILE, FolderConfig
 from costada.evaluators.folder_settings import MAX_SETTINGS, SETTINGS_FILE, FolderSettings
+from costada.evaluators.initial_program import read_text
 from costada.evaluators.shown_paths import read_shown, unshown_reason
 from costada.values.language import find_language
 from costada.values.python_syntax import parsed_module
@@ -25,6 +26,8 @@ CONFIG_FOLDER = "configs/*.y*ml"
 RUNNER = "run_evo.py"
 TASKS = ("prompt.system_message", "llm.system_message", "evo_config.task_sys_msg")
 TASK_NAME = "task_sys_msg"
+README = "README.md"
+EXPECTED_TASK = f"; expected it, {TASKS[0]} in config.yaml, or {README}"
 LANGUAGES = ("language", "evo_config.language")
 PARALLEL = ("evaluator.parallel_evaluations", "parallel_evaluations", "max_evaluation_jobs")
 TIMEOUT, IN_STAGES = "evaluator.timeout", "evaluator.cascade_evaluation"
@@ -42,31 +45,6 @@ SKYDISCOVER_KEYS = {"diff_based_generation", "max_solution_length", "search"}
 """What only a configuration of SkyDiscover has; its stages are two at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class FolderConfig:
-    """What another tool's configuration says; the defaults if there is none.
-
-    Attributes:
-        path: The file; None if there is none.
-        task: The task in words, empty if it does not say it.
-        language: Name of the program's language; None if it does not say it or is not known here.
-        timeout: Wall-clock limit of one evaluation, or of each stage, in seconds.
-        thresholds: What the metrics must reach after each stage; empty to evaluate at once.
-        evaluators: How many programs are evaluated at once.
-        dimensions: Metrics that describe a program and do not count in the mean of the others.
-        notes: What was taken over and what was not, one line each.
-    """
-
-    path: Path | None = None
-    task: str = ""
-    language: str | None = None
-    timeout: float | None = None
-    thresholds: tuple[float, ...] = ()
-    evaluators: int | None = None
-    dimensions: tuple[str, ...] = USUAL_DIMENSIONS
-    notes: tuple[str, ...] = ()
-
-
 def read_config(folder: Path, settings: FolderSettings) -> FolderConfig:
     """What the configuration in a problem folder says.
 
@@ -74,10 +52,16 @@ def read_config(folder: Path, settings: FolderSettings) -> FolderConfig:
         ValueError: Naming the file and the key that is wrong, or the files to choose from.
     """
     found = _config_files(folder, settings)
+    readme = () if (folder / TASK_FILE).is_file() else (README,)
     if not found:
         task = _task_of_runner(folder / RUNNER)
-        note = (f"{RUNNER}: took over {TASK_NAME}, and nothing else",) if task else ()
-        return FolderConfig(task=task, notes=note)
+        return FolderConfig(
+            task=task or _readme(folder, readme),
+            task_places=EXPECTED_TASK,
+            dimensions=USUAL_DIMENSIONS,
+            own_files=readme,
+            notes=(f"{RUNNER}: took over {TASK_NAME}, and nothing else",) if task else (),
+        )
     path, *others = found
     table = _read_table(path, folder)
     reader = _Reader(path, table)
@@ -89,14 +73,21 @@ def read_config(folder: Path, settings: FolderSettings) -> FolderConfig:
     choice = f"{path.name} was read and not {names}: config = NAME in {SETTINGS_FILE}"
     return FolderConfig(
         path=path,
-        task=reader.text(*TASKS) or _task_of_runner(folder / RUNNER),
+        task=reader.text(*TASKS) or _task_of_runner(folder / RUNNER) or _readme(folder, readme),
+        task_places=f", and {path.name} has no text at {TASKS[0]}{EXPECTED_TASK}",
         language=known.name if known else None,
         timeout=reader.number(TIMEOUT),
         thresholds=reader.thresholds(),
         evaluators=reader.count(*PARALLEL),
         dimensions=reader.dimensions(),
+        own_files=(path.relative_to(folder).as_posix(), *readme),
         notes=(reader.note(), choice) if names else (reader.note(),),
     )
+
+
+def _readme(folder: Path, readme: tuple[str, ...]) -> str:
+    """The text of the README, where it stands in place of the task."""
+    return "".join(read_text(folder / each, folder) for each in readme if (folder / each).is_file())
 
 
 def _config_files(folder: Path, settings: FolderSettings) -> list[Path]:

@@ -12,10 +12,11 @@ from importlib.metadata import distributions
 import pytest
 from made_wheels import write_wheel
 
-from costada.evaluators.environment import environment_folder, interpreter_of, make_environment
+from costada.evaluators.environment import environment_folder, interpreter_of
 from costada.evaluators.folders import load_folder
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.layers.choice import chosen_layer
+from costada.plugins.folders.installation import make_environment
 
 if not sys.platform.startswith("linux"):
     pytest.skip("what the sandbox needs differs here", allow_module_level=True)

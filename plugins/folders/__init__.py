@@ -1,0 +1,1 @@
+"""Problem folders of OpenEvolve, SkyDiscover and ShinkaEvolve, and packages that are missing."""
