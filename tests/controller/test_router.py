@@ -187,7 +187,11 @@ def test_a_fixed_model_is_left_only_where_it_is_disabled_or_cannot_be_paid_for()
     assert chosen(router, prices) == "b"
     assert chosen(router.disable("b"), prices) == "c"
     assert chosen(router, prices, money=Money(100.0, 2.0)) == "b"
-    options = [ModelOption("a", 1.0), ModelOption("b", 5.0, is_payable=False), ModelOption("c", 0.5)]
+    options = [
+        ModelOption("a", 1.0),
+        ModelOption("b", 5.0, is_payable=False),
+        ModelOption("c", 0.5),
+    ]
     assert router.choose(options, Money(100.0, 2.0), 1, Random(0)) == "c"
 
 
