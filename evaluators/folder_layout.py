@@ -167,7 +167,7 @@ def formats() -> Iterator[FolderFormat]:
         ValueError: One cannot be loaded.
     """
     for plugin in registered(ENTRY_POINTS).values():
-        yield loaded(plugin)
+        yield loaded(plugin, FolderFormat)
 
 
 def find_layout(folder: Path, settings: FolderSettings) -> Layout:
