@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import BaseModel
 
-from costada.models.gateway.protocol import JOURNAL
+from costada.plugins.gateway.gateway_protocol import JOURNAL
 from costada.models.langchain_openai import RequestFacts, messages_of, request_facts
 from costada.models.runnable_tree import (
     model_identity,

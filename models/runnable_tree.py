@@ -20,7 +20,7 @@ from langchain_core.runnables.configurable import (
 )
 from pydantic import BaseModel
 
-from costada.models.gateway.protocol import UPSTREAM
+from costada.plugins.gateway.gateway_protocol import UPSTREAM
 from costada.models.langchain_openai import (
     RequestFacts,
     client_address,

@@ -28,7 +28,7 @@ from costada.nodes.settings import Settings
 from costada.reports.run_view import OBJECT_MARK
 from costada.reports.trackers.tracker import check_trackers
 from costada.runs.config import RunConfig, is_openai
-from costada.runs.gateway import check_gateway, gateway_choice
+from costada.plugins.gateway.gateway_of_run import check_gateway, gateway_choice
 from costada.runs.given import SearchRequest
 from costada.runs.menu import SUFFIX, ModelsFile, named_models, resolved_entry
 from costada.store.purse import Purse

@@ -24,7 +24,7 @@ from costada.reports.page.page import write_page
 from costada.reports.progress import Progress, RunHeading
 from costada.reports.trackers.tracking import Tracking
 from costada.runs.folder import BEST_PROGRAM, RunFolder
-from costada.runs.gateway import gateway_of, stop_gateway
+from costada.plugins.gateway.gateway_of_run import gateway_of, stop_gateway
 from costada.runs.pareto import ParetoFolder
 from costada.runs.plan import Plan
 from costada.runs.resume import lost_steps

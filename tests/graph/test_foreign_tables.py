@@ -11,7 +11,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from rows import call_row
 from toy_graph import graph_of, trace
 
-from costada.models.gateway.journal import Journal
+from costada.plugins.gateway.response_journal import Journal
 from costada.store.checkpoints import RunSaver
 from costada.store.history import RunHistory
 from costada.store.purse import Purse

@@ -27,7 +27,7 @@ from costada.models.chat_models import chat_model
 from costada.models.deadline import deadline
 from costada.models.errors import UnmeteredCall
 from costada.models.event_loop import run
-from costada.models.gateway.client import through_gateway, with_call_key
+from costada.plugins.gateway.client import through_gateway, with_call_key
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.requests import OutgoingRequest
 from costada.models.retries import (

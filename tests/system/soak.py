@@ -26,7 +26,7 @@ from crash_runs import (  # noqa: E402
 )
 
 from costada.runs.folder import RunFolder  # noqa: E402
-from costada.runs.gateway import stop_gateway  # noqa: E402
+from costada.plugins.gateway.gateway_of_run import stop_gateway  # noqa: E402
 
 HEAD = " run  kills  alive  calls  lost  billed  same as uninterrupted"
 MONEY_HEAD = " run  kills  alive  calls  lost  billed  dollars   reported"

@@ -19,10 +19,10 @@ from crash_runs import (
 )
 from warm import PROCESSES
 
-from costada.models.gateway.protocol import address_file, is_held
+from costada.plugins.gateway.gateway_protocol import address_file, is_held
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
-from costada.runs.gateway import gateway_journal, stop_gateway
+from costada.plugins.gateway.gateway_of_run import gateway_journal, stop_gateway
 from costada.runs.resume import LOST_STEPS
 from costada.store.purse import Purse
 

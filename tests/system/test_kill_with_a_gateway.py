@@ -26,7 +26,7 @@ from warm import PROCESSES
 from costada.models.chat_models import chat_model
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
-from costada.runs.gateway import stop_gateway
+from costada.plugins.gateway.gateway_of_run import stop_gateway
 from costada.runs.stored_run import run_at
 from costada.store.postgres_connections import name_of
 from costada.store.rows import CallStatus

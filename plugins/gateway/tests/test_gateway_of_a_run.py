@@ -21,13 +21,13 @@ from toy_graph import calls_of
 
 from costada.controller.constants import Constants
 from costada.models.chat_models import chat_model
-from costada.models.gateway.client import has_gateway, with_call_key
-from costada.models.gateway.journal import Journal
-from costada.models.gateway.protocol import address_file, is_held, read_address
+from costada.plugins.gateway.client import has_gateway, with_call_key
+from costada.plugins.gateway.response_journal import Journal
+from costada.plugins.gateway.gateway_protocol import address_file, is_held, read_address
 from costada.models.menu import MenuModel
 from costada.nodes.settings import Settings
 from costada.runs.folder import RunFolder
-from costada.runs.gateway import (
+from costada.plugins.gateway.gateway_of_run import (
     check_gateway,
     gateway_choice,
     gateway_journal,
@@ -43,7 +43,7 @@ from costada.values.usage import Price
 
 KEY = "run/1/generation/1"
 PATIENCE = 20.0
-COMMAND = "import typer; from costada.cli.gateway import gateway; typer.run(gateway)"
+COMMAND = "import typer; from costada.plugins.gateway.gateway_command import gateway; typer.run(gateway)"
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def test_several_calls_at_once_without_a_gateway_say_why(plan, monkeypatch):
         is_used, notice = gateway_choice(None, 8, models)
         assert is_used is None
         assert re.search(f"the answers of up to 8 calls are lost .*{reason}", notice)
-    monkeypatch.setattr("costada.runs.gateway.find_spec", lambda name: None)
+    monkeypatch.setattr("costada.plugins.gateway.gateway_of_run.find_spec", lambda name: None)
     assert 'run `pip install "costada[gateway]"`' in gateway_choice(None, 8, plan.models).notice
 
 

@@ -10,8 +10,8 @@ from langchain_core.runnables import Runnable
 from metered_calls import Point, client
 
 from costada.models.chat_models import chat_model
-from costada.models.gateway.client import has_gateway, through_gateway, upstreams, with_call_key
-from costada.models.gateway.protocol import GatewayAddress
+from costada.plugins.gateway.client import has_gateway, through_gateway, upstreams, with_call_key
+from costada.plugins.gateway.gateway_protocol import GatewayAddress
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from costada.models.gateway.dispatch import checked_upstream
-from costada.models.gateway.journal import Journal, JournalEntry, RequestKey, RequestState, Response
-from costada.models.gateway.protocol import (
+from costada.plugins.gateway.dispatch import checked_upstream
+from costada.plugins.gateway.response_journal import Journal, JournalEntry, RequestKey, RequestState, Response
+from costada.plugins.gateway.gateway_protocol import (
     GatewayAddress,
     address_file,
     forwarded_headers,

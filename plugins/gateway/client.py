@@ -10,7 +10,7 @@ from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
-from costada.models.gateway.protocol import (
+from costada.plugins.gateway.gateway_protocol import (
     CALL_HEADER,
     EXECUTION_HEADER,
     HOLD,

@@ -10,7 +10,7 @@ from time import time
 from typing import NamedTuple
 from uuid import uuid4
 
-from costada.models.gateway.protocol import Headers, open_for_owner, refuse_link
+from costada.plugins.gateway.gateway_protocol import Headers, open_for_owner, refuse_link
 
 VERSION = 2
 BUSY_SECONDS = 30.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from costada.models.gateway.dispatch import Dispatcher, InflightRequest, Request
-from costada.models.gateway.journal import Journal, RequestKey, RequestState
+from costada.plugins.gateway.dispatch import Dispatcher, InflightRequest, Request
+from costada.plugins.gateway.response_journal import Journal, RequestKey, RequestState
 
 KEY = RequestKey("run/1/generation/1", "hash")
 OTHER = KEY._replace(request_hash="other")

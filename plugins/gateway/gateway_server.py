@@ -19,15 +19,15 @@ from uuid import uuid4
 from aiohttp import web
 
 from costada.models.errors import describe
-from costada.models.gateway.dispatch import (
+from costada.plugins.gateway.dispatch import (
     Dispatcher,
     InflightRequest,
     Request,
     Upstream,
     checked_upstream,
 )
-from costada.models.gateway.journal import Journal, RequestKey, RequestState
-from costada.models.gateway.protocol import (
+from costada.plugins.gateway.response_journal import Journal, RequestKey, RequestState
+from costada.plugins.gateway.gateway_protocol import (
     CALL_HEADER,
     CALL_TIMEOUT,
     EXECUTION_HEADER,

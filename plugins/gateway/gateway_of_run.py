@@ -16,15 +16,15 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple
 
 from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
-from costada.models.gateway.protocol import GatewayAddress, address_file, is_held, read_address
+from costada.plugins.gateway.gateway_protocol import GatewayAddress, address_file, is_held, read_address
 from costada.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from costada.models.gateway.client import ChatModel
+    from costada.plugins.gateway.client import ChatModel
     from costada.models.menu import MenuModel
     from costada.runs.plan import Plan
 
-ENTRY = "costada.runs.gateway_process"
+ENTRY = "costada.plugins.gateway.gateway_process"
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 TICK_SECONDS = 0.02
@@ -67,7 +67,7 @@ def gateway_choice(
     What the user wants counts. Otherwise one is used for several calls at once, as a killed process
     would lose the answers of all of them, if that is possible.
     """
-    from costada.models.gateway.client import BYPASSED
+    from costada.plugins.gateway.client import BYPASSED
     from costada.models.runnable_tree import with_every_model_changed
 
     if wanted is not None or parallel == 1 or not _are_paid(models):
@@ -109,7 +109,7 @@ def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
         yield plan
         return
     check_installed()
-    from costada.models.gateway.client import hold_gateway
+    from costada.plugins.gateway.client import hold_gateway
 
     with ExitStack() as held:
         for number, upstream in enumerate(_upstreams(plan.models), 1):
@@ -136,7 +136,7 @@ def _running(folder: RunFolder, number: int, upstream: str, call_timeout: float)
 
 def _through(plan: Plan, address: GatewayAddress) -> Plan:
     """A plan whose models call a server through its gateway."""
-    from costada.models.gateway.client import through_gateway
+    from costada.plugins.gateway.client import through_gateway
 
     return plan.with_models_changed(lambda model: through_gateway(model, address))
 
@@ -173,7 +173,7 @@ def stop_gateway(folder: RunFolder) -> None:
 
 
 def _stop(journal: Path, address: GatewayAddress) -> None:
-    from costada.models.gateway import client
+    from costada.plugins.gateway import client
 
     file = address_file(journal)
     client.stop_gateway(address)
@@ -187,7 +187,7 @@ def _stop(journal: Path, address: GatewayAddress) -> None:
 
 def _upstreams(models: Sequence[ChatModel]) -> list[str]:
     """The servers that the models of a run call, each once, in the order of the models."""
-    from costada.models.gateway.client import upstreams
+    from costada.plugins.gateway.client import upstreams
 
     found = list(dict.fromkeys(each for model in models for each in sorted(upstreams(model))))
     if not found:
@@ -200,7 +200,7 @@ def _upstreams(models: Sequence[ChatModel]) -> list[str]:
 
 def _check_menu(menu: Sequence[MenuModel]) -> None:
     """Refuse a menu of which only a part would go through a gateway."""
-    from costada.models.gateway.client import upstreams
+    from costada.plugins.gateway.client import upstreams
 
     for entry in menu if len(menu) > 1 else ():
         if _are_paid([entry.model]) and not upstreams(entry.model):

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from billing_server import Answer, Body, Reply
 
-from costada.models.gateway.journal import Journal, RequestState
-from costada.models.gateway.protocol import (
+from costada.plugins.gateway.response_journal import Journal, RequestState
+from costada.plugins.gateway.gateway_protocol import (
     CALL_HEADER,
     EXECUTION_HEADER,
     TOKEN_HEADER,
@@ -73,7 +73,7 @@ class Gateway:
         self.address: GatewayAddress = self.start()
 
     def spawn(self) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "costada.runs.gateway_process", *self._options]
+        command = [sys.executable, "-m", "costada.plugins.gateway.gateway_process", *self._options]
         return subprocess.run(
             [*command, "--log", str(self.log)], capture_output=True, check=True, text=True
         )

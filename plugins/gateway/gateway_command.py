@@ -9,9 +9,9 @@ import typer
 
 from costada.cli import options
 from costada.cli.errors import refusing
-from costada.models.gateway.protocol import IDLE_SECONDS
+from costada.plugins.gateway.gateway_protocol import IDLE_SECONDS
 from costada.reports.terminal import show
-from costada.runs.gateway import check_installed
+from costada.plugins.gateway.gateway_of_run import check_installed
 from costada.runs.interruption import ExitCode
 
 Upstream = Annotated[
@@ -46,7 +46,7 @@ def gateway(
     """
     with refusing(ExitCode.BAD_INPUT):
         check_installed()
-        from costada.models.gateway.server import GatewaySettings, serve
+        from costada.plugins.gateway.gateway_server import GatewaySettings, serve
 
         settings = GatewaySettings(upstream, journal, port, idle_seconds)
         serve(settings, lambda address: show(address.base_url))

@@ -1,4 +1,4 @@
-"""Starts a gateway that outlives its starter: `python -m costada.runs.gateway_process`.
+"""Starts a gateway that outlives its starter: `python -m costada.plugins.gateway.gateway_process`.
 
 It prints its address on standard output once it can be used, or what is wrong on standard error;
 both are closed then, so a starter that reads to their end has waited long enough.
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from costada.evaluators.sandbox.inside.kernel import PR_SET_DUMPABLE, set_process_option
 from costada.models.errors import describe
-from costada.models.gateway.protocol import (
+from costada.plugins.gateway.gateway_protocol import (
     CALL_TIMEOUT,
     IDLE_SECONDS,
     GatewayAddress,
     open_for_owner,
 )
-from costada.models.gateway.server import GatewaySettings, serve
+from costada.plugins.gateway.gateway_server import GatewaySettings, serve
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     process.
     """
     set_process_option(PR_SET_DUMPABLE, 0)
-    parser = ArgumentParser(prog="costada.runs.gateway_process")
+    parser = ArgumentParser(prog="costada.plugins.gateway.gateway_process")
     parser.add_argument("--upstream", required=True)
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument("--log", required=True, type=Path)
