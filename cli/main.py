@@ -47,7 +47,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "init": ("init:init", OTHERS),
     "check": ("check:check", OTHERS),
     "graph": ("trace:graph", OTHERS),
-    "gateway": ("gateway:gateway", OTHERS),
     "mcp": ("mcp:mcp", OTHERS),
     "list": ("problems:list_problems", OTHERS),
 }

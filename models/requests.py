@@ -10,7 +10,6 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import BaseModel
 
-from costada.plugins.gateway.gateway_protocol import JOURNAL
 from costada.models.langchain_openai import RequestFacts, messages_of, request_facts
 from costada.models.runnable_tree import (
     model_identity,
@@ -19,6 +18,9 @@ from costada.models.runnable_tree import (
     with_every_model_changed,
 )
 from costada.models.wrapper import ModelWrapper
+
+JOURNAL = "costada_journal"
+"""In the metadata of a model that calls through a gateway: the id of the gateway's journal."""
 
 OUTPUT_CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 """What providers call the most tokens that an answer may have."""

@@ -20,13 +20,15 @@ from langchain_core.runnables.configurable import (
 )
 from pydantic import BaseModel
 
-from costada.plugins.gateway.gateway_protocol import UPSTREAM
 from costada.models.langchain_openai import (
     RequestFacts,
     client_address,
     request_facts,
     request_metadata,
 )
+
+UPSTREAM = "costada_upstream"
+"""In the metadata of a model that calls through a gateway: the address of its provider."""
 
 _PARTS = ("bound", "runnable", "mapper", "steps", "steps__", "deps", "branches", "default")
 _REPLACEABLE_PARTS = frozenset({"bound", "runnable", "fallbacks", "first", "middle", "last"})

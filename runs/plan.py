@@ -28,7 +28,7 @@ from costada.nodes.settings import Settings
 from costada.reports.run_view import OBJECT_MARK
 from costada.reports.trackers.tracker import check_trackers
 from costada.runs.config import RunConfig, is_openai
-from costada.plugins.gateway.gateway_of_run import check_gateway, gateway_choice
+from costada.runs.gateways import gateway_choice
 from costada.runs.given import SearchRequest
 from costada.runs.menu import SUFFIX, ModelsFile, named_models, resolved_entry
 from costada.store.purse import Purse
@@ -171,10 +171,7 @@ def plan_run(given: SearchRequest | RunConfig, *, purse: Purse | None = None) ->
     config, plan = given.config, plan_search(given, purse=purse)
     plan.graph()
     gateway, notice = gateway_choice(config.gateway, config.parallel, plan.models, plan.menu)
-    plan = replace(plan, gateway=gateway, gateway_notice=notice)
-    if plan.gateway:
-        check_gateway(plan)
-    return plan
+    return replace(plan, gateway=gateway, gateway_notice=notice)
 
 
 def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:

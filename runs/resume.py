@@ -15,7 +15,7 @@ from time import time
 from costada.reports.formats import budget_text
 from costada.runs.config import EXECUTION, RunConfig
 from costada.runs.folder import RunFolder
-from costada.plugins.gateway.gateway_of_run import uses_gateway
+from costada.runs.gateways import uses_gateway
 from costada.store.address import is_there
 from costada.store.files import read_end
 from costada.store.rows import CallRow, CallStatus, amount, parsed

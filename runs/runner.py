@@ -24,7 +24,7 @@ from costada.reports.page.page import write_page
 from costada.reports.progress import Progress, RunHeading
 from costada.reports.trackers.tracking import Tracking
 from costada.runs.folder import BEST_PROGRAM, RunFolder
-from costada.plugins.gateway.gateway_of_run import gateway_of, stop_gateway
+from costada.runs.gateways import gateway_of, installed_gateway
 from costada.runs.pareto import ParetoFolder
 from costada.runs.plan import Plan
 from costada.runs.resume import lost_steps
@@ -206,7 +206,7 @@ def execute_run(
             reason = found.stop_reason
             is_interrupted = reason == "interrupted"
             if plan.gateway and not is_interrupted:
-                stop_gateway(folder)
+                installed_gateway().stop(folder)
             return found
     finally:
         # The lease is released: the page says how the run ended.

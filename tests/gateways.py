@@ -18,16 +18,15 @@ from typing import Any, NamedTuple
 
 from billing_server import Answer, Body, Reply
 
-from costada.plugins.gateway.response_journal import Journal, RequestState
+from costada.models.journaled_calls import CALL_HEADER, EXECUTION_HEADER
 from costada.plugins.gateway.gateway_protocol import (
-    CALL_HEADER,
-    EXECUTION_HEADER,
     TOKEN_HEADER,
     GatewayAddress,
     address_file,
     is_held,
     read_address,
 )
+from costada.plugins.gateway.response_journal import Journal, RequestState
 
 PATIENCE = 20.0
 CLIENT = f"""

@@ -110,6 +110,19 @@ def finished(near, invoke, tmp_path_factory):
 
 
 @pytest.fixture
+def leave_out(tmp_path, monkeypatch):
+    """Leave a plug-in out, as a distribution without its folder does: leave_out("gateway")."""
+
+    def left_out(name: str) -> None:
+        ours = f"costada.plugins.{name}"
+        for module in [ours, *(each for each in sys.modules if each.startswith(f"{ours}."))]:
+            monkeypatch.setitem(sys.modules, module, None)
+        monkeypatch.syspath_prepend(tmp_path)  # what is registered is looked for again
+
+    return left_out
+
+
+@pytest.fixture
 def make_row():
     """Build a trace row: make_row(iteration=2)."""
     return trace_row

@@ -21,10 +21,10 @@ from doc_blocks import (
 from needed_programs import require
 
 from costada.controller.methods import METHODS
-from costada.plugins.gateway.gateway_protocol import address_file
 from costada.nodes.state import SearchState
-from costada.runs.folder import RunFolder
 from costada.plugins.gateway.gateway_of_run import gateway_journal, gateway_log
+from costada.plugins.gateway.gateway_protocol import address_file
+from costada.runs.folder import RunFolder
 
 NEEDED = {"evaluators": "g++"}
 """Commands beyond those of CostAda that the blocks of a page call."""

@@ -14,7 +14,7 @@ from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.cache_markers import marked, needs_markers
 from costada.models.errors import ModelUnusable, UncountedAnswer
 from costada.models.event_loop import run
-from costada.plugins.gateway.client import journals_of, with_call_key
+from costada.models.journaled_calls import journals_of, with_call_key
 from costada.models.metering import CallMeter
 from costada.models.replies import (
     answer_text,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from decimal import Decimal
 from threading import Lock
 
-from costada.plugins.gateway.client import journals_of
+from costada.models.journaled_calls import journals_of
 from costada.models.metering import MeteredCall
 from costada.models.prices import ListPrice, PriceBook, Quote, ReportedCost
 from costada.models.replies import estimated_usage

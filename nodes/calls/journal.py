@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage
 
 from costada.models.asking import FailureKind, ModelFailure, checked_answer
 from costada.models.errors import UncountedAnswer
-from costada.plugins.gateway.client import has_gateway, journals_of
+from costada.models.journaled_calls import has_gateway, journals_of
 from costada.models.metering import MeteredCall
 from costada.models.replies import answer_text
 from costada.models.requests import OutgoingRequest

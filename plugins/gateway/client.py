@@ -3,72 +3,25 @@
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPException
-from typing import Any, TypeVar
-from uuid import uuid4
+from typing import Any
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
-from costada.plugins.gateway.gateway_protocol import (
-    CALL_HEADER,
-    EXECUTION_HEADER,
-    HOLD,
-    JOURNAL,
-    STOP,
-    TOKEN_HEADER,
-    UPSTREAM,
-    GatewayAddress,
-)
 from costada.models.langchain_openai import is_openai, with_address
+from costada.models.requests import JOURNAL
 from costada.models.runnable_tree import (
+    UPSTREAM,
     model_identity,
     underlying_models,
     with_every_model_changed,
-    with_models_changed,
 )
+from costada.plugins.gateway.gateway_protocol import HOLD, STOP, TOKEN_HEADER, GatewayAddress
 
-Model = TypeVar("Model", bound=Runnable[Any, Any])
 ChatModel = Runnable[LanguageModelInput, AIMessage]
 CONTROL_SECONDS = 10.0
 BYPASSED = "requests would bypass the gateway"
-
-
-def has_gateway(model: Runnable[Any, Any]) -> bool:
-    """Whether a chat model inside a runnable calls through a gateway."""
-    return any(map(_is_marked, underlying_models(model)))
-
-
-def journals_of(model: Runnable[Any, Any]) -> set[str]:
-    """Ids of the journals of the gateways that the chat models inside a runnable call through."""
-    parts = underlying_models(model)
-    return {(part.metadata or {}).get(JOURNAL, "") for part in parts} - {""}
-
-
-def with_call_key(model: Model, key: str) -> Model:
-    """A model for one execution of a logical call; without a gateway it is the same.
-
-    All requests of the execution carry the key and a number of the execution, drawn here. From the
-    two the gateway tells a retry from a repetition after a crash: what an earlier execution
-    received is replayed, what this one received is not.
-
-    Args:
-        model: A chat model, bare or wrapped.
-        key: `run_id/ticket/role/attempt`, with the name of one of several models behind it; the
-            same whenever the call is executed again.
-    """
-    if not has_gateway(model):
-        return model
-    headers = {CALL_HEADER: key, EXECUTION_HEADER: uuid4().hex}
-
-    def keyed(part: BaseChatModel) -> Runnable[Any, Any]:
-        return part.bind(extra_headers=headers) if _is_marked(part) else part
-
-    return with_models_changed(model, keyed)  # type: ignore[return-value]
-
-
-def _is_marked(model: BaseChatModel) -> bool:
-    return UPSTREAM in (model.metadata or {})
 
 
 def upstreams(model: ChatModel) -> set[str]:

@@ -9,9 +9,10 @@ import typer
 
 from costada.cli import options
 from costada.cli.errors import refusing
+from costada.cli.exit_codes import OTHERS, PluginCommand
+from costada.plugins.gateway.gateway_of_run import check_installed
 from costada.plugins.gateway.gateway_protocol import IDLE_SECONDS
 from costada.reports.terminal import show
-from costada.plugins.gateway.gateway_of_run import check_installed
 from costada.runs.interruption import ExitCode
 
 Upstream = Annotated[
@@ -50,3 +51,6 @@ def gateway(
 
         settings = GatewaySettings(upstream, journal, port, idle_seconds)
         serve(settings, lambda address: show(address.base_url))
+
+
+COMMAND = PluginCommand(gateway, OTHERS)

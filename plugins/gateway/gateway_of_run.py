@@ -9,18 +9,33 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, TimeoutExpired, run
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
-from costada.plugins.gateway.gateway_protocol import GatewayAddress, address_file, is_held, read_address
+from costada.models.runnable_tree import with_every_model_changed
+from costada.plugins.gateway.client import (
+    BYPASSED,
+    ChatModel,
+    hold_gateway,
+    stop_gateway,
+    through_gateway,
+    upstreams,
+)
+from costada.plugins.gateway.gateway_protocol import (
+    GatewayAddress,
+    address_file,
+    is_held,
+    read_address,
+)
 from costada.runs.folder import RunFolder
+from costada.runs.gateways import GATEWAY_LOG, Gateway, are_paid
 
 if TYPE_CHECKING:
-    from costada.plugins.gateway.client import ChatModel
     from costada.models.menu import MenuModel
     from costada.runs.plan import Plan
 
@@ -41,81 +56,28 @@ def gateway_log(folder: RunFolder, number: int = 1) -> Path:
 
 
 def _stem(number: int) -> str:
-    return "gateway" if number == 1 else f"gateway-{number}"
-
-
-class GatewayChoice(NamedTuple):
-    """Whether a run uses a gateway, and what its user is shown about it.
-
-    Attributes:
-        is_used: `None`: only if the run has used one before.
-        notice: That line; empty for none.
-    """
-
-    is_used: bool | None
-    notice: str = ""
-
-
-def gateway_choice(
-    wanted: bool | None,
-    parallel: int,
-    models: Sequence[ChatModel],
-    menu: Sequence[MenuModel] = (),
-) -> GatewayChoice:
-    """Whether a run that makes up to `parallel` calls at once uses a gateway.
-
-    What the user wants counts. Otherwise one is used for several calls at once, as a killed process
-    would lose the answers of all of them, if that is possible.
-    """
-    from costada.plugins.gateway.client import BYPASSED
-    from costada.models.runnable_tree import with_every_model_changed
-
-    if wanted is not None or parallel == 1 or not _are_paid(models):
-        return GatewayChoice(wanted)
-    try:
-        check_installed()
-        _upstreams(models)
-        _check_menu(menu)
-        for model in models:
-            with_every_model_changed(model, lambda part: part, BYPASSED)
-    except ValueError as error:
-        lost = f"if this process is killed, the answers of up to {parallel} calls are lost"
-        return GatewayChoice(None, f"Without a gateway: {lost} ({error})")
-    return GatewayChoice(
-        True,
-        f"With a gateway, as up to {parallel} calls are in flight: their answers survive if this"
-        " process is killed (--no-gateway turns it off)",
-    )
-
-
-def uses_gateway(wanted: bool | None, folder: RunFolder) -> bool:
-    """Whether a run uses a gateway: as its user wants, otherwise if it has used one before."""
-    return gateway_log(folder).exists() if wanted is None else wanted
+    first = GATEWAY_LOG.removesuffix(".log")
+    return first if number == 1 else f"{first}-{number}"
 
 
 @contextmanager
-def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
-    """Yield a plan whose `openai:` models call through the run's gateways, if it uses them.
+def through_gateways(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
+    """Yield a plan whose `openai:` models call through the run's gateways.
 
-    A running gateway is reused. It exits by itself some time after the block, or by `stop_gateway`.
-    The caller holds the run's lease.
+    A running gateway is reused. It exits by itself some time after the block, or by
+    `stop_gateways`.
 
     Raises:
-        ValueError: The plan cannot use one, see `check_gateway`; the journal of an earlier start is
+        ValueError: The plan cannot use one, see `check_models`; the journal of an earlier start is
             missing; it cannot be started.
         OSError: A file cannot be written, or the gateway does not respond.
     """
-    if not uses_gateway(plan.gateway, folder):
-        yield plan
-        return
     check_installed()
-    from costada.plugins.gateway.client import hold_gateway
-
     with ExitStack() as held:
         for number, upstream in enumerate(_upstreams(plan.models), 1):
             address = _running(folder, number, upstream, plan.call_timeout)
             held.enter_context(hold_gateway(address))
-            plan = _through(plan, address)
+            plan = plan.with_models_changed(partial(through_gateway, address=address))
         yield replace(plan, gateway=True)
 
 
@@ -134,23 +96,23 @@ def _running(folder: RunFolder, number: int, upstream: str, call_timeout: float)
     return address or _start(folder, number, upstream, call_timeout)
 
 
-def _through(plan: Plan, address: GatewayAddress) -> Plan:
-    """A plan whose models call a server through its gateway."""
-    from costada.plugins.gateway.client import through_gateway
-
-    return plan.with_models_changed(lambda model: through_gateway(model, address))
-
-
-def check_gateway(plan: Plan) -> None:
-    """Refuse a plan that cannot use a gateway.
+def check_models(models: Sequence[ChatModel], menu: Sequence[MenuModel] = ()) -> None:
+    """Refuse models that cannot call through a gateway.
 
     Raises:
-        ValueError: A package is missing, or a model of the menu calls no OpenAI-compatible server,
-            or none of the plan does.
+        ValueError: A package is missing, a model of the menu calls no OpenAI-compatible server, or
+            none of the models does, or one is composed in a way in which it would bypass it.
     """
     check_installed()
-    _upstreams(plan.models)
-    _check_menu(plan.menu)
+    _upstreams(models)
+    for entry in menu if len(menu) > 1 else ():
+        if are_paid([entry.model]) and not upstreams(entry.model):
+            raise ValueError(
+                f"gateway: {entry.name} calls no OpenAI-compatible server, so its answers could be"
+                " lost; expected openai: models only"
+            )
+    for model in models:
+        with_every_model_changed(model, lambda part: part, BYPASSED)
 
 
 def check_installed() -> None:
@@ -159,7 +121,7 @@ def check_installed() -> None:
         raise ValueError('gateway: needs aiohttp, run `pip install "costada[gateway]"`')
 
 
-def stop_gateway(folder: RunFolder) -> None:
+def stop_gateways(folder: RunFolder) -> None:
     """Stop the gateways of a run that are running, and wait for their end.
 
     A gateway that is reading a response ends after that.
@@ -173,10 +135,8 @@ def stop_gateway(folder: RunFolder) -> None:
 
 
 def _stop(journal: Path, address: GatewayAddress) -> None:
-    from costada.plugins.gateway import client
-
     file = address_file(journal)
-    client.stop_gateway(address)
+    stop_gateway(address)
     deadline = monotonic() + STOP_SECONDS
     while monotonic() < deadline:
         if not is_held(file):
@@ -187,8 +147,6 @@ def _stop(journal: Path, address: GatewayAddress) -> None:
 
 def _upstreams(models: Sequence[ChatModel]) -> list[str]:
     """The servers that the models of a run call, each once, in the order of the models."""
-    from costada.plugins.gateway.client import upstreams
-
     found = list(dict.fromkeys(each for model in models for each in sorted(upstreams(model))))
     if not found:
         raise ValueError(
@@ -196,27 +154,6 @@ def _upstreams(models: Sequence[ChatModel]) -> list[str]:
             " with openai: models"
         )
     return found
-
-
-def _check_menu(menu: Sequence[MenuModel]) -> None:
-    """Refuse a menu of which only a part would go through a gateway."""
-    from costada.plugins.gateway.client import upstreams
-
-    for entry in menu if len(menu) > 1 else ():
-        if _are_paid([entry.model]) and not upstreams(entry.model):
-            raise ValueError(
-                f"gateway: {entry.name} calls no OpenAI-compatible server, so its answers could be"
-                " lost; expected openai: models only"
-            )
-
-
-def _are_paid(models: Sequence[ChatModel]) -> bool:
-    """Whether any of the models has a provider; the offline and the simulated model have none."""
-    from costada.models.metering import NO_PROVIDER
-    from costada.models.runnable_tree import asked_models
-
-    asked = [each for model in models for each in asked_models(model)]
-    return any(each.identity.provider != NO_PROVIDER for each in asked)
 
 
 def _start(folder: RunFolder, number: int, upstream: str, call_timeout: float) -> GatewayAddress:
@@ -246,3 +183,6 @@ def _start(folder: RunFolder, number: int, upstream: str, call_timeout: float) -
         reason = started.stderr.strip().splitlines() or ["it ended without a message"]
         raise ValueError(f"gateway: cannot be started: {reason[-1]}")
     return address
+
+
+GATEWAY = Gateway(check=check_models, through=through_gateways, stop=stop_gateways)

@@ -19,20 +19,8 @@ IDLE_SECONDS = 600.0
 CALL_TIMEOUT = 3600.0
 """Seconds after which a gateway gives a response up as lost, even if a client still waits."""
 
-CALL_HEADER = "X-CostAda-Call"
-"""The logical call: run_id/ticket/role/attempt, the same when it is executed again."""
-
-EXECUTION_HEADER = "X-CostAda-Execution"
-"""Which execution of that call is asking; new each time the call is executed."""
-
 TOKEN_HEADER = "X-CostAda-Token"  # noqa: S105
 """Proof that the client may use this gateway."""
-
-UPSTREAM = "costada_upstream"
-"""In the metadata of a model that calls through a gateway: the address of its provider."""
-
-JOURNAL = "costada_journal"
-"""In the metadata of such a model: the id of its gateway's journal."""
 
 Headers = tuple[tuple[str, str], ...]
 

@@ -19,6 +19,7 @@ from uuid import uuid4
 from aiohttp import web
 
 from costada.models.errors import describe
+from costada.models.journaled_calls import CALL_HEADER, EXECUTION_HEADER
 from costada.plugins.gateway.dispatch import (
     Dispatcher,
     InflightRequest,
@@ -26,11 +27,8 @@ from costada.plugins.gateway.dispatch import (
     Upstream,
     checked_upstream,
 )
-from costada.plugins.gateway.response_journal import Journal, RequestKey, RequestState
 from costada.plugins.gateway.gateway_protocol import (
-    CALL_HEADER,
     CALL_TIMEOUT,
-    EXECUTION_HEADER,
     HOLD,
     IDLE_SECONDS,
     PREFIX,
@@ -43,6 +41,7 @@ from costada.plugins.gateway.gateway_protocol import (
     hold_address,
     path_below,
 )
+from costada.plugins.gateway.response_journal import Journal, RequestKey, RequestState
 
 HOST = "127.0.0.1"
 MAX_REQUEST = 2**30

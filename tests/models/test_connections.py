@@ -16,9 +16,10 @@ from metered_calls import ask, client
 
 from costada.models.asking import FailureKind, ModelFailure
 from costada.models.chat_models import chat_model
-from costada.plugins.gateway.client import through_gateway, with_call_key
+from costada.models.journaled_calls import with_call_key
 from costada.models.retries import sleep_between_requests, with_visible_requests
 from costada.models.retry_policy import RetryPolicy
+from costada.plugins.gateway.client import through_gateway
 
 MESSAGES = [HumanMessage("hi")]
 PATIENCE = 20.0

@@ -27,7 +27,7 @@ from costada.models.chat_models import chat_model
 from costada.models.deadline import deadline
 from costada.models.errors import UnmeteredCall
 from costada.models.event_loop import run
-from costada.plugins.gateway.client import through_gateway, with_call_key
+from costada.models.journaled_calls import with_call_key
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.requests import OutgoingRequest
 from costada.models.retries import (
@@ -41,6 +41,7 @@ from costada.models.retries import (
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, returns_raw_answers, underlying_models
 from costada.nodes.settings import Settings
+from costada.plugins.gateway.client import through_gateway
 from costada.values.usage import Price
 
 MESSAGES = [HumanMessage("hi")]

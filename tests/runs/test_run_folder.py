@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from costada.experiments.sweep.local import RunProcess
-from costada.plugins.gateway.response_journal import Journal
 from costada.plugins.gateway.gateway_protocol import hold_address
+from costada.plugins.gateway.response_journal import Journal
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.runner import StepLog

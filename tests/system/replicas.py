@@ -43,9 +43,9 @@ from new_database import new_database  # noqa: E402
 from warm import PROCESSES  # noqa: E402
 
 from costada.models.chat_models import chat_model  # noqa: E402
+from costada.plugins.gateway.gateway_of_run import stop_gateways  # noqa: E402
 from costada.reports.progress import Progress  # noqa: E402
 from costada.runs.folder import DEFAULT_PARENT, RunFolder  # noqa: E402
-from costada.plugins.gateway.gateway_of_run import stop_gateway  # noqa: E402
 from costada.runs.given import parse_request  # noqa: E402
 from costada.runs.plan import plan_run  # noqa: E402
 from costada.runs.runner import execute_run, is_finished  # noqa: E402
@@ -180,7 +180,7 @@ class Replicas:
             process.kill()
             process.join()
         for folder, job in product(self._folders.values(), self._jobs):
-            stop_gateway(RunFolder(folder / DEFAULT_PARENT / job.name))
+            stop_gateways(RunFolder(folder / DEFAULT_PARENT / job.name))
 
     def workers(self, run: str) -> list[str]:
         """The replicas that worked on a run, one after the other."""
@@ -273,7 +273,7 @@ def kill_replicas(parent: Path, address: str, seeds: Sequence[int], kills: int, 
             whole = None
             if job.is_repeatable:
                 run_to_end(parent / f"whole-{seed}", server.url, job.options)
-                stop_gateway(RunFolder(parent / f"whole-{seed}"))
+                stop_gateways(RunFolder(parent / f"whole-{seed}"))
                 whole = record_of(parent / f"whole-{seed}", job.frontiers)
                 provider.forget()
             wholes.append(whole)

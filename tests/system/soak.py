@@ -25,8 +25,8 @@ from crash_runs import (  # noqa: E402
     serve,
 )
 
+from costada.plugins.gateway.gateway_of_run import stop_gateways  # noqa: E402
 from costada.runs.folder import RunFolder  # noqa: E402
-from costada.plugins.gateway.gateway_of_run import stop_gateway  # noqa: E402
 
 HEAD = " run  kills  alive  calls  lost  billed  same as uninterrupted"
 MONEY_HEAD = " run  kills  alive  calls  lost  billed  dollars   reported"
@@ -63,7 +63,7 @@ def line_of(folder: Path, seed: int, kills: int, given: dict[str, object]) -> st
         provider.forget()
         hits = kill_often(folder / f"killed-{seed}", server, provider, seed, kills, options)
     for kind in ("whole", "killed"):
-        stop_gateway(RunFolder(folder / f"{kind}-{seed}"))
+        stop_gateways(RunFolder(folder / f"{kind}-{seed}"))
     whole, killed = (record_of(folder / f"{kind}-{seed}") for kind in ("whole", "killed"))
     check_against_bill(killed, provider)
     assert killed.bill_at_most >= provider.bill
@@ -80,7 +80,7 @@ def money_line_of(folder: Path, seed: int, kills: int, options: dict[str, object
     run = folder / f"run-{seed}"
     with server:
         hits = kill_often(run, server, provider, seed, kills, options)
-    stop_gateway(RunFolder(run))
+    stop_gateways(RunFolder(run))
     record = record_of(run)
     check_against_bill(record, provider)
     assert record.spent == record.bill_at_most >= provider.bill

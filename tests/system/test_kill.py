@@ -19,10 +19,10 @@ from crash_runs import (
 )
 from warm import PROCESSES
 
+from costada.plugins.gateway.gateway_of_run import gateway_journal, stop_gateways
 from costada.plugins.gateway.gateway_protocol import address_file, is_held
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
-from costada.plugins.gateway.gateway_of_run import gateway_journal, stop_gateway
 from costada.runs.resume import LOST_STEPS
 from costada.store.purse import Purse
 
@@ -83,7 +83,7 @@ def gateway_run(tmp_path):
     """The folder of a run whose gateway is stopped in the end."""
     folder = RunFolder(tmp_path / "run")
     yield folder
-    stop_gateway(folder)
+    stop_gateways(folder)
 
 
 def test_with_a_gateway_the_ledger_is_the_bill_however_often_the_run_is_killed(

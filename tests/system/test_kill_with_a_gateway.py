@@ -24,9 +24,9 @@ from fakes import toy_problem
 from warm import PROCESSES
 
 from costada.models.chat_models import chat_model
+from costada.plugins.gateway.gateway_of_run import stop_gateways
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
-from costada.plugins.gateway.gateway_of_run import stop_gateway
 from costada.runs.stored_run import run_at
 from costada.store.postgres_connections import name_of
 from costada.store.rows import CallStatus
@@ -81,14 +81,14 @@ def machines(tmp_path):
     folders = [tmp_path / machine / "hex" for machine in "ab"]
     yield folders
     for folder in folders:
-        stop_gateway(RunFolder(folder))
+        stop_gateways(RunFolder(folder))
 
 
 @pytest.fixture
 def folder(tmp_path):
     """The folder of a run, whose gateway ends with the test."""
     yield tmp_path / "run"
-    stop_gateway(RunFolder(tmp_path / "run"))
+    stop_gateways(RunFolder(tmp_path / "run"))
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_request_of_another_machine_counts_at_its_bound(machines, stored, serv
 
 def test_a_request_counts_at_its_bound_whose_journal_is_gone(machines, stored, served):
     kill_in_flight(run_stored, machines[0], served, stored, 3)
-    stop_gateway(RunFolder(machines[0]))
+    stop_gateways(RunFolder(machines[0]))
     shutil.rmtree(machines[0])
     run_stored(machines[0], served[0].url, stored)
     check_not_below(*calls_of(machines[0], stored["store"]), served[1], num_lost=1)
@@ -156,7 +156,7 @@ def test_a_copy_of_the_journal_does_not_know_what_its_original_sent_later(
     machines, stored, served, tmp_path
 ):
     kill_in_flight(run_stored, machines[0], served, stored, 3)
-    stop_gateway(RunFolder(machines[0]))
+    stop_gateways(RunFolder(machines[0]))
     shutil.copytree(machines[0], machines[1])
     kill_in_flight(run_stored, machines[0], served, stored, 6)
     run_stored(machines[1], served[0].url, stored)

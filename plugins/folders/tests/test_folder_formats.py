@@ -1,7 +1,5 @@
 """A package registers a format of problem folders, and what is left without this plug-in."""
 
-import sys
-
 import pytest
 
 from costada.evaluators.folders import load_folder
@@ -41,12 +39,8 @@ def write(tmp_path):
 
 
 @pytest.fixture
-def without_plugin(tmp_path, monkeypatch):
-    """Leave this plug-in out, as a distribution without its folder does."""
-    ours = "costada.plugins.folders"
-    for name in [ours, *(each for each in sys.modules if each.startswith(f"{ours}."))]:
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.syspath_prepend(tmp_path)  # what is registered is looked for again
+def without_plugin(leave_out):
+    leave_out("folders")
 
 
 def test_a_registered_format_is_read_like_ours(write, tmp_path, monkeypatch):

@@ -10,7 +10,8 @@ from langchain_core.runnables import Runnable
 from metered_calls import Point, client
 
 from costada.models.chat_models import chat_model
-from costada.plugins.gateway.client import has_gateway, through_gateway, upstreams, with_call_key
+from costada.models.journaled_calls import has_gateway, with_call_key
+from costada.plugins.gateway.client import through_gateway, upstreams
 from costada.plugins.gateway.gateway_protocol import GatewayAddress
 
 

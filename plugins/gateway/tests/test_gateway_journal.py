@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from costada.plugins.gateway.dispatch import checked_upstream
-from costada.plugins.gateway.response_journal import Journal, JournalEntry, RequestKey, RequestState, Response
 from costada.plugins.gateway.gateway_protocol import (
     GatewayAddress,
     address_file,
@@ -18,6 +17,13 @@ from costada.plugins.gateway.gateway_protocol import (
     is_held,
     read_address,
     returned_headers,
+)
+from costada.plugins.gateway.response_journal import (
+    Journal,
+    JournalEntry,
+    RequestKey,
+    RequestState,
+    Response,
 )
 
 KEY = RequestKey("run/1/guide/1", "hash")

@@ -21,21 +21,19 @@ from toy_graph import calls_of
 
 from costada.controller.constants import Constants
 from costada.models.chat_models import chat_model
-from costada.plugins.gateway.client import has_gateway, with_call_key
-from costada.plugins.gateway.response_journal import Journal
-from costada.plugins.gateway.gateway_protocol import address_file, is_held, read_address
+from costada.models.journaled_calls import has_gateway, with_call_key
 from costada.models.menu import MenuModel
 from costada.nodes.settings import Settings
-from costada.runs.folder import RunFolder
 from costada.plugins.gateway.gateway_of_run import (
-    check_gateway,
-    gateway_choice,
+    check_models,
     gateway_journal,
     gateway_log,
-    gateway_of,
-    stop_gateway,
-    uses_gateway,
+    stop_gateways,
 )
+from costada.plugins.gateway.gateway_protocol import address_file, is_held, read_address
+from costada.plugins.gateway.response_journal import Journal
+from costada.runs.folder import RunFolder
+from costada.runs.gateways import gateway_choice, gateway_of, uses_gateway
 from costada.runs.plan import Plan
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
@@ -43,7 +41,9 @@ from costada.values.usage import Price
 
 KEY = "run/1/generation/1"
 PATIENCE = 20.0
-COMMAND = "import typer; from costada.plugins.gateway.gateway_command import gateway; typer.run(gateway)"
+COMMAND = (
+    "import typer; from costada.plugins.gateway.gateway_command import gateway; typer.run(gateway)"
+)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def server():
 def folder(tmp_path):
     place = RunFolder(tmp_path)
     yield place
-    stop_gateway(place)
+    stop_gateways(place)
 
 
 @pytest.fixture
@@ -121,14 +121,14 @@ def test_a_run_resumed_with_another_server_gets_another_gateway(plan, folder):
 
 def test_a_stopped_gateway_leaves_its_journal_and_log(plan, folder):
     with gateway_of(plan, folder):
-        stop_gateway(folder)
+        stop_gateways(folder)
     assert not is_held(address_file(gateway_journal(folder)))
     assert {path.name for path in folder.path.iterdir()} == {"gateway.sqlite", "gateway.log"}
     assert gateway_log(folder).read_text() == "costada gateway: asked to stop\n"
 
 
 def test_stopping_where_no_gateway_is_changes_nothing(folder):
-    stop_gateway(folder)
+    stop_gateways(folder)
     assert list(folder.path.iterdir()) == []
 
 
@@ -147,8 +147,9 @@ def test_a_guide_model_goes_through_the_same_gateway_unless_it_is_of_another_kin
 
 
 def test_a_run_without_a_model_for_it_is_refused(plan):
+    models = [FakeListChatModel(responses=["idea"]), *plan.models[1:]]
     with pytest.raises(ValueError, match=r"call no OpenAI-compatible server, expected one"):
-        check_gateway(replace(plan, model=FakeListChatModel(responses=["idea"])))
+        check_models(models)
 
 
 def test_each_server_that_a_run_calls_has_a_gateway_of_its_own(plan, folder, server):
@@ -158,7 +159,7 @@ def test_each_server_that_a_run_calls_has_a_gateway_of_its_own(plan, folder, ser
     with BillingServer() as other:
         menu = (entry("first", server.url), entry("second", other.url), entry("third", server.url))
         several = replace(plan, menu=menu, model=menu[0].model, guide_model=menu[1].model)
-        check_gateway(several)
+        check_models(several.models, several.menu)
         for _ in range(2):  # what the gateways have kept is not asked for again
             with gateway_of(several, folder) as journaled:
                 assert all(has_gateway(each.model) for each in journaled.menu)
@@ -171,7 +172,7 @@ def test_each_server_that_a_run_calls_has_a_gateway_of_its_own(plan, folder, ser
         assert [bill.model for bill in other.bill] == ["second"]
         addresses = [read_address(address_file(gateway_journal(folder, n))) for n in (1, 2)]
         assert [address and address.upstream for address in addresses] == [server.url, other.url]
-        stop_gateway(folder)
+        stop_gateways(folder)
         held = [is_held(address_file(gateway_journal(folder, number))) for number in (1, 2)]
         assert held == [False, False]
 
@@ -214,11 +215,11 @@ def test_a_menu_of_which_a_part_would_pass_the_gateway_by_is_refused(plan):
     other = MenuModel("other", FakeListChatModel(responses=["idea"]))
     mixed = replace(plan, menu=(MenuModel("own", plan.model), other))
     with pytest.raises(ValueError, match="gateway: other calls no OpenAI-compatible server"):
-        check_gateway(mixed)
+        check_models(mixed.models, mixed.menu)
     notice = gateway_choice(None, 8, mixed.models, mixed.menu).notice
     assert "other calls no OpenAI-compatible server" in notice
     offline = MenuModel("free", chat_model("offline"))
-    check_gateway(replace(plan, menu=(MenuModel("own", plan.model), offline)))
+    check_models(plan.models, (MenuModel("own", plan.model), offline))
 
 
 def test_several_calls_at_once_turn_the_gateway_on_and_say_so(plan):
@@ -321,3 +322,15 @@ def test_a_model_whose_requests_would_pass_the_gateway_by_is_refused(plan, folde
         gateway_of(replace(plan, model=chosen), folder),
     ):
         pass
+
+
+def test_a_run_that_wants_a_gateway_is_refused_without_the_plugin(plan, folder, leave_out):
+    leave_out("gateway")
+    for begin in (
+        lambda: gateway_choice(True, 1, plan.models),
+        lambda: gateway_of(replace(plan, gateway=True), folder).__enter__(),
+    ):
+        with pytest.raises(ValueError, match=r"^gateway: no gateway is installed; expected"):
+            begin()
+    notice = gateway_choice(None, 8, plan.models).notice
+    assert notice.endswith("are lost (gateway: no gateway is installed; expected the plug-in)")
