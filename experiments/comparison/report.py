@@ -23,7 +23,6 @@ from costada.experiments.comparison.figures import (
     trajectories,
 )
 from costada.experiments.comparison.outcomes import LeftOut, find_outcomes
-from costada.experiments.comparison.published_tables import published_tables
 from costada.experiments.comparison.tables import (
     DEFINITIONS,
     Table,
@@ -39,6 +38,10 @@ from costada.reports.formats import counted
 from costada.runs.stored_run import run_at
 from costada.store.address import shown, split_address
 from costada.store.files import make_folder, read_bytes, replace_text
+from costada.values.plugins import loaded, registered
+
+ENTRY_POINTS, PUBLISHED = "costada.comparison_tables", "published"
+"""Group and name of an entry point, a function of a comparison: the paper's tables beside it."""
 
 TEMPLATE = "template.html"
 PATHS = (
@@ -210,9 +213,13 @@ def write_comparison(
     Without a baseline, differences refer to CostAda, or to the first method where it is missing.
 
     Raises:
-        ValueError: If there is no finished run, or none of the baseline.
+        ValueError: If there is no finished run, or none of the baseline, or the paper's tables are
+            wanted and not installed.
         OSError: If a file cannot be read or written.
     """
+    paper = registered(ENTRY_POINTS).get(PUBLISHED) if with_published else None
+    if with_published and paper is None:
+        raise ValueError("--published: the plug-in with the paper's tables is not installed")
     found = find_outcomes(source)
     lines = [f"{each.place}: {each.reason}" for each in found.left_out]
     if not found.outcomes:
@@ -225,7 +232,7 @@ def write_comparison(
             place = f"{shown(database)}#{sweep}" if sweep else shown(database)
         raise ValueError(f"{place}: holds no finished run{''.join(reasons)}{rest}")
     comparison = compare_outcomes(found.outcomes, baseline)
-    published = published_tables(comparison) if with_published else ()
+    published = loaded(paper)(comparison) if paper else ()
     theory = sorted(source.rglob(THEORY)) if isinstance(source, Path) else []
     texts = {
         "md": to_markdown(comparison, published, lines),

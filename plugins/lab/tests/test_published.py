@@ -13,7 +13,8 @@ from scipy.stats import t as students_t
 from costada.evaluators.registry import problem, problem_names
 from costada.experiments.comparison.comparison import Comparison, compare_outcomes
 from costada.experiments.comparison.metrics import RunOutcome
-from costada.experiments.comparison.published import (
+from costada.experiments.comparison.tables import Table
+from costada.plugins.lab.published.published import (
     AVERAGE,
     PEOPLE,
     POOLED,
@@ -22,8 +23,7 @@ from costada.experiments.comparison.published import (
     printed,
     rows_of,
 )
-from costada.experiments.comparison.published_tables import EXPECTED, published_tables
-from costada.experiments.comparison.tables import Table
+from costada.plugins.lab.published.published_tables import EXPECTED, published_tables
 from costada.values.evaluation import Direction
 
 GLM_5 = {"model": "z-ai/glm-5", "budget": 1.0}
@@ -51,7 +51,7 @@ def compared(runs: Sequence[RunOutcome]) -> Comparison:
 
 
 def test_every_printed_number_is_read_once() -> None:
-    text = (files("costada.experiments.comparison") / "published.csv").read_text()
+    text = (files("costada.plugins.lab.published") / "published.csv").read_text()
     rows = list(csv.DictReader(text.splitlines()))
     assert len(rows) == 1317
     assert sum(len(each.texts) for each in printed()) == len(rows)
@@ -321,3 +321,11 @@ def test_the_share_of_large_differences_is_that_of_few_runs() -> None:
     shares = [2 * students_t.sf(2, degrees) for degrees in (4, 2)]
     assert [f"{100 * share:.0f}" for share in shares] == ["12", "18"]
     assert "12 to 18 %" in EXPECTED
+
+
+def test_the_tables_of_the_paper_are_refused_without_the_plugin(invoke, tmp_path, leave_out):
+    leave_out("lab")
+    refused = invoke("compare", tmp_path, "--published")
+    assert refused.exit_code == 2
+    expected = "--published: the plug-in with the paper's tables is not installed"
+    assert expected in refused.stderr

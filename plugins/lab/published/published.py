@@ -98,7 +98,7 @@ class Printed:
 @lru_cache
 def printed() -> tuple[Printed, ...]:
     """Everything that the paper prints, in its order."""
-    text = (files("costada.experiments.comparison") / FILE).read_text("utf-8")
+    text = (files("costada.plugins.lab.published") / FILE).read_text("utf-8")
     found: dict[tuple[str, str, str, str, str, str], dict[str, str]] = {}
     for row in csv.DictReader(text.splitlines()):
         metric = _metric(row["metric"], row["cutoff"], row["budget"])

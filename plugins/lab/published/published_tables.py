@@ -14,7 +14,16 @@ from costada.experiments.comparison.comparison import (
     Comparison,
     Section,
 )
-from costada.experiments.comparison.published import (
+from costada.experiments.comparison.tables import (
+    METHOD,
+    NOTHING,
+    Table,
+    best_objective,
+    missing_runs,
+    money,
+    objective,
+)
+from costada.plugins.lab.published.published import (
     AVERAGE,
     PAPER,
     PEOPLE,
@@ -25,15 +34,6 @@ from costada.experiments.comparison.published import (
     paper_model,
     plain_problem,
     printed,
-)
-from costada.experiments.comparison.tables import (
-    METHOD,
-    NOTHING,
-    Table,
-    best_objective,
-    missing_runs,
-    money,
-    objective,
 )
 from costada.reports.formats import counted
 
