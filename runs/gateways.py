@@ -52,8 +52,7 @@ def installed_gateway() -> Gateway:
         ValueError: There is none, or it cannot be loaded.
     """
     for plugin in registered(ENTRY_POINTS).values():
-        found: Gateway = loaded(plugin)
-        return found
+        return loaded(plugin, Gateway)
     raise ValueError("gateway: no gateway is installed; expected the plug-in")
 
 

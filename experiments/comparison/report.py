@@ -38,7 +38,7 @@ from costada.reports.formats import counted
 from costada.runs.stored_run import run_at
 from costada.store.address import shown, split_address
 from costada.store.files import make_folder, read_bytes, replace_text
-from costada.values.plugins import loaded, registered
+from costada.values.plugins import made, registered
 
 ENTRY_POINTS, PUBLISHED = "costada.comparison_tables", "published"
 """Group and name of an entry point, a function of a comparison: the paper's tables beside it."""
@@ -232,7 +232,7 @@ def write_comparison(
             place = f"{shown(database)}#{sweep}" if sweep else shown(database)
         raise ValueError(f"{place}: holds no finished run{''.join(reasons)}{rest}")
     comparison = compare_outcomes(found.outcomes, baseline)
-    published = loaded(paper)(comparison) if paper else ()
+    published = made(paper, tuple, comparison) if paper else ()
     theory = sorted(source.rglob(THEORY)) if isinstance(source, Path) else []
     texts = {
         "md": to_markdown(comparison, published, lines),
