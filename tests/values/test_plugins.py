@@ -54,7 +54,7 @@ def test_no_plugin_is_registered_in_an_unknown_group():
 def test_a_command_that_cannot_be_loaded_says_so_and_the_others_are_listed(installed, capsys):
     installed("broken = no_such_package:COMMAND", group="costada.commands")
     shown = []
-    for arguments in (["--help"], ["broken"], object):
+    for arguments in (["--help"], ["broken"]):
         with pytest.raises(SystemExit) as ended:
             app(arguments)
         output = capsys.readouterr()
