@@ -33,6 +33,7 @@ from costada.evaluators.sandbox.cancellation import (
 )
 from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
+from costada.evaluators.sandbox.launch import SERVER_FILE
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
@@ -345,9 +346,9 @@ def working_folder(number):
     return ""
 
 
-def has_written() -> bool:
-    """Whether a victim has its file; those in containers are not below this process."""
-    return any(os.path.exists(f"/proc/{one}/cwd/mine.txt") for one in descendants(os.getpid()))
+def is_victim(number):
+    """Whether a process has the victim's file; those in containers are not below this one."""
+    return os.path.exists(f"/proc/{number}/cwd/mine.txt")
 
 
 def attacked(layer, limits):
@@ -359,11 +360,12 @@ def attacked(layer, limits):
             if layer is Layer.CONTAINER:
                 sleep(1)
             else:
-                assert becomes_true(has_written)
-            # the helpers of `multiprocessing` in this process are not the attacker's business
-            numbers = [
-                one for one in descendants(os.getpid()) if "multiprocessing" not in command_of(one)
-            ]
+                assert becomes_true(
+                    lambda: victim.done() or any(map(is_victim, descendants(os.getpid())))
+                )
+            slots = [one for one in descendants(os.getpid()) if str(SERVER_FILE) in command_of(one)]
+            # The victim first: the attacker ends with its own server, if it can kill that.
+            numbers = sorted(slots, key=is_victim, reverse=True)
             scratches = [place for place in map(working_folder, numbers) if place.endswith("/work")]
             done = run(ATTACKER, layer, limits, numbers=numbers, scratches=scratches)
             is_beside, found = not victim.done(), victim.result(2 * PATIENCE_SECONDS)
