@@ -3,22 +3,51 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
+from threading import Event
+from time import monotonic, sleep
 
 import pytest
 from billing_server import BillingServer, Reply
+
+from costada.evaluators.sandbox.inside.process_tree import descendants
 
 KEY = "sk-only-for-the-process-of-the-run"
 PASSWORD = "only-for-the-database"
 COMMAND = [sys.executable, "-m", "costada.cli.entry"]
 PROGRAM = "# EVOLVE-BLOCK-START\ndef value():\n    return 0.{}\n# EVOLVE-BLOCK-END"
+SECONDS = 120
 HELPERS = ("gateway_process", "worker_processes", "trackers.process", "sandbox/inside/server_main")
 ONLY_ON_LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
 
 def command_line(process):
-    return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    """The words of a process's command; none if it is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
+
+
+def processes_of(folder):
+    """Commands of the processes of a run in a folder, and those that this user can read.
+
+    Its gateway is named after its files, as it leaves the process that starts it.
+    """
+    named = [
+        int(process.name)
+        for process in Path("/proc").glob("[0-9]*")
+        if f"{folder}/" in command_line(process)
+    ]
+    commands, readable = [], []
+    for number in {*named, *chain.from_iterable(map(descendants, named))}:
+        process = Path("/proc", str(number))
+        commands.append(command_line(process))
+        if os.access(process / "environ", os.R_OK):
+            readable.append(commands[-1])
+    return commands, readable
 
 
 def processes_with(text):
@@ -73,7 +102,7 @@ def test_helpers_of_a_run_are_started_without_its_keys(near, tmp_path):
             stdout=output,
             stderr=output,
         )
-        assert run.wait(120) == 0, Path(output.name).read_text()
+        assert run.wait(SECONDS) == 0, Path(output.name).read_text()
     for helper in helpers:
         assert [each for each in provider.commands.values() if helper in each], helper
     others = provider.holders - {run.pid}
@@ -83,31 +112,31 @@ def test_helpers_of_a_run_are_started_without_its_keys(near, tmp_path):
 @ONLY_ON_LINUX
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read every process; run as another user")
 def test_other_programs_of_the_user_cannot_read_the_helpers_that_hold_secrets(near, tmp_path):
-    looks = []
+    is_called, may_answer = Event(), Event()
 
-    def look(body):
-        """Note which helpers can be read; one that another test starts can be for a moment."""
-        seen = {}
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                command = command_line(process)
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if str(near) in command or any(each in command for each in HELPERS[:2]):
-                seen[process.name, command] = os.access(process / "environ", os.R_OK)
-        looks.append(seen)
+    def answer(body):
+        is_called.set()
+        assert may_answer.wait(SECONDS)
         return Reply(f"```python\n{PROGRAM.format(5)}\n```")
 
-    words = ["run", str(near), f"--out={tmp_path / 'run'}", "--max-iterations=2"]
+    words = ["run", str(near), f"--out={tmp_path / 'run'}", "--max-iterations=1"]
     words += ["--gateway", "--evaluations=local:1", "--sandbox=process"]
     with BillingServer() as provider:
-        provider.default = look
-        subprocess.run(
-            [*COMMAND, *words, *settings(provider)], env=environment(), check=True, timeout=120
-        )
-    first, *_, last = looks
-    assert first.keys() & last.keys()
-    assert not [each for each in first.keys() & last.keys() if first[each] and last[each]]
+        provider.default = answer
+        with subprocess.Popen([*COMMAND, *words, *settings(provider)], env=environment()) as run:
+            try:
+                assert is_called.wait(SECONDS)
+                commands, readable = processes_of(tmp_path)
+                end = monotonic() + SECONDS
+                while readable and monotonic() < end:  # one that starts has yet to close itself
+                    sleep(0.05)
+                    commands, readable = processes_of(tmp_path)
+            finally:
+                may_answer.set()
+    assert run.returncode == 0
+    for helper in (HELPERS[0], HELPERS[1], HELPERS[3]):
+        assert [each for each in commands if helper in each], helper
+    assert not readable
 
 
 @ONLY_ON_LINUX
@@ -121,7 +150,7 @@ def test_runs_of_a_sweep_get_their_keys_over_a_pipe(near, tmp_path):
             stdout=output,
             stderr=output,
         )
-        assert sweep.wait(120) == 0, Path(output.name).read_text()
+        assert sweep.wait(SECONDS) == 0, Path(output.name).read_text()
         assert len(provider.requests) == 2
     assert [each for each in provider.commands.values() if "sweep_entry" in each]
     others = provider.holders - {sweep.pid}
