@@ -10,21 +10,13 @@ from time import monotonic, sleep
 
 import psutil
 import pytest
+from waiting import within
 
 from costada.evaluators.remote.worker_processes import WorkerProcesses
 
 SECONDS = 60
 KEY = "sk-only-for-the-process-that-starts-workers"
 ONLY_ON_LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-
-
-def within(seconds, found):
-    """What a function finds once it is true."""
-    end = monotonic() + seconds
-    while not (value := found()):
-        assert monotonic() < end, "nothing found in time"
-        sleep(0.05)
-    return value
 
 
 @pytest.fixture

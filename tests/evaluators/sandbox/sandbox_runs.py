@@ -5,7 +5,6 @@ import re
 import select
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -72,18 +71,6 @@ def becomes_true(condition, seconds: float = PATIENCE_SECONDS) -> bool:
     while not (is_true := condition()) and monotonic() < end:
         sleep(0.02)
     return bool(is_true)
-
-
-def check_in_time(check: Callable[[float], None], *seconds: float) -> None:
-    """Check what a program does within a limit of seconds, and with the next one if it was late.
-
-    What has to come before the limit may come late on a machine that stalls. Whatever the limit,
-    the program passes it in the end.
-    """
-    for each in seconds[:-1]:
-        with suppress(AssertionError):
-            return check(each)
-    return check(seconds[-1])
 
 
 def has_ended(pid: int, seconds: float = PATIENCE_SECONDS) -> bool:

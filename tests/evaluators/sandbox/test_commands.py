@@ -6,7 +6,8 @@ import time
 
 import pytest
 from needed_programs import needs
-from sandbox_runs import AMPLE, LAYERS, check_in_time
+from sandbox_runs import AMPLE, LAYERS
+from waiting import check_in_time
 
 from costada.evaluators.sandbox.commands import Commands, run_commands
 from costada.evaluators.sandbox.inside.scratch_folder import permit_executing

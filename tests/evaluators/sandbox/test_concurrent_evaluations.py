@@ -15,7 +15,6 @@ from sandbox_runs import (
     ONE,
     PATIENCE_SECONDS,
     becomes_true,
-    check_in_time,
     command_of,
     descendants,
     has_namespaces,
@@ -23,6 +22,7 @@ from sandbox_runs import (
     run,
     why_absent,
 )
+from waiting import check_in_time
 
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.sandbox.cancellation import (
@@ -351,23 +351,26 @@ def is_victim(number):
     return os.path.exists(f"/proc/{number}/cwd/mine.txt")
 
 
+def attack(victim, layer, limits):
+    """What an attacker does that starts once a victim has begun."""
+    if layer is Layer.CONTAINER:
+        sleep(1)
+    else:
+        assert becomes_true(lambda: victim.done() or any(map(is_victim, descendants(os.getpid()))))
+    slots = [one for one in descendants(os.getpid()) if str(SERVER_FILE) in command_of(one)]
+    # The victim first: the attacker ends with its own server, if it can kill that.
+    numbers = sorted(slots, key=is_victim, reverse=True)
+    scratches = [place for place in map(working_folder, numbers) if place.endswith("/work")]
+    return run(ATTACKER, layer, limits, numbers=numbers, scratches=scratches)
+
+
 def attacked(layer, limits):
     """What an attacker could do to a victim that runs beside it, and the victim's result."""
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(run, [SLEEPING.format(0.3)] * 2, [layer] * 2, [limits] * 2))
         for seconds in (2.5, 8, 30):
             victim = threads.submit(run, VICTIM, layer, limits, seconds=seconds)
-            if layer is Layer.CONTAINER:
-                sleep(1)
-            else:
-                assert becomes_true(
-                    lambda: victim.done() or any(map(is_victim, descendants(os.getpid())))
-                )
-            slots = [one for one in descendants(os.getpid()) if str(SERVER_FILE) in command_of(one)]
-            # The victim first: the attacker ends with its own server, if it can kill that.
-            numbers = sorted(slots, key=is_victim, reverse=True)
-            scratches = [place for place in map(working_folder, numbers) if place.endswith("/work")]
-            done = run(ATTACKER, layer, limits, numbers=numbers, scratches=scratches)
+            done = attack(victim, layer, limits)
             is_beside, found = not victim.done(), victim.result(2 * PATIENCE_SECONDS)
             if is_beside or found.error:
                 return done, found

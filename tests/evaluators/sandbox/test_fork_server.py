@@ -14,7 +14,6 @@ from sandbox_runs import (
     SCRATCH,
     WITHOUT_NAMESPACES,
     becomes_true,
-    check_in_time,
     descendants,
     has_ended,
     has_namespaces,
@@ -22,6 +21,7 @@ from sandbox_runs import (
     run,
     server_of,
 )
+from waiting import check_in_time
 
 from costada.evaluators.sandbox.execution import GRACE_SECONDS
 from costada.evaluators.sandbox.inside.process_tree import num_threads

@@ -14,7 +14,6 @@ from sandbox_runs import (
     ONE,
     PRELOAD,
     becomes_true,
-    check_in_time,
     command_of,
     descendants,
     has_candidate,
@@ -23,6 +22,7 @@ from sandbox_runs import (
     run,
     servers_of,
 )
+from waiting import check_in_time
 
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.sandbox.candidate_runs import run_candidate, run_evaluator
@@ -86,7 +86,7 @@ def test_a_third_evaluation_waits_for_a_slot(pool):
         third.start()
         third.join(0.3)
         events.append("returned")
-    third.join(10)
+    third.join(60)
     assert events == ["returned", "acquired"]
 
 
@@ -99,6 +99,7 @@ def test_a_slot_that_does_not_start_is_not_counted(pool):
 
 
 def test_threads_work_in_several_slots_at_once_and_never_in_more_than_allowed(pool):
+    run(ONE, Layer.PROCESS)  # tries the layer first, if that is due
     SLOTS.close()
 
     def run_there(_: int) -> object:

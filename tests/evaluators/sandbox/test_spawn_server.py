@@ -15,12 +15,12 @@ from sandbox_runs import (
     AMPLE,
     ONE,
     becomes_true,
-    check_in_time,
     descendants,
     has_ended,
     run_in,
     start_script,
 )
+from waiting import check_in_time
 
 from costada.evaluators.benchmarks.circle_packing.evaluator import ENTRY_POINT, score_packing
 from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
