@@ -19,6 +19,7 @@ from time import monotonic, sleep
 import psutil
 import pytest
 from ports import free_port
+from waiting import within
 
 from costada.evaluators.remote import engine as engines
 from costada.evaluators.remote.engine import shared_engine
@@ -129,6 +130,14 @@ def dask_cluster(workers: Sequence[Sequence[str]] = ((), ())) -> Iterator[DaskPr
         cluster = DaskProcesses(stack, workers)
         with distributed.Client(f"tcp://{cluster.place}", timeout=START_SECONDS) as client:
             client.wait_for_workers(len(workers), timeout=START_SECONDS)
+            # A nanny that is still starting ends with its worker and starts no other.
+            within(
+                START_SECONDS,
+                lambda: (
+                    {*client.run(lambda dask_worker: dask_worker.status.name, nanny=True).values()}
+                    == {"running"}
+                ),
+            )
         stack.callback(close_engine, f"dask://{cluster.place}")
         yield cluster
 

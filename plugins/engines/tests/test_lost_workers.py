@@ -6,14 +6,16 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from time import monotonic, sleep
+from functools import partial
+from time import sleep
 
 import psutil
 import pytest
 from remote_engines import dask_cluster, end_tree, processes, ray_cluster, ray_processes
 from squares import load_squares
+from waiting import within
 
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.remote import backend as backends
@@ -29,45 +31,49 @@ from costada.evaluators.sandbox.cancellation import (
 from costada.values.candidate import Program
 from costada.values.evaluation import WORKER
 
-SLOW = "import time\ndef square(number):\n    time.sleep(3)\n    return number ** 2\n"
-LONG = SLOW.replace("3", "7")
+SLOW = "import time\ndef square(number):\n    time.sleep({})\n    return number ** 2\n"
+LIMIT = 60.0
+ENDLESS = SLOW.format(LIMIT)
 FAST = "def square(number):\n    return number ** 2\n"
 SECONDS = 60
+TIMES = (1.5, 6, 25)
+"""Seconds of each of the two calls of an evaluation that is to lose its workers before it ends."""
 
 
 def judged_by(engine, squares):
-    return confine(replace(load_squares(squares, timeout=20.0), backend=EngineBackend(engine)))
+    return confine(replace(load_squares(squares, timeout=LIMIT), backend=EngineBackend(engine)))
 
 
 @contextmanager
-def evaluation(problem, program=SLOW):
+def evaluation(problem, program):
     """An evaluation that runs while the block does."""
     with ThreadPoolExecutor(1) as thread:
         yield thread.submit(problem.judge, Program.of(program), "key")
-
-
-def within(seconds, found):
-    """What a function finds once it is true."""
-    end = monotonic() + seconds
-    while not (value := found()):
-        assert monotonic() < end, "nothing found in time"
-        sleep(0.05)
-    return value
 
 
 def pid_of(evaluation):
     return int(evaluation.artifacts[WORKER].rpartition(":")[2])
 
 
-def busy_worker(client):
-    """The process that evaluates, as the scheduler of a Dask cluster says."""
+def dask_workers(client):
+    """The pids of workers that evaluate, as the scheduler of a Dask cluster says.
 
-    def found():
-        pids = client.run(os.getpid, on_error="ignore")
-        return [pids[each] for each, keys in client.processing().items() if keys and each in pids]
+    It is asked alone: a worker that has just been killed, or is starting, answers late. Each worker
+    listens at the port of its address.
+    """
+    ports = {int(each.rpartition(":")[2]) for each, keys in client.processing().items() if keys}
+    found = set()
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            connections = each.net_connections("tcp")
+            if ports & {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}:
+                found.add(each.pid)
+    return found
 
-    [busy] = within(SECONDS, found)
-    return busy
+
+def ray_workers():
+    """The pids of Ray's workers that evaluate."""
+    return {each.pid for each in ray_processes("ray::answer")}
 
 
 def local_processes(engine):
@@ -75,24 +81,43 @@ def local_processes(engine):
     return [each.process for each in engine.workers.busy]
 
 
+def kill_workers(running, busy, number):
+    """Kill so many workers of an evaluation, one after the other, before it ends; their pids."""
+    killed = set()
+    while len(killed) < number and not running.done():
+        found = within(SECONDS, lambda: busy() - killed or running.done())
+        if found is not True:
+            killed.add(pid := found.pop())
+            os.kill(pid, signal.SIGKILL)
+    return killed
+
+
+def judged_despite_losses(problem, busy, number):
+    """The evaluation of a program that lost so many workers before it ended."""
+    for seconds in TIMES:
+        with evaluation(problem, SLOW.format(seconds)) as running:
+            killed = kill_workers(running, busy, number)
+            verdict = running.result(2 * SECONDS)
+        if len(killed) == number and pid_of(verdict) not in killed:
+            return verdict
+    raise AssertionError("each evaluation ended before it had lost its workers")
+
+
 def test_a_local_worker_that_is_killed_is_replaced_and_its_evaluation_repeated(
     local_engine, squares
 ):
     problem = judged_by(local_engine, squares)
-    warm = pid_of(problem.judge(Program.of(FAST), "key"))
-    with evaluation(problem) as running:
-        [busy] = within(SECONDS, lambda: local_processes(local_engine))
-        sleep(0.5)
-        os.kill(busy.pid, signal.SIGKILL)
-        verdict = running.result(SECONDS)
+    assert pid_of(problem.judge(Program.of(FAST), "key"))
+    verdict = judged_despite_losses(
+        problem, lambda: {each.pid for each in local_processes(local_engine)}, 1
+    )
     assert (verdict.score, verdict.error) == (1.0, None)
-    assert pid_of(verdict) != busy.pid
-    assert warm
 
 
 def test_a_program_that_loses_every_worker_pauses_the_run(local_engine, squares):
     problem = judged_by(local_engine, squares)
-    with evaluation(problem) as running:
+    problem.judge(Program.of(FAST), "key")
+    with evaluation(problem, ENDLESS) as running:
         killed = set()
         while not running.done():
             for busy in local_processes(local_engine):
@@ -108,7 +133,7 @@ def test_a_program_that_loses_every_worker_pauses_the_run(local_engine, squares)
 def test_a_cancelled_evaluation_ends_its_local_worker(local_engine, squares):
     problem = judged_by(local_engine, squares)
     problem.judge(Program.of(FAST), "key")
-    with evaluation(problem) as running:
+    with evaluation(problem, ENDLESS) as running:
         [busy] = within(SECONDS, lambda: local_processes(local_engine))
         cancel_evaluations()
         try:
@@ -149,7 +174,7 @@ def test_a_broken_pool_of_the_caller_is_gone_and_says_how_to_go_on(squares, cach
     with processes() as pool:
         problem = judged_by(ExecutorEngine(pool), squares)
         first = problem.judge(Program.of(FAST), "key")
-        with evaluation(problem) as running:
+        with evaluation(problem, ENDLESS) as running:
             sleep(0.5)
             for pid in list(pool._processes):
                 os.kill(pid, signal.SIGKILL)
@@ -184,15 +209,11 @@ def test_dask_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(square
         engine = shared_engine(f"dask://{cluster.place}")
         problem = judged_by(engine, squares)
         problem.judge(Program.of(FAST), "key")
-        with evaluation(problem) as running:
-            busy = busy_worker(engine._client)
-            sleep(0.5)
-            os.kill(busy, signal.SIGKILL)
-            verdict = running.result(SECONDS)
+        busy = partial(dask_workers, engine._client)
+        verdict = judged_despite_losses(problem, busy, 1)
         assert (verdict.score, verdict.error) == (1.0, None)
-        assert pid_of(verdict) != busy
-        with evaluation(problem) as running:
-            busy_worker(engine._client)
+        with evaluation(problem, ENDLESS) as running:
+            within(SECONDS, busy)
             end_tree(cluster.scheduler)
             with pytest.raises(OSError, match=r"dask://.* is unavailable"):
                 running.result(SECONDS)
@@ -205,19 +226,12 @@ def test_an_evaluation_that_dask_gives_up_after_one_worker_is_repeated_by_others
     with dask_cluster() as cluster:
         engine = shared_engine(f"dask://{cluster.place}")
         problem = judged_by(engine, squares)
-        with evaluation(problem, LONG) as running:
-            killed = [busy_worker(engine._client)]
-            os.kill(killed[0], signal.SIGKILL)
-            killed.append(within(SECONDS, lambda: {busy_worker(engine._client)} - {*killed}).pop())
-            os.kill(killed[1], signal.SIGKILL)
-            verdict = running.result(SECONDS)
+        problem.judge(Program.of(FAST), "key")
+        busy = partial(dask_workers, engine._client)
+        verdict = judged_despite_losses(problem, busy, 2)
         assert (verdict.score, verdict.error) == (1.0, None)
-        assert pid_of(verdict) not in killed
-        with evaluation(problem, LONG) as running:
-            for _ in range(3):
-                busy = within(SECONDS, lambda: {busy_worker(engine._client)} - {*killed}).pop()
-                os.kill(busy, signal.SIGKILL)
-                killed.append(busy)
+        with evaluation(problem, ENDLESS) as running:
+            assert len(kill_workers(running, busy, 3)) == 3
             with pytest.raises(OSError, match="lost several workers, one after the other"):
                 running.result(SECONDS)
         assert problem.judge(Program.of(FAST), "key").score == 1.0
@@ -244,7 +258,7 @@ def test_a_token_cancels_the_evaluations_of_its_context(local_engine, squares):
     token.cancel()
     try:
         with pytest.raises(InterruptedError):
-            problem.judge(Program.of(SLOW), "key")
+            problem.judge(Program.of(ENDLESS), "key")
     finally:
         current_token.reset(before)
 
@@ -253,16 +267,10 @@ def test_ray_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares
     with ray_cluster() as cluster:
         problem = judged_by(shared_engine(f"ray://{cluster.place}"), squares)
         problem.judge(Program.of(FAST), "key")
-        with evaluation(problem) as running:
-            busy = within(SECONDS, lambda: [*ray_processes("ray::answer")])
-            sleep(0.5)
-            for each in busy:
-                each.kill()
-            verdict = running.result(SECONDS)
+        verdict = judged_despite_losses(problem, ray_workers, 1)
         assert (verdict.score, verdict.error) == (1.0, None)
-        assert pid_of(verdict) not in [each.pid for each in busy]
-        with evaluation(problem) as running:
-            within(SECONDS, lambda: [*ray_processes("ray::answer")])
+        with evaluation(problem, ENDLESS) as running:
+            within(SECONDS, ray_workers)
             end_tree(cluster.head)
             with pytest.raises(OSError, match=r"ray://.* is unavailable .*the run can be resumed"):
                 running.result(2 * SECONDS)
@@ -274,10 +282,10 @@ def test_what_ran_on_a_lost_node_of_ray_is_repeated_on_another(squares, cache):
         problem = replace(judged_by(engine, squares), gpus=1)
         first = cluster.add_node("--num-gpus", 1)
         within(SECONDS, lambda: engine.has_worker(backends._needs(problem)))
-        with evaluation(problem) as running:
-            [busy] = within(SECONDS, lambda: [*ray_processes("ray::answer")])
+        with evaluation(problem, SLOW.format(20)) as running:
+            [busy] = within(SECONDS, ray_workers)
             end_tree(first)
             cluster.add_node("--num-gpus", 1)
             verdict = running.result(2 * SECONDS)
         assert (verdict.score, verdict.error) == (1.0, None)
-        assert pid_of(verdict) != busy.pid
+        assert pid_of(verdict) != busy
