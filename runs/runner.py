@@ -36,7 +36,7 @@ from costada.store.rows import changes, record
 from costada.store.run_store import RunStore
 from costada.values.discovery import Discovery, RunEnd
 from costada.values.evaluation import failed
-from costada.values.numbering import Iteration
+from costada.values.numbering import START, Iteration, next_iteration
 
 if TYPE_CHECKING:
     from costada.nodes.trace_row import TraceRow
@@ -97,9 +97,8 @@ class RunRecord:
         """Bring files and trackers up to date with the store."""
         self._folder, self._plan, self._store = folder, plan, store
         self._tracking = tracking
-        self._known_id = ""
         self.database, self.thread = folder.database, folder.thread
-        run_id = self._run_id()
+        self._run_id = run_id = store.last_run()  # empty before it begins
         lines = store.step_lines(run_id)
         self.recent_rows = [cast("TraceRow", record(line)) for line in lines[-RECENT_ROWS:]]
         self.first_sandbox = store.sandbox(run_id)
@@ -116,32 +115,30 @@ class RunRecord:
 
     def add(self, iteration: Iteration) -> TraceRow:
         """Record a finished iteration, and return its row."""
-        line = self._store.step_line(self._run_id(), iteration)
+        if iteration == next_iteration(START):
+            # a run that stopped before its first checkpoint has begun again, with another id
+            self._run_id = self._store.last_run()
+        line = self._store.step_line(self._run_id, iteration)
         row = cast("TraceRow", record(line))
         self._log.append(iteration, line)
         if row["global_gain"] > 0:
             self._write_best_program(row["candidate_id"])
-        self._pareto.update(self._run_id())
+        self._pareto.update(self._run_id)
         self._tracking.step(row)
         return row
 
     def finish(self) -> None:
         """Make sure that the trace file and the front are as the store has them."""
-        StepLog(self._folder.steps, self._store.step_lines(self._run_id()))
-        self._pareto.update(self._run_id())
+        self._run_id = self._store.last_run()
+        StepLog(self._folder.steps, self._store.step_lines(self._run_id))
+        self._pareto.update(self._run_id)
 
     def _write_best_program(self, candidate_id: str | None) -> None:
         """Write a candidate's program, the initial one without a candidate."""
         program = self._plan.problem.start
         if candidate_id is not None:
-            program = self._store.candidates.get(self._run_id(), candidate_id).program
+            program = self._store.candidates.get(self._run_id, candidate_id).program
         self._folder.write_best_program(program, PurePath(self._plan.problem.candidate_name).suffix)
-
-    def _run_id(self) -> str:
-        """The id of the run, empty before it begins."""
-        if not self._known_id:
-            self._known_id = self._store.last_run()
-        return self._known_id
 
 
 def _other_facts(facts: Mapping[str, str]) -> dict[str, str]:
@@ -372,7 +369,7 @@ def _state(graph: DiscoveryGraph, thread: RunnableConfig) -> SearchState:
 def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) -> Discovery:
     """The result so far; before the first checkpoint, the initial program is the best."""
     spent = state.get("spent", 0.0)
-    granted = state["account"].granted if state else None
+    granted = state["account"].granted if "account" in state else None
     reason = cast(RunEnd, state.get("stop_reason") or "interrupted")
     seed = plan.seed_evaluation or failed("not evaluated")
     best = store.candidates.get(state["run"].id, state["best"]) if "best" in state else None

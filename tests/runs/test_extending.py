@@ -245,7 +245,7 @@ class Run:
         plan = plan_run(SearchRequest(CONFIG, problem=problem, model=model))
         if not place.settings.exists():
             place.claim(CONFIG)
-        with draining_on_signal(control, self.notices.append):
+        with draining_on_signal(control, self.notices.append, ""):
             return execute_run(plan, place, Progress(), control)
 
     @property

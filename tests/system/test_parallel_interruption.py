@@ -88,7 +88,7 @@ def test_the_first_signal_stops_launching_and_what_is_in_flight_is_finished(tmp_
         plan = plan_run(SearchRequest(CONFIG, problem=toy_problem(), model=scripted))
         if not folder.settings.exists():
             folder.claim(CONFIG)
-        with draining_on_signal(control, notices.append):
+        with draining_on_signal(control, notices.append, ""):
             return execute_run(plan, folder, Progress(), control)
 
     assert go().stop_reason == "interrupted"
