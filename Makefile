@@ -2,6 +2,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 ROOMS := agents cli controller evaluators experiments graph models nodes plugins prompts reports runs store values
+QUICK := $(addprefix tests/,values controller prompts models store evaluators nodes graph paper)
+# Idle workers take tests over from busy ones, in the order of files.
+PARALLEL := $(BIN)/pytest --numprocesses auto --dist worksteal
 # Quiet twice: errors only, no warnings of the installer.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --quiet --no-deps
 # Seven times as fast as pip, but it does not read pip's configuration.
@@ -13,7 +16,7 @@ TYPES_PTH := import pathlib, sysconfig; \
 	str(pathlib.Path(".types").resolve()) + "\nimport sys; sys.meta_path.sort(" \
 	"key=lambda each: not getattr(each, \"__module__\", \"\").startswith(\"__editable__\"))\n")
 
-.PHONY: help install demo reproduce reference docs test test-clusters check editor format lock test-lowest test-highest release bench
+.PHONY: help install demo reproduce reference docs quick test test-clusters coverage check editor format lock test-lowest test-highest release bench
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -51,13 +54,18 @@ reference: install  ## Rewrite what the reference pages take from the code
 docs: install  ## Build the documentation site, links checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-test: install  ## Run the test suite
-	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+quick: install  ## Run the unit tests of the pure rooms and the graph; a minute
+	$(PARALLEL) -m unit $(QUICK)
 
-test-clusters: install  ## Run the tests that start Slurm, Dask and Postgres clusters; minutes
-	COSTADA_CLUSTERS=1 .ci/slurm .ci/postgres $(BIN)/pytest plugins/engines/tests/test_sweep_on_slurm.py \
-		plugins/engines/tests/test_sweep_on_tasks.py tests/system/test_deployment.py \
-		tests/system/test_containers.py tests/system/test_sweep_in_postgres.py tests/evaluators/remote/test_sent_repositories.py
+test: install  ## Run the test suite without clusters
+	$(PARALLEL)
+
+test-clusters: install  ## Run the tests that start Slurm, Dask, Postgres and containers; minutes
+	.ci/slurm .ci/postgres $(BIN)/pytest -m cluster
+
+coverage: install  ## Print the branch coverage of each room; slow
+	$(PARALLEL) --cov --cov-report=json:.coverage.json
+	$(BIN)/python tests/coverage_by_room.py .coverage.json
 
 check: install  ## Lint, types, import directions
 	$(BIN)/ruff check .

@@ -16,7 +16,6 @@ from costada.controller.method import Controller, Guided, PaidStep, ParentRule
 from costada.controller.methods import METHODS
 from costada.controller.money import Balance
 from costada.controller.step import num_seeds, seed_archives, tell_step
-from costada.plugins.evox.controller import STRATEGY, EvoX
 from costada.values.candidate import Candidate, Program
 
 CONSTANTS = Constants()
@@ -105,15 +104,19 @@ def bill(steps: int, amount: float = 0.01) -> list[tuple[float, float]]:
     return [(amount, amount * step) for step in range(1, steps + 1)]
 
 
+def is_evox(controller: Any) -> bool:
+    return "evox" in METHODS and type(controller) is METHODS["evox"].kind
+
+
 def advised(controller: Any, guides: int, constants: Constants) -> Controller:
-    if isinstance(controller, EvoX):
+    if is_evox(controller):
         return controller.with_labels()
     if guides % 3 == 0:
         return controller.fail_guide()
     return controller.open_cycle(guides % 3, constants)
 
 
-def evolved(controller: EvoX, guides: int, constants: Constants) -> EvoX:
+def evolved(controller: Any, guides: int, constants: Constants) -> Any:
     if guides % 3 == 1:
         return controller.keep_strategy(constants)
     return controller.adopt(f"no. {guides}", constants)
@@ -144,7 +147,7 @@ def played(
             controller = advised(controller, guides, constants)
         rng = Random(f"{seed}/{iteration}/allocate")
         allocation = controller.ask(Balance(budget, spent), rng, constants)
-        if isinstance(controller, EvoX) and iteration % 25 == 0:
+        if is_evox(controller) and iteration % 25 == 0:
             controller = controller.fall_back()
         is_guided = False
         for _ in range(2 if iteration % 4 == 0 else 1):
@@ -153,9 +156,9 @@ def played(
                 is_guided = True
         balance = Balance(budget, spent := after)
         is_last = iteration >= constants.max_iterations
-        if isinstance(controller, EvoX) and not is_last:
+        if is_evox(controller) and not is_last:
             controller = controller.review(score, constants)
-            if controller.pending == STRATEGY:
+            if controller.pending == "strategy":
                 guides += 1
                 controller = evolved(controller, guides, constants)
         booked = tell_step(

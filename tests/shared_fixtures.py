@@ -1,6 +1,5 @@
 """Fixtures and hooks that the tests of rooms and of plug-ins share."""
 
-import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -18,43 +17,53 @@ from typer.testing import CliRunner
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 os.environ["WANDB_MODE"] = "offline"  # also in processes that start before a test could set it
-LONGEST_FILES = (
-    *("tests/test_sweep_on_slurm.py", "tests/test_sweep_on_tasks.py"),
-    "system/test_deployment.py",
-    *("system/test_kill.py", "sandbox/test_hostile.py", "runs/test_bombs.py", "tests/test_docs.py"),
-    *("system/test_kill_with_a_menu.py", "system/test_kill_with_a_gateway.py"),
-    "sandbox/test_concurrent_evaluations.py",
-    *("controller/test_third_party_method.py", "system/test_page_in_chromium.py"),
-)
-"""Files that take more than some 20 seconds, the longest first."""
+TIERS = ("unit", "process", "browser", "cluster")
+TIERS_OF_FIXTURES = {"chromium": "browser", "running_gateway": "process", "finished": "process"}
+"""Fixtures that decide the tier of a test. Otherwise its `pytestmark` does, or it is `unit`."""
+
+PROCESS_EVENTS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system")
 
 
-CLUSTER_FILES = (
-    *("tests/test_sweep_on_slurm.py", "tests/test_sweep_on_tasks.py"),
-    *("system/test_deployment.py", "system/test_sweep_in_postgres.py"),
-    *("system/test_containers.py", "remote/test_sent_repositories.py"),
-)
-"""Files that start clusters, which takes minutes; `make test-clusters` runs them."""
-
-
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """In CI, collect the tests of clusters only for `make test-clusters`."""
-    is_of_clusters = "/".join(collection_path.parts[-2:]) in CLUSTER_FILES
-    is_left_out = "CI" in os.environ and "COSTADA_CLUSTERS" not in os.environ
-    return True if is_of_clusters and is_left_out else None
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files, so that no process is left alone with one in the end."""
-    ranks = {name: rank for rank, name in enumerate(LONGEST_FILES)}
-    items.sort(key=lambda item: ranks.get("/".join(item.path.parts[-2:]), len(ranks)))
+    """Mark each test with its tier."""
+    for item in items:
+        for fixture in TIERS_OF_FIXTURES.keys() & set(item.fixturenames):
+            item.add_marker(TIERS_OF_FIXTURES[fixture])
+        if not any(item.get_closest_marker(tier) for tier in TIERS):
+            item.add_marker("unit")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start the process that tests fork others from, if one needs it, and keep what was loaded."""
-    if "warm" in sys.modules and not session.config.option.collectonly:
+    """Start the process that tests fork others from, if one needs it."""
+    options = session.config.option
+    if "warm" in sys.modules and options.markexpr != "unit" and not options.collectonly:
         sys.modules["warm"].start_server()
-    gc.freeze()  # later collections need not look at it
+
+
+STARTED: list[str] = []
+"""How processes were started since the setup of the current test."""
+
+
+def note_process(event: str, _: object) -> None:
+    if event in PROCESS_EVENTS:
+        STARTED.append(event)
+
+
+sys.addaudithook(note_process)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    STARTED.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Where unit tests run alone, fail one that starts a process: it belongs to another tier."""
+    yield
+    if item.config.option.markexpr == "unit":
+        assert not STARTED, f"{STARTED}: mark the test or its file with pytest.mark.process"
 
 
 INITIAL_PROGRAM = """# EVOLVE-BLOCK-START

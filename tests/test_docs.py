@@ -26,6 +26,8 @@ from costada.plugins.gateway.gateway_of_run import gateway_journal, gateway_log
 from costada.plugins.gateway.gateway_protocol import address_file
 from costada.runs.folder import RunFolder
 
+pytestmark = pytest.mark.process
+
 NEEDED = {"evaluators": "g++"}
 """Commands beyond those of CostAda that the blocks of a page call."""
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from doc_blocks import ROOT
 
+pytestmark = pytest.mark.process
+
 SERVER = Path(sys.executable).with_name("pyright-langserver")
 
 

@@ -7,6 +7,8 @@ import pytest
 from doc_blocks import ROOT, is_as_printed
 from warm import output_of_script
 
+pytestmark = pytest.mark.process
+
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 NOTEBOOK = json.loads((EXAMPLES / "discovery.ipynb").read_text())

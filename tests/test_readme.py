@@ -2,7 +2,10 @@
 
 import re
 
+import pytest
 from doc_blocks import ROOT, blocks_of, said_by
+
+pytestmark = pytest.mark.process
 
 README = ROOT / "README.md"
 

@@ -11,6 +11,8 @@ from doc_blocks import ROOT, blocks_of
 from costada import Choices, SearchContext
 from costada.runs.choices import context_schema
 
+pytestmark = pytest.mark.process
+
 MODEL = "from langchain_openai import ChatOpenAI\n\nmodel = ChatOpenAI()\n"
 """The model that the README's agent has from elsewhere."""
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from threading import Event
 
+import pytest
 from billing_server import BillingServer, Reply
 from fakes import rewrite, toy_folder
 
@@ -14,6 +15,8 @@ from costada.cli.mcp import SAVE_SECONDS
 from costada.runs.folder import RunFolder
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
+
+pytestmark = pytest.mark.process
 
 COSTADA = str(Path(sys.executable).with_name("costada"))
 

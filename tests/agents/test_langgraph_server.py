@@ -8,7 +8,7 @@ from langgraph_server import CLI, ROOT, answer, needs_langgraph_cli, refusal, se
 from costada.store.postgres_connections import name_of
 from costada.store.run_store import RunStore
 
-pytestmark = needs_langgraph_cli
+pytestmark = [pytest.mark.process, needs_langgraph_cli]
 
 
 def test_the_configuration_is_valid():

@@ -35,7 +35,10 @@ from costada.store.postgres_connections import name_of
 from costada.store.purse import Purse
 
 # What pydantic-settings says of the lowest version of mcp, at the first server of a process.
-pytestmark = pytest.mark.filterwarnings("ignore:Field 'lifespan' has an incomplete definition")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.filterwarnings("ignore:Field 'lifespan' has an incomplete definition"),
+]
 
 
 def service_of(purse, parent, machine=""):

@@ -29,6 +29,8 @@ from costada.nodes.calls.budget import MINIMAL_ANSWER
 from costada.store.purse import Purse
 from costada.values.usage import Price
 
+pytestmark = pytest.mark.process
+
 PRICE = Price("10", "30", "1")
 QUESTION = {"messages": [HumanMessage("How is the weather?")]}
 LOOK = Reply('{"city": "Rome"}', input_tokens=1000, output_tokens=500, tool="weather")

@@ -18,7 +18,7 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.nodes.state import SearchState
 
-pytestmark = needs_langgraph_cli
+pytestmark = [pytest.mark.process, needs_langgraph_cli]
 
 CALLS = 5
 """Calls that the budget of a run pays for: one costs 0.002 dollars."""

@@ -12,6 +12,8 @@ from compared_runs import runs_of
 from costada.experiments.comparison.outcomes import append_outcomes
 from costada.reports.formats import budget_text, count, counted, percent
 
+pytestmark = pytest.mark.process
+
 REFUSED, FAILED = 2, 1
 BUDGETED = ["mcp", "--max-budget", 1]
 SWEEP = ["sweep", "--problems", "all", "--methods", "all"]

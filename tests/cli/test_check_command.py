@@ -11,6 +11,8 @@ from costada.evaluators.folders import load_folder
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.layers.choice import chosen_layer
 
+pytestmark = pytest.mark.process
+
 
 def facts(text):
     """Name and text of each line of the screen."""

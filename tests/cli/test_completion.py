@@ -10,6 +10,8 @@ from costada.controller.methods import METHODS
 from costada.controller.router import ROUTERS
 from costada.evaluators.registry import problem_names
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):

@@ -8,6 +8,8 @@ from doc_blocks import ROOT, check_commands
 
 from costada.cli.options import read_settings
 
+pytestmark = pytest.mark.process
+
 PIN = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 NEEDED = (
     *("distributed", "mcp", "psycopg", "psycopg-binary", "langgraph-checkpoint-postgres"),

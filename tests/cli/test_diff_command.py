@@ -1,7 +1,11 @@
 import shutil
 import subprocess
 
+import pytest
+
 from costada.store.run_store import RunStore
+
+pytestmark = pytest.mark.process
 
 
 def applied(patch, folder):

@@ -10,6 +10,8 @@ from costada.cli.main import COMMANDS
 from costada.reports.status import show_status
 from costada.reports.terminal import show
 
+pytestmark = pytest.mark.process
+
 COMMAND = "from costada.cli.entry import main; main()"
 SLOW = ("pydantic", "typer", "rich", "numpy", "langgraph")
 

@@ -16,6 +16,8 @@ from costada.runs.folder import RunFolder
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
 
+pytestmark = pytest.mark.process
+
 FORMULA = '=HYPERLINK("http://attacker.example","x")'
 
 

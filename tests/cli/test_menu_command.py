@@ -13,6 +13,8 @@ from costada.runs.folder import RunFolder
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
+pytestmark = pytest.mark.process
+
 PRICES = {"small": Decimal("0.2"), "middle": Decimal(1), "large": Decimal(5)}
 """Prices of 1:5:25; output costs three times the input."""
 

@@ -4,6 +4,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 TEXTS = """
 import asyncio
 from types import SimpleNamespace

@@ -14,6 +14,8 @@ from costada.evaluators.registry import problem, problem_names
 from costada.reports.summary import evaluation_text
 from costada.values.evaluation import Evaluation
 
+pytestmark = pytest.mark.process
+
 COSTADA = Path(sys.executable).with_name("costada")
 SLEEPING = "import time\ndef run_packing():\n    open('begun', 'w').close()\n    time.sleep(60)\n"
 

@@ -14,6 +14,8 @@ from matplotlib.image import imread
 
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 ITERATIONS = 15
 
 

@@ -19,6 +19,8 @@ from costada.store.run_store import RunStore
 from costada.store.schema import FORMAT
 from costada.values.usage import Price
 
+pytestmark = pytest.mark.process
+
 
 def refused(**given):
     with pytest.raises(ValidationError) as caught:

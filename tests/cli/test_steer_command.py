@@ -7,6 +7,8 @@ from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 IDEA = "try hexagonal rows"
 BETTER = "def value():\n    return 0.69\n"
 

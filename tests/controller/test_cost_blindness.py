@@ -7,12 +7,13 @@ import pytest
 from controller_samples import bill, random_scores, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from needed_plugins import EVOX, needs_plugin
 
 from costada.controller.constants import Constants
 
 STEPS = 150
 SCORES = random_scores(5, STEPS)
-BLIND = ["adaevolve", "evox", "uniform", "best-of-n"]
+BLIND = ["adaevolve", EVOX, "uniform", "best-of-n"]
 ROOMY = Constants(archive_size=150)
 
 
@@ -38,6 +39,7 @@ def test_a_ledger_that_makes_no_sense_gives_the_same_records(
     assert records(method, SCORES[:40], bills) == records(method, SCORES[:40], bill(40))
 
 
+@needs_plugin("evox")
 def test_the_scripted_run_of_evox_adopts_keeps_and_loses_strategies() -> None:
     run = records("evox", SCORES, bill(STEPS))
     names = [name for name, _ in groupby(each.strategy for each in run)]

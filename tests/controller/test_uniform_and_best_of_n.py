@@ -20,15 +20,13 @@ from controller_samples import (
 )
 
 from costada.controller.archive import FITNESS_ONLY
-from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.baselines.best_of_n import BestOfN
 from costada.controller.baselines.uniform import Uniform
 from costada.controller.constants import Constants
-from costada.controller.costada import CostAda
 from costada.controller.intensity import Action
 from costada.controller.method import Guided, ParentRule
+from costada.controller.methods import METHODS
 from costada.controller.step import num_seeds
-from costada.plugins.evox.controller import EvoX
 
 
 def test_frontiers_take_turns_from_the_first() -> None:
@@ -127,7 +125,7 @@ def test_both_gains_are_those_over_the_incumbent() -> None:
     assert tell(START, allocation, FAILED)[1].local_gain == 0.0
 
 
-@pytest.mark.parametrize("kind", [BestOfN, Uniform, EvoX, CostAda, AdaEvolve])
+@pytest.mark.parametrize("kind", [each.kind for each in METHODS.values()])
 def test_a_seed_score_that_is_no_number_is_refused(kind) -> None:
     with pytest.raises(ValueError, match="seed_score: got nan, expected a finite number"):
         kind.start(float("nan"), CONSTANTS)

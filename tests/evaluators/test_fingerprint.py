@@ -293,6 +293,7 @@ def in_another_process(folder, seed, *, with_benchmarks=False):
     return done.stdout.split()
 
 
+@pytest.mark.process
 def test_another_process_with_another_hash_seed_has_the_same_fingerprints(tmp_path):
     (tmp_path / "helper.py").write_text("LIMIT = 1\ndef score(code):\n    return LIMIT\n")
     first = in_another_process(tmp_path, "1", with_benchmarks=True)

@@ -61,6 +61,7 @@ def test_an_installed_package_may_register_a_problem_and_nothing_else(tmp_path, 
         problem("wrong")
 
 
+@pytest.mark.process
 def test_listing_the_settings_imports_no_numerical_library():
     script = (
         "import sys\nfrom costada.evaluators.registry import benchmark_settings, problem_names\n"

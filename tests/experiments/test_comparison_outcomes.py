@@ -32,6 +32,8 @@ from costada.store.run_store import RunStore
 from costada.values.evaluation import Direction, Evaluation
 from costada.values.usage import Price
 
+pytestmark = pytest.mark.process
+
 
 def test_a_run_folder_becomes_an_outcome(finished, near):
     (found,) = find_outcomes(finished.parent).outcomes

@@ -25,6 +25,8 @@ from costada.experiments.comparison.tables import (
 )
 from costada.experiments.comparison.text import to_csv, to_latex, to_markdown
 
+pytestmark = pytest.mark.process
+
 HOSTILE = "<script>alert('x')</script>&\"|*$\\frac{[%_#"
 PUBLISHED = Table("As published", "", ("a", "b"), (("c", "d"),), num_names=2)
 

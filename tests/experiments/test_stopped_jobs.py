@@ -11,6 +11,8 @@ from costada.experiments.sweep.local import start
 from costada.experiments.sweep.sweep import Status, run_in
 from costada.runs.config import RunConfig
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize("is_early", [True, False])
 def test_a_run_that_was_stopped_before_its_first_iteration_is_interrupted(tmp_path, is_early):

@@ -41,6 +41,8 @@ from costada.runs.interruption import ExitCode
 from costada.runs.shared_purse import account_name
 from costada.store.purse import OverBudget, Purse
 
+pytestmark = pytest.mark.process
+
 SHARED = {"max_iterations": 3}
 
 

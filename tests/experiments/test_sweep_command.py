@@ -22,6 +22,8 @@ from costada.runs.interruption import ExitCode
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 METHOD = "no-cost-calibration"

@@ -302,6 +302,8 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 from langgraph.checkpoint.sqlite import SqliteSaver
 from costada import Choices, Price, create_discovery_graph
 
+pytestmark = needs_plugin("evox", "offline")
+
 def answer(prompt):
     if len(model.prompts) == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -323,6 +325,7 @@ with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
 """
 
 
+@pytest.mark.process
 def test_a_run_that_was_killed_is_resumed_with_what_it_chose(tmp_path):
     def run(name, *words):
         command = [sys.executable, "-c", KILLED, str(tmp_path / name), *words]

@@ -12,6 +12,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
+from needed_plugins import needs_plugin
 from toy_graph import CALL_COST, THREAD, calls_of, discovery, graph_of, run_until, scripted, trace
 from typing_extensions import TypedDict
 
@@ -284,6 +285,7 @@ def test_a_new_input_on_a_finished_thread_starts_a_new_run_with_its_own_account(
     assert graph.invoke({"seed": 7}, THREAD) == first
 
 
+@needs_plugin("evox")
 def test_a_new_run_on_a_thread_begins_with_nothing_of_the_last():
     """The first run fails at every attempt; the second is asked about its labels before a step."""
     answers = []

@@ -12,6 +12,7 @@ from billing_server import BillingServer, Refusal, Reply
 from fakes import SEED_PROGRAM, evaluate_value, rewrite, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
+from needed_plugins import EVOX
 from pydantic import ValidationError
 from toy_graph import THREAD, billed, calls_of, client, discovery, rows_of, scripted, spent_by
 
@@ -172,7 +173,7 @@ def test_it_works_asynchronously(server):
     assert asyncio.run(graph_on(server).ainvoke({}))["best_score"] == 0.2
 
 
-@pytest.mark.parametrize("method", ["adaevolve", "best-of-n", "evox"])
+@pytest.mark.parametrize("method", ["adaevolve", "best-of-n", EVOX])
 def test_every_method_can_have_such_a_generator(server, method):
     server.default = agent_answer
     result = graph_on(server, method=method, iterations=4, max_failures=99).invoke({})

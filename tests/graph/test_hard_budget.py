@@ -11,6 +11,7 @@ from fakes import IDEAS, hashed_answer, is_guide_prompt, rewrite, toy_problem
 from impatience import impatient
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
+from needed_plugins import offline_model
 from toy_graph import (
     PRICE,
     THREAD,
@@ -23,15 +24,15 @@ from toy_graph import (
     spent_by,
 )
 
+from costada.controller.methods import METHODS as KNOWN
 from costada.models.chat_models import chat_model
 from costada.nodes.calls.budget import MESSAGE_TOKENS, MINIMAL_ANSWER
 from costada.nodes.settings import Settings
-from costada.plugins.offline import OfflineModel
 from costada.runs.discovery import discover
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
-METHODS = ("costada", "adaevolve", "uniform", "best-of-n", "evox")
+METHODS = ["costada", "adaevolve", "uniform", "best-of-n", *({"evox"} & set(KNOWN))]
 NUM_SEEDS = 20
 MILLION = Decimal(1_000_000)
 
@@ -93,6 +94,7 @@ def run(server, model, provider, policy, *, method="costada"):
     return graph.invoke({}), store
 
 
+@pytest.mark.process
 def test_no_seed_overshoots_and_the_bill_is_the_ledger(server, model) -> None:
     calls, bests, overshoots = {"hard": [], "crossing": []}, {"hard": [], "crossing": []}, []
     for seed in range(NUM_SEEDS):
@@ -261,5 +263,5 @@ def test_a_hard_budget_refuses_to_ignore_lost_calls():
         Settings(price=PRICE, budget_policy="hard", lost_calls="ignore")
     with pytest.raises(ValueError, match="lost_calls: got 'ignore' under a hard budget"):
         discover(
-            toy_problem(), OfflineModel(), budget=0.4, budget_policy="hard", lost_calls="ignore"
+            toy_problem(), offline_model(), budget=0.4, budget_policy="hard", lost_calls="ignore"
         )

@@ -18,13 +18,13 @@ from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import ConfigurableField
 from langchain_openai import ChatOpenAI
+from needed_plugins import offline_model
 from pydantic import BaseModel, SecretStr
 from toy_graph import PRICE, billed, calls_of, client, discovery, events_of, rows_of, spent_by
 from warm import PATIENCE_SECONDS, PROCESSES
 
 from costada.models.chat_models import chat_model
 from costada.models.errors import UnmeteredCall
-from costada.plugins.offline import OfflineModel
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
@@ -192,8 +192,8 @@ class Posting(Boom):
     ids=lambda error: type(error).__name__,
 )
 def test_a_model_that_only_raises_costs_nothing_before_its_fallback_answers(error, policy):
-    result, calls = run(Boom(error=error).with_fallbacks([OfflineModel()]), policy=policy)
-    alone, _ = run(OfflineModel(), policy=policy)
+    result, calls = run(Boom(error=error).with_fallbacks([offline_model()]), policy=policy)
+    alone, _ = run(offline_model(), policy=policy)
     assert (result["spent"], result["iterations"]) == (alone["spent"], alone["iterations"])
     assert [call.bound for call in calls if call.model == "Boom"] == [0] * (len(calls) // 2)
 
@@ -259,12 +259,13 @@ def hooks_of_models(url: str) -> None:
     hooks: list[str] = []
     sys.addaudithook(lambda event, _: hooks.append(event) if event == "sys.addaudithook" else None)
     run(chat_model("openai:stand-in", base_url=url), iterations=1)
-    run(OfflineModel(), iterations=1)
+    run(offline_model(), iterations=1)
     before = len(hooks)
-    run(Boom().with_fallbacks([OfflineModel()]), iterations=1)
+    run(Boom().with_fallbacks([offline_model()]), iterations=1)
     sys.exit(10 * before + len(hooks))
 
 
+@pytest.mark.process
 def test_a_process_that_asks_openai_models_only_gets_no_audit_hook(server):
     """Such a hook cannot be removed, and makes the whole process slower."""
     server.default = Reply(rewrite(0.5), 100, 50)
@@ -295,7 +296,7 @@ def test_what_may_have_reached_the_server_keeps_its_upper_bound(server, way):
         server.default = Reply("no point", 100, 50, reports_usage=False)
     else:
         model = Posting(url=server.url).bind(max_tokens=100)
-    _, calls = run(model.with_fallbacks([OfflineModel()]), iterations=1)
+    _, calls = run(model.with_fallbacks([offline_model()]), iterations=1)
     while not server.num_taken:
         time.sleep(0.01)
     assert len(server.requests) == 1

@@ -8,16 +8,16 @@ from itertools import count
 import pytest
 from fakes import IDEAS, ScriptedModel, hashed_answer, is_guide_prompt, rewrite
 from langgraph.checkpoint.memory import InMemorySaver
+from needed_plugins import EVOX, needs_plugin, strategy_reply
 from toy_graph import THREAD, calls_of, discovery, scripted, trace
 
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
 from costada.nodes.settings import Settings
-from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.store.run_store import RunStore
 
-ALL = sorted(METHODS)
-COST_BLIND = ["adaevolve", "best-of-n", "evox", "uniform"]
+ALL = [EVOX if name == "evox" else name for name in sorted(METHODS)]
+COST_BLIND = ["adaevolve", "best-of-n", EVOX, "uniform"]
 BUDGET = 0.1
 OTHER_TOKENS = (7, 9000, 1, 4000, 10, 2, 33333)
 MONEY_COLUMNS = {
@@ -34,7 +34,7 @@ MONEY_COLUMNS = {
 def answer(prompt: str) -> str:
     """Answer like a model with little to say; strategies are real programs."""
     if "class Strategy" in prompt:
-        return f"```python\n{strategy_text(STRATEGIES[len(prompt) % len(STRATEGIES)])}```"
+        return strategy_reply(len(prompt))
     return IDEAS if is_guide_prompt(prompt) else hashed_answer(prompt)
 
 
@@ -212,6 +212,7 @@ def standing_still():
     return *evox(strategy(), iterations=20, store=store), store
 
 
+@needs_plugin("evox", "offline")
 def test_labels_are_bought_once_and_charged_to_the_first_iteration():
     rows, model, _ = standing_still()
     asked = [prompt for prompt in model.prompts if "# Current program" not in prompt]
@@ -220,6 +221,7 @@ def test_labels_are_bought_once_and_charged_to_the_first_iteration():
     assert rows[0]["step_cost"] == 2 * rows[1]["step_cost"]
 
 
+@needs_plugin("evox", "offline")
 def test_a_new_strategy_is_charged_to_the_iteration_that_stagnated():
     rows, _, store = standing_still()
     adopted = [row["iteration"] for row in rows if "strategy_adopted" in row["events"]]
@@ -233,6 +235,7 @@ def test_a_new_strategy_is_charged_to_the_iteration_that_stagnated():
     assert rows[2]["step_cost"] == 3 * rows[1]["step_cost"]
 
 
+@needs_plugin("evox", "offline")
 def test_an_adopted_strategy_chooses_parent_context_and_label():
     rows, model, _ = standing_still()
     assert [row["action"] for row in rows[:3]] == ["balanced"] * 3
@@ -242,6 +245,7 @@ def test_an_adopted_strategy_chooses_parent_context_and_label():
     assert "return 0.1010" in late.split("# Current program\n")[1]
 
 
+@needs_plugin("evox", "offline")
 def test_invalid_strategies_are_asked_for_again_and_the_old_one_is_kept():
     replies = count()
     rows, model = evox(lambda: f"no program, {next(replies)}", iterations=5)
@@ -253,6 +257,7 @@ def test_invalid_strategies_are_asked_for_again_and_the_old_one_is_kept():
     assert "no fenced program with `class Strategy`" in second
 
 
+@needs_plugin("evox", "offline")
 def test_a_strategy_that_fails_at_work_is_given_up_for_the_one_before():
     rows, _ = evox(strategy(limit=25), iterations=30)
     failed = [row["iteration"] for row in rows if "strategy_failed" in row["events"]]
@@ -263,6 +268,7 @@ def test_a_strategy_that_fails_at_work_is_given_up_for_the_one_before():
     assert all(row["failure"] is None for row in rows)
 
 
+@needs_plugin("evox", "offline")
 def test_a_retry_keeps_parent_and_context_and_shows_every_failed_attempt():
     values = iter([0.2, 1.5, 1.6, 0.3])
     _, model = evox(strategy(), iterations=2, propose=lambda prompt: rewrite(next(values)))
@@ -277,6 +283,7 @@ def test_a_retry_keeps_parent_and_context_and_shows_every_failed_attempt():
     assert third.startswith(first)
 
 
+@needs_plugin("evox", "offline")
 def test_previous_attempts_are_shown_the_best_first():
     _, model, _ = standing_still()
     sixth = [prompt for prompt in model.prompts if "# Current program\n" in prompt][5]
@@ -296,6 +303,7 @@ def roles_of(model, budget, **more):
     return roles, found
 
 
+@needs_plugin("evox", "offline")
 def test_no_strategy_is_bought_in_the_step_that_crosses_the_budget():
     """The labels and three programs cost 0.008 dollars; after the third a strategy is due."""
     roles, found = roles_of(standing_still()[1], 0.008)
@@ -304,6 +312,7 @@ def test_no_strategy_is_bought_in_the_step_that_crosses_the_budget():
     assert found["spent"] == pytest.approx(0.008)
 
 
+@needs_plugin("evox", "offline")
 def test_no_strategy_is_bought_when_failures_end_the_run():
     values = iter([0.11, 0.1101])
     failing = evox(strategy(), iterations=1, propose=lambda _: rewrite(next(values, 2.0)))[1]
@@ -313,6 +322,7 @@ def test_no_strategy_is_bought_when_failures_end_the_run():
     assert roles[3] == ["generation", "retry", "retry"]
 
 
+@needs_plugin("evox", "offline")
 def test_an_evolution_that_crosses_the_budget_asks_no_further():
     """Labels, three programs and the summary make 0.010 dollars: no strategy is asked for."""
     roles, found = roles_of(standing_still()[1], 0.0095)

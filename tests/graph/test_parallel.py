@@ -26,6 +26,7 @@ from fakes import (
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
+from needed_plugins import needs_plugin
 from toy_graph import (
     CALL_COST,
     THREAD,
@@ -42,8 +43,6 @@ from toy_graph import (
 
 from costada.controller.methods import METHODS
 from costada.models.retry_policy import RetryPolicy
-from costada.plugins.lab.landscape.model import SimulatedModel
-from costada.plugins.lab.landscape.problem import landscape
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 
@@ -246,12 +245,19 @@ def test_steps_with_tools_stay_on_the_ledger_and_within_their_cap(server, parall
         assert max(generated.values()) < 2 * cap
 
 
+def simulated(seed):
+    """The model of the landscape, and its problem."""
+    model = pytest.importorskip("costada.plugins.lab.landscape.model")
+    problem = pytest.importorskip("costada.plugins.lab.landscape.problem")
+    return model.SimulatedModel(seed=seed), problem.landscape()
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_no_two_calls_of_a_run_have_one_key_with_eight_in_flight(method):
     for seed in range(4):
         store, options = RunStore(), {"method": method, "iterations": 10, "order": "launch"}
-        model = SimulatedModel(seed=seed)
-        graph = discovery(model, problem=landscape(), parallel=8, store=store, **options)
+        model, problem = simulated(seed)
+        graph = discovery(model, problem=problem, parallel=8, store=store, **options)
         assert graph.invoke({"seed": seed})["stop_reason"] == "iterations"
         calls = calls_of(store)
         assert len(calls) == len({(call.ticket, call.role, call.attempt) for call in calls})
@@ -261,13 +267,13 @@ WITHOUT_GAIN = re.compile(r"without an improvement of more than 0.01: (-?\d+) of
 TRACED = re.compile(r"^\| (\d+) \| (\d\.\d{4}) \|", re.MULTILINE)
 
 
+@needs_plugin("evox")
 def test_prompts_of_evox_with_eight_in_flight_count_the_iterations_that_have_landed():
     num_told, num_out_of_turn = 0, 0
     for seed in range(6):
         store, options = RunStore(), {"method": "evox", "iterations": 20, "order": "launch"}
-        graph = discovery(
-            SimulatedModel(seed=seed), problem=landscape(), parallel=8, store=store, **options
-        )
+        model, problem = simulated(seed)
+        graph = discovery(model, problem=problem, parallel=8, store=store, **options)
         graph.invoke({"seed": seed})
         rows = store.steps(store.run_ids()[-1])
         best = [rows[0]["best_score"] - rows[0]["global_gain"], *(r["best_score"] for r in rows)]

@@ -9,6 +9,7 @@ from fakes import IDEAS, is_guide_prompt, rewrite
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
+from needed_plugins import needs_plugin
 from toy_graph import (
     CALL_COST,
     THREAD,
@@ -308,6 +309,7 @@ def test_any_other_answer_is_refused_and_the_question_comes_again():
     assert num_guides(model) == 0
 
 
+@needs_plugin("evox", "offline")
 def test_evox_asks_for_its_labels_and_strategies_too_and_does_without_them():
     store = RunStore()
     graph, model = approving(method="evox", store=store, iterations=6)
@@ -319,6 +321,7 @@ def test_evox_asks_for_its_labels_and_strategies_too_and_does_without_them():
     assert spent_by(store) == len(model.prompts) * CALL_COST
 
 
+@needs_plugin("evox", "offline")
 def test_the_question_about_a_strategy_counts_the_step_that_it_belongs_to():
     store = RunStore()
     graph, _ = approving(method="evox", store=store, iterations=6)

@@ -234,6 +234,7 @@ def draw_and_die(folder):
     discover(toy_problem(), scripted(), budget=0.06, price="1,2", out=folder / "run", purse=purse)
 
 
+@pytest.mark.process
 def test_a_run_that_is_killed_as_it_draws_its_budget_has_that_budget_when_it_resumes(tmp_path):
     process = PROCESSES.Process(target=draw_and_die, args=(tmp_path,))
     process.start()

@@ -40,6 +40,7 @@ from langgraph.errors import GraphDrained
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import RunControl
 from langgraph.types import Command
+from needed_plugins import strategy_reply
 from toy_graph import (
     THREAD,
     as_stored,
@@ -54,7 +55,6 @@ from toy_graph import (
 from typing_extensions import TypedDict
 
 from costada.controller.methods import METHODS
-from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.store.checkpoints import RunSaver
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
@@ -297,7 +297,7 @@ def _nothing_is_blocked(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 def answer_all(prompt: str) -> str:
     if "class Strategy" in prompt:
-        return f"```python\n{strategy_text(STRATEGIES[len(prompt) % len(STRATEGIES)])}```"
+        return strategy_reply(len(prompt))
     return IDEAS if is_guide_prompt(prompt) else hashed_answer(prompt)
 
 

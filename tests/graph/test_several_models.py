@@ -17,6 +17,7 @@ from menu_provider import (
     menu_of,
     several,
 )
+from needed_plugins import needs_plugin
 from toy_graph import (
     THREAD,
     calls_of,
@@ -41,7 +42,8 @@ from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
 NO_WAIT = RetryPolicy(retry_wait=0.001, longest_wait=0.001)
-METHODS = ("costada", "adaevolve", "uniform", "best-of-n", "evox", "costada-thompson")
+METHODS = ("costada", "adaevolve", "uniform", "best-of-n", "costada-thompson")
+EVOX_SETTINGS = pytest.param({"method": "evox"}, marks=needs_plugin("evox"))
 
 
 def told(row):
@@ -54,6 +56,7 @@ def told(row):
     "settings",
     [
         *({"method": method} for method in METHODS),
+        EVOX_SETTINGS,
         {"generator": "agent"},
         {"router": "round-robin"},
     ],
@@ -123,7 +126,7 @@ def test_the_router_is_told_gains_over_the_parent():
     assert rows_of(reached)[0]["router"][0]["credit"] == pytest.approx(0.4 / 0.45)
 
 
-@pytest.mark.parametrize("settings", [{}, {"method": "evox"}, {"generator": "agent"}])
+@pytest.mark.parametrize("settings", [{}, EVOX_SETTINGS, {"generator": "agent"}])
 @pytest.mark.parametrize("parallel", [1, 3])
 def test_a_run_that_is_stopped_and_resumed_chooses_as_an_uninterrupted_one(
     server, parallel, settings
@@ -170,7 +173,7 @@ def test_a_model_that_refuses_is_disabled_and_costs_no_attempt(server, refusal, 
     assert {call.entry for call in calls_of(store) if call.role == "guide"} <= {"middle"}
 
 
-@pytest.mark.parametrize("settings", [{}, {"generator": "agent"}, {"method": "evox"}])
+@pytest.mark.parametrize("settings", [{}, {"generator": "agent"}, EVOX_SETTINGS])
 @pytest.mark.parametrize("parallel", [1, 4])
 def test_of_four_models_one_is_enough(server, parallel, settings):
     server.default, store = Refusing(small=404, large=402), RunStore()

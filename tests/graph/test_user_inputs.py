@@ -20,6 +20,7 @@ from fakes import (
 )
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
+from needed_plugins import EVOX
 from toy_graph import (
     CALL_COST,
     PRICE,
@@ -139,7 +140,7 @@ def test_inputs_are_taken_one_by_one_in_the_order_in_which_they_came():
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
-@pytest.mark.parametrize("method", ["costada", "adaevolve", "evox", "best-of-n"])
+@pytest.mark.parametrize("method", ["costada", "adaevolve", EVOX, "best-of-n"])
 def test_a_program_is_evaluated_and_kept_without_a_call(method, parallel):
     run = Steered(method=method, parallel=parallel)
     run.store.inputs.put_program(run.run_id, program(0.95))

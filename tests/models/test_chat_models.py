@@ -7,6 +7,7 @@ import pytest
 from billing_server import BillingServer
 from langchain_core.language_models import BaseChatModel
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
+from needed_plugins import needs_plugin
 
 from costada.models.chat_models import chat_model
 from costada.models.runnable_tree import underlying_models
@@ -109,9 +110,9 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
         ("opnai:gpt-5.4", "openai:gpt-5.4"),
         ("OpenAI:gpt-5.4", "openai:gpt-5.4"),
         ("antropic:claude", "anthropic:claude"),
-        ("offlne", "offline"),
-        ("Offline", "offline"),
-        ("offline:7", "offline"),
+        pytest.param("offlne", "offline", marks=needs_plugin("offline")),
+        pytest.param("Offline", "offline", marks=needs_plugin("offline")),
+        pytest.param("offline:7", "offline", marks=needs_plugin("offline")),
         ("openai:", "openai:NAME"),
         ("openai", "openai:NAME"),
         ("", "openai:NAME"),
@@ -136,13 +137,15 @@ def test_an_unknown_id_is_answered_with_a_better_one(model_id: str, better: str)
 )
 def test_a_setting_out_of_range_is_refused(setting: dict[str, Any], text: str):
     with pytest.raises(ValueError, match=text):
-        chat_model("offline", **setting)
+        chat_model("openai:stand-in", **setting)
 
 
+@needs_plugin("offline")
 def test_the_offline_model_needs_neither_key_nor_server():
     assert isinstance(chat_model("offline", seed=3), BaseChatModel)
 
 
+@pytest.mark.process
 def test_importing_the_room_loads_no_provider():
     modules = "chat_models metering prices asking runnable_tree"
     imports = "; ".join(f"import costada.models.{name}" for name in modules.split())

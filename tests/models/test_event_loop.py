@@ -119,6 +119,7 @@ def test_calls_in_flight_take_no_thread_each(server: BillingServer):
     assert ours == ["costada-calls"]
 
 
+@pytest.mark.process
 def test_a_forked_process_makes_its_calls_in_a_loop_of_its_own(server: BillingServer):
     server.keeps_alive = True
     model = chat_model("openai:stand-in", base_url=server.url)
@@ -158,6 +159,7 @@ with BillingServer() as server:
 """
 
 
+@pytest.mark.process
 def test_a_process_ends_without_warnings_though_a_model_hangs(tmp_path):
     tests = os.path.dirname(os.path.dirname(__file__))
     ended = subprocess.run(

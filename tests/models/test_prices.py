@@ -5,10 +5,10 @@ from fakes import ScriptedModel, hashed_answer
 from genai_prices.types import ModelPrice, Tier, TieredPrices
 from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
+from needed_plugins import offline_model
 
 from costada.models.metering import MeteredCall
 from costada.models.prices import PackagedPrice, packaged_price, price_book
-from costada.plugins.offline import OfflineModel
 from costada.values.usage import Price, Usage
 
 
@@ -181,7 +181,6 @@ MILLION = Usage(1_000_000, 100_000)
             "given",
         ),
         ([(OWN, Price(1, 1)), (OWN, None)], {}, {"model": "my-own"}, "1.1", "given"),
-        ([(OfflineModel(), None)], {}, {"model": "offline"}, "0.792", "the paper's GLM-5 price"),
         (
             [(OWN.bind(model="dear"), Price(1, 1))],
             {"dear": Price(9, 9)},
@@ -220,7 +219,6 @@ MILLION = Usage(1_000_000, 100_000)
         "first of fallbacks",
         "a fallback is priced as the model that answered",
         "a guide of the same name shares the price",
-        "offline",
         "a bound name has its own price",
         "a price is that of the constructor's name",
         "a bound name that is listed has its list price",
@@ -232,6 +230,13 @@ def test_a_call_is_priced_by_the_name_that_was_asked(models, others, call, dolla
     quote = price_book(models, others).quote(metered)
     assert quote.cost(metered.usage) == Decimal(dollars)
     assert quote.source.startswith(source)
+
+
+def test_the_offline_model_has_the_papers_price():
+    metered = MeteredCall("offline", None, MILLION)
+    quote = price_book([(offline_model(), None)], {}).quote(metered)
+    assert quote.cost(metered.usage) == Decimal("0.792")
+    assert quote.source.startswith("the paper's GLM-5 price")
 
 
 def test_the_cost_of_a_call_stands_beside_its_list_price():

@@ -15,6 +15,7 @@ from gateways import Gate, until
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import Runnable
 from metered_calls import ask, client
+from needed_plugins import offline_model
 
 from costada.models.asking import FailureKind, ModelFailure
 from costada.models.chat_models import chat_model
@@ -471,5 +472,5 @@ def test_a_request_is_not_repeated_where_its_call_may_send_nothing_again(server:
 def test_calls_of_one_model_share_its_limit_and_the_offline_model_has_none(server: BillingServer):
     assert rate_limit(client(server)) is rate_limit(client(server, max_tokens=7))
     assert rate_limit(client(server)) is not rate_limit(client(server, model="other"))
-    offline = chat_model("offline")
+    offline = offline_model()
     assert with_rate_limits(offline) is offline

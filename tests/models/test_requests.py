@@ -3,13 +3,13 @@ from fakes import ScriptedModel, hashed_answer, rewrite
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
+from needed_plugins import offline_model
 from pydantic import Field, SecretStr
 
 from costada.models.chat_models import chat_model
 from costada.models.requests import RequestNotSent, with_limited_answers, with_tools
 from costada.models.retries import with_retries
 from costada.models.runnable_tree import returns_raw_answers, underlying_models
-from costada.plugins.offline import OfflineModel
 from costada.prompts.tools import TOOLS
 
 MESSAGES = [HumanMessage("hello")]
@@ -161,9 +161,9 @@ def test_a_retried_model_and_its_fallback_both_get_the_tools(monkeypatch):
 
 
 def test_the_given_model_stays_as_it_is():
-    model = OfflineModel()
+    model = offline_model()
     assert with_tools(model, TOOLS) is not model
-    assert model == OfflineModel()
+    assert model == offline_model()
 
 
 def test_a_model_without_tools_is_named():

@@ -19,6 +19,7 @@ from langchain_core.outputs import ChatResult
 from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_openai import ChatOpenAI
 from metered_calls import Point, as_billed, ask, client
+from needed_plugins import offline_model
 from pydantic import SecretStr
 
 from costada.graph.build import compile_search
@@ -334,7 +335,7 @@ def test_the_copy_is_the_same_model(server: BillingServer):
 
 def test_what_hides_nothing_is_returned_as_it_is(server: BillingServer):
     unchanged = (
-        chat_model("offline"),
+        offline_model(),
         with_visible_requests(chat_model("openai:stand-in", base_url=server.url)),
         with_visible_requests(retrying(server, max_retries=3).with_retry()),
     )

@@ -19,6 +19,7 @@ from fakes import (
 )
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
+from needed_plugins import EVOX
 from toy_graph import discovery, scripted
 from typing_extensions import TypedDict
 
@@ -237,7 +238,7 @@ def test_metrics_that_a_problem_declares_as_timings_stay_out_of_prompts():
     assert shown_metrics == {"success_rate": 1.0}
 
 
-@pytest.mark.parametrize("method", ["costada", "evox"])
+@pytest.mark.parametrize("method", ["costada", EVOX])
 def test_the_metrics_of_an_own_evaluator_reach_the_model(method):
     def evaluate(code):
         return replace(evaluate_value(code), metrics={"efficiency_score": 0.25, "eval_time": 7.0})

@@ -136,6 +136,7 @@ def _run_twice(answers):
     answers.put(asyncio.run(discovery(iterations=3).ainvoke({}))["iterations"])
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own():
     forking = get_context("fork")

@@ -42,9 +42,10 @@ from costada.nodes.state import (
     plain,
     restored,
 )
-from costada.plugins.evox.controller import EvoX, ScoredStrategy
 from costada.store.checkpoints import RunSaver
 from costada.store.rows import LandedTickets
+
+evox = pytest.importorskip("costada.plugins.evox.controller")
 
 THREAD = {"configurable": {"thread_id": "1"}}
 STEP = Step(
@@ -93,7 +94,10 @@ CONTROLLERS = (
     ),
     Uniform(incumbent_score=0.5, best_scores=(0.1, 0.5)),
     BestOfN(iteration=2, incumbent_score=-1.5, stagnation=2),
-    EvoX(3, 0.5, 0.4, 0.5, 2, "a", 1, True, None, (ScoredStrategy("", 0.1, 0, 1, 0.3, 0.4),)),
+    evox.EvoX(
+        *(3, 0.5, 0.4, 0.5, 2, "a", 1, True, None),
+        (evox.ScoredStrategy("", 0.1, 0, 1, 0.3, 0.4),),
+    ),
 )
 STRICT = JsonPlusSerializer(allowed_msgpack_modules=None)
 

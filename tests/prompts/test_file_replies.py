@@ -4,7 +4,6 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from costada.plugins.offline.blocks import replace_blocks
 from costada.prompts.changes import Change, read_change
 from costada.prompts.replies import Rejection
 from costada.values.candidate import Program
@@ -281,7 +280,8 @@ def test_blocks_and_whole_files_turn_one_program_into_another(old, new, other):
     start = Program.of({"a.py": "\n".join(["first", *old, "last\n"]), "b.py": "x\n"})
     wanted = "\n".join(["first", *new, "last\n"])
     added = "\n".join(["top", *other, "end\n"])
-    blocks = replace_blocks(start["a.py"], wanted)
+    offline = pytest.importorskip("costada.plugins.offline.blocks")
+    blocks = offline.replace_blocks(start["a.py"], wanted)
     if blocks is None or wanted == start["a.py"]:
         blocks, wanted = "", start["a.py"]
     reply = f"FILE: a.py\n{blocks}\n\nFILE: c.py\n```python\n{added}```\n\nDELETE: b.py\n"

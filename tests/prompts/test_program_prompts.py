@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from costada.plugins.evox.prompts import label_prompt
 from costada.prompts.programs import FILES_LIMIT, OUTLINE_LINES, outline, program_block
 from costada.prompts.render import generation_prompt, guide_prompt
 from costada.prompts.requests import FailedAttempt, GenerationRequest, GuideRequest, ShownProgram
@@ -91,12 +90,18 @@ SEVERAL = ShownProgram(FILES, 0.5, {}, {})
         (guided(CPP, "refinement"), ("memory access",), ("scipy",)),
         (guided(PROMPT), ("which part of the text", "examples instead of rules"), ("seconds",)),
         (guided(FORM), ("scipy.optimize.minimize",), ()),
-        (label_prompt("T", "e", ("numpy",), CPP).user, ("written in C++",), ("numpy",)),
     ],
 )
 def test_a_prompt_speaks_of_language_commands_and_files(text, said, unsaid):
     assert [each for each in said if each not in text] == []
     assert [each for each in unsaid if each in text] == []
+
+
+def test_the_prompt_for_labels_speaks_of_the_language():
+    prompts = pytest.importorskip("costada.plugins.evox.prompts")
+    text = prompts.label_prompt("T", "e", ("numpy",), CPP).user
+    assert "written in C++" in text
+    assert "numpy" not in text
 
 
 def test_other_programs_and_failures_show_the_files_that_differ():

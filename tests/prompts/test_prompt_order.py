@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("costada.plugins.evox.prompts")
 from prompt_samples import rendered
 
 SAMPLES = dict(rendered())

@@ -28,6 +28,8 @@ from costada.store.run_store import RunStore
 from costada.values.candidate import Program
 from costada.values.usage import Price, Usage
 
+pytestmark = pytest.mark.process
+
 
 def column(figures: Any, table: str, name: str) -> list[Any]:
     place = figures[table]["columns"].index(name)

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from costada.reports.patch import MAX_DIFF, patch
 from costada.values.program_form import invalid_files_reason
 
+pytestmark = pytest.mark.process
+
 LINE = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n"), max_size=4)
 TEXT = st.one_of(
     st.lists(st.sampled_from(["a\n", "b\n", "\n", "c"]), max_size=12).map("".join),

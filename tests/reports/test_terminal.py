@@ -21,6 +21,8 @@ from costada.experiments.comparison.outcomes import append_outcomes
 from costada.reports.terminal import SafeConsole, TerminalTable, printable
 from costada.reports.trace import rows_of_file, trace_json, trace_table
 
+pytestmark = pytest.mark.process
+
 HOSTILE = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066\b\x7f\u200b\u2028[bold]y"
 COMMANDS = (
     *("\x1b]", "\x1b[2J", "\x07", "\x9b", "\u202e", "\u2066", "\b", "\x7f", "\u200b", "\u2028"),

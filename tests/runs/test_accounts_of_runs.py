@@ -1,6 +1,10 @@
 """Runs of the command line that draw from one purse."""
 
+import pytest
+
 from costada.store.purse import Purse
+
+pytestmark = pytest.mark.process
 
 
 def test_runs_at_one_path_on_two_machines_have_accounts_of_their_own(invoke, near, tmp_path):

@@ -18,6 +18,8 @@ from warm import PATIENCE_SECONDS, PROCESSES
 from costada.cli.main import app
 from costada.store.rows import MAX_TEXT
 
+pytestmark = pytest.mark.process
+
 ADDRESS_BYTES = 4 * 2**30
 """Address space of a process; numerical libraries reserve much of it, and use little."""
 

@@ -20,6 +20,8 @@ from costada.store.rows import CallStatus, RunSetup
 from costada.store.run_store import RunStore
 from costada.values.usage import Usage
 
+pytestmark = pytest.mark.process
+
 PRICED = ("--price", "1,2")
 
 

@@ -12,6 +12,8 @@ from costada.runs.folder import RunFolder
 from costada.store.postgres_connections import name_of
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 CHANGED = "The evaluator has changed since this run started"
 WAY_OUT = "costada submit"
 

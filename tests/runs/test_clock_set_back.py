@@ -11,6 +11,8 @@ from costada.runs.folder import RunFolder
 from costada.runs.fork import fork_run
 from costada.store.checkpoint_rules import KEPT_CHECKPOINTS
 
+pytestmark = pytest.mark.process
+
 BACK = -120
 FIRST = KEPT_CHECKPOINTS + 4
 """Iterations of the first process: more than a run file keeps checkpoints of."""

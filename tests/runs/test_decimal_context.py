@@ -9,6 +9,8 @@ from costada.runs.folder import RunFolder
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 
 def ledger(near, folder, **settings):
     purse = Purse(1, policy="hard", path=folder.with_suffix(".purse"))

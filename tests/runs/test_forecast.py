@@ -7,6 +7,8 @@ from costada.runs.config import RunConfig
 from costada.runs.forecast import EXPECTED_ANSWER, SHORT_ANSWER, first_prompts, forecast
 from costada.runs.plan import plan_run
 
+pytestmark = pytest.mark.process
+
 PRICED = ("--model", "openai:mine", "--price", "1,2")
 
 

@@ -17,6 +17,8 @@ from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.fork import fork_run
 
+pytestmark = pytest.mark.process
+
 READING = (["trace"], ["report"], ["graph", "--run"], ["compare"])
 """Commands that show a run."""
 

@@ -11,6 +11,8 @@ from costada.runs.folder import RunFolder
 from costada.store.checkpoint_rules import KEPT_CHECKPOINTS
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 AT = 2
 LAST = 4
 

@@ -26,6 +26,8 @@ from costada.runs.interruption import (
 )
 from costada.values.evaluation import Evaluation
 
+pytestmark = pytest.mark.process
+
 COSTADA = Path(sys.executable).with_name("costada")
 SLEEPING = "def value():\n    import time\n    time.sleep(60)\n"
 WALL_SECONDS = 8.0

@@ -19,6 +19,8 @@ from needed_programs import needs
 from costada.runs.discovery import discover
 from costada.runs.lease import hold_lease, is_held
 
+pytestmark = pytest.mark.process
+
 HOLD = (
     "import sys; from pathlib import Path; from costada.runs.lease import hold_lease\n"
     "with hold_lease(Path(sys.argv[1])):\n"

@@ -12,6 +12,8 @@ from costada.evaluators.folders import load_folder
 from costada.runs.discovery import discover
 from costada.values.candidate import Program
 
+pytestmark = pytest.mark.process
+
 EXAMPLE = Path(__file__).parents[2] / "examples/problems/package"
 LONGEST_FIRST = """
 def order(seconds):

@@ -16,6 +16,8 @@ from costada.runs.pareto import front_files
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
 
+pytestmark = pytest.mark.process
+
 NOISY, TWO = (ROOT / "examples/problems" / name for name in ("noisy_speed", "two_objectives"))
 COUNTED = """
 from collections import Counter

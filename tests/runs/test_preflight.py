@@ -19,6 +19,8 @@ from costada.runs.folder import RunFolder
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
 
+pytestmark = pytest.mark.process
+
 PRICED = ("--model", "openai:mine", "--price", "1,1")
 FAILED, REFUSED = 1, 2
 COUNTING = """from pathlib import Path

@@ -10,6 +10,8 @@ from costada.runs.discovery import discover
 from costada.store.checkpoint_rules import KEPT_CHECKPOINTS
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 
 def num_checkpoints(folder):
     with closing(sqlite3.connect(folder / "run.sqlite")) as connection:

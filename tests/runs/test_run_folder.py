@@ -17,6 +17,8 @@ from costada.runs.runner import StepLog
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 CONFIG = RunConfig(problem="circle_packing")
 
 

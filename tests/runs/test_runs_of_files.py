@@ -17,6 +17,8 @@ from costada.runs.fork import fork_run
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
+pytestmark = pytest.mark.process
+
 OPTIONS = {"seed": 3, "price": "1,2", "keep_history": True}
 STEPS = 12
 

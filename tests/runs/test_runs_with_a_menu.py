@@ -6,6 +6,8 @@ import pytest
 
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 MODELS = """
 [models.small]
 model = "offline"

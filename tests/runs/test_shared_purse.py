@@ -11,6 +11,8 @@ from costada.runs.plan import plan_run
 from costada.runs.shared_purse import PurseAddress, account_name, paid_from
 from costada.store.purse import OverBudget
 
+pytestmark = pytest.mark.process
+
 NAME = "shared"
 
 

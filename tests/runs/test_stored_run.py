@@ -24,6 +24,8 @@ from costada.store.postgres_connections import name_of
 from costada.store.postgres_lease import PATIENCE_SECONDS, Leases
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 SECRET = "hidden-4711"
 
 

@@ -160,6 +160,7 @@ def hold_and_wait(address, begun):
         signal.pause()
 
 
+@pytest.mark.process
 def test_a_holder_that_is_killed_behind_a_pooler_releases_its_run_at_once(postgres_address):
     with (
         started_pgbouncer(postgres_address) as pooler,

@@ -77,6 +77,7 @@ def test_clients_share_a_purse_on_a_server_whose_transactions_are_serializable(p
         assert float(purse.remaining) == 1 - 80 * 0.001 - 20 * 0.001
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_connection_is_not_shared_with_a_forked_process(postgres_address):
     with closing(Connections(postgres_address)) as connections:
@@ -95,6 +96,7 @@ def test_a_connection_is_not_shared_with_a_forked_process(postgres_address):
         os.close(writing)
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_run_that_is_held_is_not_held_by_a_forked_process(postgres_address):
     with closing(Database(postgres_address)) as database:

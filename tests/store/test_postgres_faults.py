@@ -83,6 +83,7 @@ def write_and_wait(address, begun):
         signal.pause()
 
 
+@pytest.mark.process
 def test_a_client_that_is_killed_in_a_transaction_leaves_nothing_and_blocks_no_other(
     postgres_address,
 ):
@@ -273,6 +274,7 @@ def test_a_database_that_does_not_exist_is_named(postgres_address):
         RunStore.postgres(make_conninfo(postgres_address, dbname="absent"))
 
 
+@pytest.mark.process
 def test_a_wrong_password_is_named_and_not_shown():
     with started_server() as server:
         with psycopg.connect(server.address, autocommit=True) as connection:

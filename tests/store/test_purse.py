@@ -305,6 +305,7 @@ def spend_and_report(purse, answers):
         answers.put(str(refused))
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_process_never_spends_from_a_copy_of_its_parents_purse(open_purse, address):
     """In Postgres it opens a connection of its own, and both spend from one purse."""

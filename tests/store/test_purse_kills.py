@@ -6,6 +6,9 @@ import sys
 from decimal import Decimal
 
 import psycopg
+import pytest
+
+pytestmark = pytest.mark.process
 
 DRAWS, KILLS = 1_500, 5
 """10,000 and 12 in `bench/purse.py` without arguments, which takes too long here."""

@@ -64,6 +64,7 @@ def spender(file: Path, name: str, calls: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.process
 def test_processes_share_a_purse_and_one_that_is_killed_leaves_it_sound(tmp_path: Path):
     file = tmp_path / "purse.sqlite"
     killed, other = spender(file, "killed", 10**6), spender(file, "other", 60)

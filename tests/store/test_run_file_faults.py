@@ -218,6 +218,7 @@ def may(*command):
         return False
 
 
+@pytest.mark.process
 def test_a_run_that_met_a_full_disk_continues_when_there_is_room(tmp_path):
     if not may(*IN_A_NAMESPACE, "sh", "-c", f"{MOUNT} {tmp_path}"):
         pytest.skip(
@@ -238,6 +239,7 @@ def test_a_run_that_met_a_full_disk_continues_when_there_is_room(tmp_path):
     assert report["steps"] == list(range(1, report["whole"][3] + 1))
 
 
+@pytest.mark.process
 def test_a_run_file_in_a_folder_that_may_not_be_written_says_so():
     folder = Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
     try:

@@ -9,6 +9,8 @@ from page_runs import menu_run, serving_path, settings
 from costada.experiments.comparison.report import write_comparison
 from costada.runs.lease import hold_lease
 
+pytestmark = pytest.mark.browser
+
 axe = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python"
 )

@@ -49,7 +49,7 @@ BRIDGE = answer_of("network", "inspect", "bridge", "--format", "{{(index .IPAM.C
 HOW_TO_INSTALL = "apt-get install docker.io docker-compose-v2, then start the engine"
 pytestmark = [
     pytest.mark.timeout(BUILD_SECONDS + 900),
-    pytest.mark.skipif("COSTADA_CLUSTERS" not in os.environ, reason="make test-clusters runs it"),
+    pytest.mark.cluster,
     pytest.mark.skipif(not BRIDGE, reason=f"no engine with a bridge network: {HOW_TO_INSTALL}"),
     pytest.mark.skipif(not answer_of("compose", "version"), reason=HOW_TO_INSTALL),
 ]

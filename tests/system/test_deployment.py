@@ -45,6 +45,7 @@ POSTGRES = shutil.which("pg_ctl") or next(
 )
 
 pytestmark = [
+    pytest.mark.cluster,
     pytest.mark.timeout(600),
     pytest.mark.skipif(find_spec("distributed") is None, reason="pip install 'costada[dask]'"),
     pytest.mark.skipif(POSTGRES is None, reason=how_to_install("pg_ctl")),

@@ -11,6 +11,8 @@ from costada.reports.page.page import write_page
 from costada.store.run_store import RunStore
 from costada.store.user_inputs import MAX_WAITING, TOO_MANY
 
+pytestmark = pytest.mark.process
+
 JSON_TYPE = "application/json"
 HOSTILE = "</li><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'>"
 

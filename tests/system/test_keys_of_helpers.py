@@ -15,6 +15,8 @@ from billing_server import BillingServer, Reply
 
 from costada.evaluators.sandbox.inside.process_tree import descendants
 
+pytestmark = pytest.mark.process
+
 KEY = "sk-only-for-the-process-of-the-run"
 PASSWORD = "only-for-the-database"
 COMMAND = [sys.executable, "-m", "costada.cli.entry"]

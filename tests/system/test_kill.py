@@ -26,6 +26,8 @@ from costada.runs.folder import RunFolder
 from costada.runs.resume import LOST_STEPS
 from costada.store.purse import Purse
 
+pytestmark = pytest.mark.process
+
 NUM_KILLS = 4
 
 

@@ -13,6 +13,8 @@ from fakes import program
 
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 NUM_KILLS = 3
 IDEAS = ("try hexagonal rows", "begin in the corners", "sort before placing")
 PROGRAMS = (program(0.62), program(5.0))

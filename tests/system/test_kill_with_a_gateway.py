@@ -33,6 +33,8 @@ from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
+pytestmark = pytest.mark.process
+
 NUM_KILLS = 4
 
 

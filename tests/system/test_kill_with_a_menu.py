@@ -17,6 +17,8 @@ from costada.runs.discovery import discover
 from costada.store.rows import CallStatus
 from costada.values.usage import Price
 
+pytestmark = pytest.mark.process
+
 NUM_KILLS = 3
 IN_ORDER = {"lost_calls": "ignore", "order": "launch"}
 """Two runs can be compared: calls land as they were launched, and lost ones cost nothing."""

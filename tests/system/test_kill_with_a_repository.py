@@ -1,8 +1,11 @@
 """A run that improves a repository by its own command, measured twice, killed and resumed."""
 
+import pytest
 from crash_runs import check_against_bill, kill_often, record_of, run_to_end, serve
 from file_programs import START, hashed_files
 from made_repositories import make_repository, problem_of
+
+pytestmark = pytest.mark.process
 
 NUM_KILLS = 1
 OPTIONS = {"lost_calls": "ignore", "budget": 0.015}

@@ -2,8 +2,11 @@
 
 import time
 
+import pytest
 from crash_runs import EVALUATION, check_against_bill, kill_often, record_of, run_to_end, serve
 from file_programs import evaluate_files, files_problem, hashed_files
+
+pytestmark = pytest.mark.process
 
 NUM_KILLS = 3
 OPTIONS = {"lost_calls": "ignore", "budget": 0.05}

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 
+import pytest
 from crash_runs import (
     CAP,
     EVALUATION,
@@ -20,6 +21,8 @@ from costada.runs.discovery import discover
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
 from costada.values.usage import Price
+
+pytestmark = pytest.mark.process
 
 NUM_KILLS = 3
 LUCK = (0.02, 0.0, -0.01, 0.03, -0.05, 0.01)

@@ -6,6 +6,7 @@ import time
 from contextlib import closing
 from decimal import Decimal
 
+import pytest
 from billing_server import BillingServer
 from crash_runs import Provider, Record, check_against_bill
 from killed_searches import execute_run, search
@@ -14,6 +15,8 @@ from warm import PROCESSES
 from costada.store.checkpoints import RunSaver
 from costada.store.run_store import RunStore
 from costada.store.sqlite_engine import connect
+
+pytestmark = pytest.mark.process
 
 KILLED_AT = (4, 9, 15)
 """Landings after which a process dies."""

@@ -17,6 +17,8 @@ from warm import PROCESSES
 
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 ITERATIONS = 12
 LEASE_SECONDS = 2.0
 

@@ -14,6 +14,8 @@ from costada.store.rows import RunSetup
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
 
+pytestmark = pytest.mark.browser
+
 MIDNIGHT = 1_700_006_400  # UTC
 TASK = "Pack circles\ninto a square.\n\n- as many\n- as large\n"
 START = "def value():\n    return 1\n"

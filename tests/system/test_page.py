@@ -22,6 +22,8 @@ from costada.reports.page.page import ITERATIONS, blocks, embedded, policy, writ
 from costada.reports.page.server import PageServer
 from costada.values.candidate import Program
 
+pytestmark = pytest.mark.process
+
 HOSTILE = "</script><script>alert(1)</script><!--&\u2028\ud800"
 SCRIPTS = Path(page.__file__).parent / "scripts"
 

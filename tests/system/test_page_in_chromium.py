@@ -28,6 +28,8 @@ from costada.store.rows import CallStatus
 from costada.store.run_store import Cut, cut_back
 from costada.values.candidate import Program
 
+pytestmark = pytest.mark.browser
+
 MARKUP = (
     "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'>"
     "<svg onload='window.hurt = 1'></svg>{{7*7}}<!-- \u202e"

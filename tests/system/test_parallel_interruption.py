@@ -24,6 +24,8 @@ from costada.runs.runner import execute_run
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 PARALLEL, ITERATIONS = 8, 40
 CONFIG = RunConfig(
     problem="object:toy",

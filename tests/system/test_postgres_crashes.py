@@ -18,6 +18,8 @@ from warm import PROCESSES
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 ITERATIONS = 16
 CALLS_BEFORE_A_KILL = (4, 9, 13)
 

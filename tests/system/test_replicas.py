@@ -1,9 +1,12 @@
 """Two replicas and one Postgres, killed at random; `replicas.py` does the same for hours."""
 
+import pytest
 from pgbouncer import started_pgbouncer
 from replicas import HEAD, kill_replicas
 
 from costada.store.postgres_connections import name_of
+
+pytestmark = pytest.mark.process
 
 NUM_KILLS = 8
 

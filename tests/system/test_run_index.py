@@ -18,6 +18,8 @@ from costada.reports.page.server import PageServer
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
 
+pytestmark = pytest.mark.process
+
 
 def asked(server: PageServer, path: str, **headers: str) -> tuple[int, str]:
     connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)

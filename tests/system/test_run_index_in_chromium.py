@@ -8,6 +8,8 @@ from page_runs import candidate, serving_path, settings, step, write_steps
 from costada.runs.lease import hold_lease
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.browser
+
 MARKUP = "<img src=x onerror='window.hurt = 1'>\u202e{{7*7}}&amp;%2e%2e"
 
 

@@ -35,6 +35,8 @@ from costada.store.address import RunAddress
 from costada.store.postgres_connections import name_of
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.cluster
+
 ITERATIONS = 6
 SECRET = "geheim-4711"
 

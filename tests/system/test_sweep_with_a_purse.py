@@ -12,6 +12,8 @@ from costada.store.address import RunAddress
 from costada.store.postgres_connections import name_of
 from costada.store.purse import Purse
 
+pytestmark = pytest.mark.process
+
 TOTAL = 0.05
 UNPAID = 3
 NAME = "near/costada/seed-1"

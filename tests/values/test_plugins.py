@@ -3,6 +3,7 @@ from functools import partial
 from operator import getitem
 
 import pytest
+from needed_plugins import needs_plugin
 
 from costada.cli.main import app
 from costada.controller.methods import METHODS
@@ -27,6 +28,7 @@ def installed(tmp_path, monkeypatch):
     return install
 
 
+@needs_plugin("offline")
 def test_plugins_of_a_group_are_found_by_name_in_alphabetical_order(installed):
     installed("tens = math:tau", "alone = math:pi")
     found = registered("costada.models")

@@ -54,6 +54,7 @@ def test_an_expression_is_one(interrupted):
         parsed_expression("a = 1")
 
 
+@pytest.mark.process
 def test_a_forked_process_can_parse():
     with ThreadPoolExecutor(1) as threads:
         busy = [threads.submit(parsed_module, SOURCE) for _ in range(20)]

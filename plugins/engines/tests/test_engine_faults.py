@@ -23,6 +23,8 @@ from costada.plugins.engines.ray import RayEngine
 from costada.values.candidate import Program
 from costada.values.evaluation import Evaluation
 
+pytestmark = pytest.mark.process
+
 RIGHT = Program.of("def square(number):\n    return number ** 2\n")
 
 

@@ -17,6 +17,8 @@ from costada.evaluators.sandbox.limits import MEBIBYTE
 from costada.values.candidate import Program
 from costada.values.evaluation import WORKER
 
+pytestmark = pytest.mark.process
+
 RIGHT = Program.of("def square(number):\n    return number ** 2\n")
 SLOW = Program.of("import time\ndef square(number):\n    time.sleep(0.5)\n    return number ** 2\n")
 SLOW_SECONDS = 1.0

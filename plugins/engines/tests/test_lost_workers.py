@@ -31,6 +31,8 @@ from costada.evaluators.sandbox.cancellation import (
 from costada.values.candidate import Program
 from costada.values.evaluation import WORKER
 
+pytestmark = pytest.mark.process
+
 SLOW = "import time\ndef square(number):\n    time.sleep({})\n    return number ** 2\n"
 LIMIT = 60.0
 ENDLESS = SLOW.format(LIMIT)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from doc_blocks import ROOT, blocks_of
 
+pytestmark = pytest.mark.process
+
 PAGE = ROOT / "docs" / "plugins" / "engines.md"
 SECONDS = 120
 

@@ -19,6 +19,8 @@ from costada.runs.folder import RunFolder
 from costada.store.run_store import RunStore
 from costada.values.evaluation import SANDBOX, WORKER
 
+pytestmark = pytest.mark.process
+
 COMMAND = [sys.executable, "-m", "costada.cli.entry"]
 SEARCH = ("--seed", "3", "--max-iterations", "6", "--order", "launch")
 SECONDS = 120

@@ -32,9 +32,12 @@ from costada.experiments.sweep.job_file import JOBS, JobFile
 from costada.experiments.sweep.sweep import last_step
 from costada.store.postgres_connections import name_of
 
-pytestmark = pytest.mark.skipif(
-    "COSTADA_SLURM" not in os.environ, reason="no Slurm: `make test-clusters` installs it"
-)
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(
+        "COSTADA_SLURM" not in os.environ, reason="no Slurm: `make test-clusters` installs it"
+    ),
+]
 
 KILL_NODE = Path(__file__).parents[3] / ".ci" / "slurm-kill-node"
 

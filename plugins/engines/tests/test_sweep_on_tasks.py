@@ -39,6 +39,8 @@ from swept_runs import (
 from costada.experiments.sweep.job_file import order_path
 from costada.store.postgres_connections import name_of
 
+pytestmark = pytest.mark.cluster
+
 
 class Cluster:
     """The address of a cluster, and the process that the others connect to."""

@@ -39,6 +39,8 @@ from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
+pytestmark = pytest.mark.process
+
 KEY = "run/1/generation/1"
 PATIENCE = 20.0
 COMMAND = (

@@ -45,6 +45,7 @@ def test_a_client_that_timed_out_waits_for_the_same_answer_when_it_asks_again(
     assert len(server.bill) == 1
 
 
+@pytest.mark.process
 def test_the_answer_of_a_killed_client_is_persisted(own_gateway: Gateway, server: BillingServer):
     gate = Gate()
     server.script(gate)
@@ -60,6 +61,7 @@ def test_the_answer_of_a_killed_client_is_persisted(own_gateway: Gateway, server
     assert len(server.bill) == 1
 
 
+@pytest.mark.process
 def test_a_running_call_of_a_gateway_that_dies_is_lost_and_sent_again_only_when_asked(
     own_gateway: Gateway, server: BillingServer
 ):
@@ -79,6 +81,7 @@ def test_a_running_call_of_a_gateway_that_dies_is_lost_and_sent_again_only_when_
     assert len(server.bill) == 2
 
 
+@pytest.mark.process
 def test_a_response_that_the_provider_breaks_is_broken_for_the_client_too(
     own_gateway: Gateway, server: BillingServer
 ):
@@ -103,6 +106,7 @@ def test_a_refusal_passes_through_and_the_next_request_is_sent(
     assert (len(server.requests), len(server.bill)) == (2, 1)
 
 
+@pytest.mark.process
 def test_a_provider_out_of_reach_is_said_so_and_nothing_counts_as_sent(tmp_path: Path):
     with refusing_port() as port:
         gateway = Gateway(tmp_path, f"http://127.0.0.1:{port}/v1")
@@ -188,6 +192,7 @@ def test_a_request_without_a_key_is_refused(gateway: Gateway, server: BillingSer
     assert f"header {CALL_HEADER}: got none" in received.text
 
 
+@pytest.mark.process
 def test_neither_keys_nor_prompts_are_kept_and_only_the_owner_can_read_the_answers(
     own_gateway: Gateway, tmp_path: Path
 ):
@@ -203,12 +208,14 @@ def test_neither_keys_nor_prompts_are_kept_and_only_the_owner_can_read_the_answe
         ]
 
 
+@pytest.mark.process
 def test_an_unused_gateway_ends(server: BillingServer, tmp_path: Path):
     gateway = Gateway(tmp_path, server.url, "--idle-seconds", "0.2")
     gateway.wait()
     assert gateway.log.read_text() == "costada gateway: unused for 0.2 seconds\n"
 
 
+@pytest.mark.process
 def test_a_gateway_that_is_held_does_not_end(server: BillingServer, tmp_path: Path):
     gateway = Gateway(tmp_path, server.url, "--idle-seconds", "0.4")
     with hold_gateway(gateway.address):
@@ -218,6 +225,7 @@ def test_a_gateway_that_is_held_does_not_end(server: BillingServer, tmp_path: Pa
     gateway.wait()
 
 
+@pytest.mark.process
 def test_a_gateway_ends_only_after_the_running_call(own_gateway: Gateway, server: BillingServer):
     gate = Gate()
     server.script(gate)
@@ -273,6 +281,7 @@ def provider_paths() -> Iterator[tuple[str, list[str]]]:
         server.shutdown()
 
 
+@pytest.mark.process
 def test_no_path_leads_out_of_what_a_gateway_stands_for(
     provider_paths: tuple[str, list[str]], tmp_path: Path
 ):

@@ -18,6 +18,8 @@ from crash_runs import kill_often, record_of, run_to_end, serve
 from costada import discover
 from costada.reports.trackers.tracker import CHECK_SECONDS
 
+pytestmark = pytest.mark.process
+
 SECRET = "sk-never-to-be-logged"
 LOGGED = ("spent", "step_cost", "score", "best_score", "utility", "intensity", "frontier")
 

@@ -6,6 +6,8 @@ from costada.evaluators.remote.address import is_local
 from costada.evaluators.remote.backend import evaluated_by
 from costada.evaluators.remote.engine import open_engine
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     "address",

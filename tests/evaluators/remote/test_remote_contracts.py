@@ -13,6 +13,8 @@ from costada.evaluators.remote.backend import evaluated_by
 from costada.values.candidate import Program
 from costada.values.evaluation import WORKER
 
+pytestmark = pytest.mark.process
+
 SQUARE = "def square(number):\n    return number ** 2\n"
 REMEMBERING = "def square(number):\n    return {2: 4, 3: 9}.get(number)\n"
 CPP = "#include <iostream>\nint main() { int n; std::cin >> n; std::cout << n RULE 2; }\n"

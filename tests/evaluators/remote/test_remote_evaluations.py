@@ -8,6 +8,8 @@ from costada.evaluators.problem import check_problem, confine
 from costada.values.candidate import Program
 from costada.values.evaluation import EVAL_TIME, SANDBOX, WORKER
 
+pytestmark = pytest.mark.process
+
 PROGRAMS = {
     "valid": "def square(number):\n    return number ** 2\n",
     "rejected": "def square(number):\n    return number / 0\n",

@@ -24,6 +24,8 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.values.candidate import Program
 from costada.values.evaluation import SANDBOX
 
+pytestmark = pytest.mark.process
+
 RIGHT = Program.of("def square(number):\n    return number ** 2\n")
 
 

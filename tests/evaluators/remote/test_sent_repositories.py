@@ -19,6 +19,8 @@ from costada.evaluators.repository_files import repository_files
 from costada.values.candidate import Program
 from costada.values.evaluation import WORKER
 
+pytestmark = pytest.mark.cluster
+
 BENCH = """
 import os
 import subprocess

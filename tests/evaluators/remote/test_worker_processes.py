@@ -14,6 +14,8 @@ from waiting import within
 
 from costada.evaluators.remote.worker_processes import WorkerProcesses
 
+pytestmark = pytest.mark.process
+
 SECONDS = 60
 KEY = "sk-only-for-the-process-that-starts-workers"
 ONLY_ON_LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")

@@ -11,6 +11,8 @@ from costada.evaluators.sandbox.candidate_runs import run_calls
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
+pytestmark = pytest.mark.process
+
 SLOW_AT_2 = "import time\nprint('loaded')\ndef f(x):\n    if x == 2: time.sleep(60)\n    return x"
 TIMES = (0.3, 3, 12)
 """Limits of seconds, one after the other, until the machine does not stall within one."""

@@ -11,6 +11,8 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.candidate import Program
 
+pytestmark = pytest.mark.process
+
 PACKAGE = {
     "shapes/__init__.py": "",
     "shapes/area.py": "from shapes.sides import sides\n\ndef area(name): return sides(name) ** 2\n",

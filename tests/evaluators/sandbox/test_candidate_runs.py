@@ -11,6 +11,8 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS
 
+pytestmark = pytest.mark.process
+
 
 def test_plain_data_and_arrays_come_back(layer):
     source = "import numpy as np\ndef f(): return {'a': np.arange(3.0), 'b': (1, 'x', None)}"

@@ -24,6 +24,8 @@ from costada.evaluators.sandbox.slot_kind import SlotKind
 from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_FAULT, FAULTS, NO_VERDICT, SANDBOX_FAULT
 
+pytestmark = pytest.mark.process
+
 EXAMPLE = HERE.parents[2] / "examples" / "problems" / "repository"
 FIRST_FIT = """from packing.bins import Bin
 

@@ -15,6 +15,8 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.candidate import Program
 
+pytestmark = pytest.mark.process
+
 needs_gcc = needs("gcc")
 PYTHON = Commands(run="python3 {program}", file_name="candidate.py")
 C = Commands(build="gcc -O1 {program} -o {binary}", run="{binary}", file_name="start.c")

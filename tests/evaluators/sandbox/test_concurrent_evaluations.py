@@ -40,6 +40,8 @@ from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
 from costada.values.candidate import Program
 from costada.values.evaluation import Evaluation
 
+pytestmark = pytest.mark.process
+
 ALL_LAYERS = (Layer.PROCESS, Layer.LANDLOCK, Layer.BUBBLEWRAP, Layer.CONTAINER)
 SLEEPING = "import time\ndef f():\n    time.sleep({})\n    return 1.0"
 

@@ -19,6 +19,8 @@ import costada
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
+pytestmark = pytest.mark.process
+
 REFUSED = {
     "read a file": "open({path!r}).read()",
     "list a folder": "os.listdir({folder!r})",

@@ -15,9 +15,12 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import Slot
 from costada.evaluators.sandbox.slot_kind import ReadableFile, SlotKind
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="descriptors reach a container only on Linux"
-)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"), reason="descriptors reach a container only on Linux"
+    ),
+]
 KIND = SlotKind(Layer.CONTAINER, ())
 PODMAN = ENGINES[1]
 VIEW = (["/usr", "/usr/lib", "/no/such/path"], 3, {"HOME": "/tmp/costada/work"})

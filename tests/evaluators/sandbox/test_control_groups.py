@@ -9,6 +9,8 @@ from test_leftovers import daemon, marked
 
 from costada.evaluators.sandbox.control_group import unified_mount
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def delegated():

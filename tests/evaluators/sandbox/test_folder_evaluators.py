@@ -11,6 +11,8 @@ from costada.evaluators.sandbox.candidate_runs import run_evaluator
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
+pytestmark = pytest.mark.process
+
 LOAD = """
 import importlib.util, os, pathlib
 HERE = pathlib.Path(__file__).parent

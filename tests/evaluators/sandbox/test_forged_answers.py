@@ -8,6 +8,8 @@ from sandbox_runs import AMPLE, run
 from costada.evaluators.sandbox.codec import encode
 from costada.evaluators.sandbox.layers import Layer
 
+pytestmark = pytest.mark.process
+
 TOO_MUCH = "malformed answer: more than was asked for"
 FIND_PIPE = """
 import fcntl, os

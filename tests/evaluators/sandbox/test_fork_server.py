@@ -28,6 +28,8 @@ from costada.evaluators.sandbox.inside.process_tree import num_threads
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
+pytestmark = pytest.mark.process
+
 LOST = "the sandbox process ended while the program ran: "
 SEARCH = """
 import re

@@ -14,9 +14,12 @@ from hostile.complaints import complaints
 from hostile.corpus import LAYERS, SHARED, own_programs, shared_programs
 from hostile.ground import system_objects
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="watching other processes needs Linux"
-)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"), reason="watching other processes needs Linux"
+    ),
+]
 PROGRAMS = [*shared_programs(), *own_programs()]
 CATEGORIES = sorted({program.category for program in PROGRAMS})
 PATIENCE_SECONDS = 600

@@ -13,6 +13,8 @@ from costada.evaluators.sandbox.commands import Commands, run_commands
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
+pytestmark = pytest.mark.process
+
 needs_gcc = needs("gcc")
 C = Commands(build="gcc -O1 {program} -o {binary}", run="{binary}", file_name="start.c")
 BUILT = Commands(build="python3 {program}", run="python3 -c 'print(1)'", file_name="build.py")

@@ -13,6 +13,8 @@ from sandbox_runs import LAYERS, ONE, becomes_true, output_of, start_script, why
 from costada.evaluators.sandbox.layers import BY_STRENGTH, UNCONFINED, WITH_FILESYSTEM, Layer
 from costada.evaluators.sandbox.layers.choice import chosen_layer
 
+pytestmark = pytest.mark.process
+
 CHOOSE = (
     "def choose(name):\n"
     "    try: print(chosen_layer(Layer(name)).value)\n"

@@ -37,9 +37,12 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS, Slot
 from costada.evaluators.sandbox.slot_kind import SlotKind
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(os, "pidfd_open"), reason="watching other processes needs Linux"
-)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(
+        not hasattr(os, "pidfd_open"), reason="watching other processes needs Linux"
+    ),
+]
 MANY = Limits(wall_seconds=60, processes=8)
 OWN = os.getpid()
 

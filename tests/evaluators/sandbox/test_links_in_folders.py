@@ -12,6 +12,8 @@ from costada.evaluators.sandbox.slot import Slot
 from costada.evaluators.sandbox.slot_kind import ReadableFile, SlotKind
 from costada.values.evaluation import EVALUATOR_FAULT
 
+pytestmark = pytest.mark.process
+
 LINKS = {
     "cases.json": "../home/.aws/credentials",
     "plain.json": "../home/plain.json",

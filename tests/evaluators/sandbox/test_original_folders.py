@@ -16,6 +16,8 @@ from sandbox_runs import becomes_true
 from costada.evaluators.original_folder import base_of
 from costada.evaluators.repository_files import repository_files
 
+pytestmark = pytest.mark.process
+
 USES = """
 import sys
 from pathlib import Path

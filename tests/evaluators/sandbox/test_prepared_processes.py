@@ -28,9 +28,12 @@ from costada.evaluators.sandbox.layers.protocol import THREAD_VARIABLES
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="a spawn server has an interpreter ready"
-)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"), reason="a spawn server has an interpreter ready"
+    ),
+]
 OWN = os.getpid()
 ADDRESS_SPACE = "import resource\ndef f(): return resource.getrlimit(resource.RLIMIT_AS)[0]"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")

@@ -7,6 +7,8 @@ import pytest
 
 from costada.evaluators.sandbox.inside.scored_commands import MAX_METRICS, read_json, read_output
 
+pytestmark = pytest.mark.process
+
 HYPERFINE = {
     "results": [
         {

@@ -30,6 +30,8 @@ from costada.evaluators.sandbox.cancellation import (
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
 
+pytestmark = pytest.mark.process
+
 FOREVER = "import time\ndef f():\n    while True: time.sleep(1)"
 SECONDS = AMPLE.wall_seconds / 2
 """What is cancelled has ended long before its limit."""

@@ -21,6 +21,8 @@ from costada.evaluators.sandbox.layers.choice import described_layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS
 
+pytestmark = pytest.mark.process
+
 SMALL_SCRATCH = Limits(wall_seconds=30, scratch_mb=10)
 TOO_LARGE_FILES = "the program's files took more than 10 MB"
 

@@ -10,7 +10,10 @@ from costada.evaluators.sandbox.candidate_runs import run_calls, run_evaluator
 from costada.evaluators.sandbox.inside.semaphores import RECURSIVE_MUTEX, SemLock
 from costada.evaluators.sandbox.limits import Limits
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs Linux"),
+]
 
 SEMAPHORE = 1
 LIMITS = Limits(wall_seconds=60, processes=16)

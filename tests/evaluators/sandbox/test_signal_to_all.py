@@ -20,6 +20,8 @@ from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_ev
 from costada.evaluators.sandbox.execution import SIGNAL_SECONDS
 from costada.evaluators.sandbox.layers import Layer
 
+pytestmark = pytest.mark.process
+
 SLEEPING = "import time\ndef f():\n    time.sleep(50)\n    return 1.0"
 LAYERS = (Layer.NONE, Layer.PROCESS, Layer.LANDLOCK, Layer.BUBBLEWRAP)
 

@@ -31,6 +31,8 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 from costada.evaluators.sandbox.slot_kind import SlotKind
 
+pytestmark = pytest.mark.process
+
 WHICH = "zlib.crc32(os.getcwd().encode())"
 SLOT = f"import os, time, zlib\ndef f():\n    time.sleep(0.1)\n    return {WHICH}"
 KIND = SlotKind(Layer.PROCESS, ())

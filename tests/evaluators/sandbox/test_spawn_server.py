@@ -32,9 +32,12 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS, Slot
 from costada.evaluators.sandbox.slot_kind import SlotKind, can_fork
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="watching other processes needs Linux"
-)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"), reason="watching other processes needs Linux"
+    ),
+]
 SINGLE_USE = SlotKind(Layer.PROCESS, (), is_single_use=True)
 INDEX = SHARED / "index.json"
 COLLECTION = json.loads(INDEX.read_text())["programs"] if INDEX.exists() else []

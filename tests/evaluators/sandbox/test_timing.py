@@ -8,6 +8,8 @@ from sandbox_runs import run
 
 from costada.values.timing import best_of
 
+pytestmark = pytest.mark.process
+
 
 def ticking(*seconds: float):
     """A clock whose pairs of readings lie so many seconds apart."""

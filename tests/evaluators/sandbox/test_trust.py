@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import costada
+
+pytestmark = pytest.mark.process
 
 ROOT = Path(costada.__file__).parent
 SANDBOX = "costada.evaluators.sandbox"
