@@ -1,9 +1,8 @@
-"""A headless Chromium with a page, and uninterrupted runs to compare with."""
+"""A headless Chromium with a page."""
 
 import shutil
 
 import pytest
-from crash_runs import record_of, run_to_end, serve
 from needed_programs import how_to_install
 from sweep_fixtures import *
 
@@ -48,15 +47,3 @@ def page(tab):
     tab.goto("about:blank")
     tab.unroute_all()
     tab.emulate_media(color_scheme="null")
-
-
-@pytest.fixture(scope="session")
-def whole(tmp_path_factory):
-    """What an uninterrupted run leaves behind; it makes calls of every kind."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    server, _ = serve()
-    with server:
-        run_to_end(folder, server.url, {})
-    record = record_of(folder)
-    assert {call.role for call in record.calls} == {"generation", "retry", "guide"}
-    return record

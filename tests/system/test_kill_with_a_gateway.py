@@ -5,50 +5,25 @@ Every run is killed while the provider answers a request that it has billed.
 
 import os
 import shutil
-from decimal import Decimal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-from crash_runs import (
-    BUDGET,
-    CAP,
-    PRICE_IN,
-    PRICE_OUT,
-    SEED,
-    kill_often,
-    run_to_end,
-    run_with,
-    serve,
-    slow_evaluation,
-)
-from fakes import toy_problem
+from crash_runs import kill_often, run_to_end, run_with, serve
+from killed_runs import run_stored
 from warm import PROCESSES
 
-from costada.models.chat_models import chat_model
-from costada.plugins.gateway.gateway_of_run import stop_gateways
-from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
+from costada.plugins.gateway.gateway_of_run import stop_gateways
 from costada.runs.stored_run import run_at
 from costada.store.postgres_connections import name_of
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
-from costada.values.usage import Price
 
 pytestmark = pytest.mark.process
 
 NUM_KILLS = 4
-
-
-def run_stored(folder, url, options):
-    """Start or resume the run of the folder's name in Postgres, in this process, to its end."""
-    is_begun = run_at(f"{options['store']}#{folder.name}").claimed_at is not None
-    discover(
-        toy_problem(evaluate=slow_evaluation),
-        chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=CAP),
-        out=folder,
-        resume=is_begun,
-        price=Price(PRICE_IN, PRICE_OUT),
-        **{"seed": SEED, "budget": BUDGET, **options},
-    )
 
 
 def kill_in_flight(run, folder, served, options, number):
@@ -120,15 +95,64 @@ def check_not_below(calls, spent, provider, num_lost):
     assert spent == sum(call.cost + call.bound for call in calls) > provider.bill
 
 
-@pytest.mark.parametrize("parallel", [1, 4])
-def test_a_run_in_postgres_that_is_resumed_on_its_machine_is_billed_exactly(
-    machines, stored, served, parallel
+@dataclass(frozen=True)
+class Story:
+    """A run in Postgres that is killed while a request is in flight, and resumed to its end.
+
+    Attributes:
+        kills: On which machine, and how many requests were billed by then.
+        resumed_on: The machine of the end.
+        num_lost: Requests that count at their bound: no gateway there knows them.
+        between: What happens to the machines after the first kill.
+        parallel: Steps in flight (K).
+    """
+
+    kills: tuple[tuple[int, int], ...]
+    resumed_on: int = 0
+    num_lost: int = 0
+    between: Callable[[list[Path]], object] = lambda _: None
+    parallel: int | None = None
+
+
+def lose_the_journal(machines: list[Path]) -> None:
+    stop_gateways(RunFolder(machines[0]))
+    shutil.rmtree(machines[0])
+
+
+def copy_the_journal(machines: list[Path]) -> None:
+    """The copy does not know what its original sends later."""
+    stop_gateways(RunFolder(machines[0]))
+    shutil.copytree(machines[0], machines[1])
+
+
+STORIES = {
+    "resumed on its machine": Story(((0, 3), (0, 9)), parallel=1),
+    "resumed on its machine, four in flight": Story(((0, 3), (0, 9)), parallel=4),
+    "resumed on another machine": Story(((0, 3), (1, 6)), resumed_on=1, num_lost=1),
+    "its journal is gone": Story(((0, 3),), num_lost=1, between=lose_the_journal),
+    "resumed with an older copy of the journal": Story(
+        ((0, 3), (0, 6)), resumed_on=1, num_lost=1, between=copy_the_journal
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_gateway_knows_the_requests_that_went_through_it_and_no_other(
+    machines, stored, served, name
 ):
-    options = {**stored, "parallel": parallel}
-    for number in (3, 9):
-        kill_in_flight(run_stored, machines[0], served, options, number)
-    run_stored(machines[0], served[0].url, options)
-    check_exact(*calls_of(machines[0], stored["store"]), served[1])
+    story = STORIES[name]
+    options = stored if story.parallel is None else {**stored, "parallel": story.parallel}
+    for number, (machine, num_billed) in enumerate(story.kills):
+        kill_in_flight(run_stored, machines[machine], served, options, num_billed)
+        if number == 0:
+            story.between(machines)
+    folder = machines[story.resumed_on]
+    run_stored(folder, served[0].url, options)
+    calls, spent = calls_of(folder, stored["store"])
+    if story.num_lost:
+        check_not_below(calls, spent, served[1], story.num_lost)
+    else:
+        check_exact(calls, spent, served[1])
 
 
 def test_a_run_in_postgres_with_a_gateway_is_billed_exactly_whenever_it_is_killed(
@@ -139,44 +163,9 @@ def test_a_run_in_postgres_with_a_gateway_is_billed_exactly_whenever_it_is_kille
     check_exact(*calls_of(machines[0], stored["store"]), served[1])
 
 
-def test_a_request_of_another_machine_counts_at_its_bound(machines, stored, served):
-    kill_in_flight(run_stored, machines[0], served, stored, 3)
-    kill_in_flight(run_stored, machines[1], served, stored, 6)
-    run_stored(machines[1], served[0].url, stored)
-    check_not_below(*calls_of(machines[1], stored["store"]), served[1], num_lost=1)
-
-
-def test_a_request_counts_at_its_bound_whose_journal_is_gone(machines, stored, served):
-    kill_in_flight(run_stored, machines[0], served, stored, 3)
-    stop_gateways(RunFolder(machines[0]))
-    shutil.rmtree(machines[0])
-    run_stored(machines[0], served[0].url, stored)
-    check_not_below(*calls_of(machines[0], stored["store"]), served[1], num_lost=1)
-
-
-def test_a_copy_of_the_journal_does_not_know_what_its_original_sent_later(
-    machines, stored, served, tmp_path
-):
-    kill_in_flight(run_stored, machines[0], served, stored, 3)
-    stop_gateways(RunFolder(machines[0]))
-    shutil.copytree(machines[0], machines[1])
-    kill_in_flight(run_stored, machines[0], served, stored, 6)
-    run_stored(machines[1], served[0].url, stored)
-    check_not_below(*calls_of(machines[1], stored["store"]), served[1], num_lost=1)
-
-
 def test_a_request_without_a_gateway_is_not_forgotten_when_the_run_gets_one(folder, served):
     """Several calls in flight turn the gateway on; it knows nothing of what was sent before."""
     kill_in_flight(run_to_end, folder, served, {"parallel": 1}, 3)
     run_to_end(folder, served[0].url, {"parallel": 4})
     assert (folder / "gateway.log").exists()
     check_not_below(*calls_of(folder), served[1], num_lost=1)
-
-
-def test_a_hard_budget_holds_when_answers_come_from_the_gateway(folder, served):
-    options = {"parallel": 4, "gateway": True, "budget_policy": "hard"}
-    hits = kill_often(folder, *served, 3, NUM_KILLS, options)
-    assert hits >= NUM_KILLS // 2
-    calls, spent = calls_of(folder)
-    check_exact(calls, spent, served[1])
-    assert served[1].bill <= Decimal(str(BUDGET))
