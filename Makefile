@@ -3,8 +3,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 ROOMS := agents cli controller evaluators experiments graph models nodes plugins prompts reports runs store values
 QUICK := $(addprefix tests/,values controller prompts models store evaluators nodes graph paper)
-# Idle workers take tests over from busy ones, in the order of files.
-PARALLEL := $(BIN)/pytest --numprocesses auto --dist worksteal
+# A file is run by one process, which makes its fixtures once; files of many tests come first.
+PARALLEL := $(BIN)/pytest --numprocesses auto --dist loadscope
 # Quiet twice: errors only, no warnings of the installer.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --quiet --no-deps
 # Seven times as fast as pip, but it does not read pip's configuration.

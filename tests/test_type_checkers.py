@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import ROOT, blocks_of
+from methods_of_others import METHODS_OF_OTHERS
 
 from costada import Choices, SearchContext
 from costada.runs.choices import context_schema
@@ -59,6 +60,21 @@ def test_a_misspelt_key_of_a_context_is_a_type_error(folder):
     reported = errors_of(INVOKED.format(given='{"bugdet": 0.05}'), folder=folder)
     assert [line.split(": ")[1] for line in reported.splitlines()].count("error") == 1
     assert reported.startswith("script_0.py:6: error: ")
+
+
+def test_methods_of_others_are_accepted_and_what_one_lacks_is_told(folder):
+    broken = """\
+from costada.controller.methods import METHODS, Method
+
+class Nothing:
+    def start(self) -> None: ...
+
+METHODS["nothing"] = Method("nothing", Nothing, "not a method", {})
+"""
+    reported = errors_of(broken, *METHODS_OF_OTHERS.values(), folder=folder)
+    (error,) = [line for line in reported.splitlines() if ": error:" in line]
+    assert error.startswith("script_0.py:6")
+    assert "ControllerKind" in error
 
 
 def test_the_type_of_a_context_has_the_keys_of_its_schema():
