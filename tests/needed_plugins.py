@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from costada.controller.methods import METHODS
+
 
 def needs_plugin(*names: str) -> pytest.MarkDecorator:
     """Mark a test that is skipped where one of these plug-ins is missing."""
@@ -24,4 +26,10 @@ def strategy_reply(number: int) -> str:
     return f"```python\n{answers.strategy_text(strategy)}```"
 
 
-EVOX = pytest.param("evox", marks=needs_plugin("evox", "offline"))
+EVOX = pytest.param("evox", marks=[needs_plugin("evox", "offline"), pytest.mark.process])
+"""The method EvoX in a run, whose strategies are programs in the sandbox."""
+
+
+def of_every_method() -> list[Any]:
+    """The names of all methods, as parameters of a test that runs them."""
+    return [EVOX if name == "evox" else name for name in sorted(METHODS)]

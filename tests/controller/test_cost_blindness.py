@@ -7,12 +7,13 @@ import pytest
 from controller_samples import bill, random_scores, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from needed_plugins import EVOX, needs_plugin
+from needed_plugins import needs_plugin
 
 from costada.controller.constants import Constants
 
 STEPS = 150
 SCORES = random_scores(5, STEPS)
+EVOX = pytest.param("evox", marks=needs_plugin("evox"))
 BLIND = ["adaevolve", EVOX, "uniform", "best-of-n"]
 ROOMY = Constants(archive_size=150)
 

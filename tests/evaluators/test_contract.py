@@ -12,6 +12,8 @@ from costada.evaluators.problem import Problem
 from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_FAULT, Direction, Evaluation
 
+pytestmark = pytest.mark.process
+
 MAXIMIZE, MINIMIZE = Direction
 positive = st.floats(min_value=1e-6, max_value=1e6)
 

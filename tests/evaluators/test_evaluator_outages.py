@@ -16,6 +16,8 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.values.candidate import Candidate, Program
 from costada.values.evaluation import EVALUATOR_FAULT, EVALUATOR_OUTAGE, Evaluation
 
+pytestmark = pytest.mark.process
+
 REQUEST = httpx.Request("POST", "http://127.0.0.1/v1")
 START = Program.of(SEED_PROGRAM)
 

@@ -303,6 +303,7 @@ def test_another_process_with_another_hash_seed_has_the_same_fingerprints(tmp_pa
     assert first[4:] == [problem(name).fingerprint for name in problem_names()]
 
 
+@pytest.mark.process
 def test_a_module_of_ones_own_that_an_evaluator_uses_is_hashed(tmp_path):
     (tmp_path / "helper.py").write_text(
         "import deeper\ndef score(code):\n    return deeper.LIMIT\n"

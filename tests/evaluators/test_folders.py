@@ -15,6 +15,8 @@ from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, Direction
 
+pytestmark = pytest.mark.process
+
 PROGRAM = "def answer(): return 5.0\n"
 NATIVE = """def score(output):
     return {'combined_score': output / 10, 'value': output, 'hint': 'on'}

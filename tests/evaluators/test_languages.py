@@ -11,6 +11,8 @@ from costada.evaluators.registry import problem
 from costada.values.candidate import Program
 from costada.values.evaluation import Evaluation
 
+pytestmark = pytest.mark.process
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "problems"
 needs_gcc = needs("g++")
 

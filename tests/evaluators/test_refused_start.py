@@ -10,6 +10,8 @@ from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED
 from costada.evaluators.sandbox.layers import UNCONFINED, Layer
 from costada.evaluators.sandbox.layers.choice import chosen_layer
 
+pytestmark = pytest.mark.process
+
 SWALLOWING = """
 import os
 import subprocess

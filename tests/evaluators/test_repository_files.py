@@ -10,6 +10,8 @@ from costada.evaluators.folders import load_folder
 from costada.evaluators.original_folder import base_of
 from costada.evaluators.repository_files import files_hash, repository_files
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def repository(tmp_path):

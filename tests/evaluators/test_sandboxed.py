@@ -11,6 +11,8 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandboxed import SandboxedEvaluator, _marks
 from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT, Evaluation
 
+pytestmark = pytest.mark.process
+
 DOUBLE = "def double(x):\n    return 2 * x\n"
 
 

@@ -6,6 +6,8 @@ from costada.evaluators.problem import Problem
 from costada.values.candidate import Program
 from costada.values.evaluation import Evaluation
 
+pytestmark = pytest.mark.process
+
 
 def accept(output):
     return Evaluation(score=1.0, objective=1.0, is_valid=True)

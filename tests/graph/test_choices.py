@@ -167,6 +167,7 @@ def test_limits_that_cannot_work_are_refused_when_the_graph_is_built(limits, mes
         graph_with(limits=limits)
 
 
+@pytest.mark.process
 def test_a_run_is_resumed_with_what_it_chose():
     saver = InMemorySaver()
     graph, _ = graph_with(saver=saver)
@@ -235,6 +236,7 @@ def test_a_new_run_on_a_thread_forgets_what_the_last_one_chose():
     assert graph.get_state(THREAD).values["chosen"] == {}
 
 
+@pytest.mark.process
 def test_a_question_of_a_chosen_topology_is_asked_and_answered():
     """Only the chosen graph has the node that asks about guides."""
     graph, _ = graph_with(saver=InMemorySaver(), budget=0.05)

@@ -45,6 +45,7 @@ def ran(path: Path, shift: int, given: object = None, last: int = 0) -> tuple[st
     return message, calls, iterations, spent
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("given", [None, {}], ids=["resumed", "invoked again"])
 def test_a_clock_that_ran_back_is_reported_before_anything_is_spent(
     tmp_path: Path, given: object
@@ -60,6 +61,7 @@ def test_a_clock_that_ran_back_is_reported_before_anything_is_spent(
     assert (message, before + after, end) == ("", num_calls, [iterations, spent])
 
 
+@pytest.mark.process
 def test_a_run_that_began_by_a_clock_that_was_ahead_is_reported_alike(tmp_path: Path) -> None:
     path = tmp_path / "theirs.sqlite"
     ran(path, 3600, last=2)

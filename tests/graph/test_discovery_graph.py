@@ -285,6 +285,7 @@ def test_a_new_input_on_a_finished_thread_starts_a_new_run_with_its_own_account(
     assert graph.invoke({"seed": 7}, THREAD) == first
 
 
+@pytest.mark.process
 @needs_plugin("evox")
 def test_a_new_run_on_a_thread_begins_with_nothing_of_the_last():
     """The first run fails at every attempt; the second is asked about its labels before a step."""
@@ -347,6 +348,7 @@ def test_a_run_needs_no_recursion_limit_from_the_user():
     assert failing.invoke({})["iterations"] == 4
 
 
+@pytest.mark.process
 def test_every_program_is_judged_with_the_key_of_its_run_also_after_a_resume():
     looked = []
 

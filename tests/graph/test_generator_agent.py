@@ -271,6 +271,7 @@ class SlowOnce:
         return evaluate_value(code)
 
 
+@pytest.mark.process
 def test_a_cancelled_trial_ends_at_once_and_its_answer_is_not_paid_again(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     evaluate = SlowOnce()

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 from fakes import IDEAS, ScriptedModel, hashed_answer, is_guide_prompt, rewrite
 from langgraph.checkpoint.memory import InMemorySaver
-from needed_plugins import EVOX, needs_plugin, strategy_reply
+from needed_plugins import EVOX, needs_plugin, of_every_method, strategy_reply
 from toy_graph import THREAD, calls_of, discovery, scripted, trace
 
 from costada.controller.constants import Constants
@@ -16,7 +16,7 @@ from costada.controller.methods import METHODS
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 
-ALL = [EVOX if name == "evox" else name for name in sorted(METHODS)]
+ALL = of_every_method()
 COST_BLIND = ["adaevolve", "best-of-n", EVOX, "uniform"]
 BUDGET = 0.1
 OTHER_TOKENS = (7, 9000, 1, 4000, 10, 2, 33333)

@@ -26,7 +26,7 @@ from fakes import (
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
-from needed_plugins import needs_plugin
+from needed_plugins import needs_plugin, of_every_method
 from toy_graph import (
     CALL_COST,
     THREAD,
@@ -41,7 +41,6 @@ from toy_graph import (
     trace,
 )
 
-from costada.controller.methods import METHODS
 from costada.models.retry_policy import RetryPolicy
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
@@ -252,7 +251,7 @@ def simulated(seed):
     return model.SimulatedModel(seed=seed), problem.landscape()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", of_every_method())
 def test_no_two_calls_of_a_run_have_one_key_with_eight_in_flight(method):
     for seed in range(4):
         store, options = RunStore(), {"method": method, "iterations": 10, "order": "launch"}
@@ -267,6 +266,7 @@ WITHOUT_GAIN = re.compile(r"without an improvement of more than 0.01: (-?\d+) of
 TRACED = re.compile(r"^\| (\d+) \| (\d\.\d{4}) \|", re.MULTILINE)
 
 
+@pytest.mark.process
 @needs_plugin("evox")
 def test_prompts_of_evox_with_eight_in_flight_count_the_iterations_that_have_landed():
     num_told, num_out_of_turn = 0, 0

@@ -170,6 +170,7 @@ def evolving(prompt):
     return rewrite(0.05)
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 @pytest.mark.parametrize("changes", [{"budget": 0.04}, {"approve_guides": True}])
 def test_a_step_of_evox_ends_with_its_strategy_whatever_is_in_flight(changes):
@@ -252,6 +253,7 @@ def failing_or_evolving(prompt):
     return hashed_answer(prompt) if len(prompt) % 3 else "no program"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("method", "is_meant"),
     [

@@ -309,6 +309,7 @@ def test_any_other_answer_is_refused_and_the_question_comes_again():
     assert num_guides(model) == 0
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 def test_evox_asks_for_its_labels_and_strategies_too_and_does_without_them():
     store = RunStore()
@@ -321,6 +322,7 @@ def test_evox_asks_for_its_labels_and_strategies_too_and_does_without_them():
     assert spent_by(store) == len(model.prompts) * CALL_COST
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 def test_the_question_about_a_strategy_counts_the_step_that_it_belongs_to():
     store = RunStore()

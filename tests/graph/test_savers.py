@@ -40,7 +40,7 @@ from langgraph.errors import GraphDrained
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import RunControl
 from langgraph.types import Command
-from needed_plugins import strategy_reply
+from needed_plugins import of_every_method, strategy_reply
 from toy_graph import (
     THREAD,
     as_stored,
@@ -54,7 +54,6 @@ from toy_graph import (
 )
 from typing_extensions import TypedDict
 
-from costada.controller.methods import METHODS
 from costada.store.checkpoints import RunSaver
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
@@ -306,7 +305,7 @@ def strict_graph(saver: Any, store: RunStore, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("saver", STRICT_SAVERS)
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", of_every_method())
 def test_a_run_of_any_method_continues(tmp_path: Path, saver: str, method: str) -> None:
     store, path = RunStore(), tmp_path / "run.sqlite"
     with STRICT_SAVERS[saver](path) as opened:

@@ -43,7 +43,7 @@ from costada.values.usage import Price
 
 NO_WAIT = RetryPolicy(retry_wait=0.001, longest_wait=0.001)
 METHODS = ("costada", "adaevolve", "uniform", "best-of-n", "costada-thompson")
-EVOX_SETTINGS = pytest.param({"method": "evox"}, marks=needs_plugin("evox"))
+EVOX_SETTINGS = pytest.param({"method": "evox"}, marks=[needs_plugin("evox"), pytest.mark.process])
 
 
 def told(row):

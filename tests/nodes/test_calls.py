@@ -155,6 +155,7 @@ def test_an_answer_without_token_counts_is_announced_as_nothing_else(server, cap
 NAN = float("nan")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("form", ["dict", "Evaluation"])
 @pytest.mark.parametrize("is_broken_for_all", [True, False])
 def test_a_later_score_that_is_no_number_is_rechecked_on_the_best_program(

@@ -45,7 +45,7 @@ from costada.nodes.settings import Settings
 from costada.nodes.state import Account, ArchiveVersion, Flight, SearchState, Step, Ticket
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey, Landing
-from costada.store.rows import CallStatus, Seen
+from costada.store.rows import CallStatus, LandedTickets
 from costada.store.run_store import Cut, RunStore, copy_file, cut_back
 from costada.values.usage import Usage
 
@@ -251,7 +251,7 @@ class LedgerMachine(RuleBasedStateMachine):
         usage = Usage(input_tokens=taken, output_tokens=tokens)
         journal.finish(MeteredCall("scripted", "scripted", usage, number=1))
         text = f"answer to {bill.ticket}.{bill.attempt}"
-        journal.conclude(AIMessage(text) if is_answer else ModelFailure(text))
+        journal.record_outcome(AIMessage(text) if is_answer else ModelFailure(text))
         bill.status, bill.cost, bill.bound = CallStatus.DONE, dollars(taken, tokens), Decimal(0)
         self.books.outcomes[bill.ticket, bill.role, bill.attempt] = text
         self.books.attempts[bill.ticket] += 1
@@ -398,7 +398,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 def ticket_of(number: int) -> Ticket:
-    return Ticket(number, 1, Step(ticket=number), "", 0.0, Seen(0), 0, ArchiveVersion(), "")
+    return Ticket(
+        number, 1, Step(ticket=number), "", 0.0, LandedTickets(0), 0, ArchiveVersion(), ""
+    )
 
 
 def rows_of(store: RunStore, run_id: str) -> list[tuple[object, ...]]:

@@ -145,6 +145,7 @@ def test_an_interrupted_evaluation_is_made_good_when_the_run_resumes(tmp_path):
     assert len(model.prompts) == 2
 
 
+@pytest.mark.process
 def test_texts_and_numbers_of_the_score_reach_the_prompt_of_the_next_step():
     def score(output: float) -> Evaluation:
         return Evaluation(
@@ -238,6 +239,7 @@ def test_metrics_that_a_problem_declares_as_timings_stay_out_of_prompts():
     assert shown_metrics == {"success_rate": 1.0}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("method", ["costada", EVOX])
 def test_the_metrics_of_an_own_evaluator_reach_the_model(method):
     def evaluate(code):
@@ -342,6 +344,7 @@ def graph_of(node):
     return graph.compile()
 
 
+@pytest.mark.process
 def test_a_cancelled_task_takes_its_evaluation_along():
     node = SlowNode()
 

@@ -228,6 +228,7 @@ class Scenario:
         draw: Which instants.
         num_kills: How often; at least half of them must meet the run alive.
         prepare: Starts both runs, before any kill.
+        frontiers: Those whose archives are compared.
     """
 
     options: Mapping[str, object]
@@ -238,6 +239,7 @@ class Scenario:
     draw: int = 1
     num_kills: int = NUM_KILLS
     prepare: Run | None = None
+    frontiers: tuple[int, ...] = (0, 1)
 
 
 IGNORE: Mapping[str, object] = {"lost_calls": "ignore"}
@@ -285,7 +287,11 @@ SCENARIOS = {
         EIGHT, (is_at_least_the_bill,), run_with_another_number, draw=4
     ),
     "another K each time, evox": Scenario(
-        {**EIGHT, "method": "evox"}, (is_at_least_the_bill,), run_with_another_number, draw=4
+        {**EIGHT, "method": "evox"},
+        (is_at_least_the_bill,),
+        run_with_another_number,
+        draw=4,
+        frontiers=(),
     ),
     "tools": Scenario(
         {**IGNORE, "generator": "agent", "step_cap": 0.012, "budget": 0.08},
@@ -408,7 +414,8 @@ def test_what_holds_of_a_run_however_often_it_is_killed(
         killing = (scenario.draw, scenario.num_kills, options, scenario.run)
         hits = kill_often(folder, server, provider, *killing)
         assert hits >= max(1, scenario.num_kills // 2)
-        killed = Killed(folder, record_of(folder), provider, whole, bill)
+        record = record_of(folder, scenario.frontiers)
+        killed = Killed(folder, record, provider, whole, bill)
         for check in scenario.holds:
             check(killed)
 

@@ -122,6 +122,7 @@ def test_a_line_that_is_no_requirement_stays_as_it_is(tmp_path):
     assert found.unmet == ("kit @ git+https://example.org/kit.git", "not a requirement")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("settings", "is_needed"), [("", False), ('run = "python {folder}/src/model.py"\n', True)]
 )
@@ -178,6 +179,7 @@ def test_modules_of_other_tools_and_of_this_one_are_provided(tmp_path):
     load_folder(folder_with(tmp_path, imports + EVALUATE))
 
 
+@pytest.mark.process
 def test_a_module_one_folder_up_is_named_with_the_line_that_makes_it_found(tmp_path):
     (tmp_path / "networkx.py").write_text("VALUE = 0.5\n")
     folder = tmp_path / "problem"

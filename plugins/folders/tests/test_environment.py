@@ -12,6 +12,8 @@ from costada.evaluators.sandbox.interpreter import interpreter_at
 from costada.plugins.folders.installation import make_environment
 from costada.values.evaluation import Evaluation
 
+pytestmark = pytest.mark.process
+
 if not sys.platform.startswith("linux"):
     pytest.skip("what the sandbox needs differs here", allow_module_level=True)
 

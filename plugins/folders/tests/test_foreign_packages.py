@@ -18,6 +18,8 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.plugins.folders.installation import make_environment
 
+pytestmark = pytest.mark.process
+
 if not sys.platform.startswith("linux"):
     pytest.skip("what the sandbox needs differs here", allow_module_level=True)
 

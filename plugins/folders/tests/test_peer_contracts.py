@@ -10,6 +10,8 @@ from costada.evaluators.problem import check_problem
 from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_FAULT, PRIVATE_METRICS, SCORED_BY, UNSHOWN
 
+pytestmark = pytest.mark.process
+
 PROGRAM = "def answer():\n    return 3.0\n"
 LOAD = """
 import importlib.util

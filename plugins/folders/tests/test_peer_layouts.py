@@ -41,6 +41,7 @@ def write(tmp_path):
     return write
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("evaluator", "program"),
     [
@@ -56,6 +57,7 @@ def test_evaluators_and_programs_are_found_under_the_names_of_all_tools(write, e
     assert check_problem(problem).score == len("x = 12")
 
 
+@pytest.mark.process
 def test_an_evaluator_in_a_folder_of_its_own_sees_its_neighbours_and_nothing_hidden(write):
     evaluator = (
         "import json, os\nfrom helper import weigh\nHERE = os.path.dirname(__file__)\n"
@@ -77,6 +79,7 @@ def test_an_evaluator_in_a_folder_of_its_own_sees_its_neighbours_and_nothing_hid
     assert check_problem(load_folder(folder)).score == 7.0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("name", "ending", "language"),
     [
@@ -107,6 +110,7 @@ def test_a_long_list_of_settings_that_are_not_taken_over_is_shortened(write):
     assert note.endswith("setting_7 and 3 more")
 
 
+@pytest.mark.process
 def test_stages_without_evaluate_or_a_configuration_have_the_usual_thresholds(write):
     stages = (
         "def evaluate_stage1(path): return {'combined_score': 0.6}\n"
@@ -242,6 +246,7 @@ def test_a_folder_of_several_problems_names_them_and_one_is_taken_by_its_path(wr
     assert load_folder(parent / "disks" / "11").name == "11"
 
 
+@pytest.mark.process
 def test_helpers_one_folder_up_are_seen_and_their_neighbours_are_not(write):
     evaluator = (
         "import os, sys\nHERE = os.path.dirname(os.path.abspath(__file__))\n"
@@ -275,6 +280,7 @@ def test_helpers_one_folder_up_are_seen_and_their_neighbours_are_not(write):
     assert load_folder(parent / "one").fingerprint != problem.fingerprint
 
 
+@pytest.mark.process
 def test_a_configuration_beside_a_score_of_ones_own_is_none_of_ours(write):
     files = {
         "evaluator.py": "def score(output): return {'combined_score': output}",
@@ -286,6 +292,7 @@ def test_a_configuration_beside_a_score_of_ones_own_is_none_of_ours(write):
     assert (problem.notes, check_problem(problem).score) == ((), 2.5)
 
 
+@pytest.mark.process
 def test_an_evaluator_gets_the_folder_of_a_program_of_several_files(write):
     evaluator = (
         "from pathlib import Path\n"

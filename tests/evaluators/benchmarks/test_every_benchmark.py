@@ -93,6 +93,7 @@ def test_the_table_holds_every_benchmark():
     assert tuple(FACTS) == problem_names()
 
 
+@pytest.mark.process
 @every
 def test_the_seed_program_scores_as_published(name, facts):
     # Rounding moves the end of the descent of third_autocorrelation by 1e-13.

@@ -130,6 +130,7 @@ def test_if_every_signal_fails_the_first_reason_is_the_verdict():
     assert evaluation.artifacts == {"feedback": "signal 1, signal 2, signal 3, signal 4: second"}
 
 
+@pytest.mark.process
 def test_a_program_that_cannot_be_loaded_is_refused_with_one_reason():
     evaluation = PROBLEM.evaluate("def run_signal_processing(:\n")
     assert evaluation.error.startswith("signal 0, signal 1, signal 2, signal 3, signal 4: ")
@@ -137,6 +138,7 @@ def test_a_program_that_cannot_be_loaded_is_refused_with_one_reason():
     assert "feedback" not in evaluation.artifacts
 
 
+@pytest.mark.process
 def test_the_whole_input_may_be_used_and_other_entries_are_ignored():
     code = "def " + FILTER + "    assert window_size == 20\n"
     code += "    return {'extra': 1, 'filtered_signal': noisy_signal[19:]}"
@@ -145,6 +147,7 @@ def test_the_whole_input_may_be_used_and_other_entries_are_ignored():
     assert evaluation.metrics["success_rate"] == 1
 
 
+@pytest.mark.process
 def test_a_call_that_hangs_costs_its_own_signal_only():
     problem = replace(PROBLEM, limits=replace(PROBLEM.limits, call_seconds=3))
     evaluation = problem.evaluate(
@@ -155,6 +158,7 @@ def test_a_call_that_hangs_costs_its_own_signal_only():
     assert evaluation.artifacts["feedback"].startswith("signal 2: timeout")
 
 
+@pytest.mark.process
 def test_a_call_that_ends_the_process_or_raises_is_told_with_its_reason():
     code = f"def {FILTER}    if n == 600:\n        raise RuntimeError('too long')\n"
     evaluation = PROBLEM.evaluate(code + f"    return {AVERAGE}")
@@ -182,6 +186,7 @@ def run_signal_processing(noisy_signal, window_size=20):
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "choice",
     [
@@ -202,6 +207,7 @@ def test_a_program_that_computes_the_clean_signals_from_their_seeds_is_rejected(
     assert "expected at most 0.07 less" in evaluation.error
 
 
+@pytest.mark.process
 def test_a_program_that_answers_only_the_easy_ones_of_other_signals_is_rejected():
     choice = """# and raises for what is neither published nor easy
     noise = random.normal(0, 0.2 + 0.1 * i, n)
@@ -224,6 +230,7 @@ def run_signal_processing(noisy_signal, window_size=20):
 """
 
 
+@pytest.mark.process
 def test_a_filter_that_fails_for_one_kind_of_signals_is_accepted():
     failing = SMOOTHING.format(check="assert len(noisy_signal) != 600")
     evaluation = PROBLEM.judge(Program.of(failing), "key")
@@ -231,6 +238,7 @@ def test_a_filter_that_fails_for_one_kind_of_signals_is_accepted():
     assert evaluation.metrics["success_rate"] == 0.8
 
 
+@pytest.mark.process
 def test_filters_are_accepted_whatever_the_key():
     for key in ("a", "b", "c"):
         smoothing = SMOOTHING.format(check="")
