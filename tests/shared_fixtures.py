@@ -18,7 +18,10 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 os.environ["WANDB_MODE"] = "offline"  # also in processes that start before a test could set it
 TIERS = ("unit", "process", "browser", "cluster")
-TIERS_OF_FIXTURES = {"chromium": "browser", "running_gateway": "process", "finished": "process"}
+TIERS_OF_FIXTURES = {
+    "chromium": "browser",
+    **dict.fromkeys(("running_server", "running_gateway", "finished"), "process"),
+}
 """Fixtures that decide the tier of a test. Otherwise its `pytestmark` does, or it is `unit`."""
 
 PROCESS_EVENTS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system")
