@@ -17,6 +17,8 @@ from costada.nodes.settings import Settings
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 
+pytestmark = pytest.mark.process
+
 SEARCHES = 32
 
 

@@ -25,6 +25,8 @@ from costada.models.requests import OutgoingRequest, with_limited_answers
 from costada.models.retries import may_send_again, sleep_between_requests
 from costada.models.retry_policy import RetryPolicy
 
+pytestmark = pytest.mark.process
+
 MESSAGES = [HumanMessage("hi")]
 PATIENCE = 20.0
 QUICK = RetryPolicy(call_timeout=PATIENCE, retry_wait=0.01, longest_wait=0.4)

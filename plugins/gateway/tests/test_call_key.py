@@ -14,6 +14,8 @@ from costada.models.journaled_calls import has_gateway, with_call_key
 from costada.plugins.gateway.client import through_gateway, upstreams
 from costada.plugins.gateway.gateway_protocol import GatewayAddress
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def model(running_server: BillingServer, running_gateway: Gateway) -> Runnable:
