@@ -305,22 +305,25 @@ def test_in_the_order_of_launching_a_seed_gives_the_same_run_whatever_the_latenc
     assert sorted(row["ticket"] for row in rows) == list(range(1, 17))
 
 
-class Unhurried(SimulatedModel):
-    """A simulated model whose every answer takes some seconds."""
-
-    seconds: float
-
-    def _generate(self, *args, **options):
-        time.sleep(self.seconds)
-        return super()._generate(*args, **options)
-
-
+@pytest.mark.process
+@needs_plugin("evox", "lab")
 def test_in_the_order_of_launching_the_same_strategies_are_bought_whatever_the_latencies():
+    lab = pytest.importorskip("costada.plugins.lab.landscape.model")
+
+    class Unhurried(lab.SimulatedModel):
+        """A simulated model whose every answer takes some seconds."""
+
+        seconds: float
+
+        def _generate(self, *args, **options):
+            time.sleep(self.seconds)
+            return super()._generate(*args, **options)
+
     def run(budget, seconds):
         store, options = RunStore(), {"method": "evox", "iterations": 20, "order": "launch"}
         model = Unhurried(seed=0, seconds=seconds)
         graph = discovery(
-            model, problem=landscape(), budget=budget, parallel=4, store=store, **options
+            model, problem=simulated(0)[1], budget=budget, parallel=4, store=store, **options
         )
         rows = trace(graph, {"seed": 0})
         calls = {(call.ticket, call.attempt) for call in calls_of(store) if call.role == "guide"}

@@ -7,6 +7,8 @@ import pytest
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem
 
+pytestmark = pytest.mark.process
+
 STARTING = """import subprocess
 import sys
 
