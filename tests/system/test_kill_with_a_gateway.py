@@ -14,8 +14,8 @@ from crash_runs import kill_often, run_to_end, run_with, serve
 from killed_runs import run_stored
 from warm import PROCESSES
 
-from costada.runs.folder import RunFolder
 from costada.plugins.gateway.gateway_of_run import stop_gateways
+from costada.runs.folder import RunFolder
 from costada.runs.stored_run import run_at
 from costada.store.postgres_connections import name_of
 from costada.store.rows import CallStatus
