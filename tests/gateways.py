@@ -28,7 +28,7 @@ from costada.plugins.gateway.gateway_protocol import (
 )
 from costada.plugins.gateway.response_journal import Journal, RequestState
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 CLIENT = f"""
 import http.client, sys
 port, token, call, body = sys.argv[1:]

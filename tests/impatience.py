@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from billing_server import BillingServer, Silence
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 SOON = httpx.Timeout(PATIENCE, read=0.2)
 """For a server that answers nothing, perhaps before it has noted the request."""
 

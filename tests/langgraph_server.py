@@ -15,7 +15,7 @@ from ports import free_port
 
 ROOT = Path(__file__).parents[1]
 CLI = Path(sys.executable).with_name("langgraph")
-START_SECONDS = 60
+START_SECONDS = 120
 
 needs_langgraph_cli = pytest.mark.skipif(
     not CLI.exists(), reason="langgraph is not installed: pip install 'langgraph-cli[inmem]'"
@@ -40,7 +40,7 @@ def served(folder, config=ROOT / "langgraph.json", **environment):
             yield address
         finally:
             server.terminate()
-            server.wait(timeout=30)
+            server.wait(START_SECONDS)
 
 
 def answer(address, path, body=None):

@@ -46,7 +46,7 @@ def search(purse, **options):
     def answer(prompt):
         prompts.append(prompt)
         if len(prompts) <= PARALLEL:
-            barrier.wait(20)
+            barrier.wait(60)
         time.sleep(0.01)
         return hashed_answer(prompt)
 

@@ -329,7 +329,7 @@ def test_a_body_that_drips_ends_with_the_call_and_so_does_its_connection(
     assert ended.exit_code == 1
     # a request that was given up may not have ended when the third one is counted
     assert re.search("none of the [34] requests so far was answered usably", ended.stderr)
-    assert drip.was_hung_up.wait(20)
+    assert drip.was_hung_up.wait(60)
     assert len(server.requests) == 3
 
 

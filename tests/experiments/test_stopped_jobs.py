@@ -31,7 +31,7 @@ def test_a_run_that_was_stopped_before_its_first_iteration_is_interrupted(tmp_pa
         time.sleep(0.05)
     give_order(out, STOP)
     process.drain()
-    process._process.wait(30)
+    process._process.wait(60)
     (seen,) = job_status(out)
     assert (seen.status, seen.error) == (Status.INTERRUPTED, "")
     assert process.end()[0] is Status.INTERRUPTED

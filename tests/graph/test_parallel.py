@@ -45,7 +45,7 @@ from costada.models.retry_policy import RetryPolicy
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 
-PATIENCE = 20
+PATIENCE = 60
 """Seconds after which a test that waits for calls of a run has failed."""
 
 
@@ -139,23 +139,25 @@ def test_a_straggler_never_holds_the_others_up(is_async):
 
 
 def test_a_call_that_never_ends_is_given_up_while_the_others_go_on(server):
-    numbers, store = count(1), RunStore()
-
     def answer(body):
         prompt = body["messages"][-1]["content"]
         return Silence() if next(numbers) == 3 else Reply(hashed_answer(prompt), 1000, 500)
 
-    server.default = answer
-    policy = RetryPolicy(call_timeout=5.0)
-    model = client(server, max_tokens=600, max_attempts=1)
-    options: dict[str, Any] = {"parallel": 4, "iterations": 16, "store": store}
-    found = discovery(model, retry_policy=policy, **options).invoke({})
+    for seconds in (5.0, 30.0):  # the longer one where the machine was too slow for the others
+        numbers, store = count(1), RunStore()
+        model = client(server.reset(answer), max_tokens=600, max_attempts=1)
+        policy = RetryPolicy(call_timeout=seconds)
+        options: dict[str, Any] = {"parallel": 4, "iterations": 16, "store": store}
+        found = discovery(model, retry_policy=policy, **options).invoke({})
+        calls = calls_of(store)
+        hung, *others = sorted(calls, key=lambda call: call.status is CallStatus.DONE)
+        if sum(call.ended_at < hung.ended_at for call in others) >= 12:
+            break
     assert found["iterations"] == 16
-    calls = calls_of(store)
-    (hung,) = (call for call in calls if call.status is not CallStatus.DONE)
+    assert {call.status for call in others} == {CallStatus.DONE} != {hung.status}
     assert hung.bound > 0
     assert spent_by(store) == billed(server) + hung.bound
-    assert sum(call.ended_at < hung.ended_at for call in calls if call is not hung) >= 12
+    assert sum(call.ended_at < hung.ended_at for call in others) >= 12
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 4, 8])

@@ -45,7 +45,7 @@ from costada.store.checkpoints import RunSaver
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore, copy_file
 
-PATIENCE = 20
+PATIENCE = 60
 """Seconds after which a test that waits for calls of a run has failed."""
 
 HARD_BUDGET = 0.028

@@ -22,7 +22,7 @@ from costada.models.retry_policy import RetryPolicy
 from costada.plugins.gateway.client import through_gateway
 
 MESSAGES = [HumanMessage("hi")]
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

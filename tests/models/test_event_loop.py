@@ -23,7 +23,7 @@ from costada.models.event_loop import MAX_THREADS, ThreadPool, paid_loop, run
 from costada.models.retries import with_visible_requests
 
 MESSAGES = [HumanMessage("hi")]
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def test_a_coroutine_sees_the_context_of_its_caller_and_leaves_it_unchanged():

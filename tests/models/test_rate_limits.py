@@ -28,7 +28,7 @@ from costada.models.retry_policy import RetryPolicy
 pytestmark = pytest.mark.process
 
 MESSAGES = [HumanMessage("hi")]
-PATIENCE = 20.0
+PATIENCE = 60.0
 QUICK = RetryPolicy(call_timeout=PATIENCE, retry_wait=0.01, longest_wait=0.4)
 THREADS, CAPACITY = 16, 4
 
@@ -376,7 +376,7 @@ def test_what_waits_for_its_turn_is_not_begun_and_its_deadline_does_not_come_nea
     server: BillingServer,
 ):
     reduced_to_one(server)
-    policy = RetryPolicy(call_timeout=0.5, retry_wait=0.01)
+    policy = RetryPolicy(call_timeout=3, retry_wait=0.01)
     model, begun = limited(server, policy), list[OutgoingRequest]()
     meter = CallMeter(lambda call: None, on_start=begun.append)
 
@@ -386,7 +386,7 @@ def test_what_waits_for_its_turn_is_not_begun_and_its_deadline_does_not_come_nea
 
     with one_in_flight(model, server) as gate, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(call)
-        sleep(0.8)
+        sleep(3.3)
         assert (begun, waiting.done(), len(server.requests)) == ([], False, 1)
         gate.opened.set()
         assert isinstance(waiting.result(PATIENCE), AIMessage)

@@ -236,7 +236,7 @@ def test_no_request_of_a_call_that_was_given_up_leaves_any_more():
 def test_retries_end_where_a_wait_would_pass_the_deadline(server: BillingServer):
     server.default = Refusal(503, "busy")
     with waits_noted() as waits:
-        failure = ask(served(server, retry_wait=4), MESSAGES, {}, RetryPolicy(call_timeout=3))
+        failure = ask(served(server, retry_wait=80), MESSAGES, {}, RetryPolicy(call_timeout=60))
     assert isinstance(failure, ModelFailure)
     assert (failure.kind, waits, len(server.requests)) == (FailureKind.DOWN, [], 1)
 

@@ -359,7 +359,7 @@ class HeldModel:
     def _answer(self, prompt: str) -> str:
         if not self.asked.is_set():
             self.asked.set()
-            assert self.let_go.wait(20)
+            assert self.let_go.wait(60)
         return hashed_answer(prompt)
 
 
@@ -383,7 +383,7 @@ def test_an_async_run_that_is_cancelled_and_resumed_at_once_waits_for_its_reques
 
     async def cancel_and_resume() -> Any:
         first = asyncio.create_task(graph.ainvoke({}, THREAD))
-        await asyncio.to_thread(held.asked.wait, 20)
+        await asyncio.to_thread(held.asked.wait, 60)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
@@ -403,11 +403,11 @@ def test_two_threads_that_carry_the_same_run_out_share_a_request() -> None:
     graph = held_graph(held, store, purse, iterations=1)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(graph.invoke, {}, THREAD)
-        assert held.asked.wait(20)
+        assert held.asked.wait(60)
         second = pool.submit(graph.invoke, None, THREAD)
         assert not wait({second}, timeout=MOMENT).done
         held.let_go.set()
-        found = [first.result(20), second.result(20)]
+        found = [first.result(60), second.result(60)]
     assert found[0] == found[1]
     state = {**found[0], "run": graph.get_state(THREAD).values["run"]}
     check_books(state, held, store, purse)

@@ -40,7 +40,7 @@ def test_a_run_in_memory_returns_its_best_program_and_its_account():
 
 @pytest.mark.parametrize("out", [None, "run"])
 def test_parallel_steps_call_the_model_at_the_same_time(tmp_path, out):
-    together = Barrier(4, timeout=20)
+    together = Barrier(4, timeout=60)
 
     def waiting(prompt):
         together.wait()

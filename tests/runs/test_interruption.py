@@ -30,7 +30,7 @@ pytestmark = pytest.mark.process
 
 COSTADA = Path(sys.executable).with_name("costada")
 SLEEPING = "def value():\n    import time\n    time.sleep(60)\n"
-WALL_SECONDS = 8.0
+WALL_SECONDS = 16.0
 SLOW_EVALUATOR = """import time
 from pathlib import Path
 
@@ -105,7 +105,7 @@ def test_the_second_signal_stops_at_once_even_during_a_call(near, tmp_path):
             process.send_signal(signal.SIGINT)
             assert STOPPING in process.stderr.readline()
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=30) == 130
+            assert process.wait(timeout=60) == 130
             assert process.stderr.read().splitlines()[-2:] == [
                 "costada: stopped at once",
                 f"Finished iterations are saved. Resume with: costada resume {tmp_path / 'run'}",

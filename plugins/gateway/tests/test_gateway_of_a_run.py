@@ -42,7 +42,7 @@ from costada.values.usage import Price
 pytestmark = pytest.mark.process
 
 KEY = "run/1/generation/1"
-PATIENCE = 20.0
+PATIENCE = 60.0
 COMMAND = (
     "import typer; from costada.plugins.gateway.gateway_command import gateway; typer.run(gateway)"
 )

@@ -50,7 +50,7 @@ def test_the_answer_of_a_killed_client_is_persisted(own_gateway: Gateway, server
     gate = Gate()
     server.script(gate)
     with own_gateway.client_process({"model": "stand-in"}) as client:
-        assert gate.arrived.wait(20)
+        assert gate.arrived.wait(PATIENCE)
         client.kill()
     gate.opened.set()
     stop_gateway(own_gateway.address)
@@ -68,7 +68,7 @@ def test_a_running_call_of_a_gateway_that_dies_is_lost_and_sent_again_only_when_
     gate = Gate()
     server.script(gate)
     with own_gateway.client_process({"model": "stand-in"}):
-        assert gate.arrived.wait(20)
+        assert gate.arrived.wait(PATIENCE)
         own_gateway.kill()
     gate.opened.set()
     until(lambda: len(server.bill) == 1)
@@ -230,7 +230,7 @@ def test_a_gateway_ends_only_after_the_running_call(own_gateway: Gateway, server
     gate = Gate()
     server.script(gate)
     with own_gateway.client_process({"model": "stand-in"}) as client:
-        assert gate.arrived.wait(20)
+        assert gate.arrived.wait(PATIENCE)
         os.kill(own_gateway.address.pid, signal.SIGTERM)
         until(lambda: own_gateway.log.read_text())
         gate.opened.set()
@@ -297,7 +297,9 @@ def test_no_path_leads_out_of_what_a_gateway_stands_for(
 
 def sent(gateway: Gateway, path: str) -> int:
     """Return the status of a request for a path, sent as it is."""
-    with closing(create_connection(("127.0.0.1", gateway.address.port), timeout=10)) as connection:
+    with closing(
+        create_connection(("127.0.0.1", gateway.address.port), timeout=PATIENCE)
+    ) as connection:
         lines = (
             f"POST {path} HTTP/1.1",
             f"Host: 127.0.0.1:{gateway.address.port}",

@@ -206,7 +206,7 @@ def test_all_is_gone_after_the_trusted_process_is_killed(layer, tmp_path):
     )
     process = start_script(text, tmp_path)
     assert process.stdout.readline() == f"{layer.value}\n"
-    assert becomes_true(lambda: has_candidate(process.pid), 20)
+    assert becomes_true(lambda: has_candidate(process.pid))
     slots = descendants(process.pid)
     process.kill()
     process.communicate()
@@ -225,7 +225,7 @@ def test_all_is_gone_if_the_interpreter_ends_during_an_evaluation(layer, tmp_pat
         "from sandbox_runs import becomes_true, has_candidate\n"
         f"layer = chosen_layer(Layer({layer.value!r}))\n"
         f"threading.Thread(target=run, args=({FOREVER!r}, layer), daemon=True).start()\n"
-        "print(becomes_true(lambda: has_candidate(os.getpid()), 20))"
+        "print(becomes_true(lambda: has_candidate(os.getpid())))"
     )
     assert output_of(text, tmp_path) == "True"
     assert becomes_true(lambda: not list(tmp_path.glob("costada-*")))
