@@ -257,7 +257,7 @@ def test_a_daemon_ends_though_a_program_aims_at_all_that_is_above_it(tmp_path):
         pytest.skip(NO_NAMESPACES)
     mark = f"daemon-of-{tmp_path.name}"
     kill_all = "time.sleep(0.04)\n    for number in (os.getppid(), -1): os.kill(number, 9)"
-    result = run(daemon(marked(mark), kill_all), Layer.PROCESS, Limits(5, processes=8))
+    result = run(daemon(marked(mark), kill_all), Layer.PROCESS, Limits(60, processes=8))
     assert result.error is None
     assert becomes_true(lambda: not running(mark))
 
