@@ -50,7 +50,7 @@ DEFAULT_FILES = {
     GraphFormat.SVG: Path("costada-graph.svg"),
 }
 ANY_PROBLEM = "circle_packing"
-"""The graph is the same for every problem."""
+"""The graph is the same for every problem of a method."""
 
 
 def trace(run: options.Run, as_json: options.AsJson = False) -> None:
@@ -73,7 +73,10 @@ def trace(run: options.Run, as_json: options.AsJson = False) -> None:
 def graph(
     format: Format = GraphFormat.MERMAID, out: PictureFile = None, run: RunToColour = None
 ) -> None:
-    """Draw the graph of every run, or what one run spent in its nodes. Needs no network."""
+    """Draw the graph of the default method, or a run's own with what it spent in its nodes.
+
+    Needs no network.
+    """
     with refusing(ExitCode.BAD_INPUT):
         if out and SUFFIXES.get(out.suffix, format) is not format:
             raise ValueError(f"--out: got {out.name} for --format {format}, expected them to agree")
@@ -89,10 +92,15 @@ def _picture(format: GraphFormat, folder: RunFolder | None) -> bytes:
     from costada.evaluators.registry import problem
     from costada.graph.build import compile_search
     from costada.models.chat_models import chat_model
+    from costada.nodes.settings import Settings
     from costada.reports.graph_drawing import draw_graph, spending_of_run
 
     spending = spending_of_run(folder) if folder else None
-    graph = compile_search(problem(ANY_PROBLEM), chat_model("offline"), budget=1.0).get_graph()
+    settings = Settings(method=folder.load().method) if folder else Settings()
+    search = compile_search(
+        problem(ANY_PROBLEM), chat_model("offline"), budget=1.0, settings=settings
+    )
+    graph = search.get_graph()
     if format is GraphFormat.MERMAID:
         title = {"title": spending.headline()} if spending else None
         return graph.draw_mermaid(frontmatter_config=title).encode()

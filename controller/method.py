@@ -23,8 +23,8 @@ class ParentRule(StrEnum):
     """Where the parent of an attempt comes from.
 
     `ARCHIVE`: drawn from the frontier's archive by the step's action; the method is `Archiving`.
-    `SEED`: always the initial program, shown alone. `POPULATION`: chosen by EvoX's strategy among
-    all valid candidates of the run.
+    `SEED`: always the initial program, shown alone. `POPULATION`: chosen by a node of the
+    method among all valid candidates of the run.
     """
 
     ARCHIVE = "archive"

@@ -21,7 +21,7 @@ class GuideQuestion(TypedDict):
     """Value of the interrupt: which call is to be bought, what it may cost, and the account.
 
     `reason` is `"guide"`, `guide` what the call is for: `"breakthrough"` or `"refinement"` tactics,
-    or with EvoX `"labels"` or a `"strategy"`. `stagnation` counts the steps without progress and
+    or what else the method of a plug-in buys. `stagnation` counts the steps without progress and
     `low_yield_cost` the dollars in a row that earned nothing. `estimate` is what the first request
     costs with an ordinary answer, in dollars, `at_most` with the longest possible; a guide whose
     answer cannot be used is asked again. `spent`, `remaining` and `budget` are dollars,

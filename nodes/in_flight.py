@@ -103,7 +103,7 @@ def landed(evaluate: Node, generate: PayingNode, guide: PaidNode[Bought]) -> Pay
         state: SearchState, runtime: SearchRuntime, config: RunnableConfig
     ) -> SearchState:
         context, step = runtime.context, state["step"]
-        if has_current_step(state) and not step.is_launched and step.credit is None:
+        if has_current_step(state) and not step.is_launched:
             return evaluate(state, runtime)
 
         def work(then: SearchState, ticket: Ticket) -> object:

@@ -126,7 +126,7 @@ class TraceRow(TypedDict):
     action: Annotated[
         str,
         Column(
-            "the local action, or EvoX's label for the parent",
+            "the local action, or the method's label for the parent",
             "costada.controller.intensity:sample_action",
             symbol="action",
             label="action",

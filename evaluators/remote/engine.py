@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from costada.evaluators.remote.address import GROUP, engine_and_place
 from costada.values.plugins import made, registered
 
 ALL_WORKERS = inf
 """Number of lost workers if the engine can execute nothing any more."""
-
-KILLED_WORKER = "distributed.scheduler.KilledWorker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +122,12 @@ class Engine(ABC):
         """
         if isinstance(error, JobLost):
             return error.workers
-        names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
-        if KILLED_WORKER in names:  # Dask has repeated the call by itself
-            return float(cast(Any, error).allowed_failures + 1)
-        return next((self.losses[name] for name in names if name in self.losses), None)
+        return self.loss_of(error)
+
+    @classmethod
+    def loss_of(cls, error: BaseException) -> float | None:
+        """How many workers were lost, by the class of an error; None if the call raised it."""
+        return next((cls.losses[name] for name in class_names(error) if name in cls.losses), None)
 
     def cause(self, error: BaseException) -> BaseException:
         """What the call itself raised, from an error for which `lost` returns None."""
@@ -186,6 +186,11 @@ class QueueEngine(Engine):
     @abstractmethod
     def is_queued(self, job: Any) -> bool:
         """Whether the queue of the cluster shows a job, waiting or running."""
+
+
+def class_names(error: BaseException) -> list[str]:
+    """The full names of an error's class and of those that it inherits from."""
+    return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
 
 
 def open_engine(address: str, settings: SweepSettings | None = None) -> Engine:

@@ -4,31 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from typing import Any, ClassVar
 
+from costada.evaluators.remote.address import GROUP
 from costada.evaluators.remote.engine import ALL_WORKERS, Call, Engine, Resources
-
-DASK_LOSSES = {
-    "distributed.client.FutureCancelledError": ALL_WORKERS,
-    "distributed.comm.core.CommClosedError": ALL_WORKERS,
-    "distributed.scheduler.NoValidWorkerError": ALL_WORKERS,
-    "distributed.scheduler.NoWorkerError": ALL_WORKERS,
-}
-"""Also of an executor that a Dask client has made."""
+from costada.values.plugins import loaded, registered
 
 
 class ExecutorEngine(Engine):
-    """An executor of the caller, which assigns no resources. The caller closes it."""
+    """An executor of the caller, which assigns no resources. The caller closes it.
+
+    It may have been made by the client of a cluster for which an engine is registered; its errors
+    mean what they mean to that engine.
+    """
 
     losses: ClassVar[Mapping[str, float]] = {
         "concurrent.futures._base.BrokenExecutor": ALL_WORKERS,
-        **DASK_LOSSES,
     }
 
     def __init__(self, executor: Executor) -> None:
         """Take an open executor."""
         self.name = type(executor).__name__
         self._executor = executor
+
+    @classmethod
+    def loss_of(cls, error: BaseException) -> float | None:
+        """As `Engine.loss_of`, also of the registered engines."""
+        lost = super().loss_of(error)
+        for plugin in registered(GROUP).values():
+            if lost is None:
+                with suppress(ValueError):  # one that cannot be loaded has made no executor
+                    engine = loaded(plugin, type)
+                    if issubclass(engine, Engine) and not issubclass(engine, ExecutorEngine):
+                        lost = engine.loss_of(error)
+        return lost
 
     def start(self, calls: Sequence[Call]) -> list[Future[Any]]:
         """Submit to the executor; a broken or closed one raises `RuntimeError`."""

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from costada.evaluators.remote.engine import (
+    ALL_WORKERS,
     Call,
     Engine,
     Resources,
     SweepSettings,
+    class_names,
     has_resources,
 )
-from costada.evaluators.remote.executor import DASK_LOSSES
 from costada.evaluators.sandbox.limits import MEBIBYTE
+
+KILLED_WORKER = "distributed.scheduler.KilledWorker"
 
 CONNECT_SECONDS = 20.0
 ANSWER_SECONDS = 5.0
@@ -34,7 +37,12 @@ QUIET = ("asyncio", "distributed", "distributed.client", "tornado")
 class DaskEngine(Engine):
     """A cluster of Dask workers, at an address `dask://HOST:PORT`."""
 
-    losses = DASK_LOSSES
+    losses: ClassVar[Mapping[str, float]] = {
+        "distributed.client.FutureCancelledError": ALL_WORKERS,
+        "distributed.comm.core.CommClosedError": ALL_WORKERS,
+        "distributed.scheduler.NoValidWorkerError": ALL_WORKERS,
+        "distributed.scheduler.NoWorkerError": ALL_WORKERS,
+    }
 
     def __init__(self, address: str, settings: SweepSettings | None = None) -> None:
         """Connect to its scheduler.
@@ -76,6 +84,13 @@ class DaskEngine(Engine):
                 f' asks for; start workers with --resources "{text}"'
             )
         return ""
+
+    @classmethod
+    def loss_of(cls, error: BaseException) -> float | None:
+        """As `Engine.loss_of`; Dask has itself repeated a call that killed its workers."""
+        if KILLED_WORKER in class_names(error):
+            return float(cast(Any, error).allowed_failures + 1)
+        return super().loss_of(error)
 
     def start(self, calls: Sequence[Call]) -> list[Future[Any]]:
         """Submit to the scheduler, which repeats what a lost worker did not finish."""

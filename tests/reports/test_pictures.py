@@ -1,4 +1,5 @@
 import json
+import shutil
 from decimal import Decimal
 from typing import Any
 from xml.etree import ElementTree
@@ -254,6 +255,18 @@ def test_the_graph_of_a_run_is_drawn_in_every_form(invoke, finished, tmp_path, f
     else:
         text = target.read_text()
         assert "3 iterations, $" in text.replace("\\$", "$")
+
+
+def test_the_graph_of_a_run_is_that_of_its_method(invoke, finished, tmp_path):
+    folder = tmp_path / "evox"
+    shutil.copytree(finished, folder)
+    settings = json.loads((finished / "settings.json").read_text())
+    assert "evolve_strategy" not in invoke("graph", "--run", finished).stdout
+    settings["method"] = "evox"
+    (folder / "settings.json").write_text(json.dumps(settings))
+    drawn = invoke("graph", "--run", folder).stdout
+    assert "evaluate -. &nbsp;evox&nbsp; .-> review_strategy" in drawn
+    assert "review_strategy -. &nbsp;evolution&nbsp; .-> evolve_strategy" in drawn
 
 
 def contents(folder):

@@ -20,7 +20,7 @@ from waiting import within
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.remote import backend as backends
 from costada.evaluators.remote.backend import EngineBackend
-from costada.evaluators.remote.engine import shared_engine
+from costada.evaluators.remote.engine import ALL_WORKERS, Engine, shared_engine
 from costada.evaluators.remote.executor import ExecutorEngine
 from costada.evaluators.sandbox.cancellation import (
     CancellationToken,
@@ -291,3 +291,19 @@ def test_what_ran_on_a_lost_node_of_ray_is_repeated_on_another(squares, cache):
             verdict = running.result(2 * SECONDS)
         assert (verdict.score, verdict.error) == (1.0, None)
         assert pid_of(verdict) != busy
+
+
+def error_of(module, name, **facts):
+    """An error by the full name of its class, whose package need not be installed."""
+    error = type(name, (Exception,), {"__module__": module})()
+    error.__dict__.update(facts)
+    return error
+
+
+def test_an_executor_of_a_dask_client_fails_as_the_engine_says():
+    lost = ExecutorEngine.loss_of
+    assert lost(error_of("distributed.client", "FutureCancelledError")) == ALL_WORKERS
+    assert lost(error_of("distributed.scheduler", "KilledWorker", allowed_failures=2)) == 3
+    assert lost(error_of("concurrent.futures._base", "BrokenExecutor")) == ALL_WORKERS
+    assert lost(ValueError("raised by the call")) is None
+    assert Engine.loss_of(error_of("distributed.client", "FutureCancelledError")) is None
