@@ -1,6 +1,6 @@
 """Values in, messages out: the templates and what they may use."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
@@ -58,6 +58,15 @@ FAILED_FILES_LIMIT = 6000
 
 REPORT_LIMIT = 6000
 """Characters shown of all numbers and texts that an evaluator reports of a program that failed."""
+
+MAX_METRICS, MAX_OUTPUTS = 50, 20
+"""Numbers and texts of an evaluator that are shown of a program."""
+
+NAME_LIMIT = 100
+"""Characters shown of the name of a number or a text."""
+
+OUTPUTS_LIMIT = 12_000
+"""Characters shown of all texts of an evaluator beside a program."""
 
 STRATEGY_LIMIT = 6000
 """Characters shown of a search strategy that is not the one to improve on."""
@@ -129,25 +138,58 @@ def evaluator_report(failure: FailedAttempt) -> str:
     """What the evaluator reports of a failed program beside the error; empty if nothing.
 
     The feedback comes first and the log last. Texts that the error repeats are left out, and so is
-    what does not fit into `REPORT_LIMIT` characters.
+    what does not fit into `REPORT_LIMIT` characters, which is said.
     """
     ranks = {FEEDBACK: 0, LOG: 2}
     texts = sorted(failure.artifacts.items(), key=lambda each: ranks.get(each[0], 1))
-    parts = [f"- {name}: {value:.4f}\n" for name, value in failure.metrics.items()]
-    parts += [
-        f"\nEvaluator output `{name}`:\n\n{fenced(cut(text, TEXT_LIMIT), 'text')}\n"
-        for name, text in texts
-        if text.strip() and text.strip() not in failure.error
-    ]
-    report, left_out = "", 0
-    for part in parts:
+    new = [each for each in texts if each[1].strip() and each[1].strip() not in failure.error]
+    shown = [*_metric_lines(failure.metrics)[:MAX_METRICS], *_output_blocks(new)[:MAX_OUTPUTS]]
+    report, num_shown = "", 0
+    for part in shown:
         if len(report) + len(part) <= REPORT_LIMIT:
             report += part
-        else:
-            left_out += 1
-    if left_out:
-        report += f"\n[{left_out} more of its {len(parts)} numbers and texts]\n"
+            num_shown += 1
+    total = len(failure.metrics) + len(new)
+    if num_shown < total:
+        report += f"\n[{total - num_shown} more of its {total} numbers and texts]\n"
     return f"The evaluator reported:\n\n{report.strip()}\n\n" if report else ""
+
+
+def metric_lines(metrics: Mapping[str, float]) -> str:
+    """The first numbers that an evaluator reports of a program, and how many more there are."""
+    lines = _metric_lines(metrics)
+    if len(lines) > MAX_METRICS:
+        more = f"[{len(lines) - MAX_METRICS} more of its {len(lines)} numbers]\n"
+        lines = [*lines[:MAX_METRICS], more]
+    return "".join(lines).removesuffix("\n")
+
+
+def evaluator_outputs(outputs: Mapping[str, str]) -> str:
+    """The texts of an evaluator beside a program, and how many more there are."""
+    blocks, shown = _output_blocks(outputs.items()), list[str]()
+    for block in blocks[:MAX_OUTPUTS]:
+        if sum(map(len, shown)) + len(block) <= OUTPUTS_LIMIT:
+            shown.append(block)
+    if len(shown) < len(blocks):
+        shown.append(f"\n[{len(blocks) - len(shown)} more of its {len(blocks)} texts]\n")
+    return "\n".join(block.removeprefix("\n") for block in shown)
+
+
+def _metric_lines(metrics: Mapping[str, float]) -> list[str]:
+    return [f"- {_short(name)}: {value:.4f}\n" for name, value in metrics.items()]
+
+
+def _output_blocks(outputs: Iterable[tuple[str, str]]) -> list[str]:
+    return [
+        f"\nEvaluator output `{_short(name)}`:\n\n{fenced(cut(text, TEXT_LIMIT), 'text')}\n"
+        for name, text in outputs
+    ]
+
+
+def _short(name: str) -> str:
+    """A name in one line, with a note where more was dropped."""
+    line = " ".join(name.split())
+    return line if len(line) <= NAME_LIMIT else f"{line[:NAME_LIMIT]} [cut]"
 
 
 def render(template: str, **values: object) -> str:
@@ -189,6 +231,8 @@ FILTERS = {
     "program": program_block,
     "failed_program": failed_program,
     "evaluator_report": evaluator_report,
+    "evaluator_outputs": evaluator_outputs,
+    "metric_lines": metric_lines,
     "in_code": "`{}`".format,
     "one_line": lambda text: " ".join(text.split()),
     "decimals": "{:.4f}".format,

@@ -4,6 +4,10 @@ import pytest
 
 from costada.prompts.render import (
     CODE_LIMIT,
+    MAX_METRICS,
+    MAX_OUTPUTS,
+    NAME_LIMIT,
+    OUTPUTS_LIMIT,
     REPORT_LIMIT,
     TEXT_LIMIT,
     cut,
@@ -14,6 +18,7 @@ from costada.prompts.requests import (
     FailedAttempt,
     GenerationRequest,
     GuideRequest,
+    PreviousAttempt,
     ShownProgram,
     Siblings,
 )
@@ -26,6 +31,7 @@ PARENT = ShownProgram(
     artifacts={},
 )
 OTHER = ShownProgram("def pack():\n    return 2\n", 0.5, {}, {}, error="circles overlap")
+ATTEMPT = PreviousAttempt(iteration=3, score=0.4, parent_score=0.3, changes="radii", metrics={})
 TACTIC = Tactic(
     idea="Solve for all radii at once",
     description="Set up one linear program.\nSolve it for fixed centres.",
@@ -184,13 +190,35 @@ def test_what_an_evaluator_reports_of_a_failed_program_is_bounded():
     for failure in (
         FailedAttempt("no", artifacts=artifacts),
         FailedAttempt("no", metrics=metrics),
+        FailedAttempt("no", artifacts={"a": "x" * 5000, "b": "y" * 5000, "c": "z" * 5000}),
         FailedAttempt("no", artifacts={"x" * 10**6: "long name", "note": "short"}),
     ):
         bare = generation_prompt(replace(REQUEST, failure=FailedAttempt("no"))).user
         user = generation_prompt(replace(REQUEST, failure=failure)).user
         assert 0 < len(user) - len(bare) < REPORT_LIMIT + 200
-    assert "[1 more of its 2 numbers and texts]" in user
+        assert ("more of its" in user) == (len(failure.artifacts) != 2)
+    assert f"Evaluator output `{'x' * NAME_LIMIT} [cut]`:\n\n```text\nlong name\n```" in user
     assert "```text\nshort\n```" in user
+
+
+def test_what_an_evaluator_reports_of_a_program_is_bounded_in_number_names_and_size():
+    texts = {f"note {number}": "short" for number in range(MAX_OUTPUTS + 5)}
+    long_texts = {f"note {number}": "é" * TEXT_LIMIT for number in range(10)}
+    metrics = {f"error {number}": 1.0 for number in range(MAX_METRICS + 7)}
+    named = {"x" * 10**6: 1.0, "a\nb": 2.0}
+    for facts, said in (
+        ({"artifacts": texts}, f"[5 more of its {MAX_OUTPUTS + 5} texts]"),
+        ({"artifacts": long_texts}, "[5 more of its 10 texts]"),
+        ({"metrics": metrics}, f"[7 more of its {MAX_METRICS + 7} numbers]"),
+        ({"metrics": named}, f"- {'x' * NAME_LIMIT} [cut]: 1.0000\n- a b: 2.0000\n"),
+        ({"artifacts": {"x" * 10**6: "y"}}, f"`{'x' * NAME_LIMIT} [cut]`"),
+    ):
+        current = replace(PARENT, **facts)
+        attempt = replace(ATTEMPT, metrics=current.metrics)
+        user = generation_prompt(replace(REQUEST, current=current, previous=(attempt,))).user
+        assert said in user
+        bare = generation_prompt(replace(REQUEST, current=PARENT, previous=(ATTEMPT,))).user
+        assert len(user) - len(bare) < OUTPUTS_LIMIT + 200
 
 
 def test_a_program_cannot_close_its_own_fence():
