@@ -70,7 +70,7 @@ def forecast(
     """
     with refusing(ExitCode.BAD_INPUT):
         config = RunConfig.model_validate(settings())
-        plan = planned(config)
+        plan = planned(config, sends_requests=False)
         from costada.runs.budget_forecast import Speed, forecast_of, measured_in
 
         speed = Speed(tokens_per_second, seconds_per_call)

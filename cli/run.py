@@ -126,7 +126,7 @@ def run(
         _check_purse(purse)
         if folder := _named_run(out, store):
             folder.check_free()
-        plan = planned(config)
+        plan = planned(config, sends_requests=not dry_run)
         for remark in () if quiet else plan.remarks:
             say(remark)
         if dry_run:
@@ -211,18 +211,20 @@ def _check_purse(purse: PurseAddress | None) -> None:
         raise ValueError(f"--purse: {error}") from None
 
 
-def planned(config: RunConfig) -> Plan:
+def planned(config: RunConfig, *, sends_requests: bool = True) -> Plan:
     """Plan a run while the sandbox is tried in a thread; raises as `plan_run` does.
 
-    On a terminal, a status line shows it until the first output.
+    Where nothing is sent, no key is needed. On a terminal, a status line shows it until the first
+    output.
     """
     with ending_on_signal(), showing_warnings(), keeping_output_clean():
         probing = Thread(target=_probe_sandbox, args=(config,), daemon=True)
         probing.start()
+        from costada.runs.given import SearchRequest
         from costada.runs.plan import plan_run
 
         try:
-            return plan_run(config)
+            return plan_run(SearchRequest(config, sends_requests=sends_requests))
         finally:
             probing.join()
 

@@ -41,19 +41,20 @@ def summary_text(
     objective = "none" if result.best_objective is None else f"{result.best_objective:.10g}"
     over = result.spent - config.budget
     overshoot = f" (overshoot {percent(over / config.budget)})" if over > 0 else ""
+    not_charged = uncharged(result, config, sums)
+    unfinished = f", and ${not_charged:.6f} in unfinished iterations" if not_charged else ""
     lines = [f"{end} after {counted(result.iterations, 'iteration')}{reason and f': {reason}'}."]
     if result.last_failure:
         lines.append(f"  last failure    {last_failure(result)}")
     lines += [f"  failed          {failures}"] if failures and not result.last_failure else []
     lines.append(f"  best objective  {objective} (score {result.best_score:.6f})")
     lines.append(
-        f"  spent           ${result.spent:.6f} of {budget_text(config.budget)}{overshoot}"
+        f"  spent           ${result.spent:.6f} of {budget_text(config.budget)}"
+        f"{overshoot}{unfinished}"
     )
     lines += [f"    {role:<12}  {_calls_text(used)}" for role, used in sums.items() if used.calls]
     if cached := cache_text(sums.values()):
         lines.append(f"    cached        {cached}")
-    if not_charged := uncharged(result, config, sums):
-        lines.append(f"    not charged   ${not_charged:.6f} for unfinished iterations")
     if models:
         width = max(12, *(len(row["name"]) for row, _ in models))
         lines.append(f"  models          chosen by {config.router}")

@@ -47,7 +47,7 @@ from costada.reports.terminal import SafeConsole, show
 from costada.runs.config import MONEY, OUTPUT
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.shared_purse import PurseAddress
-from costada.runs.user_input import listed, listed_or_all
+from costada.runs.user_input import known_names, listed, listed_or_all
 from costada.store.address import check_database, check_path, is_database
 from costada.store.purse import Policy, Purse
 
@@ -195,7 +195,7 @@ def sweep(
         with refusing(ExitCode.BAD_INPUT), ending_on_signal():
             grid = SweepGrid(
                 problems=listed_or_all("--problems", problems or "", problem_names()),
-                methods=listed_or_all("--methods", methods or "", tuple(METHODS)),
+                methods=known_names("--methods", "method", methods or "", METHODS),
                 seeds=_seeds(seeds),
                 budgets=() if budget is None else listed("--budget", budget),
             )

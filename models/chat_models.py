@@ -42,6 +42,7 @@ def chat_model(
     service_tier: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     seed: int = 0,
+    needs_key: bool = True,
 ) -> Runnable[LanguageModelInput, AIMessage]:
     """The chat model a model id stands for.
 
@@ -71,6 +72,7 @@ def chat_model(
             as reasoning_effort; `PARAMETERS` of `costada.models.menu` lists them. They come
             before `temperature`.
         seed: What the offline and the simulated model draw from; the others do not read it.
+        needs_key: Whether a missing key is refused; without one, no request is answered.
 
     Raises:
         ValueError: If the id or a setting cannot be used, the key is missing from the
@@ -105,12 +107,19 @@ def chat_model(
         # An unknown parameter is refused below.
         warnings.filterwarnings("ignore", message=".*is not default parameter")
         if provider == "openai":
-            needs_key = api_key_variable is not None
-            model = _openai_model(name, base_url, variable, options, needs_key=needs_key)
+            is_optional = not needs_key or (
+                bool(_openai_address(base_url)) and not api_key_variable
+            )
+            model = _openai_model(name, base_url, variable, options, is_optional=is_optional)
         else:
             is_keyless = provider in OWN_LOGIN and not api_key_variable
             model = _langchain_model(
-                provider, name, base_url, None if is_keyless else variable, options
+                provider,
+                name,
+                base_url,
+                None if is_keyless else variable,
+                options,
+                needs_key=needs_key,
             )
     _check_parameters(
         model, provider, [*(parameters or {}), *(["service_tier"] if service_tier else [])]
@@ -161,19 +170,24 @@ def _provider_and_name(model_id: str) -> tuple[str, str]:
     )
 
 
+def _openai_address(base_url: str | None) -> str | None:
+    """The address of a server that speaks OpenAI's protocol, `None` for OpenAI's own."""
+    known = (os.environ.get(name) for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL"))
+    return base_url or next(filter(None, known), None)
+
+
 def _openai_model(
     name: str,
     base_url: str | None,
     key_variable: str | None,
     options: dict[str, Any],
     *,
-    needs_key: bool,
+    is_optional: bool,
 ) -> BaseChatModel:
     from langchain_openai import ChatOpenAI
 
-    base_url = base_url or os.environ.get("OPENAI_API_BASE")
-    base_url = base_url or os.environ.get("OPENAI_BASE_URL")
-    key = _api_key("openai", str(key_variable), is_optional=bool(base_url) and not needs_key)
+    base_url = _openai_address(base_url)
+    key = _api_key("openai", str(key_variable), is_optional=is_optional)
     return ChatOpenAI(
         model=name,
         api_key=SecretStr(key or _KEY_UNUSED),
@@ -192,6 +206,8 @@ def _langchain_model(
     base_url: str | None,
     key_variable: str | None,
     options: dict[str, Any],
+    *,
+    needs_key: bool,
 ) -> BaseChatModel:
     if find_spec("langchain") is None:
         raise ValueError(
@@ -203,7 +219,8 @@ def _langchain_model(
     if base_url:
         options["base_url"] = base_url
     if key_variable:
-        options["api_key"] = SecretStr(_api_key(provider, key_variable, is_optional=False))
+        key = _api_key(provider, key_variable, is_optional=not needs_key)
+        options["api_key"] = SecretStr(key or _KEY_UNUSED)
     try:
         model: BaseChatModel = init_chat_model(name, model_provider=provider, **options)
     except ImportError as error:

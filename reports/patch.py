@@ -32,7 +32,9 @@ def run_patch(database: StorePlace, since: str = START, place: str = "") -> str:
         ValueError: There is no run or no such candidate, or the file is damaged.
     """
     if isinstance(database, Path) and not database.is_file():
-        raise ValueError(f"{database.parent}: holds no run (there is no {database.name} in it)")
+        raise ValueError(
+            f"{database.parent}: its run has not started (there is no {database.name} in it)"
+        )
     with RunStore.at(database, is_read_only=True) as store:
         run_id = store.last_run()
         first = store.candidates.find(run_id, SEED_ID if since == START else since)

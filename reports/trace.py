@@ -47,7 +47,9 @@ def rows_of_file(database: StorePlace) -> Sequence[TraceRow]:
         ValueError: If there is no such file.
     """
     if isinstance(database, Path) and not database.is_file():
-        raise ValueError(f"{database.parent}: holds no run (there is no {database.name} in it)")
+        raise ValueError(
+            f"{database.parent}: its run has not started (there is no {database.name} in it)"
+        )
     with RunStore.at(database, is_read_only=True) as store:
         run_ids = store.run_ids()
         return stored_rows(store, run_ids[-1]) if run_ids else []

@@ -32,6 +32,7 @@ class SearchRequest:
         guide_model: The guide model, likewise.
         models: The models of the menu that were given as objects, by name.
         executor: The executor of evaluations, if it was given as an object.
+        sends_requests: Whether models are asked, so that a missing key is an error.
     """
 
     config: RunConfig
@@ -40,6 +41,7 @@ class SearchRequest:
     guide_model: ChatModel | None = None
     models: Mapping[str, MenuModel] = field(default_factory=dict)
     executor: Executor | None = None
+    sends_requests: bool = True
 
 
 def parse_request(

@@ -176,7 +176,7 @@ def plan_run(given: SearchRequest | RunConfig, *, purse: Purse | None = None) ->
 
 def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
     """The problem, the models and the settings of a search; raises `ValueError` as `plan_run`."""
-    config = given.config
+    config, needs_key = given.config, given.sends_requests
     found = given.problem or problem(_importable(config.problem))
     found = confine(
         evaluated_by(found, given.executor or _importable(config.evaluations)),
@@ -200,10 +200,11 @@ def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
             " own limit; expected none"
         )
     menu = tuple(
-        given.models.get(entry.name) or menu_model(entry, config) for entry in config.models
+        given.models.get(entry.name) or menu_model(entry, config, needs_key=needs_key)
+        for entry in config.models
     )
-    model = menu[0].model if menu else given.model or _model(config.model, config)
-    guide_model = given.guide_model or _guide_model(menu, config)
+    model = menu[0].model if menu else given.model or _model(config.model, config, needs_key)
+    guide_model = given.guide_model or _guide_model(menu, config, needs_key)
     if note := check_backend(found):
         found = replace(found, notes=(*found.notes, note))
     seed_evaluation = check_problem(found) if config.preflight else found.seed_evaluation
@@ -247,7 +248,7 @@ def menu_models(
     ]
 
 
-def menu_model(entry: ModelEntry, config: RunConfig) -> MenuModel:
+def menu_model(entry: ModelEntry, config: RunConfig, *, needs_key: bool = True) -> MenuModel:
     """The chat model of a menu's entry; raises `ValueError` as `chat_model` does.
 
     A call at half the price may take longer. The price of a service tier has to be known.
@@ -267,6 +268,7 @@ def menu_model(entry: ModelEntry, config: RunConfig) -> MenuModel:
             service_tier=tier,
             parameters=entry.parameters,
             seed=config.seed,
+            needs_key=needs_key,
         )
     except ValueError as error:
         raise ValueError(f"models: {entry.name}: {error}") from None
@@ -287,7 +289,7 @@ def menu_model(entry: ModelEntry, config: RunConfig) -> MenuModel:
     return found
 
 
-def _guide_model(menu: Sequence[MenuModel], config: RunConfig) -> ChatModel | None:
+def _guide_model(menu: Sequence[MenuModel], config: RunConfig, needs_key: bool) -> ChatModel | None:
     """The guide that the settings name, `None` if it is the model; a name of the menu comes first.
 
     Beside a menu it may have an effort and a service tier, as an entry has.
@@ -299,11 +301,11 @@ def _guide_model(menu: Sequence[MenuModel], config: RunConfig) -> ChatModel | No
     if same:
         return same[0]
     if menu and SUFFIX in name:
-        return menu_model(resolved_entry(name, ModelsFile()), config).model
-    return _model(name, config)
+        return menu_model(resolved_entry(name, ModelsFile()), config, needs_key=needs_key).model
+    return _model(name, config, needs_key)
 
 
-def _model(model_id: str, config: RunConfig) -> ChatModel:
+def _model(model_id: str, config: RunConfig, needs_key: bool) -> ChatModel:
     return chat_model(
         _importable(model_id),
         base_url=config.base_url if is_openai(model_id) else None,
@@ -312,6 +314,7 @@ def _model(model_id: str, config: RunConfig) -> ChatModel:
         retry_wait=config.retry_wait,
         longest_wait=config.longest_wait,
         seed=config.seed,
+        needs_key=needs_key,
     )
 
 

@@ -116,7 +116,8 @@ def explain_one(
         siblings = [name for name in known_fields if name.rpartition(".")[0] == table]
         return unknown_name("setting", field, siblings or known_fields)
     if details["type"] == "missing":
-        return f"{label(field)}: is missing"
+        wanted = ", expected a problem's name or its folder" if field == "problem" else ""
+        return f"{label(field)}: is missing{wanted}"
     expected = COMPOUND_NAME.sub(
         lambda name: label(name[0]) if name[0] in known_fields else name[0], expectation(details)
     )

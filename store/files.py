@@ -35,9 +35,20 @@ def make_folder(path: Path) -> None:
     """Create a folder and its missing parents, owner-only; an empty one becomes owner-only."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for folder in reversed(missing):
-        folder.mkdir(OWNER_ONLY_FOLDER, exist_ok=True)
+        try:
+            folder.mkdir(OWNER_ONLY_FOLDER, exist_ok=True)
+        except OSError as error:
+            reason = f"cannot be created ({error.strerror})"
+            raise OSError(error.errno, reason, str(folder)) from error
     if not missing and path.stat().st_uid == os.geteuid() and not any(path.iterdir()):
         path.chmod(OWNER_ONLY_FOLDER)
+
+
+def result_folder(path: Path) -> None:
+    """Create a folder for results and its missing parents; raises `ValueError` if it is a file."""
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path}: is a file, expected a folder")
+    path.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Literal
 from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.experiments.comparison import metrics
 from costada.experiments.comparison.metrics import (
+    BUDGET_AT_START,
     CUTOFFS,
     FEWEST,
     Interval,
@@ -314,7 +315,9 @@ def _kept_apart(
         if len(runs) > 1:
             own = sorted(runs)
             values = {
-                fact: tuple(facts[label].get(fact, UNSET) for label in own)
+                fact: tuple(
+                    facts[label].get(fact, _unset(fact, runs[label][0].budget)) for label in own
+                )
                 for fact in sorted({fact for label in own for fact in facts[label]})
             }
             mix = Mix(
@@ -326,6 +329,11 @@ def _kept_apart(
             )
             mixes.append(mix)
     return apart, mixes
+
+
+def _unset(fact: str, budget: float) -> str:
+    """What stands for a fact that runs do not have; they began with the budget that they have."""
+    return f"{budget:g}" if fact == BUDGET_AT_START else UNSET
 
 
 def _reruns(sections: Sequence[Section]) -> tuple[Rerun, ...]:

@@ -14,6 +14,9 @@ import numpy as np
 
 from costada.controller.money import has_crossed
 
+BUDGET_AT_START = "budget_at_start"
+"""Fact of a run that began with another budget than it has now."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from costada.evaluators.fingerprint import known_part
-from costada.experiments.comparison.metrics import Point, RunOutcome
+from costada.experiments.comparison.metrics import BUDGET_AT_START, Point, RunOutcome
 from costada.experiments.sweep.place import FILE as SWEEP_FILE
 from costada.experiments.sweep.place import SweepPlace
 from costada.reports.formats import budget_text
@@ -32,7 +32,6 @@ from costada.values.evaluation import Direction
 
 if TYPE_CHECKING:
     from costada.nodes.trace_row import TraceRow
-
 
 CURVES = "*.curves.jsonl"
 MAX_CURVES = 2**27
@@ -210,7 +209,7 @@ def _settings(setup: RunSetup, config: RunConfig, store: RunStore, run_id: str) 
     began.pop("constants.max_iterations", None)
     at_start = began.pop("budget", "")
     if at_start != as_texts({"budget": config.budget})["budget"]:
-        began["budget_at_start"] = at_start
+        began[BUDGET_AT_START] = at_start
     if origin := store.origin(run_id):
         began["forked_after"] = str(origin.iteration)
     evaluators = {known_part(name) for name in store.candidates.evaluators(run_id)}

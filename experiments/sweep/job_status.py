@@ -88,6 +88,8 @@ def _queue_of(jobs: JobFile, out: Path) -> AbstractContextManager[ClusterRuns]:
 
 
 def _jobs_in(out: Path) -> JobFile:
+    if not out.is_dir():
+        raise ValueError(f"{out}: is not a folder, expected that of a sweep made with --on")
     jobs = JobFile.load(out)
     if jobs is None:
         raise ValueError(

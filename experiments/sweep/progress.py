@@ -172,6 +172,8 @@ def largest_bill(runs: Sequence[SweepRun], left: float = inf) -> float:
 def headline(runs: Sequence[SweepRun], num_jobs: int, left: float = inf) -> str:
     """How many runs there are and what they may cost; `left` as for `largest_bill`."""
     unfinished = [run for run in runs if run.status is not Status.FINISHED]
+    if not unfinished:
+        return f"{counted(len(runs), 'run')}, all finished before: nothing is left to spend."
     parts = [f"{counted(len(runs), 'run')}, at most {num_jobs} at once"]
     if len(unfinished) < len(runs):
         parts.append(f"{len(runs) - len(unfinished)} finished before")
@@ -185,7 +187,7 @@ def headline(runs: Sequence[SweepRun], num_jobs: int, left: float = inf) -> str:
         return f"{text} in the purse; {limit}."
     budgets = Counter(run.config.budget for run in unfinished)
     terms = " + ".join(f"{count} x {budget_text(each)}" for each, count in sorted(budgets.items()))
-    sources = terms or "nothing to do"
+    sources = terms
     if spent := sum(run.spent for run in unfinished):
         sources += f" - ${spent:.4f} spent"
     limit = "a run's last iteration may exceed its" if crosses else "no run exceeds its"

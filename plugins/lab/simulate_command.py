@@ -18,6 +18,7 @@ from costada.cli.exit_codes import CALCULATIONS, PluginCommand
 from costada.reports.formats import counted
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import ALL, known_names
+from costada.store.files import result_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -134,7 +135,7 @@ def simulate(
         named = known_names("--methods", "method", methods or ALL, METHODS)
         batch = Batch(named, tuple(range(seeds)), budget, parallel, chosen_world)
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
+            result_folder(out)
     if stop_when_flat is not None:
         _compare_stops(batch, stop_when_flat, jobs)
         return
@@ -243,7 +244,7 @@ def _compare_routers(
             world=world,
         )
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
+            result_folder(out)
     runs = batch.runs
     num_jobs = min(jobs or os.cpu_count() or 1, len(runs))
     console, started = table_console(), monotonic()

@@ -16,6 +16,7 @@ from costada.reports.terminal import show
 from costada.runs.config import OUTPUT
 from costada.runs.interruption import ExitCode
 from costada.runs.user_input import listed
+from costada.store.files import result_folder
 
 FRONTIERS = (2, 4, 8)
 COST_RATIOS = (2, 5, 10, 50)
@@ -58,7 +59,7 @@ def theory(
     with refusing(ExitCode.BAD_INPUT):
         num_steps = _num_steps(steps)
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
+            result_folder(out)
     with refusing(ExitCode.FAILED):
         found = findings(FRONTIERS, COST_RATIOS, num_steps)
         cases = learned(num_steps, os.cpu_count() or 1)

@@ -369,6 +369,18 @@ def test_the_end_of_a_run_with_a_gain_names_no_failure(invoke, near, finished):
     assert "\n  failed " not in again.stdout
 
 
+def test_what_sends_nothing_needs_no_key(invoke, near, tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for models in (("--model", "openai:gpt-5-mini"), ("--models", "openai:gpt-5-mini,offline")):
+        for words in (("run", near, "--dry-run"), ("forecast", near)):
+            assert invoke(*words, *models, "--budget", 1).exit_code == 0
+        refused = invoke("run", near, *models, "--budget", 1, "--out", "o")
+        assert (refused.exit_code, "OPENAI_API_KEY must hold" in refused.output) == (2, True)
+    unknown = invoke("run", near, "--model", "openai:no-such", "--budget", 1, "--dry-run")
+    assert (unknown.exit_code, "price" in unknown.output) == (2, True)
+
+
 def test_the_first_prompt_is_shown_in_full_with_a_dry_run_and_only_then(invoke, near, tmp_path):
     shown = invoke("run", near, "--dry-run", "--show-prompt").stdout
     task, start = (near / "problem.md").read_text(), (near / "initial_program.py").read_text()

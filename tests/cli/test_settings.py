@@ -371,7 +371,17 @@ def test_a_run_takes_its_problem_and_constants_from_a_file_and_keeps_them(near, 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("run",), "PROBLEM: is missing"),
+        (("run",), "PROBLEM: is missing, expected a problem's name or its folder"),
+        (("forecast",), "PROBLEM: is missing, expected a problem's name or its folder"),
+        (("simulate", "--menu", "nope"), "--menu: got 'nope', expected 'random' or a TOML file"),
+        (("simulate", "--seeds", "1", "--out", __file__), "is a file, expected a folder"),
+        (
+            ("sweep", "--problems", "landscape", "--methods", "nope", "--out", "o"),
+            "--methods: Unknown method 'nope'",
+        ),
+        (("sweep", "--status", "--out", "missing"), "is not a folder, expected that of a sweep"),
+        (("run", "circle_packing", "--out", "/proc/x"), "/proc/x: cannot be created (No such"),
+        (("check", "circle_packing"), "circle_packing: is not a folder, expected one with"),
         (("run", "x", "--set", "bugdet=1"), "Did you mean 'budget'?"),
         (("run", "x", "--set", "problem=y"), "--set problem: also given as PROBLEM"),
         (("run", "x", "--config", "missing.toml"), "missing.toml: No such file"),

@@ -444,7 +444,7 @@ def test_the_largest_bill_is_what_unfinished_runs_have_left():
         "4 runs, at most 2 at once, 1 finished before. Largest bill from here on: $1"
         " = 3 x $0.5 - $0.5000 spent; a run's last iteration may exceed its budget."
     )
-    assert "Largest bill from here on: $0 = nothing to do" in headline(RUNS[:1], 2)
+    assert headline(RUNS[:1], 2) == "1 run, all finished before: nothing is left to spend."
     shared = "Largest bill from here on: $0.75 in the purse; the last iterations may exceed it."
     assert headline(RUNS, 2, left=0.75).endswith(shared)
     assert headline(RUNS, 2, left=5) == headline(RUNS, 2)

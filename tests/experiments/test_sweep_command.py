@@ -126,7 +126,7 @@ def test_finished_runs_are_kept_and_cost_nothing_more(near, swept, invoke):
     before = {path: path.stat().st_mtime_ns for path in out.rglob("report.html")}
     result = invoke(*options(near, out, *GIVEN, "--seeds", "3,5", "--json"))
     assert result.exit_code == FINISHED
-    assert "2 finished before. Largest bill from here on: $0 = nothing to do" in result.stderr
+    assert "2 runs, all finished before: nothing is left to spend." in result.stderr
     facts = [(each["seed"], each["status"]) for each in json.loads(result.stdout)]
     assert facts == [(3, "finished"), (5, "finished")]
     assert {path: path.stat().st_mtime_ns for path in out.rglob("report.html")} == before

@@ -107,7 +107,10 @@ def menus_of(given: str) -> Mapping[str, Menu]:
     if given == RANDOM:
         text = (files("costada.plugins.lab.menus") / "random.toml").read_text("utf-8")
     else:
-        text = read_text(Path(given), MAX_FILE)
+        path = Path(given)
+        if not path.is_file():
+            raise ValueError(f"--menu: got {given!r}, expected {RANDOM!r} or a TOML file of menus")
+        text = read_text(path, MAX_FILE)
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
