@@ -25,7 +25,7 @@ from costada.store.purse import Purse
 from costada.store.rows import record
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
-from costada.values.discovery import Discovery
+from costada.values.search_result import Discovery
 
 UNEXPECTED = "an unexpected error; see the server's standard error"
 WAIT_SECONDS = 0.5

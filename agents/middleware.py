@@ -15,15 +15,15 @@ from langchain_core.runnables.base import RunnableBindingBase
 from costada.models.deadline import deadline
 from costada.models.event_loop import run
 from costada.models.metering import CallMeter, MeteredCall
-from costada.models.prices import PriceBook, price_book
-from costada.models.rate_limits import request_queue
-from costada.models.replies import encodable_message
-from costada.models.requests import (
+from costada.models.outgoing_requests import (
     OutgoingRequest,
     RequestNotSent,
     bounded_request,
     limit_parameters,
 )
+from costada.models.prices import PriceBook, price_book
+from costada.models.rate_limits import request_queue
+from costada.models.reply_content import encodable_message
 from costada.models.retries import Retries, without_hidden_retries
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity

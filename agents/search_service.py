@@ -19,7 +19,7 @@ from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_ev
 from costada.evaluators.sandbox.layers import Layer
 from costada.runs.config import EXECUTION, RunConfig, checked_config
 from costada.runs.folder import RunFolder, unused_folder
-from costada.runs.lease import is_held
+from costada.runs.folder_lease import is_held
 from costada.runs.plan import plan_run
 from costada.runs.resume import extended
 from costada.runs.runner import is_finished

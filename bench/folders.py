@@ -68,7 +68,7 @@ print("RESULT " + json.dumps(result))
 """
 JUDGED = """
 import json, sys
-from costada.cli.errors import showing_warnings
+from costada.cli.command_errors import showing_warnings
 from costada.evaluators.problem import check_problem, confine
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.layers import Layer

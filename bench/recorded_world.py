@@ -17,7 +17,7 @@ from statistics import fmean, stdev
 from costada.controller.constants import Constants
 from costada.experiments.comparison.comparison import AUC
 from costada.experiments.comparison.metrics import normalized_auc
-from costada.plugins.lab.landscape.answers import Advice
+from costada.plugins.lab.landscape.landscape_answers import Advice
 from costada.plugins.lab.landscape.simulation import SimulatedRun
 from costada.plugins.lab.published.published import RUNS, printed
 from costada.plugins.lab.recorded.table import (

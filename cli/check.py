@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.errors import keeping_output_clean, refusing, say, showing_warnings
+from costada.cli.command_errors import keeping_output_clean, refusing, say, showing_warnings
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
 from costada.runs.interruption import ExitCode, ending_on_signal

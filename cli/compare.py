@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from costada.cli import options
-from costada.cli.errors import refusing
+from costada.cli.command_errors import refusing
 from costada.runs.interruption import ExitCode
 from costada.store.address import is_database
 
@@ -47,7 +47,7 @@ def compare(
     directory: Directory, out: Out = None, baseline: Baseline = None, published: Published = False
 ) -> None:
     """Compare methods at equal dollars: tables and a page with figures, from finished runs."""
-    from costada.experiments.comparison.report import write_comparison
+    from costada.experiments.comparison.comparison_report import write_comparison
     from costada.experiments.comparison.tables import missing_lines, mix_lines, overview
     from costada.reports.terminal import TerminalTable, table_console
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from costada.cli import options
-from costada.cli.errors import refusing, say
+from costada.cli.command_errors import refusing, say
 from costada.reports.terminal import show
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode

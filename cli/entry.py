@@ -37,7 +37,7 @@ def _run(words: Sequence[str]) -> None:
         if answer(instruction):
             return
     if words[:1] in ([INSTALL], [SHOW]) and words[1:]:
-        from costada.cli.errors import say
+        from costada.cli.command_errors import say
 
         given = " ".join(words[1:])
         say(f"{words[0]}: got {given!r}, expected nothing more: it is for the shell that calls it")

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from costada.cli import options
-from costada.cli.errors import refusing
-from costada.reports.export.files import FileFormat, check_format, lines_of, write_table
-from costada.reports.export.tables import TableName, table_of
+from costada.cli.command_errors import refusing
+from costada.reports.export.export_files import FileFormat, check_format, lines_of, write_table
+from costada.reports.export.export_tables import TableName, table_of
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.errors import keeping_output_clean, refusing
+from costada.cli.command_errors import keeping_output_clean, refusing
 from costada.cli.run import planned
 from costada.reports.formats import budget_text, duration
 from costada.reports.terminal import show

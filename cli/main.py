@@ -31,13 +31,13 @@ UsageError: Any = typer.BadParameter.__base__
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run:run", RUNS),
     "resume": ("run:resume", RUNS),
-    "fork": ("fork:fork", OTHERS),
+    "fork": ("fork_command:fork", OTHERS),
     "steer": ("steer:steer", OTHERS),
     "submit": ("steer:submit", OTHERS),
     "forecast": ("forecast:forecast", CALCULATIONS),
-    "sweep": ("sweep:sweep", SWEEPS),
+    "sweep": ("sweep_command:sweep", SWEEPS),
     "compare": ("compare:compare", OTHERS),
-    "trace": ("trace:trace", OTHERS),
+    "trace": ("trace_command:trace", OTHERS),
     "diff": ("diff:diff", OTHERS),
     "report": ("report:report", OTHERS),
     "export": ("export:export", OTHERS),
@@ -46,8 +46,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "evaluate": ("problems:evaluate", EVALUATION),
     "init": ("init:init", OTHERS),
     "check": ("check:check", OTHERS),
-    "graph": ("trace:graph", OTHERS),
-    "mcp": ("mcp:mcp", OTHERS),
+    "graph": ("trace_command:graph", OTHERS),
+    "mcp": ("mcp_command:mcp", OTHERS),
     "list": ("problems:list_problems", OTHERS),
 }
 """Where the function of each command is, in this room, and the end of its help text."""
@@ -76,12 +76,12 @@ class Command(TyperCommand):
         except typer.BadParameter as error:
             if type(error) is not typer.BadParameter or error.param is None:  # one is missing
                 raise
-            from costada.cli.errors import say
+            from costada.cli.command_errors import say
 
             say(_refusal(error.param, error))
             raise typer.Exit(REFUSED) from None
         if context.args and not context.resilient_parsing:
-            from costada.cli.errors import say
+            from costada.cli.command_errors import say
 
             words = " ".join(context.args)
             say(f"{info_name}: got {words!r} after its arguments, expected nothing more")
@@ -153,7 +153,7 @@ class Commands(TyperGroup):
             error.message = without_passwords(error.message)
             raise
         except ValueError as error:
-            from costada.cli.errors import say
+            from costada.cli.command_errors import say
 
             say(str(error))
             raise typer.Exit(REFUSED) from None

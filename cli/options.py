@@ -27,7 +27,7 @@ from costada.runs.config import (
     constant_names,
 )
 from costada.runs.folder import RunFolder
-from costada.runs.menu import MODELS_FILE, resolved_menu
+from costada.runs.models_file import MODELS_FILE, resolved_menu
 from costada.runs.stored_run import run_at
 from costada.runs.user_input import as_option, explain_one, unknown_name
 from costada.store.address import is_database

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from costada.cli import options
-from costada.cli.errors import refusing
+from costada.cli.command_errors import refusing
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
 from costada.runs.stored_run import StoredRun

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.errors import keeping_output_clean, refusing, say, showing_pauses, showing_warnings
+from costada.cli.command_errors import (
+    keeping_output_clean,
+    refusing,
+    say,
+    showing_pauses,
+    showing_warnings,
+)
 from costada.cli.run_summary import last_failure, summary_json, summary_text
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.layers.choice import chosen_layer
@@ -130,12 +136,12 @@ def run(
         for remark in () if quiet else plan.remarks:
             say(remark)
         if dry_run:
-            from costada.runs.forecast import first_prompts, forecast, forecast_json, forecast_text
+            from costada.runs.dry_run import dry_run_json, dry_run_of, dry_run_text, first_prompts
 
             with keeping_output_clean():
-                found = forecast(plan)
+                found = dry_run_of(plan)
                 prompts = first_prompts(plan) if show_prompt else []
-            show((forecast_json if as_json else forecast_text)(found, config, prompts))
+            show((dry_run_json if as_json else dry_run_text)(found, config, prompts))
             return
         if folder is None:
             name = plan.problem.name

@@ -14,7 +14,7 @@ from costada.runs.folder import RunFolder
 if TYPE_CHECKING:
     from costada.nodes.trace_row import ModelRow
     from costada.reports.summary import RoleSum
-    from costada.values.discovery import Discovery
+    from costada.values.search_result import Discovery
 
 
 def summary_text(

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import typer
 
 from costada.cli import options
-from costada.cli.errors import refusing
+from costada.cli.command_errors import refusing
 from costada.reports.formats import objective_text
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from costada.cli import options
-from costada.cli.errors import refusing
+from costada.cli.command_errors import refusing
 from costada.reports.formats import counted
 from costada.reports.terminal import show
 from costada.runs.folder import RunFolder

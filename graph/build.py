@@ -15,7 +15,7 @@ from costada.controller.methods import METHODS
 from costada.controller.router import DEFAULT_ROUTER, start_router
 from costada.evaluators.problem import Problem
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
-from costada.graph.menu import GivenModels, priced_models, with_reference_cost
+from costada.graph.menu_prices import GivenModels, priced_models, with_reference_cost
 from costada.graph.node_wrappers import CancellableNode, Route, observed, takes_config
 from costada.graph.overrides import Overrides, RunOverrides, SearchContext
 from costada.graph.routes import (
@@ -46,9 +46,9 @@ from costada.nodes.in_flight import landed, launched, launched_guide
 from costada.nodes.model_choice import taught
 from costada.nodes.settings import MAX_PARALLEL, Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
-from costada.nodes.steering import steered
 from costada.nodes.stored_value import STORED_KEYS, StoredValue
 from costada.nodes.update_utility import update_utility
+from costada.nodes.user_steps import steered
 from costada.store.checkpoint_rules import RunCheckpoints
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore

@@ -14,9 +14,9 @@ from langgraph.types import Command, StateSnapshot, StateUpdate
 
 from costada.controller.constants import Constants
 from costada.graph.continuing import can_continue
+from costada.graph.graph_input import NO_UPDATE, accept_answer, has_answer
 from costada.graph.known_keys import check_input, check_keys
 from costada.graph.overrides import BUDGET, SEED, Overrides, RunOverrides, SearchContext
-from costada.graph.user_input import NO_UPDATE, accept_answer, has_answer
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.active_runs import ACTIVE_RUNS, ActiveRuns
 from costada.nodes.parallel.pool import NODE_THREADS

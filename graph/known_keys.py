@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from langgraph.types import Command
 
 from costada.controller.constants import Constants
-from costada.graph.user_input import check_command
+from costada.graph.graph_input import check_command
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput
 

@@ -8,7 +8,7 @@ from typing import Literal
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.launching import can_launch, can_repeat, has_room, needs_guide
 from costada.nodes.state import SearchState, has_current_step
-from costada.nodes.steering import is_submission
+from costada.nodes.user_steps import is_submission
 
 
 def after_allocation(

@@ -19,7 +19,7 @@ from costada.models.provider_errors import (
     is_timeout,
     is_unavailable,
 )
-from costada.models.replies import answer_text, calls_tools, encodable_message
+from costada.models.reply_content import answer_text, calls_tools, encodable_message
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import asked_models
 from costada.values.provider_error import retry_after

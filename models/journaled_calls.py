@@ -10,7 +10,7 @@ from uuid import uuid4
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
 
-from costada.models.requests import JOURNAL
+from costada.models.outgoing_requests import JOURNAL
 from costada.models.runnable_tree import UPSTREAM, underlying_models, with_models_changed
 
 Model = TypeVar("Model", bound=Runnable[Any, Any])

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from costada.controller.step import ask_step
-from costada.nodes.calls.purse import draw_budget
+from costada.nodes.calls.purse_charges import draw_budget
 from costada.nodes.context import SearchRuntime, balance_of
 from costada.nodes.model_choice import check_menu
 from costada.nodes.open_run import open_run

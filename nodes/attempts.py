@@ -9,7 +9,7 @@ from costada.controller.intensity import Action
 from costada.controller.method import ParentRule
 from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.evaluators.problem import Problem
-from costada.models.replies import estimated_usage
+from costada.models.reply_content import estimated_usage
 from costada.nodes.calls.budget import EXPECTED_PROGRAM, prompt_tokens
 from costada.nodes.context import RunContext, candidate_of, shown
 from costada.nodes.state import Attempt, SearchState, Step

@@ -7,7 +7,7 @@ from costada.controller.step import draw_attempt
 from costada.nodes.attempts import AttemptContext, failed_attempts, next_attempt
 from costada.nodes.context import RunContext, SearchRuntime, archives_of, candidate_of, shown
 from costada.nodes.state import SearchState
-from costada.nodes.tactics import take_tactic
+from costada.nodes.tactic_cycle import take_tactic
 from costada.prompts.requests import USER, GenerationRequest, Siblings
 from costada.store.candidates import SEED_ID
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from costada.controller.money import remaining
-from costada.nodes.calls.purse import open_account, report_cost
+from costada.nodes.calls.purse_charges import open_account, report_cost
 from costada.nodes.context import SearchRuntime, budget_of
 from costada.nodes.state import SearchState, has_current_step
 from costada.values.numbering import next_iteration

@@ -9,11 +9,10 @@ from costada.controller.intervention import Intervention
 from costada.controller.method import Controller, is_guided
 from costada.controller.router import Router, posterior
 from costada.controller.step import FLAT, OUT_OF_MONEY, stop_reason
-from costada.nodes.calls.purse import close_account
+from costada.nodes.calls.purse_charges import close_account
 from costada.nodes.context import RunContext, SearchRuntime, balance_of, candidate_of, is_unpaid
 from costada.nodes.pareto_front import front_members, front_of
 from costada.nodes.state import SearchState, SteeredBy, Step
-from costada.nodes.steering import idea_of, is_submission
 from costada.nodes.stored_value import STORED_KEYS
 from costada.nodes.trace_row import (
     BACKOFF,
@@ -31,6 +30,7 @@ from costada.nodes.trace_row import (
     SteeredRow,
     TraceRow,
 )
+from costada.nodes.user_steps import idea_of, is_submission
 from costada.values.candidate import Candidate
 from costada.values.numbering import START_TICKET
 from costada.values.objective import objective_values, read_objectives

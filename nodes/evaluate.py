@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from costada.nodes.candidate_evaluation import evaluate_program
 from costada.nodes.context import SearchRuntime
-from costada.nodes.evaluation import evaluate_program
 from costada.nodes.state import SearchState
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from langchain_core.runnables import RunnableConfig
 
 from costada.models.asking import ModelFailure
-from costada.models.replies import answer_text
+from costada.models.reply_content import answer_text
 from costada.nodes.attempts import load_prompt
-from costada.nodes.calls.asking import (
+from costada.nodes.calls.paid_calls import (
     NOT_ATTEMPTED,
     StepCapReached,
     Unaffordable,

@@ -7,7 +7,7 @@ from langchain_core.runnables import RunnableConfig
 
 from costada.controller.router import ModelOption, attempt_price
 from costada.models.asking import ModelFailure
-from costada.nodes.calls.asking import ModelUnavailable
+from costada.nodes.calls.paid_calls import ModelUnavailable
 from costada.nodes.context import (
     PayingNode,
     PricedModel,
@@ -17,7 +17,7 @@ from costada.nodes.context import (
     models_left,
 )
 from costada.nodes.state import SearchState, Step, has_current_step
-from costada.nodes.steering import is_submission
+from costada.nodes.user_steps import is_submission
 
 _LOG = logging.getLogger("costada.money")
 

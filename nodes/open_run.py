@@ -13,7 +13,7 @@ from costada.controller.step import num_seeds, seed_archives
 from costada.evaluators.contract import new_key
 from costada.evaluators.problem import check_problem, layer_of
 from costada.models.runnable_tree import model_facts
-from costada.nodes.calls.purse import draw_budget
+from costada.nodes.calls.purse_charges import draw_budget
 from costada.nodes.context import RunContext, budget_of, num_archives
 from costada.nodes.pareto_front import front_members
 from costada.nodes.seal import new_seal_key

@@ -59,7 +59,9 @@ class ModelRow(TypedDict):
     Sums are over its attempts that landed.
     """
 
-    name: Annotated[str, Column("the model's name in the menu", "costada.runs.menu:named_models")]
+    name: Annotated[
+        str, Column("the model's name in the menu", "costada.runs.models_file:named_models")
+    ]
     credit: Annotated[
         float,
         Column(
@@ -336,7 +338,7 @@ class TraceRow(TypedDict):
         bool,
         Column(
             "whether the program had been evaluated before",
-            "costada.nodes.evaluation:evaluate_program",
+            "costada.nodes.candidate_evaluation:evaluate_program",
         ),
     ]
     router: NotRequired[
@@ -400,7 +402,7 @@ class TraceRow(TypedDict):
             Column(
                 "the input of a user that the step took: its `number` in the run, its `kind`,"
                 " `tactic` or `program`, and an `idea`; only for such steps",
-                "costada.nodes.steering:with_input",
+                "costada.nodes.user_steps:with_input",
                 is_exported=False,
             ),
         ]
@@ -443,7 +445,7 @@ class DerivedColumns(TypedDict, total=False):
         str | None,
         Column(
             "the idea of a user that the step carried out",
-            "costada.nodes.steering:idea_of",
+            "costada.nodes.user_steps:idea_of",
             is_on_page=False,
         ),
     ]
@@ -524,7 +526,7 @@ EVENTS: Mapping[str, Event] = {
     ),
     OUT_OF_MONEY: Event(
         "the budget does not pay for the next call",
-        "costada.nodes.calls.asking:ask_within_budget",
+        "costada.nodes.calls.paid_calls:ask_within_budget",
     ),
     CUT_SHORT: Event(
         "the step ended before its program was submitted", "costada.nodes.generate:ask_once"
@@ -544,8 +546,8 @@ EVENTS: Mapping[str, Event] = {
     PARETO_FRONT: Event(
         "no other program is better in every objective", "costada.nodes.pareto_front:front_of"
     ),
-    STEERED: Event("an idea that a user put in", "costada.nodes.steering:idea_of"),
-    SUBMITTED: Event("a program that a user put in", "costada.nodes.steering:is_submission"),
+    STEERED: Event("an idea that a user put in", "costada.nodes.user_steps:idea_of"),
+    SUBMITTED: Event("a program that a user put in", "costada.nodes.user_steps:is_submission"),
 }
 """The events of a step, by the part of their names before a colon; methods may add notes.
 

@@ -14,8 +14,8 @@ from costada.models.runnable_tree import asked_models
 from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import EXPECTED_ANSWER, expected_usage
 from costada.nodes.context import ChatModel
+from costada.runs.dry_run import without_first_tries
 from costada.runs.folder import RunFolder
-from costada.runs.forecast import without_first_tries
 from costada.runs.plan import Plan
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore

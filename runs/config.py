@@ -24,7 +24,7 @@ from costada.controller.constants import MAX_ITERATIONS, Constants
 from costada.controller.methods import DEFAULT_METHOD, GROUP, METHODS
 from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
 from costada.evaluators.registry import is_built_in
-from costada.evaluators.remote.address import IN_PROCESS, checked_place
+from costada.evaluators.remote.engine_address import IN_PROCESS, checked_place
 from costada.evaluators.sandbox.layers import Layer
 from costada.models.addresses import checked_address
 from costada.models.menu import ModelEntry, PriceField

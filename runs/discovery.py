@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from typing_extensions import Unpack
 
-from costada.values.discovery import Discovery
+from costada.values.search_result import Discovery
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costada.evaluators.remote.address import FORMS
+from costada.evaluators.remote.engine_address import FORMS
 from costada.models.menu import MenuModel, ModelEntry
 from costada.reports.run_view import OBJECT_MARK
 from costada.runs.config import RunConfig, checked_config
-from costada.runs.menu import named_models
+from costada.runs.models_file import named_models
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from costada.reports.export.tables import TableName, table_of
+from costada.reports.export.export_tables import TableName, table_of
 from costada.runs.folder import RunFolder
 from costada.runs.stored_run import run_at
 from costada.store.address import is_there
@@ -17,7 +17,7 @@ from costada.store.history import Iterations, RunHistory
 from costada.values.candidate import Program
 
 if TYPE_CHECKING:
-    from costada.reports.export.tables import Row
+    from costada.reports.export.export_tables import Row
 
 State = Literal["waiting", "running", "stopped", "finished"]
 

@@ -16,7 +16,7 @@ from costada.evaluators.registry import problem
 from costada.evaluators.remote.backend import check_backend, evaluated_by
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, compile_search
-from costada.graph.menu import priced_models, with_reference_cost
+from costada.graph.menu_prices import priced_models, with_reference_cost
 from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel, ModelEntry
 from costada.models.prices import price_book
@@ -30,13 +30,13 @@ from costada.reports.trackers.tracker import check_trackers
 from costada.runs.config import RunConfig, is_openai
 from costada.runs.gateways import gateway_choice
 from costada.runs.given import SearchRequest
-from costada.runs.menu import SUFFIX, ModelsFile, named_models, resolved_entry
+from costada.runs.models_file import SUFFIX, ModelsFile, named_models, resolved_entry
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.evaluation import SCORED_BY, Evaluation
 
 if TYPE_CHECKING:
-    from costada.runs.menu import GivenModel
+    from costada.runs.models_file import GivenModel
 
 SIMULATED, LANDSCAPE = "simulated", "landscape"
 

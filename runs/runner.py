@@ -16,7 +16,7 @@ from costada.controller.money import remaining
 from costada.evaluators.sandbox.layers.choice import described_layer
 from costada.graph.build import DiscoveryGraph
 from costada.graph.continuing import can_continue, can_resume
-from costada.nodes.calls.purse import entry_of, reported_tickets
+from costada.nodes.calls.purse_charges import entry_of, reported_tickets
 from costada.nodes.parallel.pool import pool_of
 from costada.nodes.settings import evaluator_texts, problem_texts
 from costada.nodes.state import SearchInput, SearchState, restored
@@ -25,7 +25,7 @@ from costada.reports.progress import Progress, RunHeading
 from costada.reports.trackers.tracking import Tracking
 from costada.runs.folder import BEST_PROGRAM, RunFolder
 from costada.runs.gateways import gateway_of, installed_gateway
-from costada.runs.pareto import ParetoFolder
+from costada.runs.pareto_files import ParetoFolder
 from costada.runs.plan import Plan
 from costada.runs.resume import lost_steps
 from costada.store.address import is_there
@@ -34,9 +34,9 @@ from costada.store.checkpoints import RunSaver
 from costada.store.files import append_text, read_bytes, remove_unfinished, replace_text
 from costada.store.rows import changes, record
 from costada.store.run_store import RunStore
-from costada.values.discovery import Discovery, RunEnd
 from costada.values.evaluation import failed
 from costada.values.numbering import START, Iteration, next_iteration
+from costada.values.search_result import Discovery, RunEnd
 
 if TYPE_CHECKING:
     from costada.nodes.trace_row import TraceRow

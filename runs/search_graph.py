@@ -30,7 +30,7 @@ from costada.runs.choices import (
 )
 from costada.runs.given import parse_request
 from costada.runs.keywords import GRAPH_SETTINGS, GraphKeywords
-from costada.runs.menu import named_models
+from costada.runs.models_file import named_models
 from costada.runs.plan import plan_search
 from costada.runs.user_input import explain
 from costada.store.purse import Purse

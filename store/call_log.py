@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from costada.store.database import Database, any_of
-from costada.store.engine import Place
+from costada.store.database_engine import Place
 from costada.store.file_errors import checking_rows
 from costada.store.rows import (
     CallRow,

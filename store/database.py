@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from costada.store.engine import Engine, Place
+from costada.store.database_engine import Engine, Place
 from costada.store.file_errors import checking_rows, damaged
 from costada.store.lease import LEASE_SECONDS
 from costada.store.rows import MAX_TEXT, inflated, record

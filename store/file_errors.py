@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from costada.store.address import RunAddress
-from costada.store.engine import Place
+from costada.store.database_engine import Place
 
 CAN_RESUME = "what was saved is still there, so the run can be resumed afterwards"
 

@@ -1,9 +1,9 @@
 """Answers of a simulated run that were given to a graph before."""
 
 from costada.plugins.evox.prompts import parse_strategy
-from costada.plugins.lab.landscape.answers import Advice, Evolution
-from costada.plugins.lab.landscape.model import named_approach
-from costada.plugins.lab.landscape.problem import landscape
+from costada.plugins.lab.landscape.landscape_answers import Advice, Evolution
+from costada.plugins.lab.landscape.landscape_problem import landscape
+from costada.plugins.lab.landscape.simulated_model import named_approach
 from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.prompts.changes import read_change
 from costada.prompts.tactics import parse_tactics

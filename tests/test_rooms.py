@@ -1,6 +1,7 @@
 """The shape of the project: its packages, and what a user's site-packages gets."""
 
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +34,16 @@ def test_every_data_file_on_disk_is_listed_for_the_wheel():
         if path.suffix != ".py" or not (path.parent / "__init__.py").exists()
     }
     assert on_disk == shipped - {ROOT / "py.typed"}
+
+
+def test_the_name_of_a_module_stands_once_in_the_package():
+    names = Counter(
+        path.name
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        if (path.parent / "__init__.py").exists() and path.name != "__init__.py"
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_the_root_holds_no_other_module_and_no_folder_that_hides_the_package():

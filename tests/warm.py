@@ -21,7 +21,7 @@ PROCESSES.set_forkserver_preload(
         "costada.agents.middleware",
         "costada.agents.tool",
         *(f"costada.cli.{place.partition(':')[0]}" for place, _ in COMMANDS.values()),
-        "costada.experiments.comparison.report",
+        "costada.experiments.comparison.comparison_report",
         "costada.experiments.comparison.text",
         "costada.models.chat_models",
         "costada.models.retries",

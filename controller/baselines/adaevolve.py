@@ -23,7 +23,7 @@ from costada.controller.baselines.adaevolve_frontiers import (
     should_spawn,
     with_score,
 )
-from costada.controller.baselines.progress import Progress, checked_seed_score
+from costada.controller.baselines.incumbent_progress import Progress, checked_seed_score
 from costada.controller.constants import Constants
 from costada.controller.credit import Credit, normalized_gain
 from costada.controller.guidance import (

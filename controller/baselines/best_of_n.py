@@ -6,7 +6,7 @@ from random import Random
 from typing import ClassVar, Self
 
 from costada.controller.allocation import Allocation
-from costada.controller.baselines.progress import Progress, checked_seed_score
+from costada.controller.baselines.incumbent_progress import Progress, checked_seed_score
 from costada.controller.constants import Constants
 from costada.controller.credit import Credit, normalized_gain
 from costada.controller.intensity import Action

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights, migrate
-from costada.controller.baselines.progress import Progress, checked_seed_score
+from costada.controller.baselines.incumbent_progress import Progress, checked_seed_score
 from costada.controller.constants import Constants
 from costada.controller.credit import Credit, normalized_gain
 from costada.controller.frontier import higher_score

@@ -9,7 +9,6 @@ from threading import Lock
 from time import monotonic
 
 from costada.evaluators.problem import Problem, gpu_note
-from costada.evaluators.remote.address import IN_PROCESS, checked_address
 from costada.evaluators.remote.engine import (
     ALL_WORKERS,
     Call,
@@ -18,6 +17,7 @@ from costada.evaluators.remote.engine import (
     Resources,
     shared_engine,
 )
+from costada.evaluators.remote.engine_address import IN_PROCESS, checked_address
 from costada.evaluators.remote.executor import ExecutorEngine
 from costada.evaluators.remote.task import (
     NOT_SENT,

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from costada.evaluators.remote.address import GROUP, engine_and_place
+from costada.evaluators.remote.engine_address import GROUP, engine_and_place
 from costada.values.plugins import made, registered
 
 ALL_WORKERS = inf

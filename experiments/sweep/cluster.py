@@ -9,7 +9,6 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from costada.evaluators.remote.address import CLUSTERS, RUNS, checked_address
 from costada.evaluators.remote.engine import (
     ALL_WORKERS,
     Call,
@@ -18,6 +17,7 @@ from costada.evaluators.remote.engine import (
     SweepSettings,
     open_engine,
 )
+from costada.evaluators.remote.engine_address import CLUSTERS, RUNS, checked_address
 from costada.experiments.sweep.job_file import (
     JOBS,
     STOP,
@@ -26,10 +26,10 @@ from costada.experiments.sweep.job_file import (
     give_order,
     order_path,
 )
-from costada.experiments.sweep.local import LocalRuns
+from costada.experiments.sweep.local_sweep import LocalRuns
 from costada.experiments.sweep.loop import End
 from costada.experiments.sweep.sweep import Status, SweepRun, with_progress
-from costada.experiments.sweep.worker import WorkerRun
+from costada.experiments.sweep.sweep_worker import WorkerRun
 
 SLURM = "slurm"
 MAX_LOST = 3

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from costada.evaluators.remote.address import engine_and_place
 from costada.evaluators.remote.engine import SweepSettings
+from costada.evaluators.remote.engine_address import engine_and_place
 from costada.experiments.sweep.cluster import ClusterRuns, cluster_at
 from costada.experiments.sweep.job_file import (
     JOBS,
@@ -18,7 +18,7 @@ from costada.experiments.sweep.job_file import (
     is_ordered_to_stop,
     order_path,
 )
-from costada.experiments.sweep.local import MAX_LOG_BYTES, last_error
+from costada.experiments.sweep.local_sweep import MAX_LOG_BYTES, last_error
 from costada.experiments.sweep.place import is_followed, place_of
 from costada.experiments.sweep.purse_share import payable, unpaid
 from costada.experiments.sweep.sweep import Status, SweepRun, step_of, with_progress

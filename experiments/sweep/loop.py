@@ -9,9 +9,9 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import Any, Protocol, Self
 
-from costada.experiments.sweep.progress import SweepProgress
 from costada.experiments.sweep.purse_share import payable, unpaid
 from costada.experiments.sweep.sweep import LastStep, Status, SweepRun, step_of, with_grant
+from costada.experiments.sweep.sweep_progress import SweepProgress
 from costada.store.purse import Purse
 
 STOPPING = "Stopping: every run finishes its current call and saves; Ctrl-C again stops at once"

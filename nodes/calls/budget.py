@@ -7,9 +7,7 @@ from threading import Lock
 
 from costada.models.journaled_calls import journals_of
 from costada.models.metering import MeteredCall
-from costada.models.prices import ListPrice, PriceBook, Quote, ReportedCost
-from costada.models.replies import estimated_usage
-from costada.models.requests import (
+from costada.models.outgoing_requests import (
     FRAME_TOKENS,
     OUTPUT_CAPS,
     OutgoingRequest,
@@ -17,6 +15,8 @@ from costada.models.requests import (
     byte_size,
     stated_caps,
 )
+from costada.models.prices import ListPrice, PriceBook, Quote, ReportedCost
+from costada.models.reply_content import estimated_usage
 from costada.models.runnable_tree import AskedModel, asked_models, sent_parameters
 from costada.nodes.context import PricedModel, RunContext, budget_of, is_sequential
 from costada.nodes.per_run import PerRun

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp
 
-from costada.nodes.calls.purse import close_account
+from costada.nodes.calls.purse_charges import close_account
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.pool import pool_of
 from costada.nodes.state import SearchState

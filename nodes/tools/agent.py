@@ -7,10 +7,11 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
 from costada.models.asking import ModelFailure
-from costada.models.replies import answer_text, calls_tools
-from costada.models.requests import with_tools
+from costada.models.outgoing_requests import with_tools
+from costada.models.reply_content import answer_text, calls_tools
 from costada.nodes.attempts import load_prompt
-from costada.nodes.calls.asking import (
+from costada.nodes.calls.budget import left_of_step
+from costada.nodes.calls.paid_calls import (
     NOT_ATTEMPTED,
     Conversation,
     ModelUnavailable,
@@ -18,7 +19,6 @@ from costada.nodes.calls.asking import (
     Unaffordable,
     ask_within_budget,
 )
-from costada.nodes.calls.budget import left_of_step
 from costada.nodes.context import ChatModel, RunContext, model_of
 from costada.nodes.model_choice import refused
 from costada.nodes.state import SearchState, Step

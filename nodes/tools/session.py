@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from costada.controller.method import ParentRule
+from costada.nodes.candidate_evaluation import evaluate_program
 from costada.nodes.context import RunContext, archives_of, candidate_of, population_of, shown
-from costada.nodes.evaluation import evaluate_program
 from costada.nodes.state import SearchState
 from costada.prompts.changes import Change, read_change
 from costada.prompts.replies import Rejection

@@ -11,7 +11,6 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, cast
 
-from costada.evaluators.remote.address import engine_and_place
 from costada.evaluators.remote.engine import (
     ALL_WORKERS,
     Call,
@@ -20,6 +19,7 @@ from costada.evaluators.remote.engine import (
     SweepSettings,
     has_resources,
 )
+from costada.evaluators.remote.engine_address import engine_and_place
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
 AUTO = ("", "auto")

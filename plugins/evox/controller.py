@@ -7,7 +7,7 @@ from random import Random
 from typing import ClassVar, Self
 
 from costada.controller.allocation import Allocation
-from costada.controller.baselines.progress import checked_seed_score
+from costada.controller.baselines.incumbent_progress import checked_seed_score
 from costada.controller.constants import Constants
 from costada.controller.credit import Credit, normalized_gain
 from costada.controller.frontier import higher_score

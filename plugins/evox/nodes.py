@@ -10,10 +10,10 @@ from costada.controller.step import draws
 from costada.evaluators.problem import layer_of
 from costada.evaluators.sandbox.layers import Layer
 from costada.models.asking import ModelFailure
-from costada.models.replies import answer_text
+from costada.models.reply_content import answer_text
 from costada.nodes.approve_guide import ask_for_approval
 from costada.nodes.attempts import AttemptContext, failed_attempts, next_attempt
-from costada.nodes.calls.asking import ask_for_guide
+from costada.nodes.calls.paid_calls import ask_for_guide
 from costada.nodes.context import (
     RunContext,
     SearchRuntime,
@@ -23,7 +23,7 @@ from costada.nodes.context import (
     shown,
 )
 from costada.nodes.state import SearchState
-from costada.nodes.steering import idea_of, steered, user_tactic
+from costada.nodes.user_steps import idea_of, steered, user_tactic
 from costada.plugins.evox.controller import EvoX
 from costada.plugins.evox.prompts import (
     Labels,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from costada.cli.errors import refusing
+from costada.cli.command_errors import refusing
 from costada.cli.exit_codes import OTHERS, PluginCommand
 from costada.plugins.folders.prepare_command import ProblemPath
 from costada.reports.terminal import show

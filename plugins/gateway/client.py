@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
 from costada.models.langchain_openai import is_openai, with_address
-from costada.models.requests import JOURNAL
+from costada.models.outgoing_requests import JOURNAL
 from costada.models.runnable_tree import (
     UPSTREAM,
     model_identity,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from costada.cli import options
-from costada.cli.errors import refusing
+from costada.cli.command_errors import refusing
 from costada.cli.exit_codes import CALCULATIONS, PluginCommand
 from costada.reports.formats import counted
 from costada.runs.interruption import ExitCode, ending_on_signal
@@ -23,7 +23,7 @@ from costada.store.files import result_folder
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from costada.plugins.lab.landscape.batch import Batch
+    from costada.plugins.lab.landscape.simulation_batch import Batch
 
 Result = TypeVar("Result")
 
@@ -107,7 +107,7 @@ def simulate(
     """
     from costada.controller.methods import METHODS
     from costada.experiments.comparison.outcomes import append_outcomes
-    from costada.plugins.lab.landscape.batch import (
+    from costada.plugins.lab.landscape.simulation_batch import (
         Batch,
         in_order,
         print_parallel,
@@ -219,9 +219,9 @@ def _compare_routers(
     """Run every router on every menu; print a table of each, and where the first one wins."""
     from costada.controller.methods import DEFAULT_METHOD, METHODS
     from costada.experiments.processes import in_processes
-    from costada.plugins.lab.menus.batch import COMPARED, MenuBatch, by_menu, measured
+    from costada.plugins.lab.menus.menu_batch import COMPARED, MenuBatch, by_menu, measured
     from costada.plugins.lab.menus.menu_file import menus_of
-    from costada.plugins.lab.menus.report import (
+    from costada.plugins.lab.menus.menu_report import (
         menu_result,
         menus_json,
         print_menu,

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from costada.cli import options
-from costada.cli.errors import refusing
+from costada.cli.command_errors import refusing
 from costada.cli.exit_codes import CALCULATIONS, PluginCommand
 from costada.reports.terminal import show
 from costada.runs.config import OUTPUT
@@ -45,7 +45,7 @@ def theory(
     price.
     """
     from costada.plugins.lab.theory.proposition import findings
-    from costada.plugins.lab.theory.report import (
+    from costada.plugins.lab.theory.theory_report import (
         conclusions,
         conclusions_on_unknown_gains,
         theory_json,

@@ -8,7 +8,7 @@ from random import Random
 
 from costada.plugins.offline.blocks import fenced, replace_blocks
 from costada.plugins.offline.constructor import find_constructor, with_fresh_functions
-from costada.plugins.offline.ideas import IDEAS, Idea, find_idea
+from costada.plugins.offline.general_ideas import IDEAS, Idea, find_idea
 from costada.plugins.offline.program import Edit, EditContext, EditKind, Program, read_program
 from costada.plugins.offline.search_edits import change_evaluations, shrink_step
 from costada.plugins.offline.small_edits import (

@@ -15,7 +15,7 @@ from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.frontier import Frontier, after_visit
 from costada.controller.methods import METHODS
-from costada.models.replies import visible_text
+from costada.models.reply_content import visible_text
 from costada.nodes.trace_row import GUIDE_CHARGED, MODEL_COLUMNS, STEP_COLUMNS
 from costada.reports.page.differences import program_rows
 from costada.reports.page.failures import failures_of

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import ClassVar, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from costada.reports.index_page.page import index_html, index_policy
+from costada.reports.index_page.index_page import index_html, index_policy
 from costada.reports.index_page.run_index import WAITING, RunIndex
 from costada.reports.page.feed import Feed, Json
 from costada.reports.page.ideas import BadRequest, add_idea, read_idea, waiting

@@ -142,7 +142,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 def tracker_command(name: str, *options: str) -> list[str]:
     """The command of a tracker's process; with `-P` no file of the working folder is imported."""
-    return [sys.executable, "-P", "-m", "costada.reports.trackers.process", name, *options]
+    return [sys.executable, "-P", "-m", "costada.reports.trackers.tracker_process", name, *options]
 
 
 def tracker_environment(name: str, secrets: Collection[str] = ()) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pytest
 from billing_server import BillingServer, Reply
 from fakes import rewrite, toy_folder
 
-from costada.cli.mcp import SAVE_SECONDS
+from costada.cli.mcp_command import SAVE_SECONDS
 from costada.runs.folder import RunFolder
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore

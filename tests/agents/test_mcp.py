@@ -27,7 +27,7 @@ from costada.agents.search_service import SearchService
 from costada.reports.trace import rows_of_file
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.runs.lease import hold_lease
+from costada.runs.folder_lease import hold_lease
 from costada.runs.runner import is_finished
 from costada.runs.stored_run import StoredRun
 from costada.store.address import RunAddress

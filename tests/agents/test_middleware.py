@@ -23,7 +23,7 @@ from pydantic import BaseModel, SecretStr
 from costada.agents.middleware import BudgetMiddleware
 from costada.models.deadline import CallTimeout
 from costada.models.errors import UnmeteredCall
-from costada.models.requests import FRAME_TOKENS
+from costada.models.outgoing_requests import FRAME_TOKENS
 from costada.models.retry_policy import RetryPolicy
 from costada.nodes.calls.budget import MINIMAL_ANSWER
 from costada.store.purse import Purse

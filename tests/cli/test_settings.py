@@ -6,10 +6,10 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import pytest
 from pydantic import ValidationError
 
-from costada.cli.mcp import mcp
+from costada.cli.mcp_command import mcp
 from costada.cli.options import read_settings
 from costada.cli.run import run
-from costada.cli.sweep import sweep
+from costada.cli.sweep_command import sweep
 from costada.runs.config import PRESETS, RunConfig, checked_config, load_config
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder

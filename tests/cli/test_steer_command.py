@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from costada.runs.folder import RunFolder
-from costada.runs.lease import hold_lease
+from costada.runs.folder_lease import hold_lease
 from costada.store.run_store import RunStore
 
 pytestmark = pytest.mark.process

@@ -11,10 +11,10 @@ import pytest
 from compared_runs import outcome, runs_of
 
 from costada.experiments.comparison.comparison import Comparison, compare_outcomes
+from costada.experiments.comparison.comparison_report import to_html
 from costada.experiments.comparison.figures import STYLES, line_styles, trajectories
 from costada.experiments.comparison.metrics import Point
 from costada.experiments.comparison.outcomes import append_outcomes
-from costada.experiments.comparison.report import to_html
 from costada.experiments.comparison.tables import (
     Table,
     final_quality,

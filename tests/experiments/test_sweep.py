@@ -13,17 +13,6 @@ import pytest
 from rich.console import Console
 
 from costada.experiments.sweep.loop import SIGNALS, STOPPING, StopSignals, SweepLoop
-from costada.experiments.sweep.progress import (
-    SweepLines,
-    SweepProgress,
-    SweepTable,
-    exit_code,
-    headline,
-    largest_bill,
-    sweep_json,
-    sweep_progress_on,
-    sweep_text,
-)
 from costada.experiments.sweep.sweep import (
     LastStep,
     Status,
@@ -34,6 +23,17 @@ from costada.experiments.sweep.sweep import (
     last_step,
     sweep_runs,
     with_progress,
+)
+from costada.experiments.sweep.sweep_progress import (
+    SweepLines,
+    SweepProgress,
+    SweepTable,
+    exit_code,
+    headline,
+    largest_bill,
+    sweep_json,
+    sweep_progress_on,
+    sweep_text,
 )
 from costada.runs.config import RunConfig, load_config
 from costada.runs.folder import RunFolder

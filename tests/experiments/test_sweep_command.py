@@ -12,10 +12,10 @@ from time import monotonic, sleep
 import pytest
 from billing_server import BillingServer, Reply
 
-from costada.experiments.sweep.local import ENTRY, RunProcess, last_error, options_of, start
+from costada.experiments.sweep.local_sweep import ENTRY, RunProcess, last_error, options_of, start
 from costada.experiments.sweep.loop import STOPPING, StopSignals, SweepLoop
-from costada.experiments.sweep.progress import SweepProgress, exit_code
 from costada.experiments.sweep.sweep import Status, SweepGrid, last_step, sweep_runs
+from costada.experiments.sweep.sweep_progress import SweepProgress, exit_code
 from costada.runs.config import RunConfig, load_config
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode

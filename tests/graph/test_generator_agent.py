@@ -19,7 +19,7 @@ from toy_graph import THREAD, billed, calls_of, client, discovery, rows_of, scri
 from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.models.replies import visible_text
+from costada.models.reply_content import visible_text
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation

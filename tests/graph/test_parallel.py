@@ -248,8 +248,8 @@ def test_steps_with_tools_stay_on_the_ledger_and_within_their_cap(server, parall
 
 def simulated(seed):
     """The model of the landscape, and its problem."""
-    model = pytest.importorskip("costada.plugins.lab.landscape.model")
-    problem = pytest.importorskip("costada.plugins.lab.landscape.problem")
+    model = pytest.importorskip("costada.plugins.lab.landscape.simulated_model")
+    problem = pytest.importorskip("costada.plugins.lab.landscape.landscape_problem")
     return model.SimulatedModel(seed=seed), problem.landscape()
 
 
@@ -310,7 +310,7 @@ def test_in_the_order_of_launching_a_seed_gives_the_same_run_whatever_the_latenc
 @pytest.mark.process
 @needs_plugin("evox", "lab")
 def test_in_the_order_of_launching_the_same_strategies_are_bought_whatever_the_latencies():
-    lab = pytest.importorskip("costada.plugins.lab.landscape.model")
+    lab = pytest.importorskip("costada.plugins.lab.landscape.simulated_model")
 
     class Unhurried(lab.SimulatedModel):
         """A simulated model whose every answer takes some seconds."""

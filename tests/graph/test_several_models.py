@@ -34,7 +34,7 @@ from toy_graph import (
 
 from costada.controller.constants import Constants
 from costada.models.menu import MenuModel
-from costada.models.replies import estimated_usage
+from costada.models.reply_content import estimated_usage
 from costada.models.retry_policy import RetryPolicy
 from costada.nodes.calls.health import MAX_UNANSWERED
 from costada.store.call_log import CallFilter

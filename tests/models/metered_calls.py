@@ -24,7 +24,7 @@ from costada.models.metering import MeteredCall
 from costada.models.prices import PriceBook, packaged_price, price_book
 from costada.models.retries import with_visible_requests
 from costada.models.retry_policy import RetryPolicy
-from costada.nodes.calls.asking import ask_model
+from costada.nodes.calls.paid_calls import ask_model
 from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.settings import Settings
 from costada.prompts.render import Prompt

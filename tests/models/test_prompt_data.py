@@ -17,7 +17,7 @@ from metered_calls import (
     through,
 )
 
-from costada.nodes.calls.asking import Conversation, ask_model
+from costada.nodes.calls.paid_calls import Conversation, ask_model
 from costada.prompts.render import Prompt
 from costada.values.prompt_data import KEY as DATA_KEY
 from costada.values.prompt_data import PromptData, TrialData

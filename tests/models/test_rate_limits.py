@@ -20,8 +20,8 @@ from needed_plugins import offline_model
 from costada.models.asking import FailureKind, ModelFailure
 from costada.models.chat_models import chat_model
 from costada.models.metering import CallMeter
+from costada.models.outgoing_requests import OutgoingRequest, with_limited_answers
 from costada.models.rate_limits import RateLimit, rate_limit, with_rate_limits
-from costada.models.requests import OutgoingRequest, with_limited_answers
 from costada.models.retries import may_send_again, sleep_between_requests
 from costada.models.retry_policy import RetryPolicy
 

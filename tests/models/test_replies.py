@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AIMessageChunk
 
-from costada.models.replies import (
+from costada.models.reply_content import (
     answer_text,
     encodable_message,
     encodable_text,

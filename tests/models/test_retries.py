@@ -30,7 +30,7 @@ from costada.models.errors import UnmeteredCall
 from costada.models.event_loop import run
 from costada.models.journaled_calls import with_call_key
 from costada.models.metering import CallMeter, MeteredCall
-from costada.models.requests import OutgoingRequest
+from costada.models.outgoing_requests import OutgoingRequest
 from costada.models.retries import (
     JITTER,
     growing_wait,

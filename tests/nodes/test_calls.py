@@ -23,9 +23,8 @@ from costada.graph.build import DiscoveryGraph
 from costada.models.asking import ModelFailure
 from costada.models.chat_models import chat_model
 from costada.models.errors import UnmeteredCall
+from costada.models.outgoing_requests import OutgoingRequest
 from costada.models.prices import GivenPrice, PackagedPrice, PriceBook, Quote, price_book
-from costada.models.requests import OutgoingRequest
-from costada.nodes.calls.asking import ask_model
 from costada.nodes.calls.budget import (
     MESSAGE_TOKENS,
     affordable_answer,
@@ -33,6 +32,7 @@ from costada.nodes.calls.budget import (
     input_bound,
     sent_bound,
 )
+from costada.nodes.calls.paid_calls import ask_model
 from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.settings import Settings
 from costada.prompts.render import Prompt

@@ -19,7 +19,7 @@ LONG_PROGRAM = "x = 1\n" * 2000
 
 
 def test_the_expected_cost_is_that_of_recorded_attempts_within_five_percent():
-    menu = pytest.importorskip("costada.plugins.lab.landscape.menu")
+    menu = pytest.importorskip("costada.plugins.lab.landscape.landscape_menu")
     table = pytest.importorskip("costada.plugins.lab.recorded.table")
     paid = [
         float(call_cost(each.tokens, GLM_5))

@@ -13,7 +13,7 @@ from page_runs import MENU, call, candidate, front_run, menu_run, settings, step
 
 from costada.controller.constants import Constants
 from costada.graph.build import compile_search
-from costada.models.replies import message_to_text
+from costada.models.reply_content import message_to_text
 from costada.nodes.settings import Settings
 from costada.reports.page.differences import diff_rows
 from costada.reports.page.failures import Failure, failures_of, kind_of
@@ -21,7 +21,7 @@ from costada.reports.page.feed import Averages, Feed
 from costada.reports.patch import MAX_DIFF
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
-from costada.runs.lease import hold_lease
+from costada.runs.folder_lease import hold_lease
 from costada.store.history import PastCall, PastCandidate, PastFailure
 from costada.store.rows import CallStatus, OutcomeKind
 from costada.store.run_store import RunStore

@@ -17,12 +17,12 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 from needed_programs import needs
 
 from costada.runs.discovery import discover
-from costada.runs.lease import hold_lease, is_held
+from costada.runs.folder_lease import hold_lease, is_held
 
 pytestmark = pytest.mark.process
 
 HOLD = (
-    "import sys; from pathlib import Path; from costada.runs.lease import hold_lease\n"
+    "import sys; from pathlib import Path; from costada.runs.folder_lease import hold_lease\n"
     "with hold_lease(Path(sys.argv[1])):\n"
     "    print('held', flush=True); sys.stdin.read()\n"
 )

@@ -12,7 +12,7 @@ from costada.cli.options import read_settings
 from costada.models.menu import MenuModel, ModelEntry
 from costada.models.runnable_tree import underlying_models
 from costada.runs.config import RunConfig, checked_config
-from costada.runs.menu import (
+from costada.runs.models_file import (
     ModelsFile,
     named_models,
     read_models_file,

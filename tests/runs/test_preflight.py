@@ -11,7 +11,7 @@ from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
 from typer.testing import CliRunner
 from warm import PATIENCE_SECONDS, PROCESSES
 
-from costada.cli.errors import showing_warnings
+from costada.cli.command_errors import showing_warnings
 from costada.cli.main import app
 from costada.evaluators.problem import Problem
 from costada.runs.discovery import discover

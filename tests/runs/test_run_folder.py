@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from costada.experiments.sweep.local import RunProcess
+from costada.experiments.sweep.local_sweep import RunProcess
 from costada.plugins.gateway.gateway_protocol import hold_address
 from costada.plugins.gateway.response_journal import Journal
 from costada.runs.config import RunConfig

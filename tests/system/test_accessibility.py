@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from page_runs import menu_run, serving_path, settings
 
-from costada.experiments.comparison.report import write_comparison
-from costada.runs.lease import hold_lease
+from costada.experiments.comparison.comparison_report import write_comparison
+from costada.runs.folder_lease import hold_lease
 
 pytestmark = pytest.mark.browser
 

@@ -23,7 +23,7 @@ from costada.reports.page.feed import Feed
 from costada.reports.page.page import write_page
 from costada.reports.trace import rows_of_file
 from costada.runs.folder import RunFolder
-from costada.runs.lease import hold_lease
+from costada.runs.folder_lease import hold_lease
 from costada.store.rows import CallStatus
 from costada.store.run_store import Cut, cut_back
 from costada.values.candidate import Program

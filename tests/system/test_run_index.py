@@ -16,7 +16,7 @@ from costada.reports.index_page import run_index
 from costada.reports.index_page.run_index import RunIndex
 from costada.reports.page.server import PageServer
 from costada.runs.folder import RunFolder
-from costada.runs.lease import hold_lease
+from costada.runs.folder_lease import hold_lease
 
 pytestmark = pytest.mark.process
 

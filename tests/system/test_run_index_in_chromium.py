@@ -5,7 +5,7 @@ import shutil
 import pytest
 from page_runs import candidate, serving_path, settings, step, write_steps
 
-from costada.runs.lease import hold_lease
+from costada.runs.folder_lease import hold_lease
 from costada.store.run_store import RunStore
 
 pytestmark = pytest.mark.browser

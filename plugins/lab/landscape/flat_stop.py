@@ -9,8 +9,8 @@ from rich.console import Console
 
 from costada.experiments.comparison.comparison import summarize
 from costada.experiments.comparison.metrics import Point, RunOutcome
-from costada.plugins.lab.landscape.batch import LEGENDS, Batch, cell
 from costada.plugins.lab.landscape.simulation import simulate_run
+from costada.plugins.lab.landscape.simulation_batch import LEGENDS, Batch, cell
 from costada.reports.terminal import TerminalTable
 
 PATIENCE = (0.5, 1.0, 2.0)

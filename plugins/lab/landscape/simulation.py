@@ -40,14 +40,14 @@ from costada.controller.step import (
 )
 from costada.experiments.comparison.metrics import Point, RunOutcome
 from costada.nodes.settings import Settings, problem_texts, settings_texts
-from costada.plugins.lab.landscape.answers import (
+from costada.plugins.lab.landscape.landscape import Wording
+from costada.plugins.lab.landscape.landscape_answers import (
     NO_ADVICE,
     Advice,
     Answers,
     Request,
 )
-from costada.plugins.lab.landscape.landscape import Wording
-from costada.plugins.lab.landscape.menu import (
+from costada.plugins.lab.landscape.landscape_menu import (
     EXPECTED_TOKENS,
     SimulatedEntry,
     SimulatedMenu,

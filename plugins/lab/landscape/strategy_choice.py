@@ -9,8 +9,8 @@ from typing import Protocol, Self, cast
 from costada.controller.constants import Constants
 from costada.controller.method import Controller, ParentRule
 from costada.controller.methods import GROUP
-from costada.plugins.lab.landscape.answers import Request, packaged_strategies
 from costada.plugins.lab.landscape.landscape import Wording
+from costada.plugins.lab.landscape.landscape_answers import Request, packaged_strategies
 from costada.values.candidate import LandedCandidate
 from costada.values.plugins import registered
 

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from costada.plugins.lab.landscape.menu import SimulatedEntry
+from costada.plugins.lab.landscape.landscape_menu import SimulatedEntry
 from costada.runs.user_input import explain
 from costada.store.files import read_text
 

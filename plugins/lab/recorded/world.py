@@ -10,13 +10,13 @@ from functools import lru_cache
 from random import Random
 
 from costada.evaluators.problem import Problem
-from costada.plugins.lab.landscape.answers import (
+from costada.plugins.lab.landscape.landscape import LABEL_TOKENS, Wording, call_tokens
+from costada.plugins.lab.landscape.landscape_answers import (
     Advice,
     Evolution,
     Request,
     drawn_evolution,
 )
-from costada.plugins.lab.landscape.landscape import LABEL_TOKENS, Wording, call_tokens
 from costada.plugins.lab.recorded.table import (
     ENTRY_POINT_MISSING,
     SCORE_DECIMALS,

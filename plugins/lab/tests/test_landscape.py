@@ -10,7 +10,7 @@ from toy_graph import discovery, spent_by
 from costada.evaluators.registry import is_built_in, problem, problem_names
 from costada.models.chat_models import chat_model
 from costada.models.prices import OFFLINE_PRICE, price_book
-from costada.nodes.calls.asking import Conversation
+from costada.nodes.calls.paid_calls import Conversation
 from costada.plugins.evox.prompts import Labels, label_text
 from costada.plugins.lab.landscape.landscape import (
     NUM_APPROACHES,
@@ -26,19 +26,19 @@ from costada.plugins.lab.landscape.landscape import (
     generation_tokens,
     improvement_probability,
 )
-from costada.plugins.lab.landscape.model import (
-    SimulatedModel,
-    attempt_of,
-    named_approach,
-    named_approaches,
-)
-from costada.plugins.lab.landscape.problem import (
+from costada.plugins.lab.landscape.landscape_problem import (
     SeenProgram,
     evaluate,
     landscape,
     program_text,
     read_program,
     with_outcome,
+)
+from costada.plugins.lab.landscape.simulated_model import (
+    SimulatedModel,
+    attempt_of,
+    named_approach,
+    named_approaches,
 )
 from costada.plugins.offline.answers import FAILURE_RATE
 from costada.prompts.changes import read_change

@@ -18,8 +18,6 @@ from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.nodes.state import plain
-from costada.plugins.lab.landscape.answers import LandscapeAnswers
-from costada.plugins.lab.landscape.batch import Batch, in_order, simulated
 from costada.plugins.lab.landscape.flat_stop import (
     equal_budgets,
     patient_end,
@@ -27,12 +25,14 @@ from costada.plugins.lab.landscape.flat_stop import (
     with_smaller_budget,
 )
 from costada.plugins.lab.landscape.landscape import drawn_landscape
+from costada.plugins.lab.landscape.landscape_answers import LandscapeAnswers
 from costada.plugins.lab.landscape.simulation import (
     INPUT_UNITS,
     OUTPUT_UNITS,
     SimulatedRun,
     simulate_run,
 )
+from costada.plugins.lab.landscape.simulation_batch import Batch, in_order, simulated
 from costada.plugins.lab.simulate_command import CURVES_FILE
 from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.runs.user_input import known_names

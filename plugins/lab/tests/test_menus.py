@@ -17,11 +17,15 @@ from costada.models.menu import MenuModel
 from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import EXPECTED_ANSWER
 from costada.nodes.settings import Settings
-from costada.plugins.lab.landscape.answers import LandscapeAnswers
 from costada.plugins.lab.landscape.landscape import drawn_landscape
-from costada.plugins.lab.landscape.menu import SimulatedEntry, SimulatedMenu, limited_score
+from costada.plugins.lab.landscape.landscape_answers import LandscapeAnswers
+from costada.plugins.lab.landscape.landscape_menu import (
+    SimulatedEntry,
+    SimulatedMenu,
+    limited_score,
+)
 from costada.plugins.lab.landscape.simulation import SimulatedRun, expected_cost, simulate_run
-from costada.plugins.lab.menus.batch import (
+from costada.plugins.lab.menus.menu_batch import (
     ANY,
     BEST,
     CHEAPEST,
@@ -37,8 +41,8 @@ from costada.plugins.lab.menus.batch import (
     simulated_menu_run,
 )
 from costada.plugins.lab.menus.menu_file import DrawnMenu, FixedMenu, menus_of
+from costada.plugins.lab.menus.menu_report import menu_result
 from costada.plugins.lab.menus.paper_rule import PaperRule
-from costada.plugins.lab.menus.report import menu_result
 from costada.runs.config import PRESETS
 from costada.runs.user_input import known_names
 from costada.store.run_store import RunStore

@@ -6,10 +6,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from costada.controller.methods import METHODS
-from costada.plugins.lab.landscape.answers import Request
 from costada.plugins.lab.landscape.landscape import Wording
+from costada.plugins.lab.landscape.landscape_answers import Request
 from costada.plugins.lab.landscape.simulation import simulate_run
-from costada.plugins.lab.recorded.build import packaged_texts
+from costada.plugins.lab.recorded.build_table import packaged_texts
 from costada.plugins.lab.recorded.table import (
     ENTRY_POINT_MISSING,
     FOLDER,

@@ -6,7 +6,7 @@ from matplotlib.image import imread
 
 from costada.plugins.lab.theory.games import Share
 from costada.plugins.lab.theory.proposition import Finding, Instance, findings
-from costada.plugins.lab.theory.report import (
+from costada.plugins.lab.theory.theory_report import (
     conclusions,
     conclusions_on_unknown_gains,
     theory_json,

@@ -7,7 +7,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 
 from costada.evaluators.registry import problem
-from costada.nodes.calls.asking import Conversation
+from costada.nodes.calls.paid_calls import Conversation
 from costada.plugins.offline.program import EditContext, read_program
 from costada.plugins.offline.search_edits import METHODS, search_with
 from costada.prompts.render import Prompt, generation_prompt, guide_prompt

@@ -47,7 +47,7 @@ from costada.plugins.offline.answers import (
     strategy_text,
 )
 from costada.plugins.offline.blocks import fenced, replace_blocks
-from costada.plugins.offline.ideas import IDEAS, find_idea
+from costada.plugins.offline.general_ideas import IDEAS, find_idea
 from costada.prompts.changes import read_change
 from costada.prompts.requests import FailedAttempt
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics

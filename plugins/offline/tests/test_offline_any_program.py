@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from offline_programs import PROGRAMS, SEARCHED, edit_context, generation
 
 from costada.plugins.offline.answers import USUAL_EDITS, answer
-from costada.plugins.offline.ideas import IDEAS
+from costada.plugins.offline.general_ideas import IDEAS
 from costada.plugins.offline.program import read_program
 
 EXPRESSIONS = """0; -3; 0.5; 1e308; 10**40; True; 2j; 'a'; None; x; n; np; points; best; loss; _

@@ -19,7 +19,7 @@ from offline_programs import (
 
 from costada.plugins.offline.answers import USUAL_EDITS
 from costada.plugins.offline.constructor import find_constructor, with_fresh_functions
-from costada.plugins.offline.ideas import IDEAS
+from costada.plugins.offline.general_ideas import IDEAS
 from costada.plugins.offline.loop_edits import repeat_corrections, use_slack
 from costada.plugins.offline.running_time import evaluation_counts, evaluation_limit
 from costada.plugins.offline.search_edits import (

@@ -16,10 +16,10 @@ from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
 from costada.graph.build import compile_search
-from costada.models.replies import message_from_text
+from costada.models.reply_content import message_from_text
 from costada.nodes.settings import Settings
 from costada.plugins.offline import OfflineModel
-from costada.plugins.offline.model import MAX_REASONING, MIN_REASONING, estimated_tokens
+from costada.plugins.offline.offline_model import MAX_REASONING, MIN_REASONING, estimated_tokens
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation, failed
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from costada.evaluators.remote.address import is_local
 from costada.evaluators.remote.backend import evaluated_by
 from costada.evaluators.remote.engine import open_engine
+from costada.evaluators.remote.engine_address import is_local
 
 pytestmark = pytest.mark.process
 

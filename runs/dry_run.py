@@ -17,9 +17,9 @@ from pydantic import Field
 
 from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
 from costada.graph.build import compile_search
-from costada.graph.menu import priced_models, with_reference_cost
+from costada.graph.menu_prices import priced_models, with_reference_cost
 from costada.models.prices import ListPrice
-from costada.models.replies import answer_text
+from costada.models.reply_content import answer_text
 from costada.models.runnable_tree import asked_models
 from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import (
@@ -78,7 +78,7 @@ class ModelForecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class DryRun:
     """The expected cost of a run, in dollars, dollars per million tokens, and tokens.
 
     Attributes:
@@ -124,7 +124,7 @@ class Forecast:
     models: tuple[ModelForecast, ...] = ()
 
 
-def forecast(plan: Plan) -> Forecast:
+def dry_run_of(plan: Plan) -> DryRun:
     """Forecast the cost of a run; nothing is sent and nothing is written.
 
     The expected cost is that of an ordinary step whose first attempt succeeds: guides and retries
@@ -140,7 +140,7 @@ def forecast(plan: Plan) -> Forecast:
     most = plan.parallel * worst
     expected = fmean(each.step_cost for each in models)
     short = fmean(float(_quote(each).cost(Usage(tokens, SHORT_ANSWER))) for each in menu)
-    return Forecast(
+    return DryRun(
         prompts=tuple(
             PromptSize(role, len(each.system) + len(each.user), prompt_tokens(each))
             for role, each in prompts
@@ -182,8 +182,8 @@ def _quote(asked: PricedModel) -> ListPrice:
     return asked.prices.expected(asked_models(asked.model)[0])
 
 
-def forecast_text(
-    found: Forecast, config: RunConfig, prompts: Sequence[tuple[str, Prompt]] = ()
+def dry_run_text(
+    found: DryRun, config: RunConfig, prompts: Sequence[tuple[str, Prompt]] = ()
 ) -> str:
     """A forecast in a few lines, and below them the prompts given, in full."""
     mean = " on average" if found.models else ""
@@ -216,10 +216,10 @@ def forecast_text(
     return "\n".join(lines)
 
 
-def _model_lines(found: Forecast, config: RunConfig) -> list[str]:
+def _model_lines(found: DryRun, config: RunConfig) -> list[str]:
     """The model and its price; of several each with the expected cost of a step."""
 
-    def price(of: Forecast | ModelForecast) -> str:
+    def price(of: DryRun | ModelForecast) -> str:
         prices = f"${of.price_in:g} in, ${of.price_out:g} out per million tokens"
         return f"({prices}; {of.price_source})"
 
@@ -258,13 +258,13 @@ def without_first_tries(costs: Mapping[str, float], budget: float, router: str) 
     ]
 
 
-def _in_flight(found: Forecast) -> str:
+def _in_flight(found: DryRun) -> str:
     together = f"together at most ${found.most_in_flight:.4f}"
     return f"  in flight       up to {found.parallel} requests, {together}"
 
 
-def forecast_json(
-    found: Forecast, config: RunConfig, prompts: Sequence[tuple[str, Prompt]] = ()
+def dry_run_json(
+    found: DryRun, config: RunConfig, prompts: Sequence[tuple[str, Prompt]] = ()
 ) -> str:
     """A forecast and its settings as one JSON object, with the texts of the prompts given."""
     names = ("problem", "method", "model", "guide_model", "seed", "budget", "budget_policy")

@@ -18,7 +18,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable
 
-from costada.models.replies import text_with_tool_calls
+from costada.models.reply_content import text_with_tool_calls
 from costada.plugins.offline.answers import answer
 from costada.values.prompt_data import PromptData, prompt_data, trial_data
 

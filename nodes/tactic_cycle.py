@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict
 from costada.controller.guidance import is_active
 from costada.controller.method import Controller, is_guided
 from costada.models.asking import ModelFailure
-from costada.models.replies import answer_text
-from costada.nodes.calls.asking import ask_for_guide
+from costada.models.reply_content import answer_text
+from costada.nodes.calls.paid_calls import ask_for_guide
 from costada.nodes.context import RunContext, candidate_of, shown
 from costada.nodes.state import SearchState
-from costada.nodes.steering import idea_of, user_tactic
+from costada.nodes.user_steps import idea_of, user_tactic
 from costada.prompts.render import Prompt, guide_prompt
 from costada.prompts.requests import USER, GuideRequest
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics

@@ -16,7 +16,7 @@ from costada.controller.router import DEFAULT_ROUTER
 from costada.experiments.comparison.comparison import Summary, summarize
 from costada.experiments.comparison.figures import LineStyle, svg_of
 from costada.experiments.comparison.metrics import Interval
-from costada.plugins.lab.menus.batch import (
+from costada.plugins.lab.menus.menu_batch import (
     ANY,
     BEST,
     CHEAPEST,

@@ -11,7 +11,7 @@ from time import monotonic, sleep
 from typing import Self
 
 from costada.experiments.sweep.job_file import is_ordered_to_stop
-from costada.experiments.sweep.local import RunProcess, start
+from costada.experiments.sweep.local_sweep import RunProcess, start
 from costada.experiments.sweep.loop import End
 from costada.experiments.sweep.sweep import Status, SweepRun
 

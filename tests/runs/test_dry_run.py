@@ -4,7 +4,7 @@ import pytest
 from billing_server import BillingServer, Reply
 
 from costada.runs.config import RunConfig
-from costada.runs.forecast import EXPECTED_ANSWER, SHORT_ANSWER, first_prompts, forecast
+from costada.runs.dry_run import EXPECTED_ANSWER, SHORT_ANSWER, dry_run_of, first_prompts
 from costada.runs.plan import plan_run
 
 pytestmark = pytest.mark.process
@@ -124,12 +124,12 @@ def test_the_dearest_of_several_models_is_the_worst_case(near):
     cheap, dear = (
         plan_run(RunConfig(problem=str(near), price=f"{price},{price}")) for price in (1, 3)
     )
-    assert forecast(dear).worst_call == pytest.approx(3 * forecast(cheap).worst_call)
+    assert dry_run_of(dear).worst_call == pytest.approx(3 * dry_run_of(cheap).worst_call)
 
 
 def test_free_models_make_all_iterations(near):
     plan = plan_run(RunConfig(problem=str(near), price="0,0", max_iterations=7))
-    found = forecast(plan)
+    found = dry_run_of(plan)
     assert (found.step_cost, found.steps, found.most_steps) == (0.0, 7, 7)
 
 

@@ -7,9 +7,9 @@ from statistics import fmean
 from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem
 from costada.models.menu import MenuModel
+from costada.models.outgoing_requests import with_tools
 from costada.models.prices import PriceBook, price_book
 from costada.models.rate_limits import with_rate_limits
-from costada.models.requests import with_tools
 from costada.models.retries import with_visible_requests
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, underlying_models

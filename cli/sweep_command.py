@@ -16,23 +16,14 @@ from typing import Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.errors import refusing, say, showing_warnings
+from costada.cli.command_errors import refusing, say, showing_warnings
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
-from costada.evaluators.remote.address import CLUSTERS
+from costada.evaluators.remote.engine_address import CLUSTERS
 from costada.experiments.sweep.cluster import SLURM, runs_on
 from costada.experiments.sweep.job_status import cancel_jobs, job_status
 from costada.experiments.sweep.loop import StopSignals, SweepLoop
 from costada.experiments.sweep.place import given_place, keep_place, steps_in
-from costada.experiments.sweep.progress import (
-    exit_code,
-    headline,
-    largest_bill,
-    status_text,
-    sweep_json,
-    sweep_progress_on,
-    sweep_text,
-)
 from costada.experiments.sweep.sweep import (
     Status,
     SweepGrid,
@@ -42,6 +33,15 @@ from costada.experiments.sweep.sweep import (
     step_of,
     sweep_runs,
     with_progress,
+)
+from costada.experiments.sweep.sweep_progress import (
+    exit_code,
+    headline,
+    largest_bill,
+    status_text,
+    sweep_json,
+    sweep_progress_on,
+    sweep_text,
 )
 from costada.reports.terminal import SafeConsole, show
 from costada.runs.config import MONEY, OUTPUT

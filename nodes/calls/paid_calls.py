@@ -16,13 +16,13 @@ from costada.models.errors import ModelUnusable, UncountedAnswer
 from costada.models.event_loop import run
 from costada.models.journaled_calls import journals_of, with_call_key
 from costada.models.metering import CallMeter
-from costada.models.replies import (
+from costada.models.outgoing_requests import OutgoingRequest, RequestNotSent, with_limited_answers
+from costada.models.reply_content import (
     answer_text,
     message_from_text,
     message_to_text,
     text_with_tool_calls,
 )
-from costada.models.requests import OutgoingRequest, RequestNotSent, with_limited_answers
 from costada.models.retries import may_send_again, sleep_between_requests
 from costada.nodes.calls.budget import (
     WaitingForFunds,

@@ -24,8 +24,7 @@ from costada.plugins.lab.landscape.landscape import (
     Wording,
     call_tokens,
 )
-from costada.plugins.lab.landscape.model import REFINEMENTS, named_approaches
-from costada.plugins.lab.landscape.problem import (
+from costada.plugins.lab.landscape.landscape_problem import (
     MAX_VARIANT,
     SeenProgram,
     landscape,
@@ -33,6 +32,7 @@ from costada.plugins.lab.landscape.problem import (
     read_program,
     with_outcome,
 )
+from costada.plugins.lab.landscape.simulated_model import REFINEMENTS, named_approaches
 from costada.values.candidate import Candidate
 from costada.values.usage import Usage
 

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from costada.models.requests import byte_size
+from costada.models.outgoing_requests import byte_size
 from costada.plugins.lab.landscape.landscape import (
     GUIDE_TOKENS,
     INSIGHT_TOKENS,
@@ -26,7 +26,7 @@ from costada.plugins.lab.landscape.landscape import (
     drawn_landscape,
     generation_tokens,
 )
-from costada.plugins.lab.landscape.problem import proposed_program, read_program
+from costada.plugins.lab.landscape.landscape_problem import proposed_program, read_program
 from costada.plugins.offline.answers import insight_reply, label_reply, strategy_reply
 from costada.values.prompt_data import PromptData, prompt_data
 from costada.values.usage import Usage

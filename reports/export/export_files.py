@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from costada.store.files import replacing
 
 if TYPE_CHECKING:
-    from costada.reports.export.tables import Table, Value
+    from costada.reports.export.export_tables import Table, Value
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """First characters of a text that a spreadsheet would execute, full-width forms included."""

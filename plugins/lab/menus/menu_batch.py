@@ -16,7 +16,7 @@ from costada.experiments.comparison.metrics import (
     curve_of,
     normalized_auc,
 )
-from costada.plugins.lab.landscape.menu import Chooser, SimulatedEntry, SimulatedMenu
+from costada.plugins.lab.landscape.landscape_menu import Chooser, SimulatedEntry, SimulatedMenu
 from costada.plugins.lab.landscape.simulation import SimulatedRun, expected_cost
 from costada.plugins.lab.landscape.worlds import LANDSCAPE, answers_of
 from costada.plugins.lab.menus.menu_file import Menu

@@ -1,7 +1,7 @@
 """Build the packaged table from recordings.
 
-`python -m costada.plugins.lab.recorded.build FOLDER` reads the recordings in a folder. Only numbers
-and the names of runs and failures are taken over, no text of a program or an answer.
+`python -m costada.plugins.lab.recorded.build_table FOLDER` reads the recordings in a folder. Only
+numbers and the names of runs and failures are taken over, no text of a program or an answer.
 """
 
 from __future__ import annotations

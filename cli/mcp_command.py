@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.errors import keeping_output_clean, refusing
+from costada.cli.command_errors import keeping_output_clean, refusing
 from costada.evaluators.registry import problem_names
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
