@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from costada.agents.followed_runs import BestProgram, RunStatus
 from costada.agents.search_service import SearchService
-from costada.reports.page.server import shows_token
+from costada.reports.page_server import shows_token
 from costada.values.docstring import docstring
 
 ADDRESS = "127.0.0.1"

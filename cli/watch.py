@@ -39,7 +39,7 @@ def watch(place: Watched, port: Port = 0) -> None:
 
     Only this machine can connect. Where no run has begun, the page waits for it.
     """
-    from costada.reports.page.server import PageServer
+    from costada.reports.page_server import PageServer
 
     def announce(kind: str) -> None:
         show(f"{shown}: {'the run has' if kind == 'run' else 'a run has'} begun")

@@ -20,7 +20,7 @@ from costada.controller.router import (
     start_router,
 )
 from costada.reports.index_page.run_index import RunIndex
-from costada.reports.page.server import PageServer
+from costada.reports.page_server import PageServer
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.store.candidates import FRONT

@@ -75,14 +75,21 @@ def answer(asked: PromptData | None, rng: Random) -> str:
                 return f"{_INTRODUCTION} {_generation_reply(asked, rng)}"
             case "guide":
                 return f"{_INTRODUCTION}\n\n```json\n{_guide_reply(asked, rng)}\n```\n"
-            case "labels":
-                return f"{_INTRODUCTION}\n\n{label_reply(rng)}\n"
-            case "insight":
-                return f"{_INTRODUCTION}\n\n{insight_reply(asked)}\n"
-            case "strategy":
-                return f"{_INTRODUCTION}\n\n{strategy_reply(asked, rng)}\n"
+            case _:
+                return f"{_INTRODUCTION}\n\n{population_reply(asked, rng)}\n"
     except RecursionError:
         return f"{_INTRODUCTION} This program is nested too deeply for me to change it."
+
+
+def population_reply(asked: PromptData, rng: Random) -> str:
+    """The answer to a prompt about the candidates of a run: labels, an insight, or a strategy."""
+    match asked.kind:
+        case "labels":
+            return label_reply(rng)
+        case "insight":
+            return insight_reply(asked)
+        case "strategy":
+            return strategy_reply(asked, rng)
     raise ValueError(f"kind: got {asked.kind!r}, expected one that a prompt of CostAda has")
 
 

@@ -19,7 +19,7 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable
 
 from costada.models.reply_content import text_with_tool_calls
-from costada.plugins.offline.answers import answer
+from costada.plugins.offline.answers import answer, population_reply
 from costada.values.prompt_data import PromptData, prompt_data, trial_data
 
 MODEL_NAME = "offline"
@@ -73,6 +73,11 @@ class OfflineModel(BaseChatModel):
     """
 
     seed: int = 0
+
+    @staticmethod
+    def population_reply(asked: PromptData, rng: Random) -> str:
+        """Its labels, insight or strategy, for another model with no language model behind it."""
+        return population_reply(asked, rng)
 
     @property
     def _llm_type(self) -> str:

@@ -19,7 +19,7 @@ from page_runs import call, candidate, serving, settings, step, write_steps
 from costada.reports.page import page
 from costada.reports.page.feed import Feed
 from costada.reports.page.page import ITERATIONS, blocks, embedded, policy, write_page
-from costada.reports.page.server import PageServer
+from costada.reports.page_server import PageServer
 from costada.values.candidate import Program
 
 pytestmark = pytest.mark.process

@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LangSmithParams
@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
 
+from costada.models.chat_models import ENTRY_POINTS
 from costada.models.outgoing_requests import byte_size
 from costada.plugins.lab.landscape.landscape import (
     GUIDE_TOKENS,
@@ -27,9 +28,11 @@ from costada.plugins.lab.landscape.landscape import (
     generation_tokens,
 )
 from costada.plugins.lab.landscape.landscape_problem import proposed_program, read_program
-from costada.plugins.offline.answers import insight_reply, label_reply, strategy_reply
+from costada.values.plugins import loaded, registered
 from costada.values.prompt_data import PromptData, prompt_data
 from costada.values.usage import Usage
+
+OFFLINE = "offline"
 
 TACTICS_PER_ANSWER = 3
 
@@ -85,12 +88,26 @@ def answered(asked: PromptData | None, seed: int, rng: Random) -> tuple[str, Usa
         case "guide":
             return _guide_answer(asked, seed, rng), call_tokens(GUIDE_TOKENS, rng)
         case "labels":
-            return label_reply(rng), call_tokens(LABEL_TOKENS, rng)
+            return _population_reply(asked, rng), call_tokens(LABEL_TOKENS, rng)
         case "insight":
-            return insight_reply(asked), call_tokens(INSIGHT_TOKENS, rng)
+            return _population_reply(asked, rng), call_tokens(INSIGHT_TOKENS, rng)
         case "strategy":
-            return strategy_reply(asked, rng), call_tokens(STRATEGY_TOKENS, rng)
+            return _population_reply(asked, rng), call_tokens(STRATEGY_TOKENS, rng)
     return NO_LANDSCAPE, generation_tokens(0, 1.0, rng)
+
+
+def _population_reply(asked: PromptData, rng: Random) -> str:
+    """What the offline model says of the candidates of a run, as a landscape has no words for it.
+
+    Raises:
+        ValueError: That model is not installed.
+    """
+    plugin = registered(ENTRY_POINTS).get(OFFLINE)
+    if plugin is None:
+        raise ValueError(
+            f"model {OFFLINE} is not installed; {MODEL_NAME} needs it with this method"
+        )
+    return str(cast(Any, loaded(plugin, type)).population_reply(asked, rng))
 
 
 def _program_answer(asked: PromptData, seed: int, rng: Random) -> tuple[str, Usage]:

@@ -36,6 +36,7 @@ from costada.plugins.lab.landscape.landscape_problem import (
 )
 from costada.plugins.lab.landscape.simulated_model import (
     SimulatedModel,
+    answered,
     attempt_of,
     named_approach,
     named_approaches,
@@ -48,7 +49,7 @@ from costada.prompts.tactics import Tactic, parse_tactics
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
 from costada.values.program_form import ProgramForm
-from costada.values.prompt_data import prompt_data
+from costada.values.prompt_data import PromptData, prompt_data
 from costada.values.usage import Usage, call_cost
 
 DRAWS = 4000
@@ -324,3 +325,10 @@ def test_guides_are_shown_the_evaluator_of_the_recorded_runs():
     """Its text is part of a prompt: other words lead to other traces."""
     source = problem("landscape").evaluator_source
     assert sha256(source.encode()).hexdigest()[:12] == "7843eb2bfbd3"
+
+
+def test_questions_about_candidates_need_the_offline_model(leave_out):
+    asked = PromptData(kind="labels", program="", score=0.5)
+    leave_out("offline")
+    with pytest.raises(ValueError, match=r"^model offline is not installed; simulated needs it"):
+        answered(asked, 3, Random(1))
