@@ -7,8 +7,8 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from costada.evaluators.remote.address import GROUP
 from costada.evaluators.remote.engine import ALL_WORKERS, Call, Engine, Resources
+from costada.evaluators.remote.engine_address import GROUP
 from costada.values.plugins import loaded, registered
 
 
