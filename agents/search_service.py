@@ -25,8 +25,8 @@ from costada.runs.resume import extended
 from costada.runs.runner import is_finished
 from costada.runs.shared_purse import account_name
 from costada.runs.stored_run import StoredRun, named_runs, unused_run
-from costada.runs.user_input import unknown_name
 from costada.store.purse import Purse
+from costada.values.expectation import unknown_name
 
 SCAN_SECONDS = 15.0
 """Time between two looks for runs that no process holds."""

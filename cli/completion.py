@@ -224,16 +224,13 @@ def _read_commands() -> dict[str, Any]:
 
 def _kind(parameter: Any) -> str | list[str] | None:
     """What the value of a parameter is, or the values to choose from; `None`: it takes none."""
-    from costada.runs.config import OFFLINE, RunConfig, Shown
+    from costada.runs.config import OFFLINE, SETTINGS, setting_of
 
     if getattr(parameter, "is_flag", False):
         return None
-    field = RunConfig.model_fields.get(parameter.name)
-    names = (
-        [tuple(each.names) for each in field.metadata if isinstance(each, Shown)] if field else []
-    )
-    if names and names[0]:
-        return [str(name) for name in names[0] if PLACEHOLDER not in name]
+    field = SETTINGS.get(parameter.name)
+    if field and (names := setting_of(field).names):
+        return [str(name) for name in names if PLACEHOLDER not in name]
     if parameter.name in ("model", "guide_model"):
         return [OFFLINE]
     metavar = parameter.metavar or ""

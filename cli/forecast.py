@@ -15,8 +15,9 @@ from costada.cli.command_errors import keeping_output_clean, refusing
 from costada.cli.run import planned
 from costada.reports.formats import budget_text, duration
 from costada.reports.terminal import show
-from costada.runs.config import OUTPUT, RunConfig
+from costada.runs.config import RunConfig
 from costada.runs.interruption import ExitCode
+from costada.values.setting import OUTPUT
 
 if TYPE_CHECKING:
     from costada.runs.budget_forecast import BudgetForecast, Forecast

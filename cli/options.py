@@ -19,20 +19,21 @@ from costada.runs.config import (
     LOG,
     MAX_SETTINGS,
     MENU,
-    MODELS,
     OTHER_PRICES,
-    OUTPUT,
+    SETTINGS,
     RunConfig,
-    Shown,
     constant_names,
+    setting_of,
 )
 from costada.runs.folder import RunFolder
 from costada.runs.models_file import MODELS_FILE, resolved_menu
 from costada.runs.stored_run import run_at
-from costada.runs.user_input import as_option, explain_one, unknown_name
+from costada.runs.user_input import as_option, explain_one
 from costada.store.address import is_database
 from costada.store.files import read_text
+from costada.values.expectation import unknown_name
 from costada.values.redaction import has_password
+from costada.values.setting import MODELS, OUTPUT
 
 Command = Callable[..., None]
 MAX_PORT = 65_535
@@ -80,7 +81,7 @@ def path_option(
     *names: str,
     metavar: str = "DIR",
     show_default: bool | str = True,
-    panel: Shown | None = None,
+    panel: str | None = None,
 ) -> Any:
     """An option with a path."""
     return option(
@@ -88,7 +89,7 @@ def path_option(
         *names,
         metavar=metavar,
         show_default=show_default,
-        panel=panel.panel if panel else None,
+        panel=panel,
         parser=named_path,
     )
 
@@ -96,7 +97,7 @@ def path_option(
 def store_option(text: str) -> Any:
     """The option `--store` of a command that starts runs."""
     shown = "files in the folder"
-    return option(text, "--store", metavar="DSN", show_default=shown, panel=OUTPUT.panel)
+    return option(text, "--store", metavar="DSN", show_default=shown, panel=OUTPUT)
 
 
 Folder = Annotated[
@@ -123,13 +124,11 @@ Run = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonResult = Annotated[
     bool,
-    typer.Option(
-        "--json", help="Print the result as one JSON object.", rich_help_panel=OUTPUT.panel
-    ),
+    typer.Option("--json", help="Print the result as one JSON object.", rich_help_panel=OUTPUT),
 ]
 Quiet = Annotated[
     bool,
-    typer.Option("--quiet", help="Print nothing but the result.", rich_help_panel=OUTPUT.panel),
+    typer.Option("--quiet", help="Print nothing but the result.", rich_help_panel=OUTPUT),
 ]
 Jobs = Annotated[
     int | None,
@@ -171,7 +170,7 @@ ModelsFile = Annotated[
     ),
 ]
 
-ALL_SETTINGS = tuple(RunConfig.model_fields)
+ALL_SETTINGS = tuple(SETTINGS)
 GROUPS = (CONTROLLER, OTHER_PRICES)
 """Settings with values by name: tables of a file, and NAME.KEY=VALUE of `--set`."""
 
@@ -181,12 +180,12 @@ def setting_option(name: str, shown_default: str | None = None) -> Any:
 
     The problem is an argument. The help shows `shown_default` in place of the setting's default.
     """
-    field = RunConfig.model_fields[name]
+    field = SETTINGS[name]
     annotated: Any = Annotated
     if name == "problem":
         return annotated[str | None, typer.Argument(metavar="PROBLEM", help=field.description)]
-    shown = next((each for each in field.metadata if isinstance(each, Shown)), None)
-    if shown is None:
+    shown = setting_of(field)
+    if not shown.panel:
         return None
     kind, choices = _plain_type(field)
     text = (field.description or "").replace("\n", " ")
@@ -282,7 +281,7 @@ def read_settings(
     if config_file:
         _check_values(config_file, {name: given[name] for name in given.keys() - named})
     groups = {name: dict(given.pop(name, {})) for name in GROUPS}
-    known = [name for name in RunConfig.model_fields if name not in GROUPS]
+    known = [name for name in SETTINGS if name not in GROUPS]
     known += [f"{CONTROLLER}.{name}" for name in constant_names()]
     for text in set_values:
         name, equals, value = text.partition("=")

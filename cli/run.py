@@ -25,12 +25,13 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.reports.status import update_status
 from costada.reports.terminal import show
-from costada.runs.config import EXECUTION, MONEY, OUTPUT, RunConfig
+from costada.runs.config import EXECUTION, RunConfig
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import ExitCode, draining_on_signal, ending_on_signal
 from costada.runs.shared_purse import PurseAddress, paid_from
 from costada.runs.stored_run import StoredRun, run_at, unused_run
 from costada.store.address import check_database
+from costada.values.setting import MONEY, OUTPUT
 
 if TYPE_CHECKING:
     from costada.runs.plan import Plan
@@ -57,7 +58,7 @@ PurseOption = Annotated[
         " Unspent money returns to it.",
         "--purse",
         metavar="PLACE#NAME",
-        panel=MONEY.panel,
+        panel=MONEY,
         parser=PurseAddress.read,
     ),
 ]
@@ -75,7 +76,7 @@ DryRun = Annotated[
         "Print the first prompts' sizes and the expected cost. Makes no model calls and writes no"
         " files.",
         "--dry-run",
-        panel=OUTPUT.panel,
+        panel=OUTPUT,
     ),
 ]
 ShowPrompt = Annotated[
@@ -83,7 +84,7 @@ ShowPrompt = Annotated[
     options.option(
         "With --dry-run: also print the first prompts in full.",
         "--show-prompt",
-        panel=OUTPUT.panel,
+        panel=OUTPUT,
     ),
 ]
 RaisedBudget = Annotated[

@@ -44,12 +44,12 @@ from costada.experiments.sweep.sweep_progress import (
     sweep_text,
 )
 from costada.reports.terminal import SafeConsole, show
-from costada.runs.config import MONEY, OUTPUT
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.user_input import known_names, listed, listed_or_all
 from costada.store.address import check_database, check_path, is_database
 from costada.store.purse import Policy, Purse
+from costada.values.setting import MONEY, OUTPUT
 
 Problems = Annotated[
     str | None,
@@ -73,7 +73,7 @@ Budgets = Annotated[
         "Budget of each run; with several, every combination is run at each budget.",
         metavar="DOLLARS",
         show_default="the preset's or 1.0",
-        panel=MONEY.panel,
+        panel=MONEY,
     ),
 ]
 SweepFolder = Annotated[
@@ -93,7 +93,7 @@ PurseOption = Annotated[
         " cluster: a database. Needs --total.",
         "--purse",
         metavar="FILE|DSN",
-        panel=MONEY.panel,
+        panel=MONEY,
     ),
 ]
 Total = Annotated[
@@ -102,7 +102,7 @@ Total = Annotated[
         "Dollars that all runs together may spend from the purse.",
         "--total",
         metavar="DOLLARS",
-        panel=MONEY.panel,
+        panel=MONEY,
     ),
 ]
 DryRun = Annotated[
@@ -113,7 +113,7 @@ AsJson = Annotated[
     options.option(
         "Print the runs as one JSON array; with --dry-run one object.",
         "--json",
-        panel=OUTPUT.panel,
+        panel=OUTPUT,
     ),
 ]
 

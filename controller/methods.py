@@ -1,7 +1,7 @@
 """Every method by the name that `--method` is given."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from costada.controller.baselines.adaevolve import AdaEvolve
@@ -62,7 +62,7 @@ class Method:
 
     def adjusted(self, constants: Constants) -> Constants:
         """The constants with the switches of an ablation."""
-        return replace(constants, **self.switches) if self.switches else constants
+        return constants.model_copy(update=self.switches) if self.switches else constants
 
 
 DEFAULT_METHOD = "costada"

@@ -19,7 +19,9 @@ from typer.testing import CliRunner
 
 import costada
 from costada.cli.main import app
+from costada.controller.constants import Constants
 from costada.evaluators.folder_settings import FolderSettings
+from costada.nodes.settings import SearchSettings, Settings
 from costada.nodes.trace_row import (
     EVENTS,
     DerivedColumns,
@@ -31,7 +33,8 @@ from costada.nodes.trace_row import (
 )
 from costada.reports.export.export_tables import COLUMNS, GROUPS
 from costada.reports.trace import TABLE_COLUMNS
-from costada.runs.config import RunConfig
+from costada.runs.config import SETTINGS, RunConfig, constant_names
+from costada.values.setting import Setting
 
 ROOT = Path(__file__).parents[1]
 PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(\n<!-- end of \2 -->)", re.DOTALL)
@@ -76,23 +79,34 @@ def _option(option: typer.core.TyperOption) -> tuple[str, str, str]:
 
 def settings() -> str:
     """The settings of a run with meaning, values and default."""
-    return _fields(RunConfig, "Setting")
+    return _fields(RunConfig, "Setting", SETTINGS)
+
+
+def graph_settings() -> str:
+    """The settings that only a graph has."""
+    own = Settings.model_fields.keys() - SearchSettings.model_fields.keys() - {"constants"}
+    return _fields(Settings, "Setting", [name for name in Settings.model_fields if name in own])
+
+
+def constants() -> str:
+    """The constants of the controller."""
+    return _fields(Constants, "Constant", constant_names())
 
 
 def problem_keys() -> str:
     """The keys of `problem.toml` with meaning, values and default."""
-    return _fields(FolderSettings, "Key")
+    return _fields(FolderSettings, "Key", FolderSettings.model_fields)
 
 
-def _fields(model: type[BaseModel], kind: str) -> str:
-    schema = model.model_json_schema()
-    rows = (
-        (f"`{name}`", field.description or "", _values(known, schema), _default(field))
-        for (name, field), known in zip(
-            model.model_fields.items(), schema["properties"].values(), strict=True
-        )
-    )
-    return _table((kind, "Meaning", "Values", "Default"), rows)
+def _fields(model: type[BaseModel], kind: str, names: Iterable[str]) -> str:
+    schema, rows, header = model.model_json_schema(), [], [kind, "Meaning", "Values", "Default"]
+    for name in names:
+        field, known = model.model_fields[name], schema["properties"][name]
+        row = [f"`{name}`", field.description or "", _values(known, schema), _default(field)]
+        effects = [f"`{each.effect}`" for each in field.metadata if isinstance(each, Setting)]
+        header[4:] = ["Takes effect in"] * len(effects)
+        rows.append([*row, *effects])
+    return _table(header, rows)
 
 
 def _values(known: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
@@ -211,6 +225,8 @@ def _plain(text: str) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "settings": settings,
+    "graph_settings": graph_settings,
+    "constants": constants,
     "problem_keys": problem_keys,
     "benchmarks": benchmarks,
     "examples": examples,

@@ -14,7 +14,7 @@ NOTHING: Mapping[str, object] = {}
 SETTING_ARGUMENTS = {
     **{
         name: f"create_discovery_graph(..., controller={{{name!r}: ...}})"
-        for name in Constants.__annotations__
+        for name in Constants.model_fields
     },
     **{name: f"create_discovery_graph(..., {name}=...)" for name in Settings.model_fields},
     **{

@@ -108,7 +108,9 @@ def with_reference_cost(settings: Settings, menu: Sequence[PricedModel]) -> Sett
         cost = fmean(each.expected for each in menu) or None
     if cost is None:
         return settings
-    return settings.model_copy(update={"constants": replace(constants, reference_cost=cost)})
+    return settings.model_copy(
+        update={"constants": constants.model_copy(update={"reference_cost": cost})}
+    )
 
 
 def _listed(given: GivenModels) -> list[MenuModel]:
@@ -129,7 +131,7 @@ def _named(model: ChatModel) -> MenuModel:
 def _ready(model: ChatModel, call_timeout: float | None, settings: Settings) -> ChatModel:
     policy = settings.retry_policy
     if call_timeout is not None:
-        policy = replace(policy, call_timeout=call_timeout)
+        policy = policy.model_copy(update={"call_timeout": call_timeout})
     ready = with_limits(model, policy)
     if settings.generator == "agent":
         try:

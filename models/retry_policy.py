@@ -1,33 +1,39 @@
 """How long a run waits for its providers; loads no model."""
 
-from dataclasses import dataclass, fields
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from costada.values.provider_error import YEAR
+from costada.values.setting import MODELS, Setting
+
+WaitSeconds = Annotated[FiniteFloat, Field(gt=0, le=YEAR)]
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How long a run waits for its providers, in seconds; all are > 0 and at most a year.
+class RetryPolicy(BaseModel):
+    """How long a run waits for its providers, in seconds.
 
-    Attributes:
-        call_timeout: Total time of one call, its retries and the waits between them included.
-        retry_wait: First wait after a failed request. It doubles from failure to failure, up to
-            `longest_wait`, and up to a fifth of it is added at random.
-        longest_wait: Longest wait between two requests. A provider that asks for a longer one
-            (Retry-After) stops the run.
-        longest_pause: Time that a run waits for a provider that does not answer.
+    Raises `pydantic.ValidationError` naming the field, the value and what was expected.
     """
 
-    call_timeout: float = 600.0
-    retry_wait: float = 5.0
-    longest_wait: float = 300.0
-    longest_pause: float = 3600.0
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    def __post_init__(self) -> None:
-        """Raise `ValueError` for a time that cannot be waited for, by its name."""
-        for each in fields(self):
-            seconds = getattr(self, each.name)
-            if not 0 < seconds <= YEAR:
-                raise ValueError(
-                    f"{each.name}: got {seconds}, expected seconds > 0 and at most a year"
-                )
+    call_timeout: Annotated[
+        WaitSeconds, Setting("costada.models.asking:ask", MODELS, "SECONDS")
+    ] = 600.0
+    """Total time of one model call, including its retries."""
+
+    retry_wait: Annotated[
+        WaitSeconds, Setting("costada.models.retries:with_visible_requests", MODELS, "SECONDS")
+    ] = 5.0
+    """First wait after a failed request; it doubles each time."""
+
+    longest_wait: Annotated[
+        WaitSeconds, Setting("costada.models.retries:with_visible_requests", MODELS, "SECONDS")
+    ] = 300.0
+    """Longest wait between two requests; a provider that asks for more stops the run."""
+
+    longest_pause: Annotated[
+        WaitSeconds, Setting("costada.nodes.calls.outage:Pause", MODELS, "SECONDS")
+    ] = 3600.0
+    """How long a run waits for an unavailable provider before it stops."""

@@ -5,28 +5,19 @@ from functools import cache
 from importlib import metadata
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    FiniteFloat,
-    PositiveInt,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, FiniteFloat, WithJsonSchema, model_validator
 
 from costada.controller.constants import Constants
 from costada.controller.methods import DEFAULT_METHOD, GROUP, METHODS
 from costada.evaluators.fingerprint import DECIDING_SCORE, problem_facts
 from costada.evaluators.problem import Problem
+from costada.models.menu import PriceField
 from costada.models.retry_policy import RetryPolicy
 from costada.prompts.render import DEFAULT_ORDER, PromptOrder
 from costada.store.rows import as_texts
+from costada.values.expectation import unknown_name
 from costada.values.plugins import is_missing
-from costada.values.usage import Price
-
-DEFAULT_MAX_FAILURES = 20
-"""Attempts in a row without a usable program after which something must be wrong."""
+from costada.values.setting import MONEY, SEARCH, Setting
 
 MAX_PARALLEL = 256
 """Steps in flight: each has a thread and a connection, and may cross the budget."""
@@ -34,8 +25,7 @@ MAX_PARALLEL = 256
 MAX_SEED = 2**63 - 1
 """Run files and their readers hold seeds as signed 64-bit numbers."""
 
-DEFAULT_TOOL_EVALUATIONS = 3
-"""Programs that a generating model may try within one attempt."""
+DEFAULT_CONSTANTS = Constants()
 
 Generator = Literal["model", "agent"]
 LostCalls = Literal["count", "ignore"]
@@ -52,18 +42,6 @@ def check_seed(seed: object) -> int:
     return seed
 
 
-def check_step_cap(step_cap: float | None, generator: Generator) -> None:
-    """Refuse a cap that would have no effect.
-
-    Raises:
-        ValueError: Naming the cap and the generator.
-    """
-    if step_cap is not None and generator != "agent":
-        raise ValueError(
-            f"step_cap: got {step_cap:g} with generator {generator!r}, expected generator 'agent'"
-        )
-
-
 def check_lost_calls(lost_calls: LostCalls, *, is_hard: bool) -> None:
     """Refuse to ignore calls that may have been billed where nothing may exceed the budget.
 
@@ -77,91 +55,151 @@ def check_lost_calls(lost_calls: LostCalls, *, is_hard: bool) -> None:
         )
 
 
-class Settings(BaseModel):
-    """The settings of a run, checked on creation.
+def _known_method(name: str) -> str:
+    if is_missing(GROUP, name):
+        raise ValueError(f"method {name} is not installed")
+    if name not in METHODS:
+        raise ValueError(unknown_name("method", name, METHODS))
+    return name
+
+
+MethodName = Annotated[
+    str, AfterValidator(_known_method), WithJsonSchema({"type": "string", "enum": list(METHODS)})
+]
+Dollars = Annotated[FiniteFloat, Field(gt=0)]
+PRICE = "IN,OUT[,CACHED]"
+
+
+class SearchSettings(RetryPolicy):
+    """The settings that a search reads, whoever set it up."""
+
+    price: Annotated[
+        PriceField | None,
+        Setting("costada.graph.menu:priced_models", MONEY, PRICE, "the preset's or the list price"),
+    ] = None
+    """Price of the model: dollars per million tokens of input, of output and, if it differs, of
+    cached input."""
+
+    guide_price: Annotated[
+        PriceField | None,
+        Setting("costada.graph.menu:priced_models", MONEY, PRICE, "the list price"),
+    ] = None
+    """Price of the guide model, as for the model."""
+
+    other_prices: Annotated[
+        Mapping[str, PriceField], Setting("costada.models.prices:price_book")
+    ] = {}
+    """Prices of further models by name, such as fallbacks: `input_per_million`,
+    `output_per_million` and, if it differs, `cached_per_million`."""
+
+    reference_cost: Annotated[
+        Dollars | None,
+        Setting(
+            "costada.graph.menu:with_reference_cost",
+            MONEY,
+            default="the preset's, the mean expected cost of several models, or"
+            f" {DEFAULT_CONSTANTS.reference_cost}",
+        ),
+    ] = None
+    """Expected cost per iteration, in dollars (c-bar)."""
+
+    on_missing_usage: Annotated[
+        Literal["raise", "estimate"], Setting("costada.nodes.calls.journal:CallJournal", MONEY)
+    ] = "raise"
+    """What to do with a response without token counts: fail the run, or charge an estimate."""
+
+    lost_calls: Annotated[LostCalls, Setting("costada.nodes.calls.journal:CallJournal", MONEY)] = (
+        "count"
+    )
+    """Whether calls with an unknown outcome are charged at their upper bound. A hard budget
+    requires count."""
+
+    budget_policy: Annotated[
+        Literal["crossing", "hard"], Setting("costada.nodes.calls.asking:ask_within_budget", MONEY)
+    ] = "crossing"
+    """crossing: the last iteration may exceed the budget. hard: no call may."""
+
+    step_cap: Annotated[
+        Dollars | None,
+        Setting("costada.nodes.calls.budget:left_of_step", MONEY, default="no cap"),
+    ] = None
+    """Dollars after which a generator with tools makes no further request in a step."""
+
+    method: Annotated[
+        MethodName,
+        Setting("costada.nodes.context:RunContext.method", SEARCH, "METHOD", names=METHODS),
+    ] = DEFAULT_METHOD
+    """The method that allocates the budget."""
+
+    max_failures: Annotated[
+        int, Field(ge=1), Setting("costada.nodes.end_step:why_it_stops", SEARCH)
+    ] = 20
+    """Consecutive attempts without a usable program after which the run stops."""
+
+    generator: Annotated[Generator, Setting("costada.nodes.generate:generate", SEARCH)] = "model"
+    """model: one response is one program. agent: the model may call tools before it submits."""
+
+    tool_evaluations: Annotated[
+        int, Field(ge=1), Setting("costada.nodes.tools.agent:ask_with_tools", SEARCH)
+    ] = 3
+    """Programs that a generator with tools may evaluate before it submits."""
+
+    prompt_order: Annotated[
+        PromptOrder,
+        Setting(
+            "costada.prompts.render:generation_prompt",
+            SEARCH,
+            default=f"{DEFAULT_ORDER}; paper with a preset",
+        ),
+    ] = DEFAULT_ORDER
+    """constant-first: what every call repeats comes first, for the prompt caches of providers.
+    paper: the order of the paper's scaffold."""
+
+    stop_when_flat: Annotated[
+        Annotated[FiniteFloat, Field(gt=0, lt=1)] | None,
+        Setting("costada.controller.flatness:is_flat", MONEY, "P", "off"),
+    ] = None
+    """End the run when the chance of another gain within the remaining budget is below P."""
+
+    seed: Annotated[
+        int, Field(strict=True, ge=0, le=MAX_SEED), Setting("costada.controller.step:draws", SEARCH)
+    ] = 0
+    """Random seed of the run."""
+
+    @model_validator(mode="after")
+    def _check_contradictions(self) -> Self:
+        if self.step_cap is not None and self.generator != "agent":
+            raise ValueError(
+                f"step_cap: got {self.step_cap:g} with generator {self.generator!r}, expected"
+                " generator 'agent'"
+            )
+        check_lost_calls(self.lost_calls, is_hard=self.budget_policy == "hard")
+        return self
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """How long the search waits for its providers."""
+        return RetryPolicy(**{name: getattr(self, name) for name in RetryPolicy.model_fields})
+
+
+class Settings(SearchSettings):
+    """The settings of a graph.
 
     Raises `pydantic.ValidationError` naming the field, the value and what was expected.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    constants: Constants = Constants()
+    constants: Annotated[Constants, Setting("costada.nodes.context:RunContext.constants")] = (
+        DEFAULT_CONSTANTS
+    )
     """Constants of the controller."""
 
-    method: str = DEFAULT_METHOD
-    """The method that allocates the budget, by its name in `METHODS`."""
-
-    seed: Annotated[int, Field(strict=True, ge=0, le=MAX_SEED)] = 0
-    """Random seed of a run whose input gives none."""
-
-    price: Price | None = None
-    """Price of the generating model, by the name of its constructor; `None`: the list price."""
-
-    guide_price: Price | None = None
-    """Price of a separate guide model; `None`: the list price."""
-
-    reference_cost: Annotated[FiniteFloat, Field(gt=0)] | None = None
-    """Dollars that an iteration is expected to cost (c-bar); `None`: that of the constants, and
-    with several models the mean expected cost of an attempt."""
-
-    other_prices: Mapping[str, Price] = {}
-    """Prices of further models by name: fallbacks, and names that are bound to a model."""
-
-    on_missing_usage: Literal["raise", "estimate"] = "raise"
-    """What to do with a response without token counts: fail the run, or charge an estimate."""
-
-    lost_calls: LostCalls = "count"
-    """Whether calls with an unknown outcome are charged at their upper bound. A hard budget
-    requires count."""
-
-    budget_policy: Literal["crossing", "hard"] = "crossing"
-    """crossing: the last iteration may exceed the budget. hard: no call may."""
-
-    max_failures: PositiveInt = DEFAULT_MAX_FAILURES
-    """Consecutive attempts without a usable program after which the run stops."""
-
-    stop_when_flat: Annotated[FiniteFloat, Field(gt=0, lt=1)] | None = None
-    """Chance of another gain within the remaining budget below which the run stops; `None`: it
-    spends its budget. See `costada.controller.flatness`."""
-
-    on_exhausted: Literal["stop", "interrupt"] = "stop"
+    on_exhausted: Annotated[
+        Literal["stop", "interrupt"], Setting("costada.nodes.ask_for_budget:ask_for_budget")
+    ] = "stop"
     """interrupt: ask the caller for more budget instead of ending the run."""
 
-    approve_guides: bool = False
+    approve_guides: Annotated[bool, Setting("costada.nodes.approve_guide:approve_guide")] = False
     """Whether to ask the caller before each guide is bought."""
-
-    prompt_order: PromptOrder = DEFAULT_ORDER
-    """constant-first: what every call repeats comes first, for the prompt caches of providers.
-    paper: the order of the paper's scaffold."""
-
-    generator: Generator = "model"
-    """model: one response is one program. agent: the model may call tools before it submits, see
-    `costada.prompts.tools`."""
-
-    tool_evaluations: PositiveInt = DEFAULT_TOOL_EVALUATIONS
-    """Programs that a generator with tools may evaluate before it submits."""
-
-    step_cap: Annotated[FiniteFloat, Field(gt=0)] | None = None
-    """Dollars after which a generator with tools makes no further request in a step. Under a hard
-    budget policy it makes none that could cost more."""
-
-    retry_policy: RetryPolicy = RetryPolicy()
-    """How long a run waits for its providers."""
-
-    @field_validator("method")
-    @classmethod
-    def _check_method(cls, method: str) -> str:
-        if is_missing(GROUP, method):
-            raise ValueError(f"method {method} is not installed")
-        if method not in METHODS:
-            raise ValueError(f"expected one of {', '.join(METHODS)}")
-        return method
-
-    @model_validator(mode="after")
-    def _check_contradictions(self) -> Self:
-        check_step_cap(self.step_cap, self.generator)
-        check_lost_calls(self.lost_calls, is_hard=self.budget_policy == "hard")
-        return self
 
 
 APART = {"method", "seed"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from costada.controller.constants import RANGES, Constants
+from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem
 from costada.models.menu import MenuModel, ModelEntry
 from costada.nodes.settings import MAX_PARALLEL, MAX_SEED, Settings
@@ -23,8 +23,10 @@ from costada.runs.config import (
     constant_names,
 )
 from costada.runs.keywords import FOLDER_SETTINGS, GraphKeywords
-from costada.runs.user_input import explain, unknown_name
+from costada.runs.user_input import explain
 from costada.values.docstring import docstring
+from costada.values.expectation import unknown_name
+from costada.values.setting import Setting
 
 if TYPE_CHECKING:
     from costada.nodes.context import ChatModel
@@ -156,7 +158,7 @@ def _settings_schema(names: Sequence[str]) -> type[BaseModel]:
     for name in names:
         group, dot, constant = name.partition(".")
         if dot and group == CONTROLLER:
-            constants[constant] = _optional(_constant_type(constant), None)
+            constants[constant] = _field_like(Constants.model_fields[constant])
         else:
             models: tuple[type[BaseModel], ...] = (RunConfig, Settings)
             source = next(each for each in models if name in each.model_fields)
@@ -167,21 +169,10 @@ def _settings_schema(names: Sequence[str]) -> type[BaseModel]:
     return create_model("SearchSettings", __base__=ContextBase, **fields)
 
 
-def _constant_type(name: str) -> Any:
-    """The type of a constant with its range."""
-    kind: Any = Constants.__annotations__[name]
-    if kind is bool:
-        return kind
-    low, high = RANGES.get(name, (None, inf))
-    limits = {"gt": 0} if low is None else {"ge": low}
-    annotated: Any = Annotated
-    return annotated[kind, Field(**limits, le=None if high == inf else high, allow_inf_nan=False)]
-
-
 def _field_like(field: FieldInfo) -> tuple[Any, Any]:
     """A field with the type, the limits and the description of another one."""
     annotated: Any = Annotated
-    limits = tuple(each for each in field.metadata if not hasattr(each, "panel"))
+    limits = tuple(each for each in field.metadata if not isinstance(each, Setting))
     kind = annotated[(field.annotation, *limits)] if limits else field.annotation
     return _optional(kind, field.description)
 

@@ -1,54 +1,45 @@
 """The configuration of one run: every setting is declared here, once."""
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast, get_args, get_origin
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     FiniteFloat,
     ValidationError,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from costada.controller.constants import MAX_ITERATIONS, Constants
-from costada.controller.methods import DEFAULT_METHOD, GROUP, METHODS
 from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.remote.engine_address import IN_PROCESS, checked_place
 from costada.evaluators.sandbox.layers import Layer
 from costada.models.addresses import checked_address
-from costada.models.menu import ModelEntry, PriceField
+from costada.models.menu import ModelEntry
 from costada.models.providers import KEY_VARIABLES
-from costada.models.retry_policy import RetryPolicy
 from costada.nodes.settings import (
-    DEFAULT_MAX_FAILURES,
-    DEFAULT_TOOL_EVALUATIONS,
+    DEFAULT_CONSTANTS,
     MAX_PARALLEL,
-    MAX_SEED,
-    Generator,
-    LostCalls,
+    Dollars,
+    SearchSettings,
     Settings,
-    check_lost_calls,
-    check_step_cap,
 )
-from costada.prompts.render import DEFAULT_ORDER, PromptOrder
 from costada.reports.run_view import OBJECT_MARK, ListedSetting
 from costada.reports.trackers.tracker import tracker_names
-from costada.runs.user_input import explain, unknown_name
+from costada.runs.user_input import explain
 from costada.store.file_errors import other_format
 from costada.store.files import read_text
 from costada.store.schema import FORMAT
-from costada.values.plugins import is_missing
+from costada.values.expectation import unknown_name
+from costada.values.setting import EVALUATION, MODELS, MONEY, OUTPUT, SEARCH, Setting
 from costada.values.usage import Price
 
 
@@ -80,10 +71,11 @@ MAX_SETTINGS = 2**20
 """Bytes of a settings file."""
 
 DEFAULT_BUDGET = 1.0
-DEFAULT_CONSTANTS = Constants()
-DEFAULT_RETRIES = RetryPolicy()
 EXECUTION = ("parallel", "order", "evaluators", "evaluations", "log")
 """Settings of how iterations are carried out; a resumed run may get others."""
+
+LEADING = ("problem", "budget", "preset", "method", "max_iterations", "model", "models", "router")
+"""Settings that come first where all are listed."""
 
 CONTROLLER, OTHER_PRICES, MENU, LOG = "controller", "other_prices", "models", "log"
 OWN_CONSTANTS = ("reference_cost", "max_iterations")
@@ -97,229 +89,178 @@ def changed_constants(given: object) -> object:
     """The fields of `Constants` that differ from the defaults; other values as they are."""
     if not isinstance(given, Constants):
         return given
-    values = {field.name: getattr(given, field.name) for field in fields(given)}
-    return {
-        name: value for name, value in values.items() if value != getattr(DEFAULT_CONSTANTS, name)
-    }
+    return {name: value for name, value in given if value != getattr(DEFAULT_CONSTANTS, name)}
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """How the help of a command shows a setting.
-
-    Attributes:
-        panel: Heading of the group of options.
-        metavar: Placeholder of the value; `None`: its type or its choices.
-        default: Text in place of the default value.
-        names: Accepted names, listed behind the description.
-    """
-
-    panel: str
-    metavar: str | None = None
-    default: str | None = None
-    names: Collection[str] = ()
-
-
-MONEY, SEARCH, MODELS = Shown("Money"), Shown("Search"), Shown("Models")
-EVALUATION, OUTPUT = Shown("Evaluation"), Shown("Output")
-SECONDS = Shown(MODELS.panel, metavar="SECONDS")
-MODEL_PRICE = Shown(MONEY.panel, "IN,OUT[,CACHED]", "the preset's or the list price")
-GUIDE_PRICE = Shown(MONEY.panel, "IN,OUT[,CACHED]", "the list price")
-
-Dollars = Annotated[FiniteFloat, Field(gt=0)]
 Seconds = Annotated[FiniteFloat, Field(gt=0)]
 
 
-def _known_method(name: str) -> str:
-    if is_missing(GROUP, name):
-        raise ValueError(f"method {name} is not installed")
-    if name not in METHODS:
-        raise ValueError(unknown_name("method", name, METHODS))
-    return name
+class RunConfig(SearchSettings):
+    """The settings of a run: those of its search, and how it is set up and evaluated.
 
-
-MethodName = Annotated[
-    str, AfterValidator(_known_method), WithJsonSchema({"type": "string", "enum": list(METHODS)})
-]
-
-
-class RunConfig(BaseModel):
-    """The settings of a run. The options of the commands and of `discover` are these fields.
-
-    Contains no API key: keys stay in the environment.
+    The options of the commands and the keywords of `discover` are these fields. Contains no API
+    key: keys stay in the environment.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    problem: str = Field(min_length=1)
+    problem: Annotated[str, Field(min_length=1), Setting("costada.evaluators.registry:problem")]
     """A benchmark (see costada list) or a problem folder."""
 
-    budget: Annotated[Dollars, Shown(MONEY.panel, default=f"the preset's or {DEFAULT_BUDGET}")] = (
-        DEFAULT_BUDGET
-    )
+    budget: Annotated[
+        Dollars,
+        Setting(
+            "costada.controller.money:has_crossed",
+            MONEY,
+            default=f"the preset's or {DEFAULT_BUDGET}",
+        ),
+    ] = DEFAULT_BUDGET
     """Dollars to spend (B)."""
 
-    preset: Annotated[str | None, Shown(MONEY.panel, names=PRESETS)] = None
+    preset: Annotated[
+        str | None, Setting("costada.runs.config:RunConfig.model_price", MONEY, names=PRESETS)
+    ] = None
     """Prices, budget, reference cost and prompt order of the paper."""
 
-    price: Annotated[PriceField | None, MODEL_PRICE] = None
-    """Price of the model: dollars per million tokens of input, of output and, if it differs, of
-    cached input."""
-
-    guide_price: Annotated[PriceField | None, GUIDE_PRICE] = None
-    """Price of the guide model, as for the model."""
-
-    other_prices: Mapping[str, PriceField] = {}
-    """Prices of further models by name, such as fallbacks: `input_per_million`,
-    `output_per_million` and, if it differs, `cached_per_million`."""
-
-    reference_cost: Annotated[
-        Dollars | None,
-        Shown(
-            MONEY.panel,
-            default="the preset's, the mean expected cost of several models, or"
-            f" {DEFAULT_CONSTANTS.reference_cost}",
-        ),
-    ] = None
-    """Expected cost per iteration, in dollars (c-bar)."""
-
-    on_missing_usage: Annotated[Literal["raise", "estimate"], MONEY] = "raise"
-    """What to do with a response without token counts: fail the run, or charge an estimate."""
-
-    lost_calls: Annotated[LostCalls, MONEY] = "count"
-    """Whether calls with an unknown outcome are charged at their upper bound. A hard budget
-    requires count."""
-
-    budget_policy: Annotated[Literal["crossing", "hard"], MONEY] = "crossing"
-    """crossing: the last iteration may exceed the budget. hard: no call may."""
-
-    step_cap: Annotated[Dollars | None, Shown(MONEY.panel, default="no cap")] = None
-    """Dollars after which a generator with tools makes no further request in a step."""
-
-    method: Annotated[MethodName, Shown(SEARCH.panel, "METHOD", names=METHODS)] = DEFAULT_METHOD
-    """The method that allocates the budget."""
-
-    max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS), SEARCH] = (
-        DEFAULT_CONSTANTS.max_iterations
-    )
+    max_iterations: Annotated[
+        int,
+        Field(ge=1, le=MAX_ITERATIONS),
+        Setting("costada.controller.step:stop_reason", SEARCH),
+    ] = DEFAULT_CONSTANTS.max_iterations
     """Maximum number of iterations (T_max)."""
 
-    max_failures: Annotated[int, Field(ge=1), SEARCH] = DEFAULT_MAX_FAILURES
-    """Consecutive attempts without a usable program after which the run stops."""
-
-    generator: Annotated[Generator, SEARCH] = "model"
-    """model: one response is one program. agent: the model may call tools before it submits."""
-
-    tool_evaluations: Annotated[int, Field(ge=1), SEARCH] = DEFAULT_TOOL_EVALUATIONS
-    """Programs that a generator with tools may evaluate before it submits."""
-
-    prompt_order: Annotated[
-        PromptOrder, Shown(SEARCH.panel, default=f"{DEFAULT_ORDER}; paper with a preset")
-    ] = DEFAULT_ORDER
-    """constant-first: what every call repeats comes first, for the prompt caches of providers.
-    paper: the order of the paper's scaffold."""
-
-    stop_when_flat: Annotated[
-        Annotated[FiniteFloat, Field(gt=0, lt=1)] | None,
-        Shown(MONEY.panel, "P", "off"),
-    ] = None
-    """End the run when the chance of another gain within the remaining budget is below P."""
-
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED), SEARCH] = 0
-    """Random seed of the run."""
-
-    parallel: Annotated[int, Field(ge=1, le=MAX_PARALLEL), Shown(SEARCH.panel, "K")] = 1
+    parallel: Annotated[
+        int,
+        Field(ge=1, le=MAX_PARALLEL),
+        Setting("costada.nodes.parallel.launching:has_room", SEARCH, "K"),
+    ] = 1
     """Iterations in flight at the same time."""
 
-    order: Annotated[Literal["landing", "launch"], SEARCH] = "landing"
+    order: Annotated[
+        Literal["landing", "launch"], Setting("costada.nodes.in_flight:landed", SEARCH)
+    ] = "landing"
     """Order in which parallel iterations end. landing: as answers arrive, the fastest. launch: as
     they were started, so that a seed repeats a run."""
 
-    controller: Mapping[str, Any] = {}
+    controller: Annotated[
+        Mapping[str, Any], Setting("costada.runs.config:RunConfig.constants")
+    ] = {}
     """Constants of the controller that differ from the defaults, by name, for example
     base_patience; in Python also as `Constants`."""
 
-    model: Annotated[str, Field(min_length=1), MODELS] = OFFLINE
+    model: Annotated[
+        str, Field(min_length=1), Setting("costada.models.chat_models:chat_model", MODELS)
+    ] = OFFLINE
     """offline (needs no key and no network), openai:NAME or PROVIDER:NAME."""
 
     models: Annotated[
-        tuple[ModelEntry, ...], Shown(MODELS.panel, "MODEL,MODEL,...", "the one of --model")
+        tuple[ModelEntry, ...],
+        Setting("costada.runs.plan:menu_models", MODELS, "MODEL,MODEL,...", "the one of --model"),
     ] = ()
     """Models to choose from before each attempt, in place of one: PROVIDER:NAME, with @EFFORT,
     @TIER or @SET if wanted, or an alias of the models file."""
 
-    router: Annotated[str, Shown(MODELS.panel, "ROUTER", names=(*ROUTERS, f"{FIXED}NAME"))] = (
-        DEFAULT_ROUTER
-    )
+    router: Annotated[
+        str,
+        Setting(
+            "costada.controller.router:router_rule",
+            MODELS,
+            "ROUTER",
+            names=(*ROUTERS, f"{FIXED}NAME"),
+        ),
+    ] = DEFAULT_ROUTER
     """The rule that chooses one of several models."""
 
     guide_model: Annotated[
-        str | None, Field(min_length=1), Shown(MODELS.panel, default="the same")
+        str | None,
+        Field(min_length=1),
+        Setting("costada.nodes.calls.asking:ask_for_guide", MODELS, default="the same"),
     ] = None
     """The model that is asked for tactics."""
 
-    base_url: Annotated[str | None, MODELS] = None
+    base_url: Annotated[str | None, Setting("costada.models.chat_models:chat_model", MODELS)] = None
     """Address of an OpenAI-compatible server, for openai: models."""
 
     max_tokens: Annotated[
         int | None,
         Field(ge=1),
-        Shown(MODELS.panel, default="32000; unlimited for the offline model"),
+        Setting(
+            "costada.models.chat_models:chat_model",
+            MODELS,
+            default="32000; unlimited for the offline model",
+        ),
     ] = None
     """Maximum tokens of a response, which also bounds the cost of a lost call."""
 
-    call_timeout: Annotated[Seconds, SECONDS] = DEFAULT_RETRIES.call_timeout
-    """Total time of one model call, including its retries."""
-
-    retry_wait: Annotated[Seconds, SECONDS] = DEFAULT_RETRIES.retry_wait
-    """First wait after a failed request; it doubles each time."""
-
-    longest_wait: Annotated[Seconds, SECONDS] = DEFAULT_RETRIES.longest_wait
-    """Longest wait between two requests; a provider that asks for more stops the run."""
-
-    longest_pause: Annotated[Seconds, SECONDS] = DEFAULT_RETRIES.longest_pause
-    """How long a run waits for an unavailable provider before it stops."""
-
     gateway: Annotated[
-        bool | None, Shown(MODELS.panel, default="with --parallel above 1, where possible")
+        bool | None,
+        Setting(
+            "costada.runs.gateway:uses_gateway",
+            MODELS,
+            default="with --parallel above 1, where possible",
+        ),
     ] = None
     """Send calls of openai: models through a process that survives if this one is killed."""
 
     sandbox: Annotated[
         Layer | None,
-        Shown(EVALUATION.panel, "LAYER", f"the problem's or {Layer.AUTO}", tuple(Layer)),
+        Setting(
+            "costada.evaluators.problem:confine",
+            EVALUATION,
+            "LAYER",
+            f"the problem's or {Layer.AUTO}",
+            tuple(Layer),
+        ),
     ] = None
     """Sandbox of the candidates."""
 
     evaluators: Annotated[
         int | None,
         Field(ge=1, le=MAX_PARALLEL),
-        Shown(EVALUATION.panel, "N", "number of cores, or 1 for noisy scores"),
+        Setting(
+            "costada.evaluators.problem:confine",
+            EVALUATION,
+            "N",
+            "number of cores, or 1 for noisy scores",
+        ),
     ] = None
     """Evaluations that run at the same time."""
 
-    evaluations: Annotated[str, Shown(EVALUATION.panel, "WHERE")] = IN_PROCESS
+    evaluations: Annotated[
+        str, Setting("costada.evaluators.remote.backend:evaluated_by", EVALUATION, "WHERE")
+    ] = IN_PROCESS
     """Where evaluations run: here, local:N (worker processes), dask://HOST:PORT, ray://HOST:PORT
     or ray://auto."""
 
-    timeout: Annotated[Seconds | None, Shown(EVALUATION.panel, "SECONDS", "the problem's")] = None
+    timeout: Annotated[
+        Seconds | None,
+        Setting("costada.evaluators.problem:confine", EVALUATION, "SECONDS", "the problem's"),
+    ] = None
     """Wall-clock limit of one evaluation."""
 
-    memory_mb: Annotated[int | None, Field(ge=1), Shown(EVALUATION.panel, "N", "the problem's")] = (
-        None
-    )
+    memory_mb: Annotated[
+        int | None,
+        Field(ge=1),
+        Setting("costada.evaluators.problem:confine", EVALUATION, "N", "the problem's"),
+    ] = None
     """Memory limit of one evaluation in MiB."""
 
-    preflight: Annotated[bool, Shown(EVALUATION.panel, default="preflight")] = True
+    preflight: Annotated[
+        bool,
+        Setting("costada.evaluators.problem:check_problem", EVALUATION, default="preflight"),
+    ] = True
     """Evaluate the initial program before creating the run folder."""
 
-    allow_invalid_start: Annotated[bool, EVALUATION] = False
+    allow_invalid_start: Annotated[
+        bool, Setting("costada.evaluators.problem:check_problem", EVALUATION)
+    ] = False
     """Start even if the evaluator rejects the initial program, which then scores 0."""
 
-    keep_history: Annotated[bool, OUTPUT] = False
+    keep_history: Annotated[bool, Setting("costada.store.checkpoints:RunSaver", OUTPUT)] = False
     """Keep all checkpoints, for forks of earlier iterations; resuming needs only the latest."""
 
-    log: Annotated[tuple[str, ...], Shown(OUTPUT.panel, "TRACKER", "none", TRACKERS)] = ()
+    log: Annotated[
+        tuple[str, ...],
+        Setting("costada.reports.trackers.tracking:Tracking", OUTPUT, "TRACKER", "none", TRACKERS),
+    ] = ()
     """Trackers to log the run to. Repeatable."""
 
     @model_validator(mode="before")
@@ -436,15 +377,13 @@ class RunConfig(BaseModel):
         return None if url is None else checked_address(url)
 
     @model_validator(mode="after")
-    def _check_contradictions(self) -> Self:
+    def _check_models(self) -> Self:
         entries = [entry.model for entry in self.models if not entry.base_url]
         asked = entries if self.models else [self.model]
         if self.base_url and not any(map(is_openai, (*asked, self.guide_model))):
             raise ValueError("base_url: got one for no openai: model, expected model openai:NAME")
         if self.guide_price is not None and self.guide_model in (None, self.model):
             raise ValueError("guide_price: needs a guide_model that differs from the model")
-        check_step_cap(self.step_cap, self.generator)
-        check_lost_calls(self.lost_calls, is_hard=self.budget_policy == "hard")
         return self
 
     @model_validator(mode="after")
@@ -458,7 +397,8 @@ class RunConfig(BaseModel):
         try:
             _ = self.constants
         except ValueError as error:
-            raise ValueError(f"{CONTROLLER}.{error}") from None
+            lines = (f"{CONTROLLER}.{line}" for line in str(error).splitlines())
+            raise ValueError("\n".join(lines)) from None
         return self
 
     @property
@@ -483,27 +423,11 @@ class RunConfig(BaseModel):
     @property
     def search(self) -> Settings:
         """The settings of the graph."""
-        return Settings(
-            constants=self.constants,
-            method=self.method,
-            seed=self.seed,
-            price=self.model_price,
-            guide_price=self.guide_price,
-            other_prices=self.other_prices,
-            on_missing_usage=self.on_missing_usage,
-            lost_calls=self.lost_calls,
-            budget_policy=self.budget_policy,
-            max_failures=self.max_failures,
-            prompt_order=self.prompt_order,
-            stop_when_flat=self.stop_when_flat,
-            generator=self.generator,
-            tool_evaluations=self.tool_evaluations,
-            step_cap=self.step_cap,
-            reference_cost=self.reference_cost if self.models else None,
-            retry_policy=RetryPolicy(
-                self.call_timeout, self.retry_wait, self.longest_wait, self.longest_pause
-            ),
-        )
+        shared = {name: getattr(self, name) for name in SearchSettings.model_fields}
+        shared |= {"price": self.model_price, "constants": self.constants}
+        if not self.models:
+            shared["reference_cost"] = None  # of one model, it is that of the constants
+        return Settings(**shared)
 
     @property
     def key_variables(self) -> frozenset[str]:
@@ -516,9 +440,8 @@ class RunConfig(BaseModel):
         """All settings for a reader, the problem by its name."""
         values = {**self.model_dump(mode="json"), "problem": Path(self.problem).name}
         found = []
-        for name, field in type(self).model_fields.items():
-            shown = next((each for each in field.metadata if isinstance(each, Shown)), None)
-            value = shown.default if shown and values[name] is None else values[name]
+        for name, field in SETTINGS.items():
+            value = setting_of(field).default if values[name] is None else values[name]
             is_default = getattr(self, name) == field.get_default(call_default_factory=True)
             is_empty = value is None or value == [] or value == {}
             text = value if isinstance(value, str) else "none" if is_empty else json.dumps(value)
@@ -536,6 +459,18 @@ class RunConfig(BaseModel):
         return json.dumps(known, indent=2, ensure_ascii=False) + "\n"
 
 
+SETTINGS: Mapping[str, FieldInfo] = {
+    name: RunConfig.model_fields[name]
+    for name in dict.fromkeys((*LEADING, *RunConfig.model_fields))
+}
+"""The settings of a run in the order in which they are listed."""
+
+
+def setting_of(field: FieldInfo) -> Setting:
+    """What a setting says of its effect and its option."""
+    return next(each for each in field.metadata if isinstance(each, Setting))
+
+
 def _kinds(annotation: Any) -> set[object]:
     """The types that a field's annotation is made of."""
     if get_origin(annotation) is Annotated:
@@ -546,7 +481,7 @@ def _kinds(annotation: Any) -> set[object]:
 
 def constant_names() -> list[str]:
     """Names of the constants that `controller` can hold."""
-    return [field.name for field in fields(Constants) if field.name not in OWN_CONSTANTS]
+    return [name for name in Constants.model_fields if name not in OWN_CONSTANTS]
 
 
 def checked_config(given: Mapping[str, object]) -> RunConfig:

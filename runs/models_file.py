@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from costada.models.menu import MenuModel, ModelEntry, PriceField, Seconds, ServiceTier
 from costada.models.providers import EFFORTS, HALF_PRICE_TIER, SERVICE_TIERS, STANDARD_TIER
-from costada.runs.user_input import explain, listed, unknown_name
+from costada.runs.user_input import explain, listed
 from costada.store.files import read_text
+from costada.values.expectation import unknown_name
 from costada.values.usage import Price
 
 if TYPE_CHECKING:

@@ -2,38 +2,17 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable
-from difflib import get_close_matches
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from costada.values.expectation import expectation, refusal
+from costada.values.expectation import expectation, refusal, unknown_name
 
 ALL = "all"
 OWN_VALUE = re.compile(r"([\w.]+: )?got |Unknown ")
 """How an expectation begins that shows the value itself, or the part of it that is wrong."""
 
 COMPOUND_NAME = re.compile(r"(?<![.\w])[a-z]+(?:_[a-z]+)+")
-
-
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Message about an unknown name that proposes the nearest known one.
-
-    Args:
-        kind: What was named, for example "preset".
-        name: The name as given.
-        known: All accepted names.
-    """
-    names = sorted(known)
-    table, dot, own = name.lower().rpartition(".")
-    start = f"{table}{dot}"
-    # The common prefix of a table's names says nothing about which of them was meant.
-    siblings = [each.removeprefix(start) for each in names if each.startswith(start)]
-    begun = [each for each in siblings if own and each.startswith(own)]
-    nearest = begun[:1] or get_close_matches(own, siblings, n=1)
-    near = [f"{start}{each}" for each in nearest] if siblings else get_close_matches(name, names, 1)
-    proposal = f"Did you mean '{near[0]}'? " if near else ""
-    return f"Unknown {kind} '{name}'. {proposal}Known: {', '.join(names)}."
 
 
 def listed(option: str, text: str) -> tuple[str, ...]:

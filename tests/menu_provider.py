@@ -91,6 +91,7 @@ def several(
     **settings: Any,
 ) -> Any:
     constants = Constants(max_iterations=iterations)
+    settings |= dict(settings.pop("retry_policy", ()))
     return compile_search(
         problem or toy_problem(),
         menu,

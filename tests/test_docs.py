@@ -59,10 +59,10 @@ def test_a_table_of_the_reference_lists_each_key(page):
     assert not missing
 
 
-@pytest.mark.parametrize("page", ["trace"])
+@pytest.mark.parametrize("page", ["trace", "settings"])
 def test_each_source_that_a_page_names_can_be_imported(page):
     text = (ROOT / "docs" / "reference" / f"{page}.md").read_text()
-    rows = [row for row in re.findall(r"^\| `.+", text, re.MULTILINE) if row.count(" | ") > 1]
+    rows = [row for row in re.findall(r"^\| `.+", text, re.MULTILINE) if row.count(" | ") > 2]
     for row in rows:
         module, name = re.findall(r"`(costada[\w.]+):([\w.]+)`", row)[-1]
         assert attrgetter(name)(import_module(module)), row

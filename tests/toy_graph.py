@@ -48,6 +48,7 @@ def discovery(
     **settings: Any,
 ) -> Any:
     chosen: dict[str, Any] = {"price": PRICE, **settings}
+    chosen |= dict(chosen.pop("retry_policy", ()))
     limits = {"max_iterations": iterations, "max_attempts": attempts}
     given = {name: value for name, value in limits.items() if value is not None}
     if given:

@@ -341,7 +341,7 @@ def _make_call(
     """Execute the call once, with every request in the journal."""
     settings, policy = context.settings, context.settings.retry_policy
     if asked.call_timeout is not None:
-        policy = replace(policy, call_timeout=asked.call_timeout)
+        policy = policy.model_copy(update={"call_timeout": asked.call_timeout})
     meter = CallMeter(
         journal.finish, on_start=journal.begin, on_missing_usage=settings.on_missing_usage
     )

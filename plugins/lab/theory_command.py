@@ -13,10 +13,10 @@ from costada.cli import options
 from costada.cli.command_errors import refusing
 from costada.cli.exit_codes import CALCULATIONS, PluginCommand
 from costada.reports.terminal import show
-from costada.runs.config import OUTPUT
 from costada.runs.interruption import ExitCode
 from costada.runs.user_input import listed
 from costada.store.files import result_folder
+from costada.values.setting import OUTPUT
 
 FRONTIERS = (2, 4, 8)
 COST_RATIOS = (2, 5, 10, 50)

@@ -114,7 +114,7 @@ def test_the_price_of_a_model_is_not_that_of_another_guide():
         ({"parallel": True}, "--parallel: got True, expected a number"),
         ({"order": "random"}, "--order: got 'random', expected 'landing' or 'launch'"),
         ({"evaluators": 0}, "--evaluators: got 0, expected greater than or equal to 1"),
-        ({"gateway": "perhaps"}, "--gateway: got 'perhaps', expected a valid boolean"),
+        ({"gateway": "perhaps"}, "--gateway: got 'perhaps', expected true or false"),
         ({"generator": "tools"}, "--generator: got 'tools', expected 'model' or 'agent'"),
         ({"tool_evaluations": 0}, "--tool-evaluations: got 0, expected greater than or equal to 1"),
         (

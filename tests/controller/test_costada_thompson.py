@@ -25,7 +25,7 @@ STEPS = 120
 
 def known(*rows: tuple[float, int, float]) -> CostAdaThompson:
     """A controller whose frontiers have this credit, these steps and these dollars."""
-    started = CostAdaThompson.start(0.5, replace(CONSTANTS, num_frontiers=len(rows)))
+    started = CostAdaThompson.start(0.5, CONSTANTS.model_copy(update={"num_frontiers": len(rows)}))
     names = map(str, range(1, len(rows) + 1))
     found = tuple(ModelRecord(name, *row) for name, row in zip(names, rows, strict=True))
     return replace(started, router=Router("budgeted-thompson", found))

@@ -54,7 +54,7 @@ def test_no_step_of_a_parallel_run_is_lost_to_a_rate_limit(server: BillingServer
         toy_problem(),
         client(server, max_attempts=1),
         budget=1.0,
-        settings=Settings(price=PRICE, retry_policy=policy, constants=constants),
+        settings=Settings(price=PRICE, constants=constants, **dict(policy)),
         checkpointer=InMemorySaver(),
         store=store,
         parallel=8,

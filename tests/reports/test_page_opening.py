@@ -10,7 +10,7 @@ from page_runs import candidate, settings, step, write_steps
 from costada.evaluators.registry import problem
 from costada.reports.page.feed import Feed
 from costada.reports.page.opening import MAX_SHOWN, num_failures
-from costada.runs.config import RunConfig
+from costada.runs.config import SETTINGS, RunConfig
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.store.rows import RunSetup
@@ -75,7 +75,7 @@ def test_a_large_program_is_named_but_not_shown(run):
 
 def test_settings_are_listed_with_their_meaning_and_without_the_problem_s_path():
     listed = {each.name: each for each in RunConfig(problem="/home/ann/toy", seed=3).listed}
-    assert list(listed) == list(RunConfig.model_fields)
+    assert list(listed) == list(SETTINGS)
     assert listed["problem"].value == "toy"
     assert (listed["seed"].value, listed["seed"].is_default) == ("3", False)
     assert (listed["preflight"].value, listed["preflight"].is_default) == ("yes", True)

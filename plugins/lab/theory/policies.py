@@ -149,7 +149,7 @@ def _usual(game: Game) -> Constants:
 
 def _with_small_bonus(game: Game) -> Constants:
     """Constants whose optimism is as large as the gain of a step; no run uses them."""
-    return replace(game.constants, optimism_scale=game.gain)
+    return game.constants.model_copy(update={"optimism_scale": game.gain})
 
 
 def _policy(method: Method) -> Policy:
