@@ -193,7 +193,7 @@ class RunConfig(SearchSettings):
     gateway: Annotated[
         bool | None,
         Setting(
-            "costada.runs.gateway:uses_gateway",
+            "costada.runs.gateways:uses_gateway",
             MODELS,
             default="with --parallel above 1, where possible",
         ),
