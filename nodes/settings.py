@@ -75,14 +75,19 @@ class SearchSettings(RetryPolicy):
 
     price: Annotated[
         PriceField | None,
-        Setting("costada.graph.menu:priced_models", MONEY, PRICE, "the preset's or the list price"),
+        Setting(
+            "costada.graph.menu_prices:priced_models",
+            MONEY,
+            PRICE,
+            "the preset's or the list price",
+        ),
     ] = None
     """Price of the model: dollars per million tokens of input, of output and, if it differs, of
     cached input."""
 
     guide_price: Annotated[
         PriceField | None,
-        Setting("costada.graph.menu:priced_models", MONEY, PRICE, "the list price"),
+        Setting("costada.graph.menu_prices:priced_models", MONEY, PRICE, "the list price"),
     ] = None
     """Price of the guide model, as for the model."""
 
@@ -95,7 +100,7 @@ class SearchSettings(RetryPolicy):
     reference_cost: Annotated[
         Dollars | None,
         Setting(
-            "costada.graph.menu:with_reference_cost",
+            "costada.graph.menu_prices:with_reference_cost",
             MONEY,
             default="the preset's, the mean expected cost of several models, or"
             f" {DEFAULT_CONSTANTS.reference_cost}",
@@ -115,7 +120,8 @@ class SearchSettings(RetryPolicy):
     requires count."""
 
     budget_policy: Annotated[
-        Literal["crossing", "hard"], Setting("costada.nodes.calls.asking:ask_within_budget", MONEY)
+        Literal["crossing", "hard"],
+        Setting("costada.nodes.calls.paid_calls:ask_within_budget", MONEY),
     ] = "crossing"
     """crossing: the last iteration may exceed the budget. hard: no call may."""
 

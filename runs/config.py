@@ -172,7 +172,7 @@ class RunConfig(SearchSettings):
     guide_model: Annotated[
         str | None,
         Field(min_length=1),
-        Setting("costada.nodes.calls.asking:ask_for_guide", MODELS, default="the same"),
+        Setting("costada.nodes.calls.paid_calls:ask_for_guide", MODELS, default="the same"),
     ] = None
     """The model that is asked for tactics."""
 
