@@ -185,8 +185,9 @@ def _changed() -> list[int]:
         for entry in os.scandir(os.path.join(PACKAGE, folder))
         if entry.name != "__pycache__"
     ]
-    for folder in sys.path:
-        with suppress(OSError), os.scandir(folder or ".") as entries:
+    # Not the working folder, which is on the path for some ways to start Python alone.
+    for folder in filter(None, sys.path):
+        with suppress(OSError), os.scandir(folder) as entries:
             times += [each.stat().st_mtime_ns for each in entries if each.name.endswith(FACTS)]
     return [max(times), len(times)]
 

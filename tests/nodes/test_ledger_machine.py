@@ -29,8 +29,8 @@ from toy_graph import PRICE, scripted
 
 from costada.models.asking import ModelFailure
 from costada.models.metering import MeteredCall
+from costada.models.outgoing_requests import OutgoingRequest, RequestNotSent
 from costada.models.prices import price_book
-from costada.models.requests import OutgoingRequest, RequestNotSent
 from costada.nodes.calls.budget import (
     MINIMAL_ANSWER,
     WaitingForFunds,
