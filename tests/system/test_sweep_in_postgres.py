@@ -35,7 +35,7 @@ from costada.store.address import RunAddress
 from costada.store.postgres_connections import name_of
 from costada.store.run_store import RunStore
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2 * PATIENCE_SECONDS)]
 
 ITERATIONS = 6
 SECRET = "geheim-4711"

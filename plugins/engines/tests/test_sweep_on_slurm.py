@@ -33,6 +33,7 @@ from costada.experiments.sweep.sweep import last_step
 from costada.store.postgres_connections import name_of
 
 pytestmark = [
+    pytest.mark.timeout(2 * PATIENCE_SECONDS),
     pytest.mark.cluster,
     pytest.mark.skipif(
         "COSTADA_SLURM" not in os.environ, reason="no Slurm: `make test-clusters` installs it"

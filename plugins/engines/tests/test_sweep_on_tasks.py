@@ -39,7 +39,7 @@ from swept_runs import (
 from costada.experiments.sweep.job_file import order_path
 from costada.store.postgres_connections import name_of
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2 * PATIENCE_SECONDS)]
 
 
 class Cluster:

@@ -14,15 +14,16 @@ from hostile.complaints import complaints
 from hostile.corpus import LAYERS, SHARED, own_programs, shared_programs
 from hostile.ground import system_objects
 
+PATIENCE_SECONDS = 600
 pytestmark = [
     pytest.mark.process,
+    pytest.mark.timeout(PATIENCE_SECONDS + 60),
     pytest.mark.skipif(
         not sys.platform.startswith("linux"), reason="watching other processes needs Linux"
     ),
 ]
 PROGRAMS = [*shared_programs(), *own_programs()]
 CATEGORIES = sorted({program.category for program in PROGRAMS})
-PATIENCE_SECONDS = 600
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,12 @@ def records(tmp_path_factory):
         subprocess.Popen([sys.executable, "-m", "hostile.watch", layer, str(root)], env=environment)
         for layer, root in roots.items()
     ]
-    ends = [watcher.wait(PATIENCE_SECONDS) for watcher in watchers]
+    try:
+        ends = [watcher.wait(PATIENCE_SECONDS) for watcher in watchers]
+    finally:
+        for watcher in watchers:
+            watcher.kill()
+            watcher.wait()
     assert ends == [0] * len(LAYERS)
     return {layer: read(root / "records.jsonl") for layer, root in roots.items()}
 
