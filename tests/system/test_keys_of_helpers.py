@@ -22,7 +22,12 @@ PASSWORD = "only-for-the-database"
 COMMAND = [sys.executable, "-m", "costada.cli.entry"]
 PROGRAM = "# EVOLVE-BLOCK-START\ndef value():\n    return 0.{}\n# EVOLVE-BLOCK-END"
 SECONDS = 120
-HELPERS = ("gateway_process", "worker_processes", "trackers.process", "sandbox/inside/server_main")
+HELPERS = (
+    "gateway_process",
+    "worker_processes",
+    "trackers.tracker_process",
+    "sandbox/inside/server_main",
+)
 ONLY_ON_LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
 
