@@ -11,11 +11,12 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from rows import call_row
 from toy_graph import graph_of, trace
 
-from costada.plugins.gateway.response_journal import Journal
 from costada.store.checkpoints import RunSaver
 from costada.store.history import RunHistory
 from costada.store.purse import Purse
 from costada.store.run_store import Cut, RunStore, copy_file, cut_back
+
+Journal = pytest.importorskip("costada.plugins.gateway.response_journal").Journal
 
 THREAD = {"configurable": {"thread_id": "1"}}
 THEIRS = """

@@ -212,6 +212,7 @@ def standing_still():
     return *evox(strategy(), iterations=20, store=store), store
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 def test_labels_are_bought_once_and_charged_to_the_first_iteration():
     rows, model, _ = standing_still()

@@ -240,6 +240,7 @@ def _raised(graph):
         graph.invoke({})
 
 
+@pytest.mark.process
 def test_steps_are_the_same_with_and_without_a_tracer():
     given = {"seed": 5}
     graph, _ = graph_of(hashed_answer, constants=SHORT)
@@ -302,6 +303,7 @@ def langsmith():
     server.server_close()
 
 
+@pytest.mark.process
 def test_langsmith_sees_the_graph_its_nodes_and_the_calls_with_their_tokens(langsmith):
     client = Client(
         api_url=f"http://127.0.0.1:{langsmith.server_port}",

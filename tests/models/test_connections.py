@@ -19,7 +19,8 @@ from costada.models.chat_models import chat_model
 from costada.models.journaled_calls import with_call_key
 from costada.models.retries import sleep_between_requests, with_visible_requests
 from costada.models.retry_policy import RetryPolicy
-from costada.plugins.gateway.client import through_gateway
+
+through_gateway = pytest.importorskip("costada.plugins.gateway.client").through_gateway
 
 MESSAGES = [HumanMessage("hi")]
 PATIENCE = 60.0

@@ -42,9 +42,10 @@ from costada.models.retries import (
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, returns_raw_answers, underlying_models
 from costada.nodes.settings import Settings
-from costada.plugins.gateway.client import through_gateway
 from costada.values.expectation import refusals
 from costada.values.usage import Price
+
+through_gateway = pytest.importorskip("costada.plugins.gateway.client").through_gateway
 
 MESSAGES = [HumanMessage("hi")]
 KEY = SecretStr("none")
