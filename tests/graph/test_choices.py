@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 from costada import Choices, MenuModel, Price, Purse, as_discovery_node, create_discovery_graph
 from costada.controller.methods import METHODS
 
+pytestmark = [needs_plugin("evox", "offline"), pytest.mark.process]
 SETTINGS = ("max_iterations", "method", "approve_guides", "controller.base_patience")
 
 
@@ -303,8 +304,6 @@ import os, signal, sys
 from fakes import ScriptedModel, hashed_answer, toy_problem
 from langgraph.checkpoint.sqlite import SqliteSaver
 from costada import Choices, Price, create_discovery_graph
-
-pytestmark = needs_plugin("evox", "offline")
 
 def answer(prompt):
     if len(model.prompts) == int(sys.argv[2]):
