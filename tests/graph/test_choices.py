@@ -12,6 +12,7 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
+from needed_plugins import needs_plugin
 from toy_graph import THREAD
 from typing_extensions import TypedDict
 
@@ -168,7 +169,6 @@ def test_limits_that_cannot_work_are_refused_when_the_graph_is_built(limits, mes
         graph_with(limits=limits)
 
 
-@pytest.mark.process
 def test_a_run_is_resumed_with_what_it_chose():
     saver = InMemorySaver()
     graph, _ = graph_with(saver=saver)
@@ -237,7 +237,6 @@ def test_a_new_run_on_a_thread_forgets_what_the_last_one_chose():
     assert graph.get_state(THREAD).values["chosen"] == {}
 
 
-@pytest.mark.process
 def test_a_question_of_a_chosen_topology_is_asked_and_answered():
     """Only the chosen graph has the node that asks about guides."""
     graph, _ = graph_with(saver=InMemorySaver(), budget=0.05)
@@ -326,7 +325,6 @@ with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
 """
 
 
-@pytest.mark.process
 def test_a_run_that_was_killed_is_resumed_with_what_it_chose(tmp_path):
     def run(name, *words):
         command = [sys.executable, "-c", KILLED, str(tmp_path / name), *words]
