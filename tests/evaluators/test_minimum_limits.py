@@ -19,7 +19,6 @@ def layer(request):
         pytest.skip(str(reason))
 
 
-@pytest.mark.process
 def test_a_program_that_does_nothing_works_with_the_least_memory(layer):
     limits = Limits(memory_mb=minimum_memory(layer))
     result = run_candidate(EMPTY_PROGRAM, "answer", limits, {"number": 3}, layer)
@@ -35,7 +34,6 @@ def test_less_memory_than_an_empty_program_needs_is_refused_by_the_least(invoke,
     assert not out.exists()
 
 
-@pytest.mark.process
 def test_a_timeout_that_no_program_can_keep_is_refused():
     with pytest.raises(ValueError, match=r"timeout: got 0\.0001, but a program that does nothing"):
         confine(problem("circle_packing"), timeout=0.0001)

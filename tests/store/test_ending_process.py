@@ -4,7 +4,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from costada.store.database import Database
+
+pytestmark = pytest.mark.process
 
 PATIENCE = 60
 
