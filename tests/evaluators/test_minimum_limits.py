@@ -10,6 +10,8 @@ from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.minimum_limits import EMPTY_PROGRAM, minimum_memory
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(params=[Layer.BUBBLEWRAP, Layer.PROCESS])
 def layer(request):
