@@ -354,7 +354,8 @@ def test_an_extended_run_is_no_run_of_the_higher_budget(tmp_path):
     discovered(tmp_path / "a", budget=0.004, max_iterations=9)
     discovered(tmp_path / "a", budget=0.01, max_iterations=9, resume=True)
     discovered(tmp_path / "b", budget=0.01, max_iterations=9, seed=1)
-    assert only_mix(tmp_path).differing == {"budget_at_start": ("0.004", "0.01")}
+    [(name, budgets)] = only_mix(tmp_path).differing.items()
+    assert (name, sorted(budgets)) == ("budget_at_start", ["0.004", "0.01"])
 
 
 def test_a_fork_is_no_run_of_its_own_seed(invoke, tmp_path):
