@@ -56,7 +56,7 @@ def graph_by_environment() -> DiscoveryGraph:
     budget = _dollars("COSTADA_BUDGET", given)
     steps, menu = given["COSTADA_MAX_PARALLEL"], given["COSTADA_MODELS"]
     if not steps.isdecimal():
-        raise ValueError(f"COSTADA_MAX_PARALLEL: got {steps!r}, expected a whole number such as 8")
+        raise ValueError(f"COSTADA_MAX_PARALLEL: got {steps!r}, expected an integer such as 8")
     if menu and (model := os.environ.get("COSTADA_MODEL", "").strip()):
         raise ValueError(f"COSTADA_MODEL: got {model} with COSTADA_MODELS, expected one of them")
     choices = Choices(

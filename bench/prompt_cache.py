@@ -27,7 +27,7 @@ from typing import Any, get_args
 
 from costada import OfflineModel, RunStore, discover, problem
 from costada.prompts.render import Prompt, PromptOrder, generation_prompt
-from costada.prompts.requests import GenerationRequest, ShownProgram, Siblings
+from costada.prompts.requests import GenerationRequest, ProgramView, Siblings
 from costada.prompts.tactics import Tactic
 from costada.values.usage import Price, Usage, call_cost
 
@@ -163,7 +163,7 @@ def tactic_of(text: Mapping[str, str] | str) -> Tactic:
     )
 
 
-def shown_before(row: Record, rows: Sequence[Record]) -> Iterator[ShownProgram]:
+def shown_before(row: Record, rows: Sequence[Record]) -> Iterator[ProgramView]:
     """The programs that a proposal was shown, found by the scores that were printed."""
     for score in row["context_scores"] or ():
         known = (each for each in rows if each["iteration"] < row["iteration"])
@@ -172,10 +172,10 @@ def shown_before(row: Record, rows: Sequence[Record]) -> Iterator[ShownProgram]:
             yield shown(found[-1])
 
 
-def shown(row: Record) -> ShownProgram:
+def shown(row: Record) -> ProgramView:
     """A recorded program as a prompt shows it."""
     metrics = {"sum_radii": row["sum_radii"]} if row["sum_radii"] else {}
-    return ShownProgram(row["code"], row["score"] or 0.0, metrics, {}, row["error"])
+    return ProgramView(row["code"], row["score"] or 0.0, metrics, {}, row["error"])
 
 
 def offline_runs(order: PromptOrder) -> Iterator[list[Prompt]]:

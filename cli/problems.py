@@ -77,13 +77,15 @@ def _cell(value: object) -> str:
 
 
 def _read_program(path: Path, form: ProgramForm) -> Program | Evaluation:
-    """The program in a file or folder, or the verdict on a file that is no text."""
+    """The program in a file or folder, or the verdict on a file that is not text."""
     from costada.evaluators.initial_program import files_in
     from costada.store.files import read_bytes
 
     if not form.is_one_text:
         if not path.is_dir():
-            raise ValueError(f"{path}: is no folder; programs of this problem have several files")
+            raise ValueError(
+                f"{path}: is not a folder; programs of this problem have several files"
+            )
         files = files_in(path, form.allows)
         if not files:
             wanted = ", ".join(form.patterns or form.paths)

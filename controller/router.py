@@ -308,7 +308,7 @@ def budgeted_thompson(
     """The model with the highest drawn credit per dollar (Xia et al. 2015).
 
     Each model first gets a few tries, bounded in dollars. Credit is fractional, so the posterior is
-    a Beta distribution whose parameters are not whole numbers (cf. Agrawal and Goyal 2012). Among
+    a Beta distribution whose parameters are not integers (cf. Agrawal and Goyal 2012). Among
     models that cost nothing the highest drawn credit decides.
     """
     waiting = [arm for arm in arms if awaits_first_tries(arm.record, arm.option, money)]

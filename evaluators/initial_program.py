@@ -201,7 +201,7 @@ def _paths(folder: Path) -> Iterator[str]:
 def _content(path: Path, folder: Path) -> bytes:
     found = path.lstat()
     if not S_ISREG(found.st_mode):
-        raise ValueError(f"{path} is no regular file; expected one, links are not followed")
+        raise ValueError(f"{path} is not a regular file; expected one, links are not followed")
     if found.st_size > MAX_PROGRAM:
         raise ValueError(f"{path} has {found.st_size:,} bytes; expected at most {MAX_PROGRAM:,}")
     return read_shown(path, folder, with_hidden=True)

@@ -172,7 +172,7 @@ def with_objectives(evaluation: Evaluation, problem: Problem) -> Evaluation:
 
 
 def check_verdict(evaluation: object, problem: Problem) -> None:
-    """Refuse what is no verdict.
+    """Refuse what is not a verdict.
 
     Raises:
         ValueError: Naming what the evaluator returned.
@@ -210,7 +210,7 @@ def check_measuring(problem: Problem) -> None:
     """
     repeats, weights = problem.repeats, problem.weights
     if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
-        raise ValueError(f"repeats is {repeats!r}; expected a whole number of at least 1")
+        raise ValueError(f"repeats is {repeats!r}; expected an integer of at least 1")
     if problem.aggregate not in AGGREGATES:
         known = ", ".join(map(repr, AGGREGATES))
         raise ValueError(f"aggregate is {problem.aggregate!r}; expected one of {known}")
@@ -238,7 +238,7 @@ def _checked_metrics(objectives: object) -> list[str]:
     """The metrics of the objectives."""
     if isinstance(objectives, str) or not isinstance(objectives, Sequence):
         raise ValueError(
-            f"objectives is {objectives!r}; expected a list of texts such as 'speed:max'"
+            f"objectives is {objectives!r}; expected a list of strings such as 'speed:max'"
         )
     metrics = []
     for place, text in enumerate(objectives):

@@ -75,7 +75,7 @@ def _check_program(problem: Problem) -> None:
     _check_patterns("reserved", problem.reserved)
     for path, text in given.items():
         if not isinstance(text, str) or not is_storable(text):
-            raise ValueError(f"initial_program[{path!r}] is {shortened(text)}; expected a text")
+            raise ValueError(f"initial_program[{path!r}] is {shortened(text)}; expected a string")
     for path in given:
         if problem.editable and not problem.form.allows(path):
             raise ValueError(
@@ -113,17 +113,17 @@ def _check_entry_point(given: object, program: str | Mapping[str, str]) -> None:
 
 def _check_resources(cpus: object, gpus: object) -> None:
     if not isinstance(cpus, int) or isinstance(cpus, bool) or cpus < 1:
-        raise ValueError(f"cpus is {cpus!r}; expected a whole number of at least 1")
+        raise ValueError(f"cpus is {cpus!r}; expected an integer of at least 1")
     is_number = isinstance(gpus, int | float) and not isinstance(gpus, bool)
     number = cast(float, gpus) if is_number else -1.0
     if not 0 <= number < inf or (number > 1 and number % 1):
-        raise ValueError(f"gpus is {gpus!r}; expected a whole number, or a fraction of one GPU")
+        raise ValueError(f"gpus is {gpus!r}; expected an integer, or a fraction of one GPU")
 
 
 def _check_text(name: str, text: object) -> None:
     may_be_empty = name in ("evaluator_source", "source")
     if not isinstance(text, str) or not (text.strip() or may_be_empty):
-        kind = "a text" if may_be_empty else "a non-empty text"
+        kind = "a string" if may_be_empty else "a non-empty string"
         raise ValueError(f"{name} is {text!r}; expected {kind}")
     if not is_storable(text):
         raise ValueError(f"{name} is {shortened(text)}; expected no half of a surrogate pair")
@@ -131,7 +131,7 @@ def _check_text(name: str, text: object) -> None:
 
 def _check_evaluators(count: object) -> None:
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-        raise ValueError(f"evaluators is {count!r}; expected a whole number of at least 1, or None")
+        raise ValueError(f"evaluators is {count!r}; expected an integer of at least 1, or None")
 
 
 def _check_number(name: str, value: float | None, kind: str) -> None:
@@ -143,7 +143,7 @@ def _check_number(name: str, value: float | None, kind: str) -> None:
 
 
 def check_preload(preload: object, layer: Layer, interpreter: str | None) -> None:
-    """Refuse names of modules that are not installed, and what is no Python interpreter."""
+    """Refuse names of modules that are not installed, and what is not a Python interpreter."""
     if not isinstance(interpreter, str | None):
         raise ValueError(f"interpreter is {interpreter!r}; expected the path of a Python, or None")
     python = interpreter_at(interpreter) if interpreter is not None else own_interpreter()
@@ -239,7 +239,7 @@ def _check_call_of_command(label: str, call: Mapping[str, object]) -> None:
         if all(isinstance(each, str) for each in words):
             continue
         raise ValueError(
-            f"{label}[{name!r}] is {shortened(value)}; expected a text as 'stdin' or a list of"
+            f"{label}[{name!r}] is {shortened(value)}; expected a string as 'stdin' or a list of"
             " texts as 'arguments', for a program that a command runs"
         )
 

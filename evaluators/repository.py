@@ -160,7 +160,7 @@ class RepositoryEvaluator(Confined):
         seconds = run.seconds
         report = _report_in(run.output)
         if run.error is not None or report is None:
-            error = run.error or "malformed answer: it is no report of a command"
+            error = run.error or "malformed answer: it is not a report of a command"
             reason = evaluation_error(error, self.limits)
             mark = SANDBOX_FAULT if run.is_sandbox_fault else NO_VERDICT
             log = {LOG: run.log} if run.log else {}

@@ -58,7 +58,7 @@ def repository_files(root: Path, without: Path, also: Sequence[str] = ()) -> Rep
         also: Patterns of ignored files that count too.
 
     Raises:
-        ValueError: It is no folder, git does not list it, a pattern fits nothing, or it is too
+        ValueError: It is not a folder, git does not list it, a pattern fits nothing, or it is too
             large.
     """
     if not root.is_dir():

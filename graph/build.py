@@ -360,7 +360,7 @@ def _check_parallel(parallel: object, order: object) -> None:
     is_no_number = isinstance(parallel, bool) or not isinstance(parallel, int)
     if is_no_number or parallel not in range(1, MAX_PARALLEL + 1):
         raise ValueError(
-            f"parallel: got {parallel!r}, expected a whole number from 1 to {MAX_PARALLEL}"
+            f"parallel: got {parallel!r}, expected an integer from 1 to {MAX_PARALLEL}"
         )
     if order not in get_args(LandingOrder):
         raise ValueError(f"order: got {order!r}, expected 'landing' or 'launch'")

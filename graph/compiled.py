@@ -430,7 +430,7 @@ def _own(config: RunnableConfig | None, runs: ActiveRuns) -> RunnableConfig:
 
 
 def _is_nested(place: Mapping[str, Any]) -> bool:
-    """Whether an execution is part of a parent's; what a client sends is no function."""
+    """Whether an execution is part of a parent's; what a client sends is not a function."""
     return callable(place.get(SEND))
 
 

@@ -66,7 +66,7 @@ async def deadline(seconds: float) -> AsyncIterator[None]:
 
 @contextmanager
 def off_the_clock() -> Iterator[None]:
-    """Wait for something that is no part of the call: its deadline moves by the time it takes."""
+    """Wait for something that is not part of the call: its deadline moves by the time it takes."""
     clock = _CLOCK.get()
     if clock is None:
         yield

@@ -205,7 +205,7 @@ class ModelEntry(BaseModel):
                 raise ValueError(f"got {name!r}, expected one of {', '.join(PARAMETERS)}")
         extra = given.get("extra_body", {})
         if not isinstance(extra, Mapping):
-            raise ValueError("got an extra_body that is no table, expected one")
+            raise ValueError("got an extra_body that is not a table, expected one")
         for name in extra:
             if name not in EXTRA_BODY:
                 raise ValueError(

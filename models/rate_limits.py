@@ -213,7 +213,7 @@ class RequestQueue:
     """Sends the requests of a model when a slot is free.
 
     A request that is refused while its model serves others is sent again, after waits as between
-    retries; that is no failed attempt. It ends when the deadline of its call would pass, or the
+    retries; that is not a failed attempt. It ends when the deadline of its call would pass, or the
     call may send nothing again (`may_send_again`). The time that a request waits for its slot does
     not count towards that deadline.
     """

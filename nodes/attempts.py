@@ -11,13 +11,13 @@ from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.evaluators.problem import Problem
 from costada.models.reply_content import estimated_usage
 from costada.nodes.calls.budget import EXPECTED_PROGRAM, prompt_tokens
-from costada.nodes.context import RunContext, candidate_of, shown
+from costada.nodes.context import RunContext, candidate_of, prompt_view
 from costada.nodes.state import Attempt, SearchState, Step
 from costada.prompts.render import Prompt, generation_prompt
 from costada.prompts.requests import (
     FailedAttempt,
     GenerationRequest,
-    ShownProgram,
+    ProgramView,
     Siblings,
 )
 from costada.values.candidate import Candidate
@@ -37,7 +37,7 @@ def first_prompt(problem: Problem) -> Prompt:
     """The prompt of a first attempt, without what an evaluation would add."""
     request = GenerationRequest(
         task=problem.task,
-        current=ShownProgram(problem.start.source, 0.0, {}, {}),
+        current=ProgramView(problem.start.source, 0.0, {}, {}),
         action=Action.EXPLORATION.value,
         others=(),
         timeout=problem.limits.wall_seconds,
@@ -70,7 +70,7 @@ def failed_attempts(state: SearchState, context: RunContext) -> tuple[FailedAtte
         source = store.program(each.program).source if each.program else None
         failed = FailedAttempt(store.text(each.failure), source)
         if each.candidate:
-            view = shown(candidate_of(each.candidate, state, context), context.problem)
+            view = prompt_view(candidate_of(each.candidate, state, context), context.problem)
             # Where every number is 0, they only repeat that the program failed.
             metrics = view.metrics if any(view.metrics.values()) else {}
             failed = replace(failed, metrics=metrics, artifacts=view.artifacts)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from costada.controller.method import ParentRule
 from costada.controller.step import draw_attempt
 from costada.nodes.attempts import AttemptContext, failed_attempts, next_attempt
-from costada.nodes.context import RunContext, SearchRuntime, archives_of, candidate_of, shown
+from costada.nodes.context import RunContext, SearchRuntime, archives_of, candidate_of, prompt_view
 from costada.nodes.state import SearchState
 from costada.nodes.tactic_cycle import take_tactic
 from costada.prompts.requests import USER, GenerationRequest, Siblings
@@ -24,9 +24,9 @@ def build_context(state: SearchState, runtime: SearchRuntime) -> SearchState:
     failed = failed_attempts(state, context)
     request = GenerationRequest(
         task=context.problem.task,
-        current=shown(drawn.parent, context.problem),
+        current=prompt_view(drawn.parent, context.problem),
         action=state["step"].allocation.action.value,
-        others=tuple(shown(each, context.problem) for each in drawn.inspirations),
+        others=tuple(prompt_view(each, context.problem) for each in drawn.inspirations),
         timeout=context.problem.limits.wall_seconds,
         entry_point=context.problem.entry_point,
         tactic=assignment.tactic if assignment else None,

@@ -20,7 +20,7 @@ from costada.evaluators.problem import Problem
 from costada.models.prices import PriceBook
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchState, Step
-from costada.prompts.requests import ShownProgram
+from costada.prompts.requests import ProgramView
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate
@@ -206,9 +206,9 @@ def num_archives(controller: Controller) -> int:
     return len(controller.archive_weights) if is_archiving(controller) else 0
 
 
-def shown(candidate: Candidate, problem: Problem) -> ShownProgram:
+def prompt_view(candidate: Candidate, problem: Problem) -> ProgramView:
     """What a prompt shows of a candidate; marks stay out, as they repeat the error."""
-    return ShownProgram(
+    return ProgramView(
         code=candidate.program.source,
         score=candidate.score,
         metrics=repeatable_metrics(candidate, problem),

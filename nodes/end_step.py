@@ -264,7 +264,7 @@ def _spent_at_gain(state: SearchState, context: RunContext) -> float:
 def _failures(state: SearchState) -> int:
     """Attempts in a row, up to the end of the step, that yielded no usable program.
 
-    A program that a user submitted is no attempt.
+    A program that a user submitted is not an attempt.
     """
     step, attempt = state["step"], state["step"].attempt
     made = attempt.number - (attempt.is_out_of_money or attempt.is_refused)

@@ -8,7 +8,7 @@ from costada.nodes.state import SearchState, has_current_step
 def gate_intervention(state: SearchState, runtime: SearchRuntime) -> SearchState:
     """Let the controller intervene (B.4), and end the step.
 
-    A run that stops waits for its calls in flight. A guide among them is charged and is no step.
+    A run that stops waits for its calls in flight. A guide among them is charged and is not a step.
     """
     context = runtime.context
     if not has_current_step(state):

@@ -83,8 +83,8 @@ def tell_router(state: SearchState, context: RunContext) -> SearchState:
     """The router, and the step, after the current attempt, which has a score or has failed.
 
     It learns the dollars of exactly that attempt's calls. An attempt without a call teaches it
-    nothing, and one that its model refused is no try. The last model that is left is not disabled:
-    it is asked again, and its refusal ends the run.
+    nothing, and one that its model refused is not a try. The last model that is left is not
+    disabled: it is asked again, and its refusal ends the run.
     """
     step, router = state["step"], state["router"]
     attempt = step.attempt

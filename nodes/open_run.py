@@ -83,7 +83,7 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     holds an earlier run, all its keys are overwritten.
 
     Raises:
-        ValueError: The seed is no whole number or out of range, the evaluator gives no verdict or
+        ValueError: The seed is not an integer or out of range, the evaluator gives no verdict or
             rejects the starting program though no invalid start is allowed, or the purse that the
             run is to draw from has nothing left for it.
     """

@@ -35,10 +35,10 @@ def check_seed(seed: object) -> int:
     """The seed of a run.
 
     Raises:
-        ValueError: It is no whole number, or outside the range.
+        ValueError: It is not an integer, or outside the range.
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
-        raise ValueError(f"seed: got {seed!r}, expected a whole number from 0 to {MAX_SEED}")
+        raise ValueError(f"seed: got {seed!r}, expected an integer from 0 to {MAX_SEED}")
     return seed
 
 

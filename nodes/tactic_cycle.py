@@ -11,7 +11,7 @@ from costada.controller.method import Controller, is_guided
 from costada.models.asking import ModelFailure
 from costada.models.reply_content import answer_text
 from costada.nodes.calls.paid_calls import ask_for_guide
-from costada.nodes.context import RunContext, candidate_of, shown
+from costada.nodes.context import RunContext, candidate_of, prompt_view
 from costada.nodes.state import SearchState
 from costada.nodes.user_steps import idea_of, user_tactic
 from costada.prompts.render import Prompt, guide_prompt
@@ -70,7 +70,7 @@ def tactics_prompt(state: SearchState, context: RunContext) -> Prompt:
     request = GuideRequest(
         task=problem.task,
         evaluator_source=problem.evaluator_source,
-        best=shown(candidate_of(state["best"], state, context), problem),
+        best=prompt_view(candidate_of(state["best"], state, context), problem),
         mode=str(controller.pending),
         tried=tried_tactics(state, context),
         timeout=problem.limits.wall_seconds,

@@ -32,7 +32,7 @@ MAX_PREVIOUS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class ShownProgram:
+class ProgramView:
     """A program as a model gets to see it.
 
     Attributes:
@@ -165,9 +165,9 @@ class GenerationRequest:
     """
 
     task: str
-    current: ShownProgram
+    current: ProgramView
     action: str
-    others: tuple[ShownProgram, ...]
+    others: tuple[ProgramView, ...]
     timeout: float
     entry_point: str | None
     tactic: Tactic | None = None
@@ -234,7 +234,7 @@ class GuideRequest:
 
     task: str
     evaluator_source: str
-    best: ShownProgram
+    best: ProgramView
     mode: str
     tried: tuple[TriedTactic, ...]
     timeout: float

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from costada.prompts.programs import FILE_SIGN
 from costada.prompts.render import Prompt, PromptOrder, fields_of, render
-from costada.prompts.requests import PYTHON_TEXT, ShownProgram
+from costada.prompts.requests import PYTHON_TEXT, ProgramView
 from costada.values.program_form import ProgramForm
 
 EVALUATE, READ, SEARCH, SUBMIT = ("evaluate_candidate", "read_program", "search_archive", "submit")
@@ -76,7 +76,7 @@ class FoundProgram:
 
     id: str
     changes: str
-    program: ShownProgram
+    program: ProgramView
 
 
 def tools_section(answers: int, evaluations: int) -> str:

@@ -55,7 +55,7 @@ class Speed:
     seconds_per_call: float | None = None
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a rate or a time that is no finite number."""
+        """Raise `ValueError` for a rate or a time that is not a finite number."""
         if not 0 < self.tokens_per_second < inf:
             rate = f"{self.tokens_per_second:g}"
             raise ValueError(f"--tokens-per-second: got {rate}, expected a finite number above 0")

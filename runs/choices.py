@@ -77,7 +77,7 @@ class Choices:
             or steps not in range(1, MAX_PARALLEL + 1)
         ):
             raise ValueError(
-                f"max_parallel: got {steps!r}, expected a whole number from 1 to {MAX_PARALLEL}"
+                f"max_parallel: got {steps!r}, expected an integer from 1 to {MAX_PARALLEL}"
             )
         for name in ("problems", "models", "settings"):
             given = getattr(self, name)

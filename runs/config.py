@@ -82,7 +82,7 @@ OWN_CONSTANTS = ("reference_cost", "max_iterations")
 """Constants of the controller that are settings of their own."""
 
 FROM_PYTHON = {"text_is_number": False}
-"""Validation context for the settings of a Python caller, whose numbers are no texts."""
+"""Validation context for the settings of a Python caller, whose numbers are not texts."""
 
 
 def changed_constants(given: object) -> object:

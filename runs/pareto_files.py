@@ -47,7 +47,7 @@ def front_files(front: Sequence[Candidate], problem: Problem) -> dict[str, str]:
     The index lists them by score, the best first; a program of several files is a folder.
 
     Raises:
-        ValueError: A run file from elsewhere names a candidate or a file by what is no path below.
+        ValueError: A run file from elsewhere names a candidate or a file outside of the folder.
     """
     objectives, files = read_objectives(problem.objectives), dict[str, str]()
     listed = []

@@ -72,7 +72,7 @@ class StepLog:
 
 
 def _holds(path: Path, text: str) -> bool:
-    """Whether a file is there, is no link, and holds a text."""
+    """Whether a file is there, is not a link, and holds a text."""
     content = text.encode("utf-8", "surrogatepass")
     try:
         is_same_size = not path.is_symlink() and path.stat().st_size == len(content)

@@ -52,7 +52,7 @@ def add_program(folder: RunFolder, path: Path) -> Added:
     """Let the next step evaluate a program: a file, or a folder where programs have several.
 
     Raises:
-        ValueError: If the folder holds no run that has started, the program is no text, too large
+        ValueError: If the folder holds no run that has started, the program is not text, too large
             or of another form than those of the run, has a file that the problem does not allow or
             Python with a syntax error, or too many inputs wait.
         OSError: If a file cannot be read, or the run file not written.

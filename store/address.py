@@ -76,7 +76,7 @@ def is_database(text: str) -> bool:
 
 
 def check_database(text: str, field: str = "store") -> None:
-    """Raise `ValueError` for the text of a field that is no address of a Postgres database."""
+    """Raise `ValueError` for the text of a field that is not an address of a Postgres database."""
     if not isinstance(text, str):
         raise ValueError(
             f"{field}: got a {type(text).__name__}, expected the text"

@@ -27,7 +27,7 @@ ATTEMPT = (
     "CASE WHEN instr(id, '@') = 0 THEN"
     f" CAST(substr({AFTER_TICKET}, 1, instr({AFTER_TICKET} || '.', '.') - 1) AS BIGINT) END"
 )
-"""The second part of a candidate's id, which is no copy's: the number of an attempt."""
+"""The second part of a candidate's id, which is not a copy's: the number of an attempt."""
 
 BEST_OF_BATCH = """
 (SELECT MAX(score) FROM costada_candidate WHERE run_id = ? AND ticket IN (

@@ -14,7 +14,7 @@ CAN_RESUME = "what was saved is still there, so the run can be resumed afterward
 
 DAMAGES = {
     sqlite3.SQLITE_CORRUPT: "is damaged",
-    sqlite3.SQLITE_NOTADB: "is no run file, or is damaged",
+    sqlite3.SQLITE_NOTADB: "is not a run file, or is damaged",
     sqlite3.SQLITE_TOOBIG: "has a value larger than any that a run needs",
 }
 OBSTACLES = {
@@ -64,7 +64,7 @@ def explained(error: Exception, path: Path | None) -> Exception:
     """The error for the user: `ValueError` for a file that cannot be used as it is.
 
     An `OSError` that names the file stands for what hinders the program from using it: a full disk,
-    a read-only folder, a lock. An error that is no fault of the file comes back unchanged.
+    a read-only folder, a lock. An error that is not a fault of the file comes back unchanged.
     """
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if path is None:

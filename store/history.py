@@ -331,7 +331,7 @@ def _candidate(row: tuple[Any, ...]) -> PastCandidate:
 
 
 def _read(text: str) -> dict[str, Any]:
-    """The object that a row holds; what is no number in JSON counts as absent."""
+    """The object that a row holds; what is not a number in JSON counts as absent."""
     return record(text, has_constants=False)
 
 

@@ -72,7 +72,7 @@ END $body$;
 """SQLite's functions that our statements call.
 
 JSON text may hold NUL and half a surrogate pair, which no Postgres text can: another value of the
-same document is found all the same. What is no JSON has no values.
+same document is found all the same. What is not JSON has no values.
 """
 
 RELATIONS = """
@@ -159,7 +159,7 @@ def _missing(connection: psycopg.Connection[Any], place: str) -> set[str]:
     found = dict(connection.execute(RELATIONS, {"schema": SCHEMA}).fetchall())
     for name, kind in found.items():
         if name in OWN_TABLES and kind != "r":
-            raise foreign(place, f"`{SCHEMA}.{name}` is no plain table")
+            raise foreign(place, f"`{SCHEMA}.{name}` is not a plain table")
     own = [name for name in found if name in OWN_TABLES]
     others = [name for name in found if not name.startswith(("costada_", "checkpoint"))]
     if others:

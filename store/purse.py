@@ -327,7 +327,7 @@ class Purse:
             **facts: Anything else worth keeping about the call.
 
         Raises:
-            ValueError: A number is no amount of dollars.
+            ValueError: A number is not an amount of dollars.
         """
         _check_text("key", key)
         entry = Entry("", key, _dollars("cost", cost), _dollars("bound", bound), facts)
@@ -544,7 +544,7 @@ def _place(path: str | Path | None, dsn: str | None) -> Path | str | None:
 
 def _check_text(field: str, text: object) -> None:
     if not isinstance(text, str) or not text or "\0" in text:
-        raise ValueError(f"{field}: got {text!r}, expected a text of at least one character")
+        raise ValueError(f"{field}: got {text!r}, expected a string of at least one character")
 
 
 def _dollars(name: str, amount: float | Decimal, *, is_budget: bool = False) -> Decimal:

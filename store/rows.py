@@ -48,10 +48,10 @@ def inflated(packed: bytes, another: bytes = b"") -> bytes:
 
 
 def parsed(text: str, *, has_constants: bool = True) -> Any:
-    """What a row holds as JSON; without constants, what is no number in JSON is `None`.
+    """What a row holds as JSON; without constants, what is not a number in JSON is `None`.
 
     Raises:
-        ValueError: If it is no JSON, or is nested too deeply.
+        ValueError: If it is not JSON, or is nested too deeply.
     """
     try:
         return (_DECODER if has_constants else _STRICT_DECODER).decode(text)
@@ -71,7 +71,7 @@ def amount(text: str) -> Decimal:
     """Dollars as a row holds them.
 
     Raises:
-        ValueError: If they are no number, or one that no bill can show: written out, a number of
+        ValueError: If they are not a number, or one that no bill can show: written out, a number of
             few characters can be very long.
     """
     try:
@@ -105,7 +105,7 @@ class CallStatus(StrEnum):
 
 
 class OutcomeKind(StrEnum):
-    """What a logical call came to; `NO_PROTOCOL`: an answer of a server that is no chat API."""
+    """What a logical call came to; `NO_PROTOCOL`: an answer of a server that is not a chat API."""
 
     ANSWER = "answer"
     FAILURE = "failure"

@@ -44,7 +44,7 @@ def run_ids(database: Database, only: str | None = None) -> list[str]:
 class TimingTable:
     """Seconds of every node, by iteration.
 
-    They are no part of the trace: two runs that do the same need not take the same time.
+    They are not part of the trace: two runs that do the same need not take the same time.
     """
 
     def __init__(self, database: Database) -> None:
@@ -90,7 +90,7 @@ class RunFacts:
         return RunSetup.read(text) if text else None
 
     def origin(self, run_id: str) -> Origin | None:
-        """Where a forked run comes from, `None` for one that is no fork."""
+        """Where a forked run comes from, `None` for one that is not a fork."""
         text = self._fact("origin", run_id)
         if not text:
             return None

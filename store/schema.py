@@ -136,14 +136,14 @@ def check_plain(connection: sqlite3.Connection) -> None:
         marks = ", ".join("?" * len(names))
         query = ODD_TABLES.format(name=column, known=marks, odd=odd)
         if found := connection.execute(query, names).fetchone():
-            raise ForeignTables(f"`{found[0]}` is no plain table, as those of a run file are")
+            raise ForeignTables(f"`{found[0]}` is not a plain table, as those of a run file are")
 
 
 def format_of(connection: sqlite3.Connection) -> int | None:
     """The number of a file's layout, `None` if it has no table of ours.
 
     Raises:
-        ForeignTables: Tables of ours are there, and no number, or one of them is no plain table.
+        ForeignTables: Tables of ours are there, and no number, or one of them is not a plain table.
     """
     check_plain(connection)
     own = [name for name in _tables(connection) if name in OWN_TABLES]

@@ -70,11 +70,11 @@ def checked_idea(text: object) -> str:
     """An idea as one line.
 
     Raises:
-        ValueError: It is no text, empty, too long, or holds control characters or signs that change
-            the direction of a text.
+        ValueError: It is not a string, empty, too long, or holds control characters or signs that
+            change the direction of text.
     """
     if not isinstance(text, str):
-        raise ValueError(f"idea: got {reprlib.repr(text)}, expected a text")
+        raise ValueError(f"idea: got {reprlib.repr(text)}, expected a string")
     idea = " ".join(text.split())
     if not 0 < len(idea) <= MAX_IDEA:
         raise ValueError(
@@ -95,7 +95,7 @@ def checked_program(source: object) -> Program:
     files = {"": source} if isinstance(source, str) else source
     if not isinstance(files, Mapping):
         raise ValueError(
-            f"program: got a {type(source).__name__}, expected a text, or texts by path"
+            f"program: got a {type(source).__name__}, expected a string, or strings by path"
         )
     if not isinstance(source, str) and (fault := invalid_files_reason(files)):
         raise ValueError(f"program: got {fault}")
@@ -103,7 +103,7 @@ def checked_program(source: object) -> Program:
     for path, text in files.items():
         where = f"program: {path}" if path else "program"
         if not isinstance(text, str):
-            raise ValueError(f"{where}: got a {type(text).__name__}, expected a text")
+            raise ValueError(f"{where}: got a {type(text).__name__}, expected a string")
         try:
             size += len(text.encode())
         except UnicodeEncodeError:

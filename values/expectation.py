@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from costada.values.redaction import without_passwords
 
 KINDS = {
-    "int": "expected a whole number",
+    "int": "expected an integer",
     "float": "expected a number",
     "bool": "expected true or false",
 }

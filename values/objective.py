@@ -30,7 +30,7 @@ class Objective:
         """
         metric, _, way = str(text).rpartition(":")
         if not isinstance(text, str) or not metric.strip() or way not in WAYS:
-            raise ValueError(f"{text!r}; expected a text such as 'speed:max' or 'memory:min'")
+            raise ValueError(f"{text!r}; expected a string such as 'speed:max' or 'memory:min'")
         return cls(metric.strip(), way)
 
     @property

@@ -34,7 +34,7 @@ class Usage:
         for name in COUNTS:
             count = getattr(self, name)
             if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-                wanted = "expected a whole number of at least 0"
+                wanted = "expected an integer of at least 0"
                 raise ValueError(f"{name}: got {count!r}, {wanted}")
         for part, whole in PARTS:
             if getattr(self, part) > getattr(self, whole):

@@ -24,7 +24,7 @@ class Progress:
     stagnation: int = 0
 
     def is_new_incumbent(self, score: float | None) -> bool:
-        """Whether a score is above all earlier ones; None is no score."""
+        """Whether a score is above all earlier ones; None is not a score."""
         return score is not None and score > self.incumbent_score
 
     def scored(self, score: float | None) -> Self:

@@ -147,7 +147,7 @@ def _rounded_area(a: list[float], b: list[float], c: list[float]) -> float:
 
 
 def exact_points(points: Floats) -> tuple[list[Point], int]:
-    """The points in units in which all coordinates are whole numbers, and how many make up 1."""
+    """The points in units in which all coordinates are integers, and how many make up 1."""
     ratios = [(x.as_integer_ratio(), y.as_integer_ratio()) for x, y in points.tolist()]
     units = max(denominator for pair in ratios for _, denominator in pair)
     return [(x * (units // p), y * (units // q)) for (x, p), (y, q) in ratios], units

@@ -172,7 +172,7 @@ def _problem_part(
 
 
 def _run_pages(section: Section, out: Path) -> dict[str, list[RunPage]]:
-    """The pages of a section's runs, where they have been written and are no links."""
+    """The pages of a section's runs, where they have been written and are not links."""
     found: dict[str, list[RunPage]] = {}
     for method, of_method in section.runs.items():
         for run in (run for some in of_method.values() for run in some):

@@ -74,7 +74,7 @@ def find_outcomes(source: Path | str) -> Found:
         OSError: If the server of a database cannot be reached.
     """
     if isinstance(source, Path) and not source.is_dir():
-        raise ValueError(f"{source}: is no folder, expected one with runs below it")
+        raise ValueError(f"{source}: is not a folder, expected one with runs below it")
     outcomes: dict[str, RunOutcome] = {}
     left_out = []
     for place, found in _everything(source):

@@ -75,7 +75,7 @@ class CallJournal:
         self._choosing = Lock()
         self._account: Purse | None = None
 
-    def known(self) -> AIMessage | ModelFailure | None:
+    def replay(self) -> AIMessage | ModelFailure | None:
         """Outcome of the call if it was made before, `None` if it has to be made.
 
         Waits for a request of the call that this process has in flight. Requests that a dead
@@ -144,7 +144,7 @@ class CallJournal:
     def finish(self, call: MeteredCall) -> None:
         """Complete a request with its tokens, price and answer.
 
-        Its bound is what it may have cost beyond that. An estimate is no upper bound, as hidden
+        Its bound is what it may have cost beyond that. An estimate is not an upper bound, as hidden
         reasoning leaves no text, so a hard budget counts the most that the request can have cost.
 
         Raises:

@@ -292,7 +292,7 @@ def ask_model(
     """
     conversation = text if isinstance(text, Conversation) else Conversation(text)
     journal = CallJournal(key, conversation.as_prompt, asked, context, frontier, reserve)
-    known = journal.known()
+    known = journal.replay()
     if known is not None:
         return known if isinstance(known, ModelFailure) else message_from_text(answer_text(known))
     health = health_of(asked, key, context, has_others=has_others)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Facts = Mapping[str, str | bool | int | float]
 
 PAUSES = (GraphBubbleUp, InterruptedError)
-"""A node that stops for one of these is resumed later; that is no error."""
+"""A node that stops for one of these is resumed later; that is not an error."""
 
 PROVIDERS = {"azure": "azure.ai.openai"}
 """Where LangChain and the conventions have different names for a provider."""

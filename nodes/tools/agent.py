@@ -109,7 +109,7 @@ def _tool_messages(bench: ToolSession, answer: AIMessage, answers_left: int) -> 
                 message.additional_kwargs = TrialData(trial.id, trial.score).kwargs
             messages.append(message)
     for wrong in answer.invalid_tool_calls:
-        text = "The arguments of this call are no JSON object."
+        text = "The arguments of this call are not a JSON object."
         call_id, name = wrong["id"] or "", wrong["name"] or ""
         messages.append(ToolMessage(text, tool_call_id=call_id, name=name))
     left = allowance_text(answers_left, bench.evaluations_left)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from costada.controller.method import ParentRule
 from costada.nodes.candidate_evaluation import evaluate_program
-from costada.nodes.context import RunContext, archives_of, candidate_of, population_of, shown
+from costada.nodes.context import RunContext, archives_of, candidate_of, population_of, prompt_view
 from costada.nodes.state import SearchState
 from costada.prompts.changes import Change, read_change
 from costada.prompts.replies import Rejection
@@ -137,7 +137,9 @@ class ToolSession:
         return {each.id: each for each in (*self.visible, *self.trials)}
 
     def _found(self, candidate: Candidate) -> FoundProgram:
-        return FoundProgram(candidate.id, candidate.changes, shown(candidate, self.context.problem))
+        return FoundProgram(
+            candidate.id, candidate.changes, prompt_view(candidate, self.context.problem)
+        )
 
 
 def archived_candidates(state: SearchState, context: RunContext) -> list[Candidate]:

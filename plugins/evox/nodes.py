@@ -19,8 +19,8 @@ from costada.nodes.context import (
     SearchRuntime,
     candidate_of,
     population_of,
+    prompt_view,
     repeatable_metrics,
-    shown,
 )
 from costada.nodes.state import SearchState
 from costada.nodes.user_steps import idea_of, steered, user_tactic
@@ -66,9 +66,9 @@ def build_context(state: SearchState, runtime: SearchRuntime) -> SearchState:
     advice = Labels(*map(context.store.text, controller.labels))
     request = GenerationRequest(
         task=context.problem.task,
-        current=shown(chosen.parent, context.problem),
+        current=prompt_view(chosen.parent, context.problem),
         action=state["step"].allocation.action.value,
-        others=tuple(shown(each, context.problem) for each in inspirations),
+        others=tuple(prompt_view(each, context.problem) for each in inspirations),
         timeout=context.problem.limits.wall_seconds,
         entry_point=context.problem.entry_point,
         tactic=user_tactic(idea) if idea else None,

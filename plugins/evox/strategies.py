@@ -169,7 +169,7 @@ def _selection_fault(
     parent: str, label: str, context: list[object], known: Collection[str], count: int
 ) -> str | None:
     if parent not in known:
-        return f"select chose the parent {parent!r:.100}, which is no id of an added record"
+        return f"select chose the parent {parent!r:.100}, which is not an id of an added record"
     if label not in PARENT_LABELS:
         return f'select gave the label {label!r:.100}; expected "", "diverge" or "refine"'
     if len(context) > count:
@@ -177,7 +177,7 @@ def _selection_fault(
     unknown = [each for each in context if not isinstance(each, str) or each not in known]
     if unknown:
         name = f"{unknown[0]!r:.100}"
-        return f"select put {name} into the context, which is no id of an added record"
+        return f"select put {name} into the context, which is not an id of an added record"
     if parent in context:
         return f"select put the parent {parent!r:.100} into the context as well"
     if len(set(map(str, context))) < len(context):

@@ -143,7 +143,7 @@ class _Reader:
         """The text at the first of the keys; empty if there is none."""
         key, value = self._of(*keys)
         if not isinstance(value, str | None):
-            raise self._fault(key, value, "a text")
+            raise self._fault(key, value, "a string")
         return (value or "") if (value or "").strip() else ""
 
     def number(self, key: str) -> float | None:
@@ -154,10 +154,10 @@ class _Reader:
         return None if value is None else float(value)
 
     def count(self, *keys: str) -> int | None:
-        """The whole number at the first of the keys, if there is one."""
+        """The integer at the first of the keys, if there is one."""
         key, value = self._of(*keys)
         if value is not None and (not _is_number(value) or value != int(value) or value < 1):
-            raise self._fault(key, value, "a whole number of at least 1")
+            raise self._fault(key, value, "an integer of at least 1")
         return None if value is None else int(value)
 
     def thresholds(self) -> tuple[float, ...]:

@@ -140,7 +140,7 @@ def checked_upstream(url: str) -> str:
     """The address of a provider without a final slash.
 
     Raises:
-        ValueError: It is no address, or carries a key.
+        ValueError: It is not an address, or carries a key.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -80,7 +80,7 @@ def serve(settings: GatewaySettings, announce: Callable[[GatewayAddress], None])
     ends it at once. Call it in a separate process.
 
     Raises:
-        ValueError: The upstream is no address, another gateway uses the journal, or that is of
+        ValueError: The upstream is not an address, another gateway uses the journal, or that is of
             another version.
         OSError: A file cannot be created or the port is taken.
         sqlite3.Error: The journal cannot be written.

@@ -92,7 +92,7 @@ class Journal:
         Raises:
             ValueError: It is the journal of another version, or a link.
             OSError: It cannot be created.
-            sqlite3.Error: It is no database or cannot be written.
+            sqlite3.Error: It is not a database or cannot be written.
         """
         for end in ("-wal", "-shm", "-journal"):
             refuse_link(path.with_name(f"{path.name}{end}"))

@@ -81,7 +81,7 @@ def _num_steps(text: str) -> tuple[int, ...]:
     except ValueError:
         numbers = [0]
     if numbers[0] < 1:
-        raise ValueError(f"--steps: got {text!r}, expected whole numbers above 0, with commas")
+        raise ValueError(f"--steps: got {text!r}, expected integers above 0, with commas")
     return tuple(numbers)
 
 

@@ -30,7 +30,7 @@ TICKET = "costada_ticket"
 CHARACTERS_PER_TOKEN = 4
 
 MIN_REASONING, MAX_REASONING = 2_400, 4_800
-"""Bounds of the hidden tokens of an answer, all whole numbers between them equally likely.
+"""Bounds of the hidden tokens of an answer, all integers between them equally likely.
 
 Reasoning models think before they write, and bill it as output. With this allowance a step
 costs what one of a mid-sized reasoning model does.

@@ -138,7 +138,7 @@ EditKind = Callable[[EditContext, Random], Edit | None]
 
 
 def read_program(text: str) -> Program | None:
-    """The program, or None where the text is no program that can be parsed."""
+    """The program, or None where the text is not a program that can be parsed."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip() + "\n"
     try:
         tree = parsed_module(text)

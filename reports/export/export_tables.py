@@ -31,7 +31,7 @@ Row = dict[str, Value]
 MAX_INTEGER, MAX_FLOAT = 2**63, 10**308
 """Numbers below these fit into a column of any file format."""
 
-WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+WORDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 MAX_COLUMNS = 1000
 """Columns of a table, of which metrics, objectives and models have one each."""
 

@@ -55,7 +55,7 @@ class RunIndex:
         """Take the path and what makes a run of a folder.
 
         Raises:
-            ValueError: If the path is no folder, or holds a run whose settings cannot be read.
+            ValueError: If the path is not a folder, or holds a run whose settings cannot be read.
         """
         if root.exists() and not root.is_dir():
             raise ValueError(f"{root}: is a file, expected the folder of a run, or of several")

@@ -53,7 +53,7 @@ def read_idea(headers: Message, body: BufferedIOBase) -> object:
     """The idea that a request holds as JSON: `{"idea": TEXT}`.
 
     Raises:
-        BadRequest: It is no JSON of this form, too large, or does not say how large it is.
+        BadRequest: It is not JSON of this form, too large, or does not say how large it is.
     """
     if headers.get_content_type() != "application/json":
         raise BadRequest(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected application/json")

@@ -158,5 +158,5 @@ def last_line(output: bytes) -> str:
 
 
 def file_of(folder: Path, pattern: str) -> list[Path]:
-    """The files and folders of a pattern directly in a folder that are no links."""
+    """The files and folders of a pattern directly in a folder that are not links."""
     return [path for path in folder.glob(pattern) if not path.is_symlink()]

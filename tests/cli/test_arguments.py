@@ -191,11 +191,11 @@ def test_a_wrong_option_is_refused_in_one_line_and_no_folder_appears(invoke, out
     ("words", "text"),
     [
         (["run", "x", "--budget", "1,5"], "--budget: got '1,5', expected a number"),
-        (["run", "x", "--seed", "1.5"], "--seed: got '1.5', expected a whole number"),
-        (["run", "x", "--memory-mb", "x"], "--memory-mb: got 'x', expected a whole number"),
-        (["sweep", "--out", "x", "--jobs", "x"], "--jobs: got 'x', expected a whole number"),
+        (["run", "x", "--seed", "1.5"], "--seed: got '1.5', expected an integer"),
+        (["run", "x", "--memory-mb", "x"], "--memory-mb: got 'x', expected an integer"),
+        (["sweep", "--out", "x", "--jobs", "x"], "--jobs: got 'x', expected an integer"),
         (["simulate", "--seeds", "0"], "--seeds: got '0', expected greater than or equal to 1"),
-        (["watch", "x", "--port", "abc"], "--port: got 'abc', expected a whole number"),
+        (["watch", "x", "--port", "abc"], "--port: got 'abc', expected an integer"),
         (["resume", "x", "--max-iterations", "x"], "--max-iterations: got 'x', expected a whole"),
         (
             ["run", "x", "--purse", "postgresql://u:secret@h/d"],

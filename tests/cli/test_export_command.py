@@ -132,9 +132,9 @@ def test_half_a_surrogate_pair_is_escaped(invoke, written, tmp_path):
     ("changes", "words"),
     [
         ({"score": "high"}, 'row 1 of steps has score "high", expected a number'),
-        ({"stagnation": 2**80}, "expected a whole number"),
-        ({"stagnation": 1.5}, "expected a whole number"),
-        ({"failure": 3}, "expected a text"),
+        ({"stagnation": 2**80}, "expected an integer"),
+        ({"stagnation": 1.5}, "expected an integer"),
+        ({"failure": 3}, "expected a string"),
         ({"is_cached": "no"}, "expected true or false"),
         ({"router": [3]}, "a row in it is damaged"),
     ],

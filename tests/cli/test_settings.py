@@ -345,7 +345,7 @@ def test_values_of_a_file_that_options_replace_or_complete_are_not_refused(tmp_p
 @pytest.mark.parametrize(
     ("constants", "line"),
     [
-        ({"base_patience": 8.5}, "controller.base_patience: got 8.5, expected a whole number"),
+        ({"base_patience": 8.5}, "controller.base_patience: got 8.5, expected an integer"),
         ({"reference_cost": 1}, "controller.reference_cost: expected as the setting"),
         ({"min_intensity": 0.9}, "controller.min_intensity: got 0.9, expected at most"),
         ({"patience": 1}, "Unknown setting 'controller.patience'. Did you mean"),

@@ -62,8 +62,8 @@ def test_a_price_that_is_no_amount_is_refused(amount: Any, message: str) -> None
 @pytest.mark.parametrize(
     ("usage", "message"),
     [
-        ({"input_tokens": -1}, r"input_tokens: got -1, expected a whole number of at least 0"),
-        ({"output_tokens": 1.5}, r"output_tokens: got 1\.5, expected a whole number"),
+        ({"input_tokens": -1}, r"input_tokens: got -1, expected an integer of at least 0"),
+        ({"output_tokens": 1.5}, r"output_tokens: got 1\.5, expected an integer"),
         ({"cached_tokens": 6}, r"cached_tokens: got 6, expected at most input_tokens \(5\)"),
         ({"reasoning_tokens": 8}, r"reasoning_tokens: got 8, expected at most output_tokens \(7\)"),
     ],
@@ -132,8 +132,8 @@ def test_a_guide_is_estimated_at_two_reference_costs() -> None:
         ),
         ("archive_size", 10**400, r"got 10+, expected less than or equal to 1000000"),
         ("reference_cost", 10**400, r"got 10+, expected a number"),
-        ("num_frontiers", 2.0, r"got 2\.0, expected a whole number"),
-        ("num_frontiers", True, r"got True, expected a whole number"),
+        ("num_frontiers", 2.0, r"got 2\.0, expected an integer"),
+        ("num_frontiers", True, r"got True, expected an integer"),
         ("archive_size", 1, r"got 1, expected greater than or equal to 2"),
         (
             "utility_smoothing",

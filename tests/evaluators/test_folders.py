@@ -139,7 +139,7 @@ def test_settings_may_begin_with_a_byte_order_mark(make_folder):
         ("timeout = '9'", "timeout: got '9', expected a number"),
         ("timeout = inf", "timeout: got inf, expected a finite number"),
         ("call_timeout = 0", "call_timeout: got 0, expected greater than 0"),
-        ("memory_mb = 1.5", "memory_mb: got 1.5, expected a whole number"),
+        ("memory_mb = 1.5", "memory_mb: got 1.5, expected an integer"),
         ("threads = 0", "threads: got 0, expected greater than or equal to 1"),
         ("processes = -1", "processes: got -1, expected greater than or equal to 0"),
         ("sandbox = 'jail'", "sandbox: got 'jail', expected 'auto', 'process', 'landlock'"),

@@ -108,7 +108,7 @@ def test_a_program_of_several_files_is_in_the_language_of_most_of_them(write):
         ([""], "expected patterns of 1 to 200 characters"),
         (["src/*.py", "none/*.md"], "holds no file that fits 'none/\\*.md'; expected one"),
         (["src/*.bin"], "data.bin is not UTF-8 text"),
-        (["src/*.lnk"], "out.lnk is no regular file; expected one, links are not followed"),
+        (["src/*.lnk"], "out.lnk is not a regular file; expected one, links are not followed"),
         (["many/*"], "holds more than 200 files of a program"),
         (["large/*"], "or more than 4,194,304 bytes; expected less"),
         (["huge/*"], r"4,194,305 bytes; expected at most 4,194,304"),
@@ -182,7 +182,7 @@ def test_patterns_that_fit_the_own_files_of_a_problem_alone_are_refused(write):
 def test_a_pipe_among_the_files_is_refused_and_not_waited_for(write):
     folder = write({"src/a.py": "a"})
     os.mkfifo(folder / "src" / "b.py")
-    with pytest.raises(ValueError, match=r"b\.py is no regular file"):
+    with pytest.raises(ValueError, match=r"b\.py is not a regular file"):
         read(folder, program="src/*.py")
 
 

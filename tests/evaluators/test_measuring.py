@@ -190,12 +190,15 @@ def test_the_metrics_of_a_folder_are_weighted_where_it_reports_no_combined_score
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"repeats": 0}, "repeats is 0; expected a whole number of at least 1"),
-        ({"repeats": True}, "repeats is True; expected a whole number"),
-        ({"repeats": 2.0}, "repeats is 2.0; expected a whole number"),
+        ({"repeats": 0}, "repeats is 0; expected an integer of at least 1"),
+        ({"repeats": True}, "repeats is True; expected an integer"),
+        ({"repeats": 2.0}, "repeats is 2.0; expected an integer"),
         ({"aggregate": "best"}, "aggregate is 'best'; expected one of 'median', 'mean', 'min', 'm"),
-        ({"objectives": "speed:max"}, "objectives is 'speed:max'; expected a list of texts"),
-        ({"objectives": ["speed:max", "memory"]}, r"objectives\[1\] is 'memory'; expected a text"),
+        ({"objectives": "speed:max"}, "objectives is 'speed:max'; expected a list of strings"),
+        (
+            {"objectives": ["speed:max", "memory"]},
+            r"objectives\[1\] is 'memory'; expected a string",
+        ),
         ({"objectives": ["a:max"]}, r"objectives is \['a:max'\]; expected none, or at least two"),
         ({"objectives": ["a:max", "a:min"]}, "expected none, or at least two different metrics"),
         ({"weights": {"a": 1.0}}, r"weights has 'a'; expected metrics of the objectives \(none,"),

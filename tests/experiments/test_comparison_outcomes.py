@@ -229,7 +229,9 @@ def test_an_inconsistent_outcome_is_neither_written_nor_read(tmp_path, change, f
 
 
 def test_a_missing_folder_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="nowhere: is no folder, expected one with runs below it"):
+    with pytest.raises(
+        ValueError, match="nowhere: is not a folder, expected one with runs below it"
+    ):
         find_outcomes(tmp_path / "nowhere")
 
 

@@ -81,7 +81,7 @@ def test_a_problem_and_models_are_chosen_by_name():
         ({"settings": {"controller.base_patience": -1}}, "base_patience: got -1, expected greater"),
         (
             {"settings": {"controller": {"base_patience": 0.5}}},
-            "context: settings.controller.base_patience: got 0.5, expected a whole number",
+            "context: settings.controller.base_patience: got 0.5, expected an integer",
         ),
         ("0.02", "context: got '0.02', expected a mapping with seed, budget"),
         ({"budget": toy_problem()}, "expected plain values"),
@@ -155,7 +155,7 @@ def test_models_that_are_named_twice_in_a_context_are_refused_there():
     [
         ({"max_budget": "1"}, "max_budget: got '1', expected finite dollars above 0"),
         ({"max_budget": 0.001}, "max_budget: got 0.001, expected at least 0.01, the budget of the"),
-        ({"max_parallel": 257}, "max_parallel: got 257, expected a whole number from 1 to 256"),
+        ({"max_parallel": 257}, "max_parallel: got 257, expected an integer from 1 to 256"),
         ({"settings": "method"}, "settings: got 'method', expected a list or a tuple"),
         ({"settings": ["budget"]}, "Unknown setting 'budget'"),
         ({"problems": [toy_problem(name="a")] * 2}, "problems: got two named 'a'"),

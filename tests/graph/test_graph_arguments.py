@@ -48,7 +48,7 @@ def test_an_argument_that_cannot_work_is_refused_at_once(changed, message):
 @pytest.mark.parametrize("seed", ["x", -5, 2**63, True, 1.0])
 def test_an_invalid_seed_is_refused_before_the_first_call(seed):
     graph, model = graph_of()
-    with pytest.raises(ValueError, match=f"seed: got {seed!r}, expected a whole number from 0 to"):
+    with pytest.raises(ValueError, match=f"seed: got {seed!r}, expected an integer from 0 to"):
         graph.invoke({"seed": seed})
     with pytest.raises(ValidationError, match="seed"):
         Settings(seed=seed)

@@ -95,7 +95,7 @@ def test_a_later_answer_that_is_not_usable_is_a_failed_attempt(server, answer):
     server.script(Reply(rewrite(0.2)), answer, answer, Reply(rewrite(0.4)))
     result = graph_on(server, store, iterations=2).invoke({})
     assert result["best_score"] == 0.4
-    # The second in a row that is no chat API's is an outage, after which the attempt is repeated.
+    # The second in a row that no chat API gave is an outage; the attempt is repeated after it.
     assert [row["attempts"] for row in rows_of(store)] == [1, 2 if answer in NO_CHAT_API else 3]
 
 

@@ -259,7 +259,7 @@ def test_an_idea_reaches_a_graph_that_is_awaited():
     ("value", "match"),
     [
         ({"tactic": " "}, "idea: got 0 characters, expected 1 to 2,000"),
-        ({"tactic": 7}, "idea: got 7, expected a text"),
+        ({"tactic": 7}, "idea: got 7, expected a string"),
         ({"tactic": IDEA, "program": ""}, "resume: got tactic, program, expected one of them"),
         ({"program": {"a.py": "x = 1"}}, "program: got several files, expected one text"),
         ({"program": "a\0"}, "program: got a NUL character"),

@@ -89,7 +89,7 @@ class OneGreedyRetry(Answers):
 
 @pytest.mark.parametrize("parallel", [4, 8])
 def test_at_most_one_iteration_of_a_hard_budget_holds_no_call(server, parallel) -> None:
-    """The one that says why the run stops: those that still waited for money are no iterations."""
+    """The one that says why the run stops: those that still waited for money are not iterations."""
     store, server.default = RunStore(), OneGreedyRetry()
     model = client(server, max_tokens=60_000)
     given = {"budget": 0.04, "budget_policy": "hard", "parallel": parallel, "method": "uniform"}

@@ -213,7 +213,7 @@ class LedgerMachine(RuleBasedStateMachine):
         ticket = data.draw(st.sampled_from(self.idle))
         key, state, context = self.key(ticket), self.state(ticket), self.context
         is_hard, journal = self.policy == "hard", self.journal(ticket)
-        assert journal.known() is None
+        assert journal.replay() is None
         self.lose(*self.books.key(ticket))
         request = OutgoingRequest("scripted", "scripted", cap, 1, tokens, number=1)
         left = Decimal(str(self.budget)) - self.dollars_out

@@ -28,7 +28,7 @@ from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.graph.node_wrappers import CancellableNode
-from costada.nodes.context import shown
+from costada.nodes.context import prompt_view
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
 from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT, Evaluation, failed
@@ -207,7 +207,9 @@ def candidate_with(metrics=None, artifacts=None, **changes):
 
 @pytest.mark.parametrize("mark", [EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT])
 def test_marks_stay_out_of_prompts_for_they_repeat_the_error(mark):
-    view = shown(candidate_with(artifacts={mark: "it broke"}, error="it broke"), toy_problem())
+    view = prompt_view(
+        candidate_with(artifacts={mark: "it broke"}, error="it broke"), toy_problem()
+    )
     assert (view.artifacts, view.error) == ({"log": "fine"}, "it broke")
 
 
@@ -224,18 +226,18 @@ def test_only_a_verdict_that_came_of_no_fault_is_kept_for_the_same_program(mark,
 
 def test_the_evaluation_time_stays_out_of_prompts_so_that_prompts_repeat():
     measured = candidate_with({"sum_radii": 1.3, "eval_time": 0.2345})
-    assert shown(measured, toy_problem()).metrics == {"sum_radii": 1.3}
-    assert shown(measured, toy_problem()).artifacts == {"log": "fine"}
+    assert prompt_view(measured, toy_problem()).metrics == {"sum_radii": 1.3}
+    assert prompt_view(measured, toy_problem()).artifacts == {"log": "fine"}
 
 
 def test_a_metric_whose_name_only_resembles_ours_is_shown():
     own = {"efficiency_score": 0.9, "execution_time": 12.0, "my_eval_time": 3.0}
-    assert shown(candidate_with(own), toy_problem()).metrics == own
+    assert prompt_view(candidate_with(own), toy_problem()).metrics == own
 
 
 def test_metrics_that_a_problem_declares_as_timings_stay_out_of_prompts():
     own = {"efficiency_score": 0.9, "execution_time": 12.0, "success_rate": 1.0}
-    shown_metrics = shown(candidate_with(own), problem("signal_processing")).metrics
+    shown_metrics = prompt_view(candidate_with(own), problem("signal_processing")).metrics
     assert shown_metrics == {"success_rate": 1.0}
 
 

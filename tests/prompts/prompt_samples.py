@@ -17,13 +17,13 @@ from costada.prompts.requests import (
     GenerationRequest,
     GuideRequest,
     PreviousAttempt,
-    ShownProgram,
+    ProgramView,
     Siblings,
 )
 from costada.prompts.tactics import Tactic, TriedTactic
 
 CODE = "# EVOLVE-BLOCK-START\ndef pack():\n    return {}\n# EVOLVE-BLOCK-END\n"
-PARENT = ShownProgram(CODE.format(1), 0.36424, {"sum_radii": 0.95976}, {})
+PARENT = ProgramView(CODE.format(1), 0.36424, {"sum_radii": 0.95976}, {})
 ENTIRE = replace(
     PARENT,
     code=CODE.format("1  # " + "x" * 600),
@@ -31,9 +31,9 @@ ENTIRE = replace(
     error="circles overlap",
 )
 OTHERS = (
-    ShownProgram("def pack():\n    return 2\n", 0.5, {}, {}, error="circles overlap"),
-    ShownProgram("def pack():\n    '''```'''\n    return 3\n", 0.75, {"area": 1.5}, {}),
-    ShownProgram("def pack():\n    return 4\n", 0.25, {"area": 0.5}, {}),
+    ProgramView("def pack():\n    return 2\n", 0.5, {}, {}, error="circles overlap"),
+    ProgramView("def pack():\n    '''```'''\n    return 3\n", 0.75, {"area": 1.5}, {}),
+    ProgramView("def pack():\n    return 4\n", 0.25, {"area": 0.5}, {}),
 )
 TACTIC = Tactic(
     idea="Solve for all radii\nat once",

@@ -102,7 +102,7 @@ FRAMED_SEVEN = BLOCK.format(7) + FRAME
         "the later of two blocks is the correction",
         "a block goes before a program",
         "a program goes before a part",
-        "a fence that is no program is passed over",
+        "a fence that is not a program is passed over",
         "a block counts even if its search text is misquoted",
     ],
 )

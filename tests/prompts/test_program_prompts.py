@@ -6,7 +6,7 @@ import pytest
 
 from costada.prompts.programs import FILES_LIMIT, OUTLINE_LINES, outline, program_block
 from costada.prompts.render import generation_prompt, guide_prompt
-from costada.prompts.requests import FailedAttempt, GenerationRequest, GuideRequest, ShownProgram
+from costada.prompts.requests import FailedAttempt, GenerationRequest, GuideRequest, ProgramView
 from costada.prompts.tools import FoundProgram, program_text, tools_for
 from costada.values.candidate import Program
 from costada.values.language import find_language
@@ -26,10 +26,10 @@ def form_of(language: str, **commands: str) -> ProgramForm:
 
 CPP = form_of("C++", build="g++ -O3 {program} -o {binary}", run="{binary}")
 PROMPT = form_of("Markdown")
-TEXT = ShownProgram("int main() {}\n", 0.5, {}, {})
+TEXT = ProgramView("int main() {}\n", 0.5, {}, {})
 
 
-def generated(form: ProgramForm, program: ShownProgram = TEXT, **changes: object) -> str:
+def generated(form: ProgramForm, program: ProgramView = TEXT, **changes: object) -> str:
     request = GenerationRequest("Try.", program, "balanced", (), 9.0, form.entry_point, form=form)
     return generation_prompt(replace(request, **changes)).user
 
@@ -38,7 +38,7 @@ def guided(form: ProgramForm, mode: str = "breakthrough") -> str:
     return guide_prompt(GuideRequest("Try.", "def e(p): ...", TEXT, mode, (), 9.0, 3, form)).user
 
 
-SEVERAL = ShownProgram(FILES, 0.5, {}, {})
+SEVERAL = ProgramView(FILES, 0.5, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_other_programs_and_failures_show_the_files_that_differ():
     text = generated(
         FORM,
         SEVERAL,
-        others=(ShownProgram(other, 0.4, {}, {}), ShownProgram(fewer, 0.3, {}, {})),
+        others=(ProgramView(other, 0.4, {}, {}), ProgramView(fewer, 0.3, {}, {})),
         failure=FailedAttempt("it broke", other),
     )
     first, second = text.split("## Program 2")

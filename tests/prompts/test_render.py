@@ -19,18 +19,18 @@ from costada.prompts.requests import (
     GenerationRequest,
     GuideRequest,
     PreviousAttempt,
-    ShownProgram,
+    ProgramView,
     Siblings,
 )
 from costada.prompts.tactics import Tactic, TriedTactic
 
-PARENT = ShownProgram(
+PARENT = ProgramView(
     code="# EVOLVE-BLOCK-START\ndef pack():\n    return 1\n# EVOLVE-BLOCK-END\n",
     score=0.36424,
     metrics={"sum_radii": 0.95976},
     artifacts={},
 )
-OTHER = ShownProgram("def pack():\n    return 2\n", 0.5, {}, {}, error="circles overlap")
+OTHER = ProgramView("def pack():\n    return 2\n", 0.5, {}, {}, error="circles overlap")
 ATTEMPT = PreviousAttempt(iteration=3, score=0.4, parent_score=0.3, changes="radii", metrics={})
 TACTIC = Tactic(
     idea="Solve for all radii at once",

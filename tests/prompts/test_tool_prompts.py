@@ -3,7 +3,7 @@
 import pytest
 
 from costada.prompts.render import Prompt
-from costada.prompts.requests import ShownProgram
+from costada.prompts.requests import ProgramView
 from costada.prompts.tools import (
     TOOLS,
     FoundProgram,
@@ -16,7 +16,7 @@ from costada.prompts.tools import (
     with_section,
 )
 
-PROGRAM = ShownProgram(
+PROGRAM = ProgramView(
     code="def f():\n    return 1\n",
     score=0.25,
     metrics={"radius": 1.5},
@@ -26,7 +26,7 @@ PROGRAM = ShownProgram(
 
 
 def found(name: str, changes: str = "- changed `f`", score: float = 0.25) -> FoundProgram:
-    return FoundProgram(name, changes, ShownProgram("x", score, {}, {}))
+    return FoundProgram(name, changes, ProgramView("x", score, {}, {}))
 
 
 def test_each_tool_says_which_arguments_it_needs():

@@ -42,7 +42,7 @@ def test_with_keep_history_every_checkpoint_stays_and_the_result_is_the_same(
     [
         ("UPDATE costada_format SET version = 9", "run.sqlite: written by another version of"),
         ("DELETE FROM costada_format", "run.sqlite: no run file of CostAda: it has the table"),
-        (None, "run.sqlite: is no run file, or is damaged"),
+        (None, "run.sqlite: is not a run file, or is damaged"),
     ],
 )
 def test_a_run_file_that_cannot_be_used_is_reported_in_one_line(

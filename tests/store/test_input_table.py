@@ -93,7 +93,7 @@ def test_an_input_of_another_run_in_the_file_is_not_taken(store):
         ("a\x1b[2Jb", r"idea: got the character U\+001B"),
         ("try \u202eswor lanogaxeh", r"idea: got the character U\+202E"),
         ("a\u2066b", r"idea: got the character U\+2066"),
-        (7, "idea: got 7, expected a text"),
+        (7, "idea: got 7, expected a string"),
     ],
 )
 def test_an_idea_that_cannot_be_shown_is_refused(store, text, match):
@@ -110,7 +110,7 @@ def test_an_idea_that_cannot_be_shown_is_refused(store, text, match):
         ("a = '\ud800'", "program: got half of a surrogate pair, expected UTF-8"),
         ({"a.py": "a", "../b.py": "b"}, r"program: got a file '\.\./b\.py'"),
         ({"a.py": "a"}, "program: got several files, expected one text"),
-        (b"a = 1", "program: got a bytes, expected a text, or texts by path"),
+        (b"a = 1", "program: got a bytes, expected a string, or strings by path"),
     ],
 )
 def test_a_program_that_no_step_could_evaluate_is_refused(store, program, match):

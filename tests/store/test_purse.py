@@ -241,7 +241,7 @@ def test_a_purse_is_reopened_with_what_was_spent_before(open_purse):
         ({"path": ""}, "path: got an empty text, expected a file"),
         ({"dsn": ""}, "dsn: got an empty text, expected 'postgresql://"),
         ({"dsn": Path("a.sqlite")}, "dsn: got a PosixPath, expected 'postgresql://"),
-        ({"dsn": "secret is no address"}, "cannot be read, expected postgresql://"),
+        ({"dsn": "secret is not an address"}, "cannot be read, expected postgresql://"),
     ],
 )
 def test_a_place_that_is_none_is_refused_and_no_secret_repeated(place, message, tmp_path):
@@ -292,7 +292,7 @@ def test_amounts_that_could_not_be_read_again_are_refused_or_rounded_up(open_pur
 def test_a_key_is_a_text(open_purse, key):
     purse = open_purse(1)
     for record in (partial(purse.begin, bound=0.1), partial(purse.put, cost=0.1)):
-        with pytest.raises(ValueError, match=r"key: got .*, expected a text of at least one"):
+        with pytest.raises(ValueError, match=r"key: got .*, expected a string of at least one"):
             record(key)
     assert purse.spent == 0
 

@@ -285,7 +285,7 @@ def test_an_unknown_text_is_an_error_that_names_it(store):
 def test_a_file_that_is_no_database_is_refused(tmp_path):
     path = tmp_path / "run.sqlite"
     path.write_text("not a database, but long enough to be looked at as one" * 20)
-    with pytest.raises(ValueError, match=r"run\.sqlite: is no run file, or is damaged"):
+    with pytest.raises(ValueError, match=r"run\.sqlite: is not a run file, or is damaged"):
         RunStore(path)
 
 

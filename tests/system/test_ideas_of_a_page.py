@@ -71,7 +71,7 @@ GOOD = json.dumps({"idea": "one"})
         ("[" * 20_000, {}, 400, "expected JSON"),
         (json.dumps({"idea": "one", "budget": 9}), {}, 400, 'expected {"idea": TEXT}'),
         (json.dumps(["one"]), {}, 400, 'expected {"idea": TEXT}'),
-        (json.dumps({"idea": 7}), {}, 400, "idea: got 7, expected a text"),
+        (json.dumps({"idea": 7}), {}, 400, "idea: got 7, expected a string"),
         (json.dumps({"idea": "\ud800"}), {}, 400, "idea: got the character U+D800"),
         (json.dumps({"idea": "x" * 2001}), {}, 400, "idea: got 2,001 characters"),
     ],

@@ -227,7 +227,7 @@ def test_a_damaged_file_is_reported_and_the_server_continues(run, server):
     run.database.write_bytes(b"no database" * 100)
     answer, text = asked(server, "/figures/0")
     assert answer.status == 503
-    assert "is no run file" in text
+    assert "is not a run file" in text
     run.database.write_bytes(kept)
     assert asked(server, "/figures/0")[0].status == 200
 

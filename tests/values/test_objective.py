@@ -13,7 +13,7 @@ def test_an_objective_is_a_metric_and_the_way_in_which_it_improves():
 
 @pytest.mark.parametrize("text", ["speed", ":max", "speed:up", "speed:MAX", "", " :min", 3, None])
 def test_another_text_is_refused(text):
-    with pytest.raises(ValueError, match="expected a text such as 'speed:max' or 'memory:min'"):
+    with pytest.raises(ValueError, match="expected a string such as 'speed:max' or 'memory:min'"):
         Objective.read(text)
 
 

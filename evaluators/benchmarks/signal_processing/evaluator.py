@@ -196,7 +196,7 @@ def measure(filtered: Floats, signal: Signal) -> Measures:
 
 
 def slope_changes(values: Floats) -> NDArray[np.bool_]:
-    """Return for each inner sample whether the slope changes its sign; leaving 0 is no change."""
+    """Whether the slope changes its sign at each inner sample; leaving 0 is not a change."""
     signs = np.sign(np.diff(values))
     changes: NDArray[np.bool_] = (signs[1:] != signs[:-1]) & (signs[:-1] != 0)
     return changes

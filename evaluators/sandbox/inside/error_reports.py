@@ -2,7 +2,7 @@
 
 An evaluator catches the error of a refused process and calls the candidate invalid, so that the
 answer alone says nothing of it: the log does. The provider of a model that an evaluator asks may be
-unavailable, which is no fault of a candidate.
+unavailable, which is not a fault of a candidate.
 """
 
 import errno
@@ -164,7 +164,7 @@ def outage_seconds(error: BaseException) -> float | None:
 
 
 def _is_transient(error: BaseException) -> bool:
-    if not isinstance(error, Exception):  # the code of an exit is no status
+    if not isinstance(error, Exception):  # the code of an exit is not a status
         return False
     status = stated_status(error)
     if status is None:

@@ -18,7 +18,7 @@ CALLS = [{"stdin": f"{size}\n" + "".join(f"{x} {y}\n" for x, y in points(size))}
 
 
 def score(results):
-    """Mean share of the estimated shortest length; a trip that is no round trip is rejected."""
+    """Mean share of the estimated shortest length; a trip that is not a round trip is rejected."""
     shares = []
     for size, result in zip(SIZES, results, strict=True):
         if result.error is not None:

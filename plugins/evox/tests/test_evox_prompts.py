@@ -19,9 +19,9 @@ from costada.plugins.evox.prompts import (
 )
 from costada.prompts.render import CODE_LIMIT, STRATEGY_LIMIT, generation_prompt
 from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, Rejection
-from costada.prompts.requests import FailedAttempt, GenerationRequest, PreviousAttempt, ShownProgram
+from costada.prompts.requests import FailedAttempt, GenerationRequest, PreviousAttempt, ProgramView
 
-PARENT = ShownProgram("def pack():\n    return 1\n", 0.6, {"sum_radii": 1.2}, {})
+PARENT = ProgramView("def pack():\n    return 1\n", 0.6, {"sum_radii": 1.2}, {})
 REQUEST = GenerationRequest("Pack.", PARENT, "balanced", (PARENT,), 60.0, "pack")
 STRATEGY = ShownStrategy(
     source="class Strategy:\n    pass\n",

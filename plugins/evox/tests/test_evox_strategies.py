@@ -101,7 +101,7 @@ def test_a_long_run_of_long_programs_reaches_the_strategy():
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("        return 'x.1', '', []\n", "select chose the parent 'x.1', which is no id"),
+        ("        return 'x.1', '', []\n", "select chose the parent 'x.1', which is not an id"),
         ("        return '0.1', 'bold', []\n", "select gave the label 'bold'; expected"),
         ("        return '0.1', None, []\n", "select must return a tuple"),
         ("        return self.ids[0], '', self.ids[1:]\n", "select gave 7 context ids; expected"),

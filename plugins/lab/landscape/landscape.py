@@ -18,7 +18,7 @@ MEDIAN_GAINS = (0.1, 0.45)
 """Median shares of the gap that an improvement closes, log-uniform; geometric mean as recorded."""
 
 FAILURE_RATES = (0.1, 0.4)
-"""Probabilities that an unguided answer is no valid program, uniform; mean as recorded."""
+"""Probabilities that an unguided answer is not a valid program, uniform; mean as recorded."""
 
 COST_FACTORS = (0.36, 2.15)
 """Lengths of an approach's answers relative to the mean, log-uniform with mean 1. The costliest
@@ -35,7 +35,7 @@ class Approach:
 
     ceiling: float  # score it cannot exceed, in (0, 1]
     median_gain: float  # median share of the gap to the ceiling that an improvement closes
-    failure_rate: float  # probability that an unguided answer is no valid program
+    failure_rate: float  # probability that an unguided answer is not a valid program
     cost_factor: float  # length of its answers relative to the mean over approaches
 
 
@@ -165,7 +165,7 @@ def attempted(attempt: Attempt, landscape: Landscape, rng: Random) -> Outcome:
 
 
 def failure_probability(failure_rate: float, wording: Wording) -> float:
-    """The probability that an answer is no valid program."""
+    """The probability that an answer is not a valid program."""
     is_guided = wording in (Wording.BREAKTHROUGH, Wording.REFINEMENT)
     odds = failure_rate / (1.0 - failure_rate) * (GUIDED_FAILURE_ODDS if is_guided else 1.0)
     return odds / (1.0 + odds)

@@ -102,7 +102,7 @@ class SeenProgram:
 
 
 def read_program(code: str) -> SeenProgram | None:
-    """The approach and quality of a program, None if it is no program of the landscape."""
+    """The approach and quality of a program, None if it is not a program of the landscape."""
     match = CALL.search(code)
     return SeenProgram(int(match["approach"]), float(match["quality"])) if match else None
 

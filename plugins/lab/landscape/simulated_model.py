@@ -38,7 +38,7 @@ TACTICS_PER_ANSWER = 3
 
 PROMISING_ODDS = 2.0
 """How many times as likely a guide names an approach whose ceiling lies above the best score; an
-assumption: it knows something, but is no oracle."""
+assumption: it knows something, but is not an oracle."""
 
 REFINEMENTS = ("start", "constraints", "polish")
 """What refinement tactics are called; each keeps the approach of the program."""

@@ -67,7 +67,7 @@ def _is_taken_step(row: dict[str, str]) -> bool:
 def _is_taken_program(row: dict[str, Any]) -> bool:
     """Whether a stored program comes from an answer to a prompt like ours, and a valid parent.
 
-    EvoX stores no failures; its answers to a variation operator are no answers to a tactic.
+    EvoX stores no failures; its answers to a variation operator are not answers to a tactic.
     """
     is_of_frontier_method = row["method"] in FRONTIER_METHODS
     has_operator = row.get("guide_state") != "none"

@@ -73,7 +73,7 @@ class Transition:
         """`failed`, `improved`, or `valid` for a program that is no better than its parent.
 
         The one valid program whose parent is not known scores as much as the initial program, so
-        it is no improvement.
+        it is not an improvement.
         """
         if self.score is None:
             return "failed"

@@ -44,7 +44,7 @@ from costada.plugins.lab.landscape.simulated_model import (
 from costada.plugins.offline.answers import FAILURE_RATE
 from costada.prompts.changes import read_change
 from costada.prompts.render import generation_prompt, guide_prompt
-from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram
+from costada.prompts.requests import GenerationRequest, GuideRequest, ProgramView
 from costada.prompts.tactics import Tactic, parse_tactics
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
@@ -202,7 +202,7 @@ PARENT = program_text(2, "0.5000", 11)
 
 
 def shown(code):
-    return ShownProgram(code, 0.5, {}, {})
+    return ProgramView(code, 0.5, {}, {})
 
 
 def prompt(action="balanced", **options):

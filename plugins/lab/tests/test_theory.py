@@ -147,7 +147,7 @@ def test_the_command_prints_and_keeps_what_it_found(invoke, tmp_path):
 def test_steps_that_are_no_whole_numbers_above_0_are_refused(invoke, steps):
     result = invoke("theory", "--steps", steps)
     assert result.exit_code == 2
-    assert f"--steps: got {steps!r}, expected whole numbers above 0" in result.output
+    assert f"--steps: got {steps!r}, expected integers above 0" in result.output
 
 
 def test_a_file_in_place_of_the_folder_is_refused(invoke, tmp_path):

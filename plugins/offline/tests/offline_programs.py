@@ -11,7 +11,7 @@ from costada.nodes.calls.paid_calls import Conversation
 from costada.plugins.offline.program import EditContext, read_program
 from costada.plugins.offline.search_edits import METHODS, search_with
 from costada.prompts.render import Prompt, generation_prompt, guide_prompt
-from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram
+from costada.prompts.requests import GenerationRequest, GuideRequest, ProgramView
 from costada.prompts.tactics import TriedTactic
 
 PACKING = problem("circle_packing").initial_program
@@ -102,8 +102,8 @@ def result(text: str) -> Any:
     return names.get("run_packing", names.get("run"))()
 
 
-def shown(code: str, seconds: float = 0.1) -> ShownProgram:
-    return ShownProgram(code=code, score=0.4, metrics={"eval_time": seconds}, artifacts={})
+def shown(code: str, seconds: float = 0.1) -> ProgramView:
+    return ProgramView(code=code, score=0.4, metrics={"eval_time": seconds}, artifacts={})
 
 
 def generation(code: str = PACKING, **changes: Any) -> Prompt:

@@ -11,7 +11,7 @@ from offline_programs import AREA, generation, guide
 from costada.plugins.offline.answers import FAILURE_RATE, answer
 from costada.plugins.offline.text_edits import TEXT_IDEAS, USUAL_TEXT_EDITS, TextContext, text_edit
 from costada.prompts.changes import Change, read_change
-from costada.prompts.requests import ShownProgram
+from costada.prompts.requests import ProgramView
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 from costada.values.candidate import Program
 from costada.values.language import find_language
@@ -45,8 +45,8 @@ def form_of(language: str) -> ProgramForm:
     return ProgramForm(language=found)
 
 
-def shown(code: str | Program) -> ShownProgram:
-    return ShownProgram(code, 0.4, {}, {})
+def shown(code: str | Program) -> ProgramView:
+    return ProgramView(code, 0.4, {}, {})
 
 
 def reply(code: str | Program, form: ProgramForm, seed: int, **changes: object) -> str:

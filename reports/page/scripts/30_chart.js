@@ -33,7 +33,7 @@ function bentTicks(high, bend) {
 }
 
 // What a chart says: x(step), the ends of x and y, how ticks read, and how to draw; `find` gives the
-// lines and the iteration of what lies at a place, where that is no step. A zoom of y replaces its
+// lines and the iteration of what lies at a place, where that is not a step. A zoom of y replaces its
 // ends, and `focus` stays where it is then.
 function chart(holderId, describe) {
   charts.push({ holder: byId(holderId), describe, zoom: null });

@@ -19,7 +19,7 @@ function zoomVertically(each, factor) {
   setZoom(each, wanted);
 }
 
-// A range as wide as that of the whole picture, or wider, is no zoom.
+// A range as wide as that of the whole picture, or wider, is not a zoom.
 function setZoom(each, range) {
   const whole = each.home[1] - each.home[0];
   const wide = range ? range[1] - range[0] : whole;

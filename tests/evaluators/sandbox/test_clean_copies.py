@@ -334,7 +334,7 @@ def test_a_report_that_a_candidate_writes_in_the_weakest_layer_is_its_failure(
     message = encode({"output": report})
     framed = len(message).to_bytes(LENGTH_BYTES, "big") + message
     judged = problem.judge(solver(FORGES.format(message=framed)), "k")
-    assert judged.error == "malformed answer: it is no report of a command"
+    assert judged.error == "malformed answer: it is not a report of a command"
 
 
 def test_a_candidate_cannot_mark_its_verdict_as_that_of_a_broken_sandbox(repository, tmp_path):

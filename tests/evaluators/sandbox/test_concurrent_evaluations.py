@@ -205,7 +205,7 @@ def test_the_number_of_evaluators_does_not_change_the_fingerprint():
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True, "2"])
 def test_a_wrong_number_of_evaluators_is_refused(count):
-    with pytest.raises(ValueError, match=r"evaluators is .*; expected a whole number"):
+    with pytest.raises(ValueError, match=r"evaluators is .*; expected an integer"):
         sleeping_problem(count)
 
 

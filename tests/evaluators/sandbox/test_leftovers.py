@@ -125,7 +125,7 @@ MESS = {
     "a link in a circle": "os.symlink('.', 'self')",
     "a deep tree": "[os.mkdir(d) or os.chdir(d) for d in ['d'] * 200]",
     "a deep tree of long names": "[os.mkdir(d) or os.chdir(d) for d in ['d' * 255] * 40]",
-    "a name that is no text": "os.mkdir(b'\\xff\\n')",
+    "a name that is not text": "os.mkdir(b'\\xff\\n')",
     "many folders": "[os.makedirs(f'a{n}/b') for n in range(100)]",
 }
 
