@@ -23,7 +23,7 @@ def test_names_come_in_alphabetical_order_and_each_is_that_of_its_problem():
     [
         ("circle-packing", r"'circle-packing'; did you mean 'circle_packing'\? expected"),
         ("zzz", r"problem is 'zzz'; expected .* one of: .*circle_packing"),
-        ("./nowhere", r"nowhere is not a folder"),
+        ("./nowhere", r"nowhere: is not a folder"),
     ],
 )
 def test_an_unknown_problem_is_refused_with_what_is_known(name, expected):

@@ -286,5 +286,5 @@ def test_a_copy_into_a_folder_that_is_not_there_names_the_copy(tmp_path):
 def test_a_file_that_is_no_run_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     path.write_bytes(b"something else" * 100)
-    with pytest.raises(ValueError, match="no run file"), RunHistory.of(path):
+    with pytest.raises(ValueError, match="not a run file"), RunHistory.of(path):
         pass
