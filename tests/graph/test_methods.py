@@ -222,6 +222,7 @@ def test_labels_are_bought_once_and_charged_to_the_first_iteration():
     assert rows[0]["step_cost"] == 2 * rows[1]["step_cost"]
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 def test_a_new_strategy_is_charged_to_the_iteration_that_stagnated():
     rows, _, store = standing_still()
@@ -236,6 +237,7 @@ def test_a_new_strategy_is_charged_to_the_iteration_that_stagnated():
     assert rows[2]["step_cost"] == 3 * rows[1]["step_cost"]
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 def test_an_adopted_strategy_chooses_parent_context_and_label():
     rows, model, _ = standing_still()
@@ -246,6 +248,7 @@ def test_an_adopted_strategy_chooses_parent_context_and_label():
     assert "return 0.1010" in late.split("# Current program\n")[1]
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 def test_invalid_strategies_are_asked_for_again_and_the_old_one_is_kept():
     replies = count()
@@ -258,6 +261,7 @@ def test_invalid_strategies_are_asked_for_again_and_the_old_one_is_kept():
     assert "no fenced program with `class Strategy`" in second
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 def test_a_strategy_that_fails_at_work_is_given_up_for_the_one_before():
     rows, _ = evox(strategy(limit=25), iterations=30)
@@ -269,6 +273,7 @@ def test_a_strategy_that_fails_at_work_is_given_up_for_the_one_before():
     assert all(row["failure"] is None for row in rows)
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 def test_a_retry_keeps_parent_and_context_and_shows_every_failed_attempt():
     values = iter([0.2, 1.5, 1.6, 0.3])
@@ -284,6 +289,7 @@ def test_a_retry_keeps_parent_and_context_and_shows_every_failed_attempt():
     assert third.startswith(first)
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 def test_previous_attempts_are_shown_the_best_first():
     _, model, _ = standing_still()
@@ -304,6 +310,7 @@ def roles_of(model, budget, **more):
     return roles, found
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 def test_no_strategy_is_bought_in_the_step_that_crosses_the_budget():
     """The labels and three programs cost 0.008 dollars; after the third a strategy is due."""
@@ -313,6 +320,7 @@ def test_no_strategy_is_bought_in_the_step_that_crosses_the_budget():
     assert found["spent"] == pytest.approx(0.008)
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 def test_no_strategy_is_bought_when_failures_end_the_run():
     values = iter([0.11, 0.1101])
@@ -323,6 +331,7 @@ def test_no_strategy_is_bought_when_failures_end_the_run():
     assert roles[3] == ["generation", "retry", "retry"]
 
 
+@pytest.mark.process
 @needs_plugin("evox", "offline")
 def test_an_evolution_that_crosses_the_budget_asks_no_further():
     """Labels, three programs and the summary make 0.010 dollars: no strategy is asked for."""
