@@ -145,7 +145,7 @@ def test_uniform_takes_the_frontiers_in_turn():
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(ValueError, match="Unknown method 'greedy'. Known: adaevolve, "):
+    with pytest.raises(ValueError, match=r"Unknown method 'greedy'\. Known: adaevolve, "):
         Settings(method="greedy")
 
 
