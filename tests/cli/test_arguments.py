@@ -196,7 +196,7 @@ def test_a_wrong_option_is_refused_in_one_line_and_no_folder_appears(invoke, out
         (["sweep", "--out", "x", "--jobs", "x"], "--jobs: got 'x', expected an integer"),
         (["simulate", "--seeds", "0"], "--seeds: got '0', expected greater than or equal to 1"),
         (["watch", "x", "--port", "abc"], "--port: got 'abc', expected an integer"),
-        (["resume", "x", "--max-iterations", "x"], "--max-iterations: got 'x', expected a whole"),
+        (["resume", "x", "--max-iterations", "x"], "--max-iterations: got 'x', expected an int"),
         (
             ["run", "x", "--purse", "postgresql://u:secret@h/d"],
             "--purse: got an address without a name, expected FILE#NAME or postgresql://",

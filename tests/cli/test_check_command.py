@@ -63,7 +63,7 @@ def test_the_layer_and_the_limits_of_the_check_can_be_chosen(invoke, near):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("absent", "absent is not a folder"), ("", "evaluator.py is missing in ")],
+    [("absent", "absent: is not a folder"), ("", "evaluator.py is missing in ")],
 )
 def test_what_is_no_problem_folder_is_refused(invoke, tmp_path, name, message):
     result = invoke("check", tmp_path / name)

@@ -106,7 +106,7 @@ def test_blocks_may_change_a_program_other_than_the_current_one(server):
         (calling("search_archive", words="quicksort"), "No program holds all of these words."),
         (calling("submit"), "needs either 'candidate' or 'changes'"),
         (submitting("1.1.7"), "You evaluated no candidate '1.1.7'"),
-        (Reply("{not json", tool="submit"), "no JSON object"),
+        (Reply("{not json", tool="submit"), "not a JSON object"),
     ],
 )
 def test_a_wrong_call_is_answered_in_words_and_the_attempt_continues(server, call, reply):

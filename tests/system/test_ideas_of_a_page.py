@@ -87,7 +87,7 @@ def test_a_request_that_is_no_idea_of_the_reader_is_refused(
 def test_a_damaged_run_file_is_an_error_of_the_server(run, server):
     run.database.write_bytes(b"no database" * 100)
     status, text = posted(server, GOOD)
-    assert (status, "damaged" in text or "no run file" in text) == (503, True), text
+    assert (status, "damaged" in text or "not a run file" in text) == (503, True), text
 
 
 def test_an_idea_is_refused_while_too_many_wait(run, server):

@@ -134,7 +134,7 @@ def test_links_are_not_followed_and_damaged_runs_are_rows_that_say_so(root, tmp_
     write_steps(odd, [step(1, spent="much")])
     rows = by_id(RunIndex(root, RunFolder).rows())
     assert not {"linked", "bare"} & rows.keys()
-    for name, words in (("inner", "is a link"), ("broken", "no run file"), ("odd", "finite")):
+    for name, words in (("inner", "is a link"), ("broken", "not a run file"), ("odd", "finite")):
         assert rows[name]["state"] == "unreadable"
         assert words in rows[name]["words"]
 

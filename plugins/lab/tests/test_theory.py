@@ -154,7 +154,7 @@ def test_a_file_in_place_of_the_folder_is_refused(invoke, tmp_path):
     (tmp_path / "theory").touch()
     result = invoke("theory", "--out", tmp_path / "theory")
     assert result.exit_code == 2
-    assert "File exists" in result.output
+    assert "is a file, expected a folder" in result.output
 
 
 def test_a_gain_is_the_same_in_every_step_and_leaves_scores_below_one():
