@@ -14,7 +14,7 @@ DRAWS, KILLS = 1_500, 5
 """10,000 and 12 in `bench/purse.py` without arguments, which takes too long here."""
 
 BOUND = Decimal("0.003")
-BUDGET = DRAWS * Decimal("0.002") + KILLS * 4 * BOUND
+BUDGET = DRAWS * Decimal("0.0021") + KILLS * 4 * BOUND
 
 AUDIT = """
 SELECT count(*), sum(dollars), sum(bound) FILTER (WHERE cost = 0), max(so_far),

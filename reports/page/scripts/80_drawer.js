@@ -122,7 +122,7 @@ function stepFacts(step) {
 function factWords(value, unit, digits) {
   if (value === undefined || value === null) return null;
   if (Number.isInteger(value) && !unit) return String(value);
-  if (Array.isArray(value)) return value.length ? value.map((each) => (typeof each === "number" ? decimals(each, digits) : each)).join(", ") : null;
+  if (Array.isArray(value)) return typeof value[0] === "number" ? value.map((each) => decimals(each, digits)).join(", ") : value.join(", then ") || null;
   if (typeof value !== "number") return value;
   return unit === "dollars" ? exactDollars(value) : unit === "share" ? share(value) : decimals(value, digits);
 }
