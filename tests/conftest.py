@@ -3,12 +3,13 @@
 import os
 from collections import defaultdict
 from pathlib import PurePath
+from typing import Any
 
 import pytest
 from shared_fixtures import *
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: Any) -> None:
     """In CI, print the seconds of each folder, summed over the workers."""
     if "CI" not in os.environ:
         return
