@@ -42,8 +42,9 @@ def test_the_first_words_of_a_run_come_before_any_library_is_loaded():
     assert said.split("\r\n")[0] == "Trying the evaluator ... []"
 
 
-def test_the_help_lists_each_command_and_loads_none(invoke):
-    stored = invoke("--help").output  # the table of the help texts is made here if need be
+def test_the_help_lists_each_command_and_loads_none(invoke, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # no other process rewrites its table
+    stored = invoke("--help").output  # the table of the help texts is made here
     script = (
         "import sys; from costada.cli.main import app\n"
         "try: app(['--help'])\n"
