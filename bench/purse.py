@@ -157,7 +157,7 @@ def throughput(server: str, num_clients: int, seconds: float) -> float:
 
 def under_kills(address: str, num_draws: int, num_kills: int) -> list[str]:
     """Empty a purse under kills, print what happened, and return what is wrong."""
-    # What is drawn at random may be dearer than on average: 5 % more is 5 standard deviations.
+    # Random costs may exceed their mean; 5 % of it is five standard deviations of their sum.
     mean = sum(COSTS, Decimal(0)) / len(COSTS)
     budget = num_draws * mean * Decimal("1.05") + num_kills * THREADS * BOUND
     kills, began = 0, monotonic()

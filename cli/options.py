@@ -272,7 +272,7 @@ def read_settings(
         models_file: Explains the models of a menu; see `resolved_menu`.
 
     Raises:
-        ValueError: A name is unknown or not taken, a text is not NAME=VALUE, the file is not TOML.
+        ValueError: A name is unknown or not taken, a value is not NAME=VALUE, the file is not TOML.
         OSError: The file cannot be read.
     """
     given: dict[str, Any] = _read_file(config_file) if config_file else {}

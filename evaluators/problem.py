@@ -93,7 +93,7 @@ class Problem:
             files, `module:function`.
         score: Judges what the entry point returned; a `ValueError` rejects it with its message.
         arguments: Keyword arguments of the call: numbers, texts, arrays, lists and dicts. A command
-            takes `stdin`, a text, and `arguments`, a list of strings.
+            takes `stdin`, a string, and `arguments`, a list of strings.
         calls: The keyword arguments of each of several calls; `score` then judges the list of
             their `CandidateResult`s, failed ones among them.
         holdout: Held-out inputs for each valid program, with `score` and `calls`.

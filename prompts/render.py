@@ -63,7 +63,7 @@ MAX_METRICS, MAX_OUTPUTS = 50, 20
 """Numbers and texts of an evaluator that are shown of a program."""
 
 NAME_LIMIT = 100
-"""Characters shown of the name of a number or a text."""
+"""Maximum characters of a metric's or an artifact's name in a prompt."""
 
 OUTPUTS_LIMIT = 12_000
 """Characters shown of all texts of an evaluator beside a program."""
