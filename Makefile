@@ -10,7 +10,9 @@ PARALLEL := $(BIN)/pytest --numprocesses auto --dist loadscope
 # Quiet twice: errors only, no warnings of the installer.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --quiet --no-deps
 # Seven times as fast as pip, but it does not read pip's configuration.
-UV := UV_SYSTEM_CERTS=true $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps
+UV := UV_SYSTEM_CERTS=true $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps
+# Processes of candidates import these, and write no bytecode.
+PRELOADED := import numpy, scipy; print(*numpy.__path__, *scipy.__path__)
 # Type checkers find the package in `.types`, also from other folders. The second line keeps the
 # interpreter at the checkout itself, so that no module has two paths.
 TYPES_PTH := import pathlib, sysconfig; \
@@ -30,7 +32,7 @@ $(READY): Makefile pyproject.toml requirements.lock
 	@$(PIP) "$$(grep -o '^uv==[0-9.]*' requirements.lock)"
 	@$(UV) --requirement requirements.lock && $(UV) --editable . || \
 		{ echo 'Installing with pip instead ...' && $(PIP) --requirement requirements.lock && $(PIP) --editable .; }
-	@$(BIN)/python -m compileall -q $(ROOMS) __init__.py
+	@$(BIN)/python -m compileall -q -j 0 $(ROOMS) __init__.py $$($(BIN)/python -c '$(PRELOADED)')
 	@mkdir -p .types && ln -sfn .. .types/costada
 	@$(BIN)/python -c '$(TYPES_PTH)'
 	@touch $@
