@@ -31,6 +31,7 @@ from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 
 BRIEF = RetryPolicy(retry_wait=0.01, longest_wait=0.05, longest_pause=0.3)
+ITERATIONS = 15
 PATIENT = RetryPolicy(retry_wait=0.01, longest_wait=0.05, longest_pause=60)
 
 
@@ -68,8 +69,8 @@ def failing_run(server, failing, *, store=None, **options):
     menu = menu_of(server)
     if isinstance(failing.failure, Silence):
         menu[0] = replace(menu[0], call_timeout=0.2)
-    given = {"store": store, "router": "round-robin", "retry_policy": BRIEF, **options}
-    several(menu, **given).invoke({})
+    given = {"iterations": ITERATIONS, "router": "round-robin", "retry_policy": BRIEF, **options}
+    several(menu, store=store, **given).invoke({})
     return store
 
 
@@ -84,7 +85,7 @@ def test_a_model_that_never_serves_is_disabled_by_its_first_requests(
     in_flight = parallel - 1
     assert failing.asked["small"] <= max(MAX_UNANSWERED, parallel) + in_flight
     assert events_of(store).count("disabled:small") == 1
-    assert len(rows_of(store)) == 25
+    assert len(rows_of(store)) == ITERATIONS
     assert "Rate limit of middle" not in caplog.text
     assert "Rate limit of large" not in caplog.text
 
@@ -95,7 +96,7 @@ def test_a_model_that_serves_no_more_is_disabled_and_the_run_goes_on(server, fai
     failing = Failing(failure, good=3)
     store = failing_run(server, failing, parallel=parallel)
     assert events_of(store).count("disabled:small") == 1
-    assert len(rows_of(store)) == 25
+    assert len(rows_of(store)) == ITERATIONS
     assert [each["is_disabled"] for each in rows_of(store)[-1]["router"]] == [True, False, False]
     assert rows_of(store)[-1]["spent"] == float(spent_by(store))
 

@@ -64,7 +64,7 @@ def told(row):
 )
 def test_bill_ledger_and_rows_of_each_model_agree_to_the_last_digit(server, settings, parallel):
     server.default, store = answer, RunStore()
-    graph = several(menu_of(server), store=store, parallel=parallel, **settings)
+    graph = several(menu_of(server), store=store, parallel=parallel, iterations=15, **settings)
     found = graph.invoke({})
     bill, rows = billed_by_model(server), rows_of(store)
     assert ledger_by_model(store) == bill
@@ -160,7 +160,7 @@ def test_a_model_that_refuses_is_disabled_and_costs_no_attempt(server, refusal, 
         return refusal if body["model"] == "small" else answer(body)
 
     server.default, store = reply, RunStore()
-    graph = several(menu_of(server), store=store, parallel=parallel)
+    graph = several(menu_of(server), store=store, parallel=parallel, iterations=8)
     graph.invoke({})
     rows = rows_of(store)
     assert events_of(store).count("disabled:small") == 1
@@ -179,7 +179,8 @@ def test_of_four_models_one_is_enough(server, parallel, settings):
     server.default, store = Refusing(small=404, large=402), RunStore()
     dead = MenuModel("dead", client(server, "dead"), Price("0.5", "0.5"))
     server.default.statuses["dead"] = 401
-    graph = several([dead, *menu_of(server)], store=store, parallel=parallel, **settings)
+    menu = [dead, *menu_of(server)]
+    graph = several(menu, store=store, parallel=parallel, iterations=8, **settings)
     graph.invoke({})
     rows = rows_of(store)
     assert {name for row in rows for name in row["models"]} == {"middle"}

@@ -24,8 +24,7 @@ def words(near: Path, out: Path, *more: object) -> list[object]:
     return ["sweep", "--problems", near, "--methods", "costada", "--out", out, *given, *more]
 
 
-@pytest.mark.parametrize("policy", ["crossing", "hard"])
-@pytest.mark.parametrize("kind", ["file", "postgres"])
+@pytest.mark.parametrize(("kind", "policy"), [("file", "hard"), ("postgres", "crossing")])
 def test_all_runs_draw_from_one_purse_until_it_is_empty(near, tmp_path, request, kind, policy):
     out, store = tmp_path / "sweep", []
     place, path, dsn = str(tmp_path / "purse.sqlite"), tmp_path / "purse.sqlite", None
