@@ -33,6 +33,7 @@ $(READY): Makefile pyproject.toml requirements.lock
 	@$(UV) --requirement requirements.lock && $(UV) --editable . || \
 		{ echo 'Installing with pip instead ...' && $(PIP) --requirement requirements.lock && $(PIP) --editable .; }
 	@$(BIN)/python -m compileall -q -j 0 $(ROOMS) __init__.py $$($(BIN)/python -c '$(PRELOADED)')
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'import costada.cli.run, costada.runs.plan, langchain_openai'
 	@mkdir -p .types && ln -sfn .. .types/costada
 	@$(BIN)/python -c '$(TYPES_PTH)'
 	@touch $@
