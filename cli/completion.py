@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -157,8 +158,10 @@ def _holds(folder: str, is_wanted: Callable[[str], bool]) -> bool:
 def table() -> dict[str, Any]:
     """The commands with their options and arguments, from the cache if that is up to date."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    path = os.path.join(cache, "costada", "completion.json")
-    version = [PACKAGE, *_changed()]
+    environment = f"{sys.prefix} {PACKAGE}"  # has a table of its own
+    name = f"completion-{zlib.crc32(environment.encode()):08x}.json"
+    path = os.path.join(cache, "costada", name)
+    version = [environment, *_changed()]
     with suppress(OSError, ValueError):
         with open(path, encoding="utf-8") as file:
             found = json.load(file)

@@ -94,11 +94,24 @@ def test_options_are_completed_once(complete):
 
 def test_a_damaged_cache_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (tmp_path / "costada").mkdir()
-    stored = tmp_path / "costada" / "completion.json"
-    stored.write_text("{")
     found = completion.table()
+    (stored,) = tmp_path.glob("costada/*.json")
+    stored.write_text("{")
+    assert completion.table() == found
     assert json.loads(stored.read_text())["commands"].keys() == found["commands"].keys()
+
+
+def test_environments_of_a_user_do_not_replace_each_others_tables(cache, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    before = {path: path.stat().st_ino for path in cache.glob("costada/*.json")}
+    own = sys.prefix
+    monkeypatch.setattr(sys, "prefix", "/somewhere/else")
+    completion.table()
+    monkeypatch.setattr(sys, "prefix", own)
+    completion.table()
+    after = {path: path.stat().st_ino for path in cache.glob("costada/*.json")}
+    assert len(after) == len(before) + 1
+    assert before.items() <= after.items()
 
 
 def test_bash_completes_with_the_installed_script(cache, tmp_path):
