@@ -76,7 +76,7 @@ coverage: install  ## Print the branch coverage of each room; slow
 check: install  ## Lint, types, import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -m costada $(ROOMS:%=-p costada.%)
+	$(BIN)/mypy -m costada -m costada.__main__ $(ROOMS:%=-p costada.%)
 	PYTHONPATH=.types $(BIN)/lint-imports
 
 editor: install  ## Check that editors resolve all imports, with a downloaded pyright

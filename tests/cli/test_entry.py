@@ -3,6 +3,7 @@ import pty
 import subprocess
 import sys
 from contextlib import suppress
+from importlib.metadata import version
 
 import pytest
 
@@ -42,9 +43,8 @@ def test_the_first_words_of_a_run_come_before_any_library_is_loaded():
     assert said.split("\r\n")[0] == "Trying the evaluator ... []"
 
 
-def test_the_help_lists_each_command_and_loads_none(invoke, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # no other process rewrites its table
-    stored = invoke("--help").output  # the table of the help texts is made here
+def test_the_help_lists_each_command_and_loads_none(invoke):
+    stored = invoke("--help").output  # the table of the help texts is made here if need be
     script = (
         "import sys; from costada.cli.main import app\n"
         "try: app(['--help'])\n"
@@ -56,6 +56,16 @@ def test_the_help_lists_each_command_and_loads_none(invoke, tmp_path, monkeypatc
     named = {line.split()[1] for line in lines if line.startswith("│ ") and line[2] != " "}
     assert set(COMMANDS) < named
     assert "Score a program as a run would." in stored
+
+
+def test_the_package_is_a_command_of_the_interpreter_too():
+    """Where the script is not on the path: `python -m costada`."""
+    command = [sys.executable, "-m", "costada"]
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"costada {version('costada')}\n", "")
+    done = subprocess.run([*command, "resum"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Usage: python -m costada ")
 
 
 def test_a_misspelt_command_is_refused_with_the_right_one(invoke):
