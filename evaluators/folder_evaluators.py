@@ -164,6 +164,7 @@ class FolderEvaluator(Confined):
         setup = Setup(
             source=path.read_text("utf-8", "replace"),
             layer=chosen_layer(self.layer),
+            processes=self.limits.processes,
             place=path.parent,
             folder=self.evaluator.folder,
             shown=self.evaluator.shown().keys(),

@@ -153,7 +153,9 @@ class RepositoryEvaluator(Confined):
     def hint(self, error: str, log: str) -> str:
         """What may help where a command fails for where it runs; empty if nothing is known."""
         commands = str(list(self.commands.values()))
-        return setup_hint(error, log, Setup(commands, chosen_layer(self.layer)))
+        return setup_hint(
+            error, log, Setup(commands, chosen_layer(self.layer), self.limits.processes)
+        )
 
     def _judged(self, run: CandidateResult) -> Evaluation:
         """Verdict on what the commands did."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from costada.evaluators.folder_settings import SETTINGS_FILE
-from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED
+from costada.evaluators.sandbox.inside.error_reports import HINT, PROCESS_REFUSED
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.shown_paths import unshown_reason
 
@@ -24,6 +24,8 @@ FRAME = '  File "'
 SHARED = re.compile(
     r"/dev/shm/|'/psm_|SemLock|SocketListener|multiprocessing/(managers|reduction)"  # noqa: S108
 )
+DENIED_SEMAPHORE = re.compile(r"\[Errno 13\] Permission denied(?!: )")
+POOLS = re.compile(r"\b(multiprocessing|concurrent\.futures|joblib)\b")
 NO_NETWORK = re.compile(
     r"name resolution|Name or service not known|nodename nor servname|Network is unreachable"
     r"|NameResolutionError|gaierror|APIConnectionError"
@@ -97,6 +99,7 @@ class Setup:
     Attributes:
         source: Its text.
         layer: What confines it.
+        processes: How many processes it may start.
         place: The folder that holds it; None if it is a command.
         folder: The problem's folder.
         shown: The files that it may read.
@@ -104,6 +107,7 @@ class Setup:
 
     source: str
     layer: Layer
+    processes: int
     place: Path | None = None
     folder: Path | None = None
     shown: Collection[Path] = ()
@@ -121,6 +125,9 @@ def setup_hint(error: str, log: str, setup: Setup) -> str:
     said = f"{error}\n{log}"
     if process := refused_process(log):
         return process
+    # A pool makes its semaphores before it starts a process.
+    if not setup.processes and DENIED_SEMAPHORE.search(said) and POOLS.search(setup.source):
+        return f"{PROCESS_REFUSED}, nor a pool or a lock of multiprocessing be made: {HINT}"
     if SHARED.search(said):
         return SHARED_HINT
     # Lines of the evaluator say what failed; without them, only its text can.

@@ -56,6 +56,46 @@ def test_a_refused_process_is_named_with_the_setting_that_allows_it(tmp_path, st
     assert check_problem(allowed).score == 0.5
 
 
+POOL = """
+import multiprocessing
+def evaluate(program_path):
+    with multiprocessing.Pool(2) as pool:
+        return {"combined_score": sum(pool.map(abs, [-1, -2]))}
+"""
+CAUGHT_POOL = """
+from concurrent.futures import ProcessPoolExecutor
+def evaluate(program_path):
+    try:
+        with ProcessPoolExecutor(2) as pool:
+            return {"combined_score": sum(pool.map(abs, [-1, -2]))}
+    except OSError as error:
+        return {"combined_score": 0.0, "validity": 0.0, "error": str(error)}
+"""
+
+
+@pytest.mark.skipif(
+    chosen_layer(Layer.AUTO) in UNCONFINED, reason="processes are refused by a confining layer"
+)
+@pytest.mark.parametrize("evaluator", [POOL, CAUGHT_POOL], ids=["raised", "caught"])
+def test_a_refused_pool_is_named_with_the_setting_that_allows_it(tmp_path, evaluator):
+    """It fails at its first semaphore, before it starts a process."""
+    with pytest.raises(ValueError, match="Permission denied") as refused:
+        check_problem(folder_with(tmp_path, evaluator))
+    hint = str(refused.value).splitlines()[-1]
+    assert PROCESS_REFUSED in hint
+    assert hint.endswith("write processes = 16 in problem.toml")
+    allowed = folder_with(tmp_path, evaluator, "processes = 16")
+    assert check_problem(allowed).score == 3.0
+
+
+def test_a_process_is_not_said_to_be_refused_where_there_are_no_limits(tmp_path):
+    evaluator = SWALLOWING.replace("START", COMMAND)
+    problem = confine(folder_with(tmp_path, evaluator), sandbox=Layer.NONE)
+    evaluation = check_problem(problem)
+    assert evaluation.score == 0.5
+    assert PROCESS_REFUSED not in evaluation.artifacts["log"]
+
+
 def test_a_rejected_start_is_refused_with_the_end_of_its_log(tmp_path):
     evaluator = (
         "def evaluate(path):\n"

@@ -54,7 +54,8 @@ def serve(
     request_fd: int,
     result_fd: int,
     limits: Mapping[str, int],
-    compat_modules: Sequence[ModuleType] = (),
+    compat_modules: Sequence[ModuleType],
+    has_limits: bool,
 ) -> None:
     """Carry out the request that comes through one descriptor; write the answers to the other.
 
@@ -63,6 +64,7 @@ def serve(
         result_fd: Descriptor for the answers.
         limits: What was ordered; see `Order`.
         compat_modules: Modules whose `offer` makes other packages importable for evaluators.
+        has_limits: Whether the limits hold.
     """
     no_memory = codec.encode({"error": out_of_memory(limits), "is_own_fault": True})
     # The server may have drawn random numbers, and cached a folder for temporary files.
@@ -88,7 +90,7 @@ def serve(
         return
     if limits["processes"] > 0:
         offer_semaphores()
-    elif loading.files.has_evaluator:
+    elif has_limits and loading.files.has_evaluator:
         report_refused_processes()
     if loading.files.has_evaluator:
         for module in compat_modules:

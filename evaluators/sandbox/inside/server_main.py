@@ -64,7 +64,9 @@ def main() -> None:
             import_module(name)
         seed_numpy()
     compat_modules = [load_file(*each) for each in settings["compat_modules"].items()]
-    serve = partial(candidate_process.serve, compat_modules=compat_modules)
+    serve = partial(
+        candidate_process.serve, compat_modules=compat_modules, has_limits=settings["has_limits"]
+    )
     server = started(settings, serve)
     # Candidates find no module of ours, by whose functions they could see or change answers.
     for name in [name for name in sys.modules if name.partition(".")[0] == "costada"]:
