@@ -22,6 +22,7 @@ from costada.models.errors import UncountedAnswer, UnmeteredCall, describe
 from costada.models.langchain_openai import ERRORS_TELL_ORIGIN, RequestFacts
 from costada.models.outgoing_requests import OutgoingRequest, outgoing_request
 from costada.models.provider_errors import may_have_been_billed
+from costada.models.providers import NO_PROVIDER
 from costada.models.reply_content import (
     Reply,
     answer_text,
@@ -46,9 +47,6 @@ MAX_INPUT = 20_000_000
 
 UNSEEN_INPUT = 4_000
 """Prompt tokens that a server may add unseen: its own instructions, and the format of tools."""
-
-NO_PROVIDER = "costada"
-"""What the offline and the simulated model name as their provider."""
 
 _ABANDONED = "no answer arrived: the request was abandoned and may have been billed"
 _OVER = "this call has ended, so no further request of it is sent"

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from langchain_core.runnables import Runnable
 
-from costada.models.metering import NO_PROVIDER, MeteredCall
-from costada.models.providers import STANDARD_TIER
+from costada.models.metering import MeteredCall
+from costada.models.providers import NO_PROVIDER, STANDARD_TIER
 from costada.models.runnable_tree import (
     AskedModel,
     asked_models,

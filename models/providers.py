@@ -22,6 +22,9 @@ KEY_VARIABLES: Mapping[str, str] = {
 OWN_LOGIN = ("azure_openai", "bedrock", "bedrock_converse", "google_vertexai", "ollama")
 """Providers whose LangChain class finds its credentials itself."""
 
+NO_PROVIDER = "costada"
+"""What models with no language model behind them name as their provider."""
+
 STANDARD_TIER = "default"
 """The service tier of the list price."""
 

@@ -22,8 +22,8 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import PrivateAttr
 
 from costada.models.deadline import off_the_clock, seconds_left
-from costada.models.metering import NO_PROVIDER
 from costada.models.provider_errors import is_rate_limit
+from costada.models.providers import NO_PROVIDER
 from costada.models.retries import (
     growing_wait,
     may_send_again,

@@ -97,7 +97,7 @@ def gateway_choice(
 
 def are_paid(models: Models) -> bool:
     """Whether any of the models has a provider; the offline and the simulated model have none."""
-    from costada.models.metering import NO_PROVIDER
+    from costada.models.providers import NO_PROVIDER
     from costada.models.runnable_tree import asked_models
 
     asked = [each for model in models for each in asked_models(model)]

@@ -11,6 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
 from costada.models.asking import FailureKind, ModelFailure, ask
+from costada.models.built_in_model import TICKET
 from costada.models.cache_markers import marked, needs_markers
 from costada.models.errors import ModelUnusable, UncountedAnswer
 from costada.models.event_loop import run
@@ -345,7 +346,7 @@ def _make_call(
     meter = CallMeter(
         journal.finish, on_start=journal.begin, on_missing_usage=settings.on_missing_usage
     )
-    metadata = {"costada_ticket": key.ticket, "costada_role": key.role}
+    metadata = {TICKET: key.ticket, "costada_role": key.role}
     merged = merge_configs(config, RunnableConfig(callbacks=[meter], metadata=metadata))
     sleep = sleep_between_requests.set(sleep_interruptibly)
     try:

@@ -10,22 +10,20 @@ from threading import Lock
 from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun, Callbacks
-from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput
+from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
-from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
 from langchain_core.messages.tool import tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, LLMResult
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable
 
+from costada.models.built_in_model import TICKET, BuiltInModel
 from costada.models.reply_content import text_with_tool_calls
 from costada.plugins.offline.answers import answer, population_reply
 from costada.values.prompt_data import PromptData, prompt_data, trial_data
+from costada.values.usage import Usage
 
 MODEL_NAME = "offline"
-
-TICKET = "costada_ticket"
-"""Metadata of a call that tells apart calls with equal messages."""
 
 CHARACTERS_PER_TOKEN = 4
 
@@ -53,7 +51,7 @@ _TIMING = re.compile(r"^- \w*(?:time|seconds)\w*: .*$", re.MULTILINE)
 """Metrics that differ from run to run, whatever the program does."""
 
 
-class OfflineModel(BaseChatModel):
+class OfflineModel(BuiltInModel):
     """A stand-in for a language model in demos, tests and lessons.
 
     No language model is behind it. It takes the program from the data beside a prompt (see
@@ -67,12 +65,7 @@ class OfflineModel(BaseChatModel):
     the metrics of a prompt make no difference, so that a run with the same seed can be repeated.
     Token counts are estimates; `max_tokens`, bound to the model, limits an answer.
     With tools it tries up to two edits and submits the better one.
-
-    Attributes:
-        seed: Chooses one of many equally good models.
     """
-
-    seed: int = 0
 
     @staticmethod
     def population_reply(asked: PromptData, rng: Random) -> str:
@@ -82,15 +75,6 @@ class OfflineModel(BaseChatModel):
     @property
     def _llm_type(self) -> str:
         return MODEL_NAME
-
-    @property
-    def _identifying_params(self) -> dict[str, Any]:
-        return {"model_name": MODEL_NAME, "seed": self.seed}
-
-    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
-        return LangSmithParams(
-            ls_provider="costada", ls_model_name=MODEL_NAME, ls_model_type="chat"
-        )
 
     def bind_tools(
         self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: Any
@@ -187,20 +171,12 @@ class OfflineModel(BaseChatModel):
             reasoning = min(limit, reasoning)
             text = text[: (limit - reasoning) * CHARACTERS_PER_TOKEN]
             calls, reason = [], "length"
-        taken, given = estimated_tokens(prompt), estimated_tokens(text) + reasoning
-        usage = UsageMetadata(
-            input_tokens=taken,
-            output_tokens=given,
-            total_tokens=taken + given,
-            input_token_details=InputTokenDetails(cache_read=0),
-            output_token_details=OutputTokenDetails(reasoning=reasoning),
+        tokens = Usage(
+            estimated_tokens(prompt),
+            estimated_tokens(text) + reasoning,
+            reasoning_tokens=reasoning,
         )
-        return AIMessage(
-            content="" if calls else text,
-            tool_calls=calls,
-            usage_metadata=usage,
-            response_metadata={"model_name": MODEL_NAME, "finish_reason": reason},
-        )
+        return self._message("" if calls else text, tokens, reason, calls)
 
 
 def _with_ticket(options: dict[str, Any]) -> dict[str, Any]:

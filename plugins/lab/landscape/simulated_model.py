@@ -8,11 +8,10 @@ from random import Random
 from typing import Any, cast
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel, LangSmithParams
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
+from costada.models.built_in_model import TICKET, BuiltInModel
 from costada.models.chat_models import ENTRY_POINTS
 from costada.models.outgoing_requests import byte_size
 from costada.plugins.lab.landscape.landscape import (
@@ -144,33 +143,22 @@ def _guide_answer(asked: PromptData, seed: int, rng: Random) -> str:
 
 MODEL_NAME = "simulated"
 
-TICKET = "costada_ticket"
-"""Metadata of a call that tells apart calls with equal messages."""
 
-
-class SimulatedModel(BaseChatModel):
+class SimulatedModel(BuiltInModel):
     """A stochastic stand-in for a language model on the problem "landscape".
 
     Scores, failures and token counts follow the distributions in docs/understand/landscape.md. The
     same seed, messages and ticket always get the same answer; independent attempts that start
     from the same prompt differ by their ticket. Where `max_tokens` is bound to the model, nothing
     is left of an answer longer than that, and a prompt is billed at most one token for each byte.
-    """
 
-    seed: int = 0  # chooses the landscape and the draws on it
+    Attributes:
+        seed: Chooses the landscape and the draws on it.
+    """
 
     @property
     def _llm_type(self) -> str:
         return MODEL_NAME
-
-    @property
-    def _identifying_params(self) -> dict[str, Any]:
-        return {"model_name": MODEL_NAME, "seed": self.seed}
-
-    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
-        return LangSmithParams(
-            ls_provider="costada", ls_model_name=MODEL_NAME, ls_model_type="chat"
-        )
 
     def _generate(
         self,
@@ -190,11 +178,7 @@ class SimulatedModel(BaseChatModel):
             tokens = replace(tokens, input_tokens=min(tokens.input_tokens, most_read))
             if tokens.output_tokens > limit:
                 text, tokens, reason = "", replace(tokens, output_tokens=limit), "length"
-        message = AIMessage(
-            content=text,
-            usage_metadata=_usage(tokens),
-            response_metadata={"model_name": MODEL_NAME, "finish_reason": reason},
-        )
+        message = self._message(text, tokens, reason)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
@@ -202,11 +186,3 @@ def _generator(seed: int, messages: list[BaseMessage], ticket: object) -> Random
     prompt = "\n\n".join(message.text for message in messages)
     digest = hashlib.sha256(f"{seed}\n{ticket}\n{prompt}".encode()).digest()
     return Random(int.from_bytes(digest))
-
-
-def _usage(tokens: Usage) -> UsageMetadata:
-    return UsageMetadata(
-        input_tokens=tokens.input_tokens,
-        output_tokens=tokens.output_tokens,
-        total_tokens=tokens.input_tokens + tokens.output_tokens,
-    )
