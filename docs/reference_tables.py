@@ -1,6 +1,7 @@
-"""Rewrite what the reference pages take from the code; `--check` only names stale pages.
+"""Rewrite what reference pages and `runs/keywords.py` take from the code.
 
-A page holds each such part between `<!-- generated: NAME -->` and `<!-- end of NAME -->`.
+A file holds each such part between `<!-- generated: NAME -->` and `<!-- end of NAME -->`. `--check`
+only names stale files.
 """
 
 import inspect
@@ -8,8 +9,10 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
 from pathlib import Path
-from typing import Any, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -21,7 +24,7 @@ import costada
 from costada.cli.main import app
 from costada.controller.constants import Constants
 from costada.evaluators.folder_settings import FolderSettings
-from costada.nodes.settings import SearchSettings, Settings
+from costada.nodes.settings import Settings
 from costada.nodes.trace_row import (
     EVENTS,
     DerivedColumns,
@@ -33,11 +36,20 @@ from costada.nodes.trace_row import (
 )
 from costada.reports.export.export_tables import COLUMNS, GROUPS
 from costada.reports.trace import TABLE_COLUMNS
-from costada.runs.config import SETTINGS, RunConfig, constant_names
+from costada.runs.config import (
+    FOLDER_SETTINGS,
+    GRAPH_SETTINGS,
+    SETTINGS,
+    RunConfig,
+    constant_names,
+    setting_of,
+)
 from costada.values.setting import Setting
+from costada.values.usage import Price
 
 ROOT = Path(__file__).parents[1]
-PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(\n<!-- end of \2 -->)", re.DOTALL)
+KEYWORDS = ROOT / "runs" / "keywords.py"
+PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(\n *#? *<!-- end of \2 -->)", re.DOTALL)
 MAX_SHOWN_LIMIT = 10**9
 """Limits from here on only say that the number fits into the file."""
 
@@ -84,8 +96,56 @@ def settings() -> str:
 
 def graph_settings() -> str:
     """The settings that only a graph has."""
-    own = Settings.model_fields.keys() - SearchSettings.model_fields.keys() - {"constants"}
-    return _fields(Settings, "Setting", [name for name in Settings.model_fields if name in own])
+    return _fields(Settings, "Setting", GRAPH_SETTINGS)
+
+
+def search_keywords() -> str:
+    """The settings of any search, with their types for Python callers."""
+    own = {*FOLDER_SETTINGS, "evaluators", *inspect.signature(costada.discover).parameters}
+    return _typed(name for name in SETTINGS if name not in own)
+
+
+def discover_keywords() -> str:
+    """The further settings of `discover`."""
+    return _typed(("evaluators", *FOLDER_SETTINGS))
+
+
+def tool_keywords() -> str:
+    """The further settings of a tool."""
+    return _typed(GRAPH_SETTINGS)
+
+
+def graph_keywords() -> str:
+    """The further setting of a graph."""
+    return _typed(["evaluators"])
+
+
+def _typed(names: Iterable[str]) -> str:
+    fields = {**Settings.model_fields, **RunConfig.model_fields}
+    types = {name: setting_of(fields[name]).given for name in names}
+    return "\n".join(
+        f"    {name}: {given or _source(fields[name].annotation)}" for name, given in types.items()
+    )
+
+
+def _source(kind: Any) -> str:
+    """A type in source text, as wide as what its field reads."""
+    parts = get_args(kind)
+    match get_origin(kind):
+        case None if kind is NoneType:
+            return "None"
+        case None if kind is Price:
+            return "Price | Mapping[str, Any] | str"
+        case None:
+            return "str" if issubclass(kind, Enum) else kind.__name__
+        case origin if origin is Annotated:
+            return _source(parts[0])
+        case origin if origin is Literal:
+            return f"Literal[{', '.join(map(json.dumps, parts))}]"
+        case origin if origin in (Union, UnionType):
+            return " | ".join(map(_source, parts))
+        case origin:
+            return f"{origin.__name__}[{', '.join(map(_source, parts))}]"
 
 
 def constants() -> str:
@@ -226,6 +286,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "settings": settings,
     "graph_settings": graph_settings,
+    "search_keywords": search_keywords,
+    "discover_keywords": discover_keywords,
+    "tool_keywords": tool_keywords,
+    "graph_keywords": graph_keywords,
     "constants": constants,
     "problem_keys": problem_keys,
     "benchmarks": benchmarks,
@@ -240,20 +304,25 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
-def stale_pages() -> dict[Path, str]:
-    """Return the pages whose generated parts differ from the code, with what they should hold."""
-    pages = {page: page.read_text() for page in sorted((ROOT / "docs").rglob("*.md"))}
+def generated_files() -> list[Path]:
+    """The files that may hold generated parts."""
+    return [*sorted((ROOT / "docs").rglob("*.md")), KEYWORDS]
+
+
+def stale_files() -> dict[Path, str]:
+    """Files whose generated parts differ from the code, with what they should hold."""
+    files = {path: path.read_text() for path in generated_files()}
     current = {
-        page: PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]]()}\n{part[3]}", text)
-        for page, text in pages.items()
+        path: PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]]()}\n{part[3]}", text)
+        for path, text in files.items()
     }
-    return {page: text for page, text in current.items() if text != pages[page]}
+    return {path: text for path, text in current.items() if text != files[path]}
 
 
 if __name__ == "__main__":
-    stale = stale_pages()
+    stale = stale_files()
     if "--check" in sys.argv:
-        names = ", ".join(str(page.relative_to(ROOT)) for page in stale)
+        names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
         sys.exit(f"stale: {names}; expected what `make reference` writes" if stale else 0)
-    for page, text in stale.items():
-        page.write_text(text)
+    for path, text in stale.items():
+        path.write_text(text)

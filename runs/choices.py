@@ -18,11 +18,12 @@ from costada.models.menu import MenuModel, ModelEntry
 from costada.nodes.settings import MAX_PARALLEL, MAX_SEED, Settings
 from costada.runs.config import (
     CONTROLLER,
+    FOLDER_SETTINGS,
     RunConfig,
     changed_constants,
     constant_names,
 )
-from costada.runs.keywords import FOLDER_SETTINGS, GraphKeywords
+from costada.runs.keywords import GraphKeywords
 from costada.runs.user_input import explain
 from costada.values.docstring import docstring
 from costada.values.expectation import unknown_name

@@ -74,6 +74,16 @@ DEFAULT_BUDGET = 1.0
 EXECUTION = ("parallel", "order", "evaluators", "evaluations", "log")
 """Settings of how iterations are carried out; a resumed run may get others."""
 
+FOLDER_SETTINGS = ("gateway", "keep_history", "log")
+"""Settings that only a run with a folder has."""
+
+GRAPH_SETTINGS = tuple(
+    name
+    for name in Settings.model_fields
+    if name not in {*SearchSettings.model_fields, "constants"}
+)
+"""Settings that only a graph has, whose caller can be asked."""
+
 LEADING = ("problem", "budget", "preset", "method", "max_iterations", "model", "models", "router")
 """Settings that come first where all are listed."""
 
@@ -141,7 +151,8 @@ class RunConfig(SearchSettings):
     they were started, so that a seed repeats a run."""
 
     controller: Annotated[
-        Mapping[str, Any], Setting("costada.runs.config:RunConfig.constants")
+        Mapping[str, Any],
+        Setting("costada.runs.config:RunConfig.constants", given="Constants | Mapping[str, Any]"),
     ] = {}
     """Constants of the controller that differ from the defaults, by name, for example
     base_patience; in Python also as `Constants`."""
@@ -225,7 +236,13 @@ class RunConfig(SearchSettings):
     """Evaluations that run at the same time."""
 
     evaluations: Annotated[
-        str, Setting("costada.evaluators.remote.backend:evaluated_by", EVALUATION, "WHERE")
+        str,
+        Setting(
+            "costada.evaluators.remote.backend:evaluated_by",
+            EVALUATION,
+            "WHERE",
+            given="str | Executor",
+        ),
     ] = IN_PROCESS
     """Where evaluations run: here, local:N (worker processes), dask://HOST:PORT, ray://HOST:PORT
     or ray://auto."""
@@ -259,7 +276,14 @@ class RunConfig(SearchSettings):
 
     log: Annotated[
         tuple[str, ...],
-        Setting("costada.reports.trackers.tracking:Tracking", OUTPUT, "TRACKER", "none", TRACKERS),
+        Setting(
+            "costada.reports.trackers.tracking:Tracking",
+            OUTPUT,
+            "TRACKER",
+            "none",
+            TRACKERS,
+            "str | Sequence[str]",
+        ),
     ] = ()
     """Trackers to log the run to. Repeatable."""
 

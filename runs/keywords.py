@@ -1,6 +1,6 @@
 """The settings that Python callers give by keyword: the words of `RunConfig`.
 
-Type checkers need the names and types written out. A test compares them with `RunConfig`.
+Type checkers need the names and types written out; `make reference` writes them.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from typing_extensions import TypedDict
 from costada.controller.constants import Constants
 from costada.values.usage import Price
 
-GivenPrice = Price | Mapping[str, Any] | str | None
-
 
 class SearchKeywords(TypedDict, total=False):
     """Settings of a search, wherever it runs; `RunConfig` documents and checks them."""
 
+    # <!-- generated: search_keywords -->
+
     preset: str | None
-    price: GivenPrice
-    guide_price: GivenPrice
-    other_prices: Mapping[str, Price]
+    method: str
+    max_iterations: int
+    router: str
+    call_timeout: float
+    retry_wait: float
+    longest_wait: float
+    longest_pause: float
+    price: Price | Mapping[str, Any] | str | None
+    guide_price: Price | Mapping[str, Any] | str | None
+    other_prices: Mapping[str, Price | Mapping[str, Any] | str]
     reference_cost: float | None
     on_missing_usage: Literal["raise", "estimate"]
     lost_calls: Literal["count", "ignore"]
     budget_policy: Literal["crossing", "hard"]
     step_cap: float | None
-    method: str
-    max_iterations: int
     max_failures: int
     generator: Literal["model", "agent"]
     tool_evaluations: int
-    stop_when_flat: float | None
     prompt_order: Literal["constant-first", "paper"]
+    stop_when_flat: float | None
     seed: int
     parallel: int
     order: Literal["landing", "launch"]
     controller: Constants | Mapping[str, Any]
-    router: str
     base_url: str | None
     max_tokens: int | None
-    call_timeout: float
-    retry_wait: float
-    longest_wait: float
-    longest_pause: float
     sandbox: str | None
     evaluations: str | Executor
     timeout: float | None
@@ -54,14 +54,20 @@ class SearchKeywords(TypedDict, total=False):
     preflight: bool
     allow_invalid_start: bool
 
+    # <!-- end of search_keywords -->
+
 
 class DiscoverKeywords(SearchKeywords, total=False):
     """Settings of `discover`: those of a search, and those of a run with a folder."""
+
+    # <!-- generated: discover_keywords -->
 
     evaluators: int | None
     gateway: bool | None
     keep_history: bool
     log: str | Sequence[str]
+
+    # <!-- end of discover_keywords -->
 
 
 class ToolKeywords(SearchKeywords, total=False):
@@ -70,18 +76,19 @@ class ToolKeywords(SearchKeywords, total=False):
     A graph can ask its caller, and a tool asks that of its agent.
     """
 
+    # <!-- generated: tool_keywords -->
+
     on_exhausted: Literal["stop", "interrupt"]
     approve_guides: bool
+
+    # <!-- end of tool_keywords -->
 
 
 class GraphKeywords(ToolKeywords, total=False):
     """Settings of a graph."""
 
+    # <!-- generated: graph_keywords -->
+
     evaluators: int | None
 
-
-FOLDER_SETTINGS = tuple(DiscoverKeywords.__annotations__.keys() - GraphKeywords.__annotations__)
-"""Settings that only a run with a folder has."""
-
-GRAPH_SETTINGS = tuple(GraphKeywords.__annotations__.keys() - DiscoverKeywords.__annotations__)
-"""Settings that only a graph has, whose caller can be asked."""
+    # <!-- end of graph_keywords -->

@@ -28,8 +28,9 @@ from costada.runs.choices import (
     merged,
     read_context,
 )
+from costada.runs.config import GRAPH_SETTINGS
 from costada.runs.given import parse_request
-from costada.runs.keywords import GRAPH_SETTINGS, GraphKeywords
+from costada.runs.keywords import GraphKeywords
 from costada.runs.models_file import named_models
 from costada.runs.plan import plan_search
 from costada.runs.user_input import explain

@@ -18,6 +18,7 @@ class Setting:
         metavar: Placeholder of the value; `None`: its type or its choices.
         default: Text in place of the default value.
         names: Accepted names, listed behind the description.
+        given: Type that a Python caller may give, in source text; `None`: that of the field.
     """
 
     effect: str
@@ -25,3 +26,4 @@ class Setting:
     metavar: str | None = None
     default: str | None = None
     names: Collection[str] = ()
+    given: str | None = None
