@@ -26,7 +26,7 @@ from costada.models.rate_limits import request_queue
 from costada.models.reply_content import encodable_message
 from costada.models.retries import Retries, without_hidden_retries
 from costada.models.retry_policy import RetryPolicy
-from costada.models.runnable_tree import model_identity
+from costada.models.runnable_tree import AskedModel
 from costada.nodes.calls.budget import (
     affordable_answer,
     check_reported_cost,
@@ -261,7 +261,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         given, latest = request.model, self._latest
         if latest is None or latest[0] is not given:
             known = self._prices.prices
-            if model_identity(given).name not in known:
+            if AskedModel(given).name not in known:
                 # The price given is that of the first model.
                 book = price_book([(given, None if known else self._price)], self._other_prices)
                 self._prices = PriceBook({**known, **book.prices})

@@ -12,7 +12,7 @@ from costada.models.prices import PriceBook, price_book
 from costada.models.rate_limits import with_rate_limits
 from costada.models.retries import with_visible_requests
 from costada.models.retry_policy import RetryPolicy
-from costada.models.runnable_tree import model_identity, underlying_models
+from costada.models.runnable_tree import AskedModel, underlying_models
 from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import expected_cost
 from costada.nodes.context import ChatModel, PricedModel
@@ -46,14 +46,14 @@ def priced_models(
     """
     listed = _listed(given)
     (first, *others), guide_price = listed, settings.guide_price
-    if settings.price is not None and (others or first.price):
+    if settings.price is not None and (others or first.entry.price):
         raise ValueError(
             f"price: got one for {len(listed)} models, expected that of each:"
             " MenuModel(name, model, price)"
             if others
             else f"price: got one in the settings beside that of {first.name}, expected only one"
         )
-    asked = [_ready(each.model, each.call_timeout, settings) for each in listed]
+    asked = [_ready(each.model, each.entry.timeout, settings) for each in listed]
     guide = None
     at = next((n for n, each in enumerate(listed) if each.model is guide_model), None)
     if guide_model is not None and at is None:
@@ -66,10 +66,10 @@ def priced_models(
         ]
         if at is not None and guide_price is not None:
             books[at] = price_book(
-                [(asked[at], listed[at].given_price), (asked[at], guide_price)], others_prices
+                [(asked[at], listed[at].entry.given_price), (asked[at], guide_price)], others_prices
             )
     else:
-        own = first.given_price or settings.price
+        own = first.entry.given_price or settings.price
         priced = [(asked[0], own)]
         if guide_model is not None:
             priced.append((guide or asked[0], guide_price))
@@ -77,22 +77,24 @@ def priced_models(
     tokens = ordinary_input(problem, settings.constants, settings.method)
     menu = []
     for each, model, book in zip(listed, asked, books, strict=True):
-        entry = PricedModel(each.name, model, book, call_timeout=each.call_timeout)
-        menu.append(replace(entry, expected=float(expected_cost(entry, tokens))))
+        priced_model = PricedModel(each.entry, model, book)
+        expected = float(expected_cost(priced_model, tokens))
+        menu.append(replace(priced_model, expected=expected))
     if guide is not None:
         book = price_book([(guide, guide_price)], others_prices) if others else books[0]
-        return Models(tuple(menu), PricedModel("", guide, book))
+        return Models(tuple(menu), PricedModel(None, guide, book))
     return Models(tuple(menu), menu[at] if at else None)
 
 
-def _prices_of(entry: MenuModel, model: ChatModel, others: Mapping[str, Price]) -> PriceBook:
+def _prices_of(listed: MenuModel, model: ChatModel, others: Mapping[str, Price]) -> PriceBook:
     """The prices of one model of a menu; its own comes before another of its name."""
-    own = "" if entry.price is None else model_identity(underlying_models(entry.model)[0]).name
-    further = {name: price for name, price in others.items() if name != own}
+    price = listed.entry.given_price
+    own = "" if price is None else AskedModel(underlying_models(listed.model)[0]).name
+    further = {name: each for name, each in others.items() if name != own}
     try:
-        return price_book([(model, entry.given_price)], further)
+        return price_book([(model, price)], further)
     except ValueError as error:
-        raise ValueError(f"models: {entry.name}: {error}") from None
+        raise ValueError(f"models: {listed.name}: {error}") from None
 
 
 def with_limits(model: ChatModel, policy: RetryPolicy) -> ChatModel:
@@ -125,7 +127,7 @@ def _named(model: ChatModel) -> MenuModel:
     found = underlying_models(model)
     if not found:
         raise ValueError(f"model is {model!r}; expected a LangChain chat model")
-    return MenuModel(model_identity(found[0]).name, model)
+    return MenuModel(AskedModel(found[0]).name, model)
 
 
 def _ready(model: ChatModel, call_timeout: float | None, settings: Settings) -> ChatModel:

@@ -147,5 +147,5 @@ def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolic
 
 
 def _names(model: Runnable[Any, Any]) -> str:
-    names = dict.fromkeys(asked.identity.name for asked in asked_models(model))
+    names = dict.fromkeys(asked.name for asked in asked_models(model))
     return " or ".join(map(repr, names)) or type(model).__name__

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
@@ -21,6 +22,7 @@ from pydantic import (
 
 from costada.models.addresses import checked_address
 from costada.values.provider_error import YEAR
+from costada.values.setting import OBJECT_MARK
 from costada.values.usage import Price
 
 if TYPE_CHECKING:
@@ -47,49 +49,6 @@ the number of answers and their limit."""
 MAX_NAME = 120
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-@dataclass(frozen=True, slots=True)
-class MenuModel:
-    """A chat model of a menu.
-
-    Attributes:
-        name: What the trace and the ledger call it; different for each model of a menu.
-        model: The chat model, perhaps wrapped.
-        price: Its price; `None`: the list price.
-        tier_prices: Its price by the service tier that answers, where that differs from `price`.
-        call_timeout: Seconds of one call, its retries included; `None`: as the run's settings say.
-    """
-
-    name: str
-    model: Runnable[LanguageModelInput, AIMessage]
-    price: Price | None = None
-    tier_prices: Mapping[str, Price] | None = None
-    call_timeout: float | None = None
-
-    def __post_init__(self) -> None:
-        """Raise `ValueError` for a name that cannot be shown, a wrong model or a wrong time."""
-        from langchain_core.runnables import Runnable
-
-        checked_name(self.name)
-        if not isinstance(self.model, Runnable):
-            raise ValueError(
-                f"models: {self.name} is {self.model!r}, expected a LangChain chat model"
-            )
-        if self.tier_prices and self.price is None:
-            raise ValueError(f"models: {self.name} has tier_prices without a price, expected both")
-        if self.call_timeout is not None and not 0 < self.call_timeout <= YEAR:
-            raise ValueError(
-                f"models: call_timeout of {self.name} is {self.call_timeout}, expected seconds > 0"
-                " and at most a year"
-            )
-
-    @property
-    def given_price(self) -> GivenPrice | None:
-        """The price for `price_book`; `None`: the list price."""
-        from costada.models.prices import GivenPrice
-
-        return None if self.price is None else GivenPrice(self.price, self.tier_prices or {})
 
 
 def checked_name(name: object) -> str:
@@ -142,31 +101,16 @@ Seconds = Annotated[FiniteFloat, Field(gt=0, le=YEAR)]
 ServiceTier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
 
 
-class ModelEntry(BaseModel):
-    """One model of a menu with all that is needed to ask it, as settings.json holds it.
-
-    Contains no key, only the name of the environment variable that holds one.
-    """
+class ParameterSet(BaseModel):
+    """How a model answers and what that costs: a set of parameters of a models file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    name: Annotated[str, Field(min_length=1)]
-    """What the trace calls it, for example openai:gpt-5.4@low."""
-
-    model: Annotated[str, Field(min_length=1)]
-    """offline, openai:NAME or PROVIDER:NAME."""
 
     parameters: Mapping[str, JsonValue] = {}
     """How it answers, by the names that its LangChain class has for that."""
 
     service_tier: ServiceTier | None = None
     """The service tier that is asked for; `None`: the provider's default."""
-
-    base_url: str | None = None
-    """Address of its server; `None`: the provider's own."""
-
-    api_key_variable: str | None = None
-    """Environment variable with its key; `None`: the provider's usual one."""
 
     price: PriceField | None = None
     """Its price; `None`: the list price."""
@@ -179,6 +123,41 @@ class ModelEntry(BaseModel):
 
     timeout: Seconds | None = None
     """Seconds of one call, its retries included; `None`: as the run's settings say."""
+
+    @field_validator("parameters")
+    @classmethod
+    def _check_parameters(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        for name in given:
+            if name not in PARAMETERS:
+                raise ValueError(f"got {name!r}, expected one of {', '.join(PARAMETERS)}")
+        extra = given.get("extra_body", {})
+        if not isinstance(extra, Mapping):
+            raise ValueError("got an extra_body that is not a table, expected one")
+        for name in extra:
+            if name not in EXTRA_BODY:
+                raise ValueError(
+                    f"got extra_body.{name}, expected of extra_body {', '.join(EXTRA_BODY)}"
+                )
+        return given
+
+
+class ModelEntry(ParameterSet):
+    """One model of a menu with all that is needed to ask it, as settings.json holds it.
+
+    Contains no key, only the name of the environment variable that holds one.
+    """
+
+    name: str
+    """What the trace calls it, for example openai:gpt-5.4@low."""
+
+    model: Annotated[str, Field(min_length=1)]
+    """offline, openai:NAME or PROVIDER:NAME."""
+
+    base_url: str | None = None
+    """Address of its server; `None`: the provider's own."""
+
+    api_key_variable: str | None = None
+    """Environment variable with its key; `None`: the provider's usual one."""
 
     @field_validator("name")
     @classmethod
@@ -197,37 +176,92 @@ class ModelEntry(BaseModel):
             raise ValueError("expected the name of an environment variable, never a key")
         return name
 
-    @field_validator("parameters")
-    @classmethod
-    def _check_parameters(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        for name in given:
-            if name not in PARAMETERS:
-                raise ValueError(f"got {name!r}, expected one of {', '.join(PARAMETERS)}")
-        extra = given.get("extra_body", {})
-        if not isinstance(extra, Mapping):
-            raise ValueError("got an extra_body that is not a table, expected one")
-        for name in extra:
-            if name not in EXTRA_BODY:
-                raise ValueError(
-                    f"got extra_body.{name}, expected of extra_body {', '.join(EXTRA_BODY)}"
-                )
-        return given
-
-    @property
-    def text(self) -> str:
-        """The entry in one line: its name, and in brackets what is set beside it."""
-        facts = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", "price"})
-        if facts["model"] == self.name:
-            del facts["model"]
-        price = {"price": price_text(self.price)} if self.price else {}
-        words = [
-            f"{name} {value if isinstance(value, str) else json.dumps(value)}"
-            for name, value in {**facts, **price}.items()
-        ]
-        return f"{self.name} ({', '.join(words)})" if words else self.name
-
     @model_validator(mode="after")
     def _check_prices(self) -> Self:
         if self.tier_prices and self.price is None:
             raise ValueError("tier_prices: got some without a price, expected both or none")
         return self
+
+    @property
+    def text(self) -> str:
+        """The entry in one line: its name, and in brackets what is set beside it."""
+        apart = {"name", "model", "price"}
+        facts = {} if self.model == self.name else {"model": self.model}
+        facts |= self.model_dump(mode="json", exclude_defaults=True, exclude=apart)
+        facts |= {"price": price_text(self.price)} if self.price else {}
+        words = [
+            f"{name} {value if isinstance(value, str) else json.dumps(value)}"
+            for name, value in facts.items()
+        ]
+        return f"{self.name} ({', '.join(words)})" if words else self.name
+
+    @property
+    def given_price(self) -> GivenPrice | None:
+        """The price for `price_book`; `None`: the list price."""
+        from costada.models.prices import GivenPrice
+
+        return None if self.price is None else GivenPrice(self.price, self.tier_prices)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class MenuModel:
+    """A chat model of a menu.
+
+    Attributes:
+        entry: Its name, its price and what else is set for it.
+        model: The chat model, perhaps wrapped.
+    """
+
+    entry: ModelEntry
+    model: Runnable[LanguageModelInput, AIMessage]
+
+    def __init__(
+        self,
+        entry: ModelEntry | str,
+        model: Runnable[LanguageModelInput, AIMessage],
+        price: Price | None = None,
+        tier_prices: Mapping[str, Price] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Take a chat model into a menu.
+
+        Args:
+            entry: What the trace and the ledger call it, different for each model of a menu; or
+                its entry, which then holds all that follows.
+            model: The chat model, perhaps wrapped.
+            price: Its price; `None`: the list price.
+            tier_prices: Its price by the service tier that answers, where that differs.
+            timeout: Seconds of one call, its retries included; `None`: as the run's settings say.
+
+        Raises:
+            ValueError: A value is not what it should be.
+        """
+        from langchain_core.runnables import Runnable
+
+        if not isinstance(model, Runnable):
+            name = entry.name if isinstance(entry, ModelEntry) else entry
+            raise ValueError(f"models: {name} is {model!r}, expected a LangChain chat model")
+        if not isinstance(entry, ModelEntry):
+            entry = ModelEntry(
+                name=entry,
+                model=label_of(model),
+                price=price,
+                tier_prices=tier_prices or {},
+                timeout=timeout,
+            )
+        elif (price, tier_prices, timeout) != (None, None, None):
+            raise ValueError(f"models: {entry.name}: expected price and timeout in its entry")
+        object.__setattr__(self, "entry", entry)
+        object.__setattr__(self, "model", model)
+
+    @property
+    def name(self) -> str:
+        """What the trace and the ledger call it."""
+        return self.entry.name
+
+
+def label_of(given: object) -> str:
+    """What stands in the settings for a problem or a model: a name, or a note of its object."""
+    if isinstance(given, str | Path):
+        return str(given)
+    return f"{OBJECT_MARK}{getattr(given, 'name', None) or type(given).__name__}"

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from costada.models.langchain_openai import RequestFacts, messages_of, request_facts
 from costada.models.runnable_tree import (
-    model_identity,
+    AskedModel,
     requested_model,
     sent_parameters,
     with_every_model_changed,
@@ -213,7 +213,7 @@ def with_tools(
             return part.bind_tools([dict(tool) for tool in tools])
         except NotImplementedError:
             raise ValueError(
-                f"model {model_identity(part).name!r}: cannot call tools, expected a chat model"
+                f"model {AskedModel(part).name!r}: cannot call tools, expected a chat model"
                 " that can"
             ) from None
 

@@ -17,7 +17,6 @@ from costada.models.providers import NO_PROVIDER, STANDARD_TIER
 from costada.models.runnable_tree import (
     AskedModel,
     asked_models,
-    model_identity,
     underlying_models,
 )
 from costada.values.exact import exactly
@@ -256,12 +255,12 @@ class PriceBook:
 
     def expected(self, asked: AskedModel) -> ListPrice:
         """The price of a model if the service tier answers that it asks for; as `listed` raises."""
-        return self.listed(asked.identity.name).at_tier(asked.service_tier)
+        return self.listed(asked.name).at_tier(asked.service_tier)
 
     def has_tiers(self, model: Runnable[Any, Any]) -> bool:
         """Whether the service tiers that a model's requests ask for have a price of their own."""
         return all(
-            self.expected(asked) is not self.listed(asked.identity.name)
+            self.expected(asked) is not self.listed(asked.name)
             for asked in asked_models(model)
             if asked.service_tier not in (None, STANDARD_TIER)
         )
@@ -300,8 +299,8 @@ def price_book(
         asked = asked_models(runnable)
         if not asked:
             raise ValueError(f"model is {runnable!r}; expected a LangChain chat model")
-        own = model_identity(underlying_models(runnable)[0]).name
-        names = [each.identity.name for each in asked]
+        own = AskedModel(underlying_models(runnable)[0]).name
+        names = [each.name for each in asked]
         if price and own not in names and not _is_priced(asked[0], prices):
             raise ValueError(
                 f"price: got that of {own!r} for a model that is asked as {names[0]!r};"
@@ -311,7 +310,7 @@ def price_book(
         if given and prices.setdefault(own, given) != given:
             raise ValueError(f"model {own!r} has two prices; expected one for each name")
         for each in asked:
-            name = each.identity.name
+            name = each.name
             listed = prices[name] if name in prices else _list_price(each)
             if isinstance(listed, PackagedPrice) and each.service_tier:
                 listed = replace(listed, requested=listed.requested | {each.service_tier})
@@ -320,11 +319,12 @@ def price_book(
 
 
 def _is_priced(asked: AskedModel, prices: Mapping[str, ListPrice]) -> bool:
-    return asked.identity.name in prices or packaged_price(*asked.identity) is not None
+    packaged = packaged_price(asked.name, asked.provider, asked.base_url)
+    return asked.name in prices or packaged is not None
 
 
 def _list_price(asked: AskedModel) -> ListPrice:
-    name, provider, base_url = asked.identity
+    name, provider, base_url = asked.name, asked.provider, asked.base_url
     if (name, provider) in OFFLINE_MODELS:
         return GivenPrice(OFFLINE_PRICE, source="the paper's GLM-5 price")
     packaged = packaged_price(name, provider, base_url)

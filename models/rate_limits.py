@@ -31,7 +31,7 @@ from costada.models.retries import (
     with_jitter,
 )
 from costada.models.retry_policy import RetryPolicy
-from costada.models.runnable_tree import model_identity, with_models_changed
+from costada.models.runnable_tree import AskedModel, with_models_changed
 from costada.models.wrapper import ModelWrapper
 from costada.values.provider_error import retry_after
 
@@ -198,12 +198,12 @@ def rate_limit(model: BaseChatModel, bound: Mapping[str, Any] | None = None) -> 
 
     It goes by the name that is asked and the address without secrets, otherwise the provider.
     """
-    name, provider, base_url = model_identity(model, bound)
-    place = provider
+    asked = AskedModel(model, bound or {})
+    place, base_url = asked.provider, asked.base_url
     if base_url is not None:
         parts = urlsplit(base_url)
         place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
-    full = f"{name} at {place}" if place else name
+    full = f"{asked.name} at {place}" if place else asked.name
     with _LIMITS_LOCK:
         return _LIMITS.setdefault(full, RateLimit(full))
 
@@ -309,7 +309,7 @@ def with_rate_limits(
     """
 
     def change(model: BaseChatModel) -> Runnable[Any, Any]:
-        if model_identity(model).provider == NO_PROVIDER:
+        if AskedModel(model).provider == NO_PROVIDER:
             return model
         return RateLimitedModel(bound=model, asked=model, policy=policy or RetryPolicy())
 

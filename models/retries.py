@@ -22,7 +22,7 @@ from costada.models.langchain_openai import (
 )
 from costada.models.provider_errors import is_transient
 from costada.models.retry_policy import RetryPolicy
-from costada.models.runnable_tree import model_identity, underlying_models, with_models_changed
+from costada.models.runnable_tree import AskedModel, underlying_models, with_models_changed
 from costada.models.wrapper import ModelWrapper
 from costada.values.provider_error import retry_after
 
@@ -187,7 +187,7 @@ def hidden_retries(model: BaseChatModel) -> int:
 def _refuse_hidden_retries(model: BaseChatModel) -> None:
     if hidden := hidden_retries(model):
         raise ValueError(
-            f"model {model_identity(model).name!r} sends a failed request again by itself, up"
+            f"model {AskedModel(model).name!r} sends a failed request again by itself, up"
             f" to {hidden} times, so what it costs cannot be known; expected max_retries=0"
         )
 
@@ -208,7 +208,7 @@ def _loses_counts(model: BaseChatModel) -> bool:
 def _loses_cost(model: BaseChatModel) -> bool:
     """Whether the provider reports what it charged, and LangChain drops it from streams."""
     return (
-        _REPORTS_COST_IN_WHOLE_ANSWERS in (model_identity(model).base_url or "")
+        _REPORTS_COST_IN_WHOLE_ANSWERS in (AskedModel(model).base_url or "")
         and hasattr(model, "root_client")
         and model.disable_streaming is not True
     )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -42,30 +43,31 @@ _SECRET = re.compile(r"key|secret|password|credential|authorization|header|token
 """Parameters that are left out of what is written down."""
 
 
-class ModelIdentity(NamedTuple):
-    """What is needed to price a model; `name` and `provider` are those that a CallMeter reports."""
-
-    name: str
-    provider: str | None
-    base_url: str | None
-
-
 class AskedModel(NamedTuple):
-    """A chat model inside a runnable, and what the runnable binds to its requests."""
+    """A chat model, perhaps inside a runnable, and what the runnable binds to its requests.
+
+    It says who answers without asking; `name` and `provider` are those that a CallMeter reports.
+    """
 
     model: BaseChatModel
-    bound: Mapping[str, Any]
+    bound: Mapping[str, Any] = MappingProxyType({})
 
     @property
-    def identity(self) -> ModelIdentity:
-        """Who answers."""
-        return model_identity(self.model, self.bound)
+    def name(self) -> str:
+        """The name of the model at its provider."""
+        return requested_model(request_facts(self.model, self.bound))
 
     @property
     def provider(self) -> str | None:
-        """The provider's name as LangChain reports it, if it does; found faster than `identity`."""
+        """The provider's name as LangChain reports it, if it does; found faster than `name`."""
         found = request_metadata(self.model, self.bound).get("ls_provider")
         return str(found) if found else None
+
+    @property
+    def base_url(self) -> str | None:
+        """The address of the provider, if known, also where a gateway is asked."""
+        upstream = (self.model.metadata or {}).get(UPSTREAM)
+        return str(upstream) if upstream else client_address(self.model)
 
     @property
     def service_tier(self) -> str | None:
@@ -155,15 +157,6 @@ def returns_raw_answers(runnable: Runnable[Any, Any]) -> bool:
     return isinstance(runnable, RunnableBindingBase) and returns_raw_answers(runnable.bound)
 
 
-def model_identity(model: BaseChatModel, bound: Mapping[str, Any] | None = None) -> ModelIdentity:
-    """Who a chat model is when it is asked with bound parameters, without calling it."""
-    facts = request_facts(model, bound or {})
-    provider = facts.metadata.get("ls_provider")
-    upstream = (model.metadata or {}).get(UPSTREAM)
-    base_url = str(upstream) if upstream else client_address(model)
-    return ModelIdentity(requested_model(facts), str(provider) if provider else None, base_url)
-
-
 def requested_model(facts: RequestFacts) -> str:
     """Name the model that a request asks, as its provider knows it.
 
@@ -193,17 +186,17 @@ def model_facts(runnable: Runnable[Any, Any]) -> dict[str, object]:
     for the seed. What may hold a key is left out.
     """
     described: list[dict[str, object]] = []
-    for model, bound in asked_models(runnable):
-        name, provider, base_url = model_identity(model, bound)
+    for asked in asked_models(runnable):
+        base_url = asked.base_url
         if base_url is not None:
             parts = urlsplit(base_url)
             base_url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         described.append(
             {
-                **_without_secrets(request_facts(model, bound).params),
-                "class": type(model).__qualname__,
-                "name": name,
-                "provider": provider,
+                **_without_secrets(request_facts(*asked).params),
+                "class": type(asked.model).__qualname__,
+                "name": asked.name,
+                "provider": asked.provider,
                 "base_url": base_url,
             }
         )

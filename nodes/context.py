@@ -17,6 +17,7 @@ from costada.controller.methods import METHODS, Method
 from costada.controller.money import Balance
 from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem
+from costada.models.menu import ModelEntry
 from costada.models.prices import PriceBook
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchState, Step
@@ -36,18 +37,26 @@ class PricedModel:
     """A chat model of a run with its prices.
 
     Attributes:
-        name: What the menu calls it; empty for a guide model that is not in the menu.
+        entry: Its entry in the menu; `None` for a guide model that is not in the menu.
         model: The chat model, perhaps wrapped.
         prices: Prices of every model that may answer for it.
         expected: Dollars that an attempt is expected to cost by the list price (e_m).
-        call_timeout: Seconds of one call; `None`: as the settings say.
     """
 
-    name: str
+    entry: ModelEntry | None
     model: ChatModel
     prices: PriceBook
     expected: float = 0.0
-    call_timeout: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What the menu calls it; empty for a guide model that is not in the menu."""
+        return "" if self.entry is None else self.entry.name
+
+    @property
+    def call_timeout(self) -> float | None:
+        """Seconds of one call; `None`: as the settings say."""
+        return None if self.entry is None else self.entry.timeout
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,6 @@ from typing import Protocol
 from costada.controller.constants import Constants
 from costada.store.address import StorePlace
 
-OBJECT_MARK = "object:"
-"""Begins the name of a problem or model that a run got as a Python object."""
-
 
 @dataclass(frozen=True, slots=True)
 class ListedSetting:

@@ -39,7 +39,7 @@ class Entry:
     @property
     def asked_name(self) -> str:
         """The name that its requests ask for."""
-        return asked_models(self.model)[0].identity.name
+        return asked_models(self.model)[0].name
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +284,9 @@ def forecast_of(plan: Plan, measured: Measured, speed: Speed) -> Forecast:
 def entries_of(plan: Plan) -> list[Entry]:
     """The models that a planned run may ask for programs."""
     if not plan.menu:
-        name = asked_models(plan.model)[0].identity.name
+        name = asked_models(plan.model)[0].name
         return [_entry(name, plan.model, plan.settings.price, plan)]
-    return [_entry(each.name, each.model, each.given_price, plan) for each in plan.menu]
+    return [_entry(each.name, each.model, each.entry.given_price, plan) for each in plan.menu]
 
 
 def _entry(name: str, model: ChatModel, price: Price | GivenPrice | None, plan: Plan) -> Entry:

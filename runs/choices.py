@@ -14,7 +14,6 @@ from pydantic.fields import FieldInfo
 
 from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem
-from costada.models.menu import MenuModel, ModelEntry
 from costada.nodes.settings import MAX_PARALLEL, MAX_SEED, Settings
 from costada.runs.config import (
     CONTROLLER,
@@ -30,9 +29,7 @@ from costada.values.expectation import unknown_name
 from costada.values.setting import Setting
 
 if TYPE_CHECKING:
-    from costada.nodes.context import ChatModel
-
-    GivenModel = str | ModelEntry | ChatModel | MenuModel
+    from costada.runs.models_file import GivenModel
 
 OWN_FIELDS = ("seed", "parallel")
 """Settings that are chosen by fields of their own."""

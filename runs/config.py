@@ -32,14 +32,22 @@ from costada.nodes.settings import (
     SearchSettings,
     Settings,
 )
-from costada.reports.run_view import OBJECT_MARK, ListedSetting
+from costada.reports.run_view import ListedSetting
 from costada.reports.trackers.tracker import tracker_names
 from costada.runs.user_input import explain
 from costada.store.file_errors import other_format
 from costada.store.files import read_text
 from costada.store.schema import FORMAT
 from costada.values.expectation import unknown_name
-from costada.values.setting import EVALUATION, MODELS, MONEY, OUTPUT, SEARCH, Setting
+from costada.values.setting import (
+    EVALUATION,
+    MODELS,
+    MONEY,
+    OBJECT_MARK,
+    OUTPUT,
+    SEARCH,
+    Setting,
+)
 from costada.values.usage import Price
 
 

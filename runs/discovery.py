@@ -15,9 +15,9 @@ from costada.values.search_result import Discovery
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem
-    from costada.models.menu import MenuModel, ModelEntry
     from costada.nodes.context import ChatModel
     from costada.runs.keywords import DiscoverKeywords
+    from costada.runs.models_file import GivenModel
     from costada.store.purse import Purse
 
 __all__ = ["Discovery", "discover"]
@@ -28,7 +28,7 @@ def discover(
     model: str | ChatModel | None = None,
     *,
     budget: float,
-    models: str | Sequence[str | ModelEntry | ChatModel | MenuModel] = (),
+    models: str | Sequence[GivenModel] = (),
     models_file: str | Path | None = None,
     guide_model: str | ChatModel | None = None,
     out: str | Path | None = None,

@@ -18,12 +18,12 @@ from costada.evaluators.remote.engine_address import is_local
 from costada.evaluators.sandbox.layers import UNCONFINED
 from costada.models.addresses import is_loopback
 from costada.models.providers import KEY_VARIABLES
-from costada.reports.run_view import OBJECT_MARK
 from costada.runs.config import MAX_SETTINGS, RunConfig, load_config
 from costada.runs.folder_lease import hold_lease, is_held
 from costada.store.address import StorePlace
 from costada.store.files import create_text, make_folder, read_text, replace_folder, replace_text
 from costada.values.candidate import Program
+from costada.values.setting import OBJECT_MARK
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig

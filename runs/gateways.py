@@ -101,7 +101,7 @@ def are_paid(models: Models) -> bool:
     from costada.models.runnable_tree import asked_models
 
     asked = [each for model in models for each in asked_models(model)]
-    return any(each.identity.provider != NO_PROVIDER for each in asked)
+    return any(each.provider != NO_PROVIDER for each in asked)
 
 
 def uses_gateway(wanted: bool | None, folder: RunFolder) -> bool:

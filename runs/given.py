@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costada.evaluators.remote.engine_address import FORMS
-from costada.models.menu import MenuModel, ModelEntry
-from costada.reports.run_view import OBJECT_MARK
+from costada.models.menu import MenuModel, label_of
 from costada.runs.config import RunConfig, checked_config
 from costada.runs.models_file import named_models
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem
     from costada.nodes.context import ChatModel
-
-    GivenModel = str | ModelEntry | ChatModel | MenuModel
+    from costada.runs.models_file import GivenModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +88,16 @@ def parse_request(
             f"evaluations: got {executor!r}, expected {FORMS}, or an open executor of"
             " concurrent.futures"
         )
-    labels: dict[str, object] = {key: label_of(value) for key, value in names.items()}
+    labels: dict[str, object] = {
+        key: None if value is None else label_of(value) for key, value in names.items()
+    }
     if menu:
-        labels["models"] = [_entry(each) for each in menu]
+        labels["models"] = [
+            each.entry.model_copy(update={"model": label_of(each.model)})
+            if isinstance(each, MenuModel)
+            else each
+            for each in menu
+        ]
     return SearchRequest(
         checked_config({**labels, **settings}),
         problem=problem if isinstance(problem, Problem) else None,
@@ -101,23 +106,3 @@ def parse_request(
         models={each.name: each for each in menu if isinstance(each, MenuModel)},
         executor=executor if isinstance(executor, Executor) else None,
     )
-
-
-def _entry(given: ModelEntry | MenuModel) -> ModelEntry:
-    """The entry of a model of the menu, or a note that it was given as an object."""
-    if isinstance(given, ModelEntry):
-        return given
-    return ModelEntry(
-        name=given.name,
-        model=str(label_of(given.model)),
-        price=given.price,
-        tier_prices=given.tier_prices or {},
-        timeout=given.call_timeout,
-    )
-
-
-def label_of(given: object) -> str | None:
-    """The name of a problem or model, or a note that it was given as an object."""
-    if given is None or isinstance(given, str | Path):
-        return None if given is None else str(given)
-    return f"{OBJECT_MARK}{getattr(given, 'name', None) or type(given).__name__}"

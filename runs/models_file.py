@@ -6,11 +6,11 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from costada.models.menu import MenuModel, ModelEntry, PriceField, Seconds, ServiceTier
+from costada.models.menu import MenuModel, ModelEntry, ParameterSet
 from costada.models.providers import EFFORTS, HALF_PRICE_TIER, SERVICE_TIERS, STANDARD_TIER
 from costada.runs.user_input import explain, listed
 from costada.store.files import read_text
@@ -30,30 +30,18 @@ MODELS_FILE = Path("models.toml")
 MAX_FILE = 2**20
 """Bytes of a models file."""
 
+OF_ALIASES = ("model", "base_url", "api_key_variable")
+"""Fields of a model that is listed by an alias, not by its id."""
+
 SUFFIX = "@"
 """Stands before an effort, a service tier or a named set of parameters."""
 
 
-class ParameterSet(BaseModel):
-    """A named set of parameters."""
+class ListedModel(ModelEntry):
+    """A model of the file, named by its alias or its id."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    parameters: Mapping[str, JsonValue] = {}
-    service_tier: ServiceTier | None = None
-    price: PriceField | None = None
-    tier_prices: Mapping[str, PriceField] = {}
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    timeout: Seconds | None = None
-
-
-class ListedModel(ParameterSet):
-    """A model of the file, by its alias or its id."""
-
-    model: Annotated[str, Field(min_length=1)] | None = None
-    base_url: str | None = None
-    api_key_variable: str | None = None
     sets: Mapping[str, ParameterSet] = {}
+    """Sets of parameters that it alone may be asked with, by their name."""
 
 
 class ModelsFile(BaseModel):
@@ -69,22 +57,29 @@ class ModelsFile(BaseModel):
     models: Mapping[str, ListedModel] = {}
     sets: Mapping[str, ParameterSet] = {}
 
-    @model_validator(mode="after")
-    def _check_names(self) -> ModelsFile:
-        for name, listed_model in self.models.items():
+    @model_validator(mode="before")
+    @classmethod
+    def _name_models(cls, given: Any) -> Any:
+        """Give each model its name, and one that is listed by its id that id."""
+        tables = given.get("models") if isinstance(given, Mapping) else None
+        if not isinstance(tables, Mapping):
+            return given
+        named = {}
+        for name, table in tables.items():
             if SUFFIX in name or "," in name:
                 raise ValueError(f"models.{name}: expected a name without {SUFFIX} and commas")
-            if ":" not in name:
-                if listed_model.model is None:
-                    raise ValueError(f"models.{name}.model: is missing")
-                continue
-            for field in ("model", "base_url", "api_key_variable"):
-                if getattr(listed_model, field) is not None:
+            fields = table if isinstance(table, Mapping) else {}
+            if "name" in fields:
+                raise ValueError(unknown_name("setting", f"models.{name}.name", []))
+            for field in OF_ALIASES if ":" in name else ():
+                if field in fields:
                     raise ValueError(
                         f"models.{name}.{field}: expected only for an alias, whose name has no"
                         " colon, so that a model id means the same with any file"
                     )
-        return self
+            own = {"name": name, "model": name} if ":" in name else {"name": name}
+            named[name] = {**fields, **own} if isinstance(table, Mapping) else table
+        return {**given, "models": named}
 
 
 def read_models_file(path: Path | None) -> ModelsFile:
@@ -115,7 +110,7 @@ def _field_names(file: Mapping[str, Any]) -> list[str]:
     for table, kind in (("models", ListedModel), ("sets", ParameterSet)):
         found = file.get(table)
         for name, fields in found.items() if isinstance(found, dict) else ():
-            names += [f"{table}.{name}.{field}" for field in kind.model_fields]
+            names += [f"{table}.{name}.{field}" for field in kind.model_fields if field != "name"]
             sets = fields.get("sets") if isinstance(fields, dict) else None
             for each in sets if isinstance(sets, dict) else ():
                 names += [
@@ -161,7 +156,7 @@ def named_models(
     """
     from langchain_core.runnables import Runnable
 
-    from costada.models.runnable_tree import model_identity, underlying_models
+    from costada.models.runnable_tree import AskedModel, underlying_models
 
     found: list[ModelEntry | MenuModel] = []
     for each in resolved_menu(given, None if models_file is None else Path(models_file)):
@@ -170,7 +165,7 @@ def named_models(
             continue
         if not isinstance(each, Runnable) or not underlying_models(each):
             raise ValueError(f"models: got {each!r}, expected a model id or a chat model")
-        found.append(MenuModel(model_identity(underlying_models(each)[0]).name, each))
+        found.append(MenuModel(AskedModel(underlying_models(each)[0]).name, each))
     return found
 
 
@@ -187,10 +182,9 @@ def resolved_entry(text: str, file: ModelsFile) -> ModelEntry:
             f"models: {unknown_name('model', name, [*file.models, 'offline'])} Expected one of"
             f" these, PROVIDER:NAME, or an alias that {MODELS_FILE} defines"
         )
-    known = known or ListedModel()
-    model_id = known.model or name
-    provider = model_id.partition(":")[0]
-    fields = known.model_dump(exclude={"model", "sets"}, exclude_unset=True)
+    known = known or ListedModel(name=name, model=name)
+    provider = known.model.partition(":")[0]
+    fields = known.model_dump(exclude={"sets"}, exclude_unset=True)
     set_by_suffixes: set[str] = set()
     for suffix in suffixes:
         added = _suffix_fields(suffix, text, provider, {**file.sets, **known.sets})
@@ -204,7 +198,7 @@ def resolved_entry(text: str, file: ModelsFile) -> ModelEntry:
         fields |= added
         fields["parameters"] = {**fields.get("parameters", {}), **parameters}
     try:
-        entry = ModelEntry.model_validate({"name": text, "model": model_id, **fields})
+        entry = ModelEntry.model_validate({**fields, "name": text})
     except ValidationError as error:
         raise ValueError(f"models: {text}: {explain(error, ModelEntry.model_fields)}") from None
     return _with_tier_price(entry)

@@ -25,7 +25,6 @@ from costada.nodes.attempts import first_prompt
 from costada.nodes.calls.budget import least_budget
 from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
-from costada.reports.run_view import OBJECT_MARK
 from costada.reports.trackers.tracker import check_trackers
 from costada.runs.config import RunConfig, is_openai
 from costada.runs.gateways import gateway_choice
@@ -34,6 +33,7 @@ from costada.runs.models_file import SUFFIX, ModelsFile, named_models, resolved_
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.evaluation import SCORED_BY, Evaluation
+from costada.values.setting import OBJECT_MARK
 
 if TYPE_CHECKING:
     from costada.runs.models_file import GivenModel
@@ -98,7 +98,7 @@ class Plan:
     @property
     def call_timeout(self) -> float:
         """Seconds of the longest call, its retries included."""
-        own = (entry.call_timeout for entry in self.menu)
+        own = (each.entry.timeout for each in self.menu)
         return max((self.settings.retry_policy.call_timeout, *filter(None, own)))
 
     @property
@@ -253,15 +253,15 @@ def menu_model(entry: ModelEntry, config: RunConfig, *, needs_key: bool = True) 
 
     A call at half the price may take longer. The price of a service tier has to be known.
     """
-    timeout, tier = entry.timeout or config.call_timeout, entry.service_tier
+    tier = entry.service_tier
     if tier == HALF_PRICE_TIER and entry.timeout is None:
-        timeout *= HALF_PRICE_PATIENCE
+        entry = entry.model_copy(update={"timeout": config.call_timeout * HALF_PRICE_PATIENCE})
     try:
         model = chat_model(
             _importable(entry.model),
             base_url=entry.base_url or (config.base_url if is_openai(entry.model) else None),
             max_tokens=entry.max_tokens or config.max_tokens,
-            timeout=timeout,
+            timeout=entry.timeout or config.call_timeout,
             retry_wait=config.retry_wait,
             longest_wait=config.longest_wait,
             api_key_variable=entry.api_key_variable,
@@ -272,21 +272,14 @@ def menu_model(entry: ModelEntry, config: RunConfig, *, needs_key: bool = True) 
         )
     except ValueError as error:
         raise ValueError(f"models: {entry.name}: {error}") from None
-    found = MenuModel(
-        name=entry.name,
-        model=model,
-        price=entry.price,
-        tier_prices=entry.tier_prices,
-        call_timeout=None if timeout == config.call_timeout else timeout,
-    )
     if tier not in (None, STANDARD_TIER, *entry.tier_prices):
-        book = price_book([(model, found.given_price)], config.other_prices)
+        book = price_book([(model, entry.given_price)], config.other_prices)
         if not book.has_tiers(model):
             raise ValueError(
                 f"models: {entry.name}: service tier {tier!r} has no known price for this model;"
                 " give price and tier_prices in models.toml"
             )
-    return found
+    return MenuModel(entry, model)
 
 
 def _guide_model(menu: Sequence[MenuModel], config: RunConfig, needs_key: bool) -> ChatModel | None:

@@ -39,8 +39,7 @@ from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:
     from costada.nodes.context import ChatModel, RunContext
-
-    GivenModel = str | ModelEntry | ChatModel | MenuModel
+    from costada.runs.models_file import GivenModel
 
 
 @dataclass(frozen=True, slots=True)

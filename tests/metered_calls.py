@@ -20,6 +20,7 @@ from pydantic import BaseModel, SecretStr
 from costada.models import asking
 from costada.models.asking import ModelFailure
 from costada.models.event_loop import run
+from costada.models.menu import ModelEntry
 from costada.models.metering import MeteredCall
 from costada.models.prices import PriceBook, packaged_price, price_book
 from costada.models.retries import with_visible_requests
@@ -78,7 +79,11 @@ def context_for(
         name="metered",
         problem=toy_problem(),
         menu=(
-            PricedModel("model", model, PriceBook({"stand-in": listed}) if is_listed else given),
+            PricedModel(
+                ModelEntry(name="model", model="stand-in"),
+                model,
+                PriceBook({"stand-in": listed}) if is_listed else given,
+            ),
         ),
         budget=1.0,
         settings=Settings(on_missing_usage=on_missing_usage),

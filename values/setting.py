@@ -7,6 +7,9 @@ MONEY, SEARCH, MODELS = "Money", "Search", "Models"
 EVALUATION, OUTPUT = "Evaluation", "Output"
 """Headings of the groups of options in the help of a command."""
 
+OBJECT_MARK = "object:"
+"""Begins the value of a setting that a Python caller gave as an object."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:

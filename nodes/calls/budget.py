@@ -84,7 +84,7 @@ def expected_cost(asked: PricedModel, input_tokens: int) -> Decimal:
 def upper_bound(asked: PricedModel, prompt: Prompt) -> Decimal:
     """Most dollars that one request can cost; of several models the most expensive counts."""
     return max(
-        call_bound(asked.prices.listed(each.identity.name), prompt, output_cap(each))
+        call_bound(asked.prices.listed(each.name), prompt, output_cap(each))
         for each in asked_models(asked.model)
     )
 
@@ -96,13 +96,13 @@ def minimal_bound(asked: PricedModel, prompt: Prompt) -> Decimal:
 
 def _minimal_bound(part: AskedModel, asked: PricedModel, prompt: Prompt) -> Decimal:
     least = min(MINIMAL_ANSWER, output_cap(part))
-    return call_bound(asked.prices.listed(part.identity.name), prompt, least)
+    return call_bound(asked.prices.listed(part.name), prompt, least)
 
 
 def least_budget(menu: Sequence[PricedModel], prompt: Prompt) -> tuple[Decimal, str]:
     """Least dollars that pay for a request of a run at its worst, and the name of its model."""
     return min(
-        (_minimal_bound(part, each, prompt), part.identity.name)
+        (_minimal_bound(part, each, prompt), part.name)
         for each in menu
         for part in asked_models(each.model)
     )

@@ -13,7 +13,7 @@ from costada.models.langchain_openai import is_openai, with_address
 from costada.models.outgoing_requests import JOURNAL
 from costada.models.runnable_tree import (
     UPSTREAM,
-    model_identity,
+    AskedModel,
     underlying_models,
     with_every_model_changed,
 )
@@ -41,14 +41,14 @@ def through_gateway(model: ChatModel, address: GatewayAddress) -> ChatModel:
     def redirected(part: BaseChatModel) -> Runnable[Any, Any]:
         if not is_openai(part) or _address(part) != address.upstream:
             return part
-        metadata = {UPSTREAM: model_identity(part).base_url, JOURNAL: address.journal}
+        metadata = {UPSTREAM: AskedModel(part).base_url, JOURNAL: address.journal}
         return with_address(part, address.base_url, {TOKEN_HEADER: address.token}, metadata)
 
     return with_every_model_changed(model, redirected, BYPASSED)
 
 
 def _address(model: BaseChatModel) -> str:
-    return (model_identity(model).base_url or "").rstrip("/")
+    return (AskedModel(model).base_url or "").rstrip("/")
 
 
 @contextmanager

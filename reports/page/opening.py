@@ -13,11 +13,12 @@ from costada.evaluators.registry import is_built_in
 from costada.evaluators.registry import problem as problem_named
 from costada.reports.page.differences import program_rows
 from costada.reports.patch import program_patch
-from costada.reports.run_view import OBJECT_MARK, RunSettings, RunView
+from costada.reports.run_view import RunSettings, RunView
 from costada.reports.summary import REASONS
 from costada.reports.trace import attempts_made, end_after
 from costada.store.history import RunHistory
 from costada.store.rows import RunSetup
+from costada.values.setting import OBJECT_MARK
 
 WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped"
 SEED = "0.1"

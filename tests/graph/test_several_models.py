@@ -285,7 +285,7 @@ def test_one_model_of_a_menu_is_a_run_with_one_model(server):
     (small,) = menu_of(server, "small")
     several([small], store=store).invoke({})
     discovery(
-        small.model, store=alone, price=small.price, budget=0.2, iterations=25, order="launch"
+        small.model, store=alone, price=small.entry.price, budget=0.2, iterations=25, order="launch"
     ).invoke({})
     assert rows_of(store) == rows_of(alone)
     assert "models" not in rows_of(store)[0]

@@ -17,9 +17,8 @@ from costada.models.chat_models import chat_model
 from costada.models.langchain_openai import RequestFacts
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.runnable_tree import (
-    ModelIdentity,
+    AskedModel,
     asked_models,
-    model_identity,
     requested_model,
     underlying_models,
 )
@@ -83,7 +82,7 @@ def test_every_model_that_may_answer_is_found_once(runnable: Any):
     ],
 )
 def test_a_model_has_the_name_that_its_requests_ask_for(runnable: Any, names: list[str]):
-    assert [asked.identity.name for asked in asked_models(runnable)] == names
+    assert [asked.name for asked in asked_models(runnable)] == names
 
 
 @pytest.mark.parametrize(
@@ -103,13 +102,15 @@ def test_langchains_name_counts_where_it_is_what_is_sent(sent: str, reported: st
 
 
 def test_an_openai_model_has_the_address_of_its_server():
-    assert model_identity(FIRST) == ModelIdentity("first", "openai", "http://127.0.0.1:9/v1/")
+    asked = AskedModel(FIRST)
+    assert (asked.name, asked.provider) == ("first", "openai")
+    assert asked.base_url == "http://127.0.0.1:9/v1/"
 
 
 def test_openai_itself_is_known_by_its_address(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     (model,) = underlying_models(chat_model("openai:gpt-5.4"))
-    assert model_identity(model).base_url == "https://api.openai.com/v1/"
+    assert AskedModel(model).base_url == "https://api.openai.com/v1/"
 
 
 @pytest.mark.parametrize("is_served", [False, True])
@@ -120,5 +121,5 @@ def test_the_name_is_the_one_a_meter_reports(server: BillingServer, is_served: b
     meter = CallMeter(calls.append, on_missing_usage="estimate")
     runnable.invoke("x", {"callbacks": [meter]})
     (model,) = underlying_models(runnable)
-    identity = model_identity(model)
-    assert [(call.model, call.provider) for call in calls] == [(identity.name, identity.provider)]
+    asked = AskedModel(model)
+    assert [(call.model, call.provider) for call in calls] == [(asked.name, asked.provider)]

@@ -23,6 +23,7 @@ from costada.graph.build import DiscoveryGraph
 from costada.models.asking import ModelFailure
 from costada.models.chat_models import chat_model
 from costada.models.errors import UnmeteredCall
+from costada.models.menu import ModelEntry
 from costada.models.outgoing_requests import OutgoingRequest
 from costada.models.prices import GivenPrice, PackagedPrice, PriceBook, Quote, price_book
 from costada.nodes.calls.budget import (
@@ -45,7 +46,8 @@ from costada.values.usage import Price
 
 
 def asked(model: Any) -> PricedModel:
-    return PricedModel("model", model, price_book([(model, PRICE)], {}))
+    entry = ModelEntry(name="model", model="stand-in")
+    return PricedModel(entry, model, price_book([(model, PRICE)], {}))
 
 
 def context_of(model: Any, store: RunStore | None = None) -> RunContext:

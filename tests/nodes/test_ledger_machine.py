@@ -28,6 +28,7 @@ from store_backends import SHARED
 from toy_graph import PRICE, scripted
 
 from costada.models.asking import ModelFailure
+from costada.models.menu import ModelEntry
 from costada.models.metering import MeteredCall
 from costada.models.outgoing_requests import OutgoingRequest, RequestNotSent
 from costada.models.prices import price_book
@@ -50,7 +51,9 @@ from costada.store.run_store import Cut, RunStore, copy_file, cut_back
 from costada.values.usage import Usage
 
 MODEL = scripted(hashed_answer)
-ASKED = PricedModel("model", MODEL, price_book([(MODEL, PRICE)], {}))
+ASKED = PricedModel(
+    ModelEntry(name="model", model="stand-in"), MODEL, price_book([(MODEL, PRICE)], {})
+)
 NAMES, IDS = count(1), count(1)
 
 

@@ -119,7 +119,7 @@ def test_a_set_is_laid_over_its_model(file, monkeypatch):
     assert (client.temperature, client.top_p) == (1.0, 0.9)
     assert client.extra_body == {"reasoning": {"effort": "high"}}
     assert client.request_timeout == 1200
-    assert menu_model(entry, RunConfig(problem="p")).call_timeout == 1200
+    assert menu_model(entry, RunConfig(problem="p")).entry.timeout == 1200
 
 
 @pytest.mark.parametrize("effort", ["none", "minimal", "low", "medium", "high", "xhigh", "max"])
@@ -153,12 +153,12 @@ def test_flex_is_given_more_patience_unless_a_timeout_is_set(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk")
     config = RunConfig(problem="p", call_timeout=600)
     flex = resolved_entry("openai:gpt-5.4@flex", NO_FILE)
-    assert menu_model(flex, config).call_timeout == 900
+    assert menu_model(flex, config).entry.timeout == 900
     assert client_of(flex).request_timeout == 900
     own = flex.model_copy(update={"timeout": 60.0})
-    assert menu_model(own, config).call_timeout == 60
+    assert menu_model(own, config).entry.timeout == 60
     standard = resolved_entry("openai:gpt-5.4", NO_FILE)
-    assert menu_model(standard, config).call_timeout is None
+    assert menu_model(standard, config).entry.timeout is None
 
 
 def test_a_given_price_is_halved_at_the_flex_tier(file):
@@ -331,16 +331,17 @@ def test_chat_models_get_the_name_of_their_constructor():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": ""}, "got the name ''"),
+        ({"entry": ""}, "got the name ''"),
         ({"model": "openai:x"}, "expected a LangChain chat model"),
-        ({"tier_prices": {"flex": Price(1, 2)}}, "tier_prices without a price"),
-        ({"call_timeout": -1}, "expected seconds > 0"),
+        ({"tier_prices": {"flex": Price(1, 2)}}, "tier_prices: got some without a price"),
+        ({"timeout": -1}, "timeout\n.*greater than 0"),
+        ({"entry": ModelEntry(name="m", model="x"), "timeout": 1}, "expected price and timeout in"),
     ],
 )
 def test_a_wrong_menu_model_is_refused(options, message):
     model = ChatOpenAI(model="m", api_key="none")
     with pytest.raises(ValueError, match=message):
-        MenuModel(**{"name": "m", "model": model, **options})
+        MenuModel(**{"entry": "m", "model": model, **options})
 
 
 @pytest.mark.parametrize(
@@ -368,7 +369,7 @@ def test_a_tier_with_a_given_price_needs_no_list(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk")
     given = {"price": Price(1, 2), "tier_prices": {"flex": Price("0.5", 1)}}
     entry = ModelEntry(name="mine", model="openai:gpt-4.1", service_tier="flex", **given)
-    found = menu_model(entry, RunConfig(problem="p")).given_price
+    found = menu_model(entry, RunConfig(problem="p")).entry.given_price
     assert found is not None
     assert found.at_tier("flex").input_per_million == Decimal("0.5")
 

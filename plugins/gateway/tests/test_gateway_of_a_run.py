@@ -207,7 +207,7 @@ def test_a_model_that_makes_the_attempt_of_another_gets_its_own_answer(plan, fol
 
 
 def test_a_gateway_waits_as_long_as_the_slowest_model_may_take(plan):
-    patient = MenuModel("patient", plan.model, call_timeout=900)
+    patient = MenuModel("patient", plan.model, timeout=900)
     menu = (MenuModel("usual", plan.model), patient)
     assert replace(plan, menu=menu).call_timeout == 900
     assert plan.call_timeout == plan.settings.retry_policy.call_timeout
