@@ -19,6 +19,7 @@ from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem
 from costada.models.menu import ModelEntry
 from costada.models.prices import PriceBook
+from costada.models.runnable_tree import AskedModel, asked_models
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchState, Step
 from costada.prompts.requests import ProgramView
@@ -52,6 +53,11 @@ class PricedModel:
     def name(self) -> str:
         """What the menu calls it; empty for a guide model that is not in the menu."""
         return "" if self.entry is None else self.entry.name
+
+    @property
+    def first(self) -> AskedModel:
+        """The chat model that is asked first; any others are its fallbacks."""
+        return asked_models(self.model)[0]
 
     @property
     def call_timeout(self) -> float | None:

@@ -9,37 +9,20 @@ from math import ceil, floor, inf, isfinite
 from pathlib import Path
 from statistics import fmean
 
-from costada.models.prices import GivenPrice, ListPrice, price_book
-from costada.models.runnable_tree import asked_models
 from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import EXPECTED_ANSWER, expected_usage
-from costada.nodes.context import ChatModel
+from costada.nodes.context import PricedModel
 from costada.runs.dry_run import without_first_tries
 from costada.runs.folder import RunFolder
 from costada.runs.plan import Plan
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
-from costada.values.usage import Price
 
 SHARES = (0.25, 0.5, 1.0, 2.0)
 """Budgets of a forecast, in units of the given one."""
 
 IN_TURN = "each in turn"
 SECONDS_PER_HOUR = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A model of the menu: its name there, the model, and the price of its first chat model."""
-
-    name: str
-    model: ChatModel
-    price: ListPrice
-
-    @property
-    def asked_name(self) -> str:
-        """The name that its requests ask for."""
-        return asked_models(self.model)[0].name
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +148,8 @@ def measured_in(folders: Iterable[Path], problem: str) -> Measured:
 
 
 def expected_step(
-    entry: Entry,
-    others: Sequence[Entry],
+    asked: PricedModel,
+    others: Sequence[PricedModel],
     input_tokens: int,
     measured: Measured,
     speed: Speed,
@@ -177,22 +160,22 @@ def expected_step(
     Assumed is one request with an ordinary prompt and an answer of `EXPECTED_ANSWER` tokens.
     Measured calls are priced by the model's price now.
     """
-    is_alone = [each.asked_name for each in others].count(entry.asked_name) == 1
+    first = asked.first
+    is_alone = [each.first.name for each in others].count(first.name) == 1
     calls = [
         call
         for call in measured.calls
-        if call.entry == entry.name
-        or (not call.entry and is_alone and call.model == entry.asked_name)
+        if call.entry == asked.name or (not call.entry and is_alone and call.model == first.name)
     ]
     if calls:
         usages, seconds = [call.usage for call in calls], fmean(call.seconds for call in calls)
     else:
-        usages = [expected_usage(asked_models(entry.model)[0], input_tokens)]
+        usages = [expected_usage(first, input_tokens)]
         seconds = speed.seconds(usages[0].output_tokens)
     num_calls = measured.calls_per_step
-    cost = sum(map(entry.price.cost, usages), Decimal(0)) / len(usages)
+    cost = sum(map(asked.prices.expected(first).cost, usages), Decimal(0)) / len(usages)
     return Step(
-        model=entry.name,
+        model=asked.name,
         tokens_in=num_calls * fmean(usage.input_tokens for usage in usages),
         tokens_out=num_calls * fmean(usage.output_tokens for usage in usages),
         dollars=num_calls * float(cost),
@@ -253,12 +236,10 @@ class Forecast:
 
 def forecast_of(plan: Plan, measured: Measured, speed: Speed) -> Forecast:
     """The forecast of a planned run; nothing is sent."""
-    settings, entries = plan.settings, entries_of(plan)
+    settings, menu = plan.settings, plan.priced_menu
     tokens = ordinary_input(plan.problem, settings.constants, settings.method)
     evaluation = plan.seed_evaluation.seconds if plan.seed_evaluation else 0.0
-    steps = [
-        expected_step(entry, entries, tokens, measured, speed, evaluation) for entry in entries
-    ]
+    steps = [expected_step(each, menu, tokens, measured, speed, evaluation) for each in menu]
     if len(steps) > 1:
         steps.append(mean_step(steps))
     budgets = [
@@ -273,25 +254,9 @@ def forecast_of(plan: Plan, measured: Measured, speed: Speed) -> Forecast:
         for share in SHARES
     ]
     sentences = assumptions(steps, tokens, measured, speed, evaluation, plan.parallel)
-    costs = {
-        each.name: float(each.price.cost(expected_usage(asked_models(each.model)[0], tokens)))
-        for each in entries
-    }
+    costs = {each.name: each.expected for each in menu}
     sentences += without_first_tries(costs, plan.budget, plan.router)
     return Forecast(tuple(steps), tuple(budgets), tuple(sentences))
-
-
-def entries_of(plan: Plan) -> list[Entry]:
-    """The models that a planned run may ask for programs."""
-    if not plan.menu:
-        name = asked_models(plan.model)[0].name
-        return [_entry(name, plan.model, plan.settings.price, plan)]
-    return [_entry(each.name, each.model, each.entry.given_price, plan) for each in plan.menu]
-
-
-def _entry(name: str, model: ChatModel, price: Price | GivenPrice | None, plan: Plan) -> Entry:
-    book = price_book([(model, price)], plan.settings.other_prices)
-    return Entry(name, model, book.expected(asked_models(model)[0]))
 
 
 def assumptions(

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
 from costada.graph.build import compile_search
-from costada.graph.menu_prices import priced_models, with_reference_cost
+from costada.graph.menu_prices import with_reference_cost
 from costada.models.prices import ListPrice
 from costada.models.reply_content import answer_text
 from costada.models.runnable_tree import asked_models
@@ -132,7 +132,7 @@ def dry_run_of(plan: Plan) -> DryRun:
     """
     prompts = first_prompts(plan)
     prompt, settings = prompts[-1][1], plan.settings
-    menu = priced_models(plan.menu or plan.model, None, plan.problem, settings).menu
+    menu = plan.priced_menu
     tokens = ordinary_input(plan.problem, settings.constants, settings.method)
     models = tuple(_model_forecast(each, prompt, tokens) for each in menu)
     parts = [part for each in menu for part in asked_models(each.model)]
@@ -179,7 +179,7 @@ def _model_forecast(asked: PricedModel, prompt: Prompt, tokens: int) -> ModelFor
 
 def _quote(asked: PricedModel) -> ListPrice:
     """The price of the model that is asked first, at the service tier that it asks for."""
-    return asked.prices.expected(asked_models(asked.model)[0])
+    return asked.prices.expected(asked.first)
 
 
 def dry_run_text(

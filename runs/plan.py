@@ -23,7 +23,7 @@ from costada.models.prices import price_book
 from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STANDARD_TIER
 from costada.nodes.attempts import first_prompt
 from costada.nodes.calls.budget import least_budget
-from costada.nodes.context import ChatModel
+from costada.nodes.context import ChatModel, PricedModel
 from costada.nodes.settings import Settings
 from costada.reports.trackers.tracker import check_trackers
 from costada.runs.config import RunConfig, is_openai
@@ -102,6 +102,12 @@ class Plan:
         return max((self.settings.retry_policy.call_timeout, *filter(None, own)))
 
     @property
+    def priced_menu(self) -> tuple[PricedModel, ...]:
+        """The models that make attempts, with their prices."""
+        given = self.menu or self.model
+        return priced_models(given, self.guide_model, self.problem, self.settings).menu
+
+    @property
     def least_budget(self) -> Decimal:
         """Least dollars worth starting with, 0 unless the budget is hard.
 
@@ -110,8 +116,7 @@ class Plan:
         """
         if self.settings.budget_policy != "hard":
             return Decimal(0)
-        given = self.menu or self.model
-        menu = priced_models(given, self.guide_model, self.problem, self.settings).menu
+        menu = self.priced_menu
         expected = with_reference_cost(self.settings, menu).constants.reference_cost
         first_request, _ = least_budget(menu, first_prompt(self.problem))
         return max(first_request, Decimal(str(min(expected, self.budget))))

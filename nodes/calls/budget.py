@@ -77,8 +77,7 @@ def expected_usage(asked: AskedModel, input_tokens: int) -> Usage:
 
 def expected_cost(asked: PricedModel, input_tokens: int) -> Decimal:
     """Dollars of a request with an ordinary answer, to the model that is asked first."""
-    first = asked_models(asked.model)[0]
-    return asked.prices.expected(first).cost(expected_usage(first, input_tokens))
+    return asked.prices.expected(asked.first).cost(expected_usage(asked.first, input_tokens))
 
 
 def upper_bound(asked: PricedModel, prompt: Prompt) -> Decimal:
@@ -91,7 +90,7 @@ def upper_bound(asked: PricedModel, prompt: Prompt) -> Decimal:
 
 def minimal_bound(asked: PricedModel, prompt: Prompt) -> Decimal:
     """Most dollars that the shortest answer to a prompt that is worth its money can cost."""
-    return _minimal_bound(asked_models(asked.model)[0], asked, prompt)
+    return _minimal_bound(asked.first, asked, prompt)
 
 
 def _minimal_bound(part: AskedModel, asked: PricedModel, prompt: Prompt) -> Decimal:
