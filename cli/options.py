@@ -17,7 +17,6 @@ from pydantic.fields import FieldInfo
 from costada.runs.config import (
     CONTROLLER,
     LOG,
-    MAX_SETTINGS,
     MENU,
     OTHER_PRICES,
     SETTINGS,
@@ -25,6 +24,7 @@ from costada.runs.config import (
     constant_names,
     setting_of,
 )
+from costada.runs.config_file import MAX_SETTINGS
 from costada.runs.folder import RunFolder
 from costada.runs.models_file import MODELS_FILE, resolved_menu
 from costada.runs.stored_run import run_at

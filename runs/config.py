@@ -2,14 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast, get_args, get_origin
 
 from pydantic import (
     Field,
-    FiniteFloat,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -19,10 +16,8 @@ from pydantic.fields import FieldInfo
 
 from costada.controller.constants import MAX_ITERATIONS, Constants
 from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
-from costada.evaluators.registry import is_built_in
-from costada.evaluators.remote.engine_address import IN_PROCESS, checked_place
+from costada.evaluators.remote.engine_address import IN_PROCESS
 from costada.evaluators.sandbox.layers import Layer
-from costada.models.addresses import checked_address
 from costada.models.menu import ModelEntry
 from costada.models.providers import KEY_VARIABLES
 from costada.nodes.settings import (
@@ -33,51 +28,29 @@ from costada.nodes.settings import (
     Settings,
 )
 from costada.reports.run_view import ListedSetting
-from costada.reports.trackers.tracker import tracker_names
+from costada.runs.presets import PRESETS
+from costada.runs.setting_types import (
+    TRACKERS,
+    Address,
+    EvaluationPlace,
+    PresetName,
+    ProblemName,
+    Seconds,
+    Trackers,
+)
 from costada.runs.user_input import explain
-from costada.store.file_errors import other_format
-from costada.store.files import read_text
-from costada.store.schema import FORMAT
 from costada.values.expectation import unknown_name
 from costada.values.setting import (
     EVALUATION,
     MODELS,
     MONEY,
-    OBJECT_MARK,
     OUTPUT,
     SEARCH,
     Setting,
 )
 from costada.values.usage import Price
 
-
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """One model of the paper's experiments.
-
-    Attributes:
-        price: Dollars per million input and output tokens (App. D.1).
-        budget: `B` in dollars (Sec. 5.1).
-        reference_cost: `c-bar` in dollars, the expected cost of a step (App. B.1).
-    """
-
-    price: Price
-    budget: float
-    reference_cost: float
-
-
-PRESETS = {
-    "glm-5": Preset(Price(Decimal("0.60"), Decimal("1.92")), budget=1.0, reference_cost=0.01),
-    "gpt-5.4": Preset(Price(Decimal("2.50"), Decimal("15.00")), budget=5.0, reference_cost=0.1),
-}
-
-NO_TRACKER = "none"
-TRACKERS = (*tracker_names(), NO_TRACKER)
-
 OFFLINE = "offline"
-MAX_SETTINGS = 2**20
-"""Bytes of a settings file."""
-
 DEFAULT_BUDGET = 1.0
 EXECUTION = ("parallel", "order", "evaluators", "evaluations", "log")
 """Settings of how iterations are carried out; a resumed run may get others."""
@@ -110,9 +83,6 @@ def changed_constants(given: object) -> object:
     return {name: value for name, value in given if value != getattr(DEFAULT_CONSTANTS, name)}
 
 
-Seconds = Annotated[FiniteFloat, Field(gt=0)]
-
-
 class RunConfig(SearchSettings):
     """The settings of a run: those of its search, and how it is set up and evaluated.
 
@@ -120,7 +90,7 @@ class RunConfig(SearchSettings):
     key: keys stay in the environment.
     """
 
-    problem: Annotated[str, Field(min_length=1), Setting("costada.evaluators.registry:problem")]
+    problem: Annotated[ProblemName, Setting("costada.evaluators.registry:problem")]
     """A benchmark (see costada list) or a problem folder."""
 
     budget: Annotated[
@@ -134,7 +104,8 @@ class RunConfig(SearchSettings):
     """Dollars to spend (B)."""
 
     preset: Annotated[
-        str | None, Setting("costada.runs.config:RunConfig.model_price", MONEY, names=PRESETS)
+        PresetName | None,
+        Setting("costada.runs.config:RunConfig.model_price", MONEY, names=PRESETS),
     ] = None
     """Prices, budget, reference cost and prompt order of the paper."""
 
@@ -195,7 +166,9 @@ class RunConfig(SearchSettings):
     ] = None
     """The model that is asked for tactics."""
 
-    base_url: Annotated[str | None, Setting("costada.models.chat_models:chat_model", MODELS)] = None
+    base_url: Annotated[
+        Address | None, Setting("costada.models.chat_models:chat_model", MODELS)
+    ] = None
     """Address of an OpenAI-compatible server, for openai: models."""
 
     max_tokens: Annotated[
@@ -244,7 +217,7 @@ class RunConfig(SearchSettings):
     """Evaluations that run at the same time."""
 
     evaluations: Annotated[
-        str,
+        EvaluationPlace,
         Setting(
             "costada.evaluators.remote.backend:evaluated_by",
             EVALUATION,
@@ -283,7 +256,7 @@ class RunConfig(SearchSettings):
     """Keep all checkpoints, for forks of earlier iterations; resuming needs only the latest."""
 
     log: Annotated[
-        tuple[str, ...],
+        Trackers,
         Setting(
             "costada.reports.trackers.tracking:Tracking",
             OUTPUT,
@@ -366,48 +339,6 @@ class RunConfig(SearchSettings):
             raise ValueError("expected a number")
         return given
 
-    @field_validator("preset")
-    @classmethod
-    def _check_preset(cls, name: str | None) -> str | None:
-        if name is not None and name not in PRESETS:
-            raise ValueError(unknown_name("preset", name, PRESETS))
-        return name
-
-    @field_validator("log", mode="before")
-    @classmethod
-    def _check_log(cls, given: object) -> object:
-        """Read one name, several with commas, or a list of them; `none` stands for no tracker."""
-        texts = [given] if isinstance(given, str) else given
-        if not isinstance(texts, list | tuple):
-            return given
-        names = [name.strip() for text in texts for name in str(text).split(",")]
-        if names == [NO_TRACKER]:
-            return ()
-        if NO_TRACKER in names:
-            raise ValueError(f"got {NO_TRACKER} with others, expected it alone")
-        if unknown := [name for name in names if name not in tracker_names()]:
-            raise ValueError(unknown_name("tracker", unknown[0], TRACKERS))
-        if len(set(names)) < len(names):
-            raise ValueError("expected different trackers")
-        return tuple(names)
-
-    @field_validator("problem")
-    @classmethod
-    def _resolve_folder(cls, problem: str) -> str:
-        """Save the absolute path of a problem folder, so that resuming works from anywhere."""
-        is_folder = not is_built_in(problem) and Path(problem).is_dir()
-        return str(Path(problem).resolve()) if is_folder else problem
-
-    @field_validator("evaluations")
-    @classmethod
-    def _check_evaluations(cls, place: str) -> str:
-        return place if place.startswith(OBJECT_MARK) else checked_place(place)
-
-    @field_validator("base_url")
-    @classmethod
-    def _check_base_url(cls, url: str | None) -> str | None:
-        return None if url is None else checked_address(url)
-
     @model_validator(mode="after")
     def _check_models(self) -> Self:
         entries = [entry.model for entry in self.models if not entry.base_url]
@@ -484,12 +415,6 @@ class RunConfig(SearchSettings):
             found.append(ListedSetting(name, text, is_default, field.description or ""))
         return found
 
-    @property
-    def text(self) -> str:
-        """The settings as JSON, with the format of the run folder, for their file."""
-        known = {"format": FORMAT, **self.model_dump(mode="json")}
-        return json.dumps(known, indent=2, ensure_ascii=False) + "\n"
-
 
 SETTINGS: Mapping[str, FieldInfo] = {
     name: RunConfig.model_fields[name]
@@ -526,43 +451,6 @@ def checked_config(given: Mapping[str, object]) -> RunConfig:
         return RunConfig.model_validate(given, context=FROM_PYTHON)
     except ValidationError as error:
         raise ValueError(explain(error, RunConfig.model_fields)) from None
-
-
-def load_config(path: Path) -> RunConfig:
-    """The configuration that was saved when a run started.
-
-    Raises:
-        ValueError: If the file does not exist, was written by another version or holds an invalid
-            setting.
-    """
-    try:
-        text = read_text(path, MAX_SETTINGS)
-    except FileNotFoundError:
-        raise ValueError(f"{path.parent}: holds no run (there is no {path.name} in it)") from None
-    return read_config(text, path)
-
-
-def read_config(text: str, place: Path | str) -> RunConfig:
-    """The configuration in the saved text of one; `place` names it in messages.
-
-    Raises:
-        ValueError: If it was written by another version or holds an invalid setting.
-    """
-    known = _json_object(text)
-    if known and (found := known.pop("format", None)) != FORMAT:
-        raise other_format(place, found, FORMAT)
-    try:
-        return RunConfig.model_validate_json(json.dumps(known) if known else text)
-    except ValidationError as error:
-        raise ValueError(f"{place}:\n{explain(error, RunConfig.model_fields)}") from None
-
-
-def _json_object(text: str) -> dict[str, object] | None:
-    try:
-        known = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return known if isinstance(known, dict) else None
 
 
 def is_openai(model: str | None) -> bool:

@@ -18,7 +18,8 @@ from costada.evaluators.remote.engine_address import is_local
 from costada.evaluators.sandbox.layers import UNCONFINED
 from costada.models.addresses import is_loopback
 from costada.models.providers import KEY_VARIABLES
-from costada.runs.config import MAX_SETTINGS, RunConfig, load_config
+from costada.runs.config import RunConfig
+from costada.runs.config_file import MAX_SETTINGS, config_text, load_config
 from costada.runs.folder_lease import hold_lease, is_held
 from costada.store.address import StorePlace
 from costada.store.files import create_text, make_folder, read_text, replace_folder, replace_text
@@ -154,7 +155,7 @@ class RunFolder:
 
     def save(self, config: RunConfig) -> None:
         """Replace the settings; a reader sees either the old or the new ones."""
-        replace_text(self.settings, config.text)
+        replace_text(self.settings, config_text(config))
 
     def claim(self, config: RunConfig) -> None:
         """Create the folder for a new run and save its settings.
@@ -166,7 +167,7 @@ class RunFolder:
         self.check_free()
         make_folder(self.path)
         try:
-            create_text(self.settings, config.text)
+            create_text(self.settings, config_text(config))
         except FileExistsError:
             raise ValueError(self._occupied()) from None
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from costada.runs.config import RunConfig, read_config
+from costada.runs.config import RunConfig
+from costada.runs.config_file import config_text, read_config
 from costada.runs.folder import DEFAULT_PARENT, OWNER, RunFolder, default_names
 from costada.store.address import RunAddress, check_database, check_path, is_database
 from costada.store.files import create_text, make_folder, read_text
@@ -147,7 +148,7 @@ class StoredRun(RunFolder):
     def save(self, config: RunConfig) -> None:
         """Replace the settings."""
         with RunStore.at(self.address) as store:
-            store.named.save(self.address.run, config.text)
+            store.named.save(self.address.run, config_text(config))
 
     def claim(self, config: RunConfig) -> None:
         """Take the name for a new run and save its settings.
@@ -161,7 +162,7 @@ class StoredRun(RunFolder):
             with self._held(store):  # keeps the graphs of other processes out of the thread
                 self._check_free(store)
                 make_folder(self.path)
-                if not store.named.claim(self.address.run, config.text):
+                if not store.named.claim(self.address.run, config_text(config)):
                     raise ValueError(self._occupied())
             self._take_folder(store)
 

@@ -35,7 +35,8 @@ from costada.experiments.sweep.sweep_progress import (
     sweep_progress_on,
     sweep_text,
 )
-from costada.runs.config import RunConfig, load_config
+from costada.runs.config import RunConfig
+from costada.runs.config_file import load_config
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode
 from costada.runs.shared_purse import account_name

@@ -16,7 +16,8 @@ from costada.experiments.sweep.local_sweep import ENTRY, RunProcess, last_error,
 from costada.experiments.sweep.loop import STOPPING, StopSignals, SweepLoop
 from costada.experiments.sweep.sweep import Status, SweepGrid, last_step, sweep_runs
 from costada.experiments.sweep.sweep_progress import SweepProgress, exit_code
-from costada.runs.config import RunConfig, load_config
+from costada.runs.config import RunConfig
+from costada.runs.config_file import load_config
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode
 from costada.store.rows import CallStatus

@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from psycopg.conninfo import make_conninfo
 
 from costada import create_discovery_graph, discover, load_run
+from costada.runs.config_file import config_text
 from costada.runs.folder import RunFolder
 from costada.runs.runner import is_finished, saved_state
 from costada.runs.shared_purse import PurseAddress
@@ -391,7 +392,7 @@ def test_a_name_that_is_taken_while_a_process_waits_for_it_is_named_as_that(begi
         held = Leases(url).acquire(lease_name("hex"), 30.0)
 
         def die():
-            store.named.claim("hex", config.text)
+            store.named.claim("hex", config_text(config))
             saver.put(*checkpoint_of("hex"))
             held.release()
 
