@@ -129,7 +129,7 @@ class Payment:
         Raises:
             ValueError: The provider reports a cost above the bound.
         """
-        key, bound = self._reserved.pop(call.number)
+        key, bound = self._reserved.pop(call.request.number)
         quote = self.prices.quote(call)
         cost = quote.cost(call.usage)
         is_in_doubt = call.may_be_billed and self.counts_lost
@@ -138,7 +138,7 @@ class Payment:
             cost=cost,
             bound=max(bound - cost, Decimal(0)) if is_in_doubt else 0,
             agent=self.name,
-            model=call.model,
+            model=call.request.model,
             **asdict(call.usage),
             price_source=quote.source,
             is_estimated=call.is_estimated,
@@ -146,7 +146,7 @@ class Payment:
             seconds=call.duration,
             ended_at=time(),
         )
-        check_reported_cost(call.model, quote, bound)
+        check_reported_cost(call.request.model, quote, bound)
         check_service_tier(call, self.prices, cost, bound)
 
 

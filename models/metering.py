@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from functools import cache
 from itertools import count
 from threading import RLock
@@ -24,6 +23,7 @@ from costada.models.outgoing_requests import OutgoingRequest, outgoing_request
 from costada.models.provider_errors import may_have_been_billed
 from costada.models.providers import NO_PROVIDER
 from costada.models.reply_content import (
+    NO_REPLY,
     Reply,
     answer_text,
     encodable_text,
@@ -62,40 +62,24 @@ class MeteredCall:
     """One model request that was billed, or may have been.
 
     Attributes:
-        model: Name of the model that was asked, as its provider knows it.
-        provider: Name of the provider as LangChain reports it, if it does.
-        is_cache_hit: A LangChain cache answered; nothing was billed and all counts are zero.
+        request: Who was asked, and the limits of the request.
+        reply: What came back; of a stream that broke, the text that had arrived.
+        usage: The tokens to charge: those of the reply, or a guess. From a cache all are zero.
         is_estimated: The counts are guessed from the text, the provider reported none.
-        answer: Text of the answer, as `message_to_text` makes it of one that calls tools; for a
-            stream that broke, the text that had arrived.
-        finish_reason: Why the model stopped, in the provider's words.
-        provider_id: The provider's id of the response.
         duration: Seconds from request to answer.
         error: What went wrong, or None. With zero counts nothing is known to be billed.
         is_uncounted: A complete answer came without counts, and estimates are not allowed.
         may_be_billed: The provider may have billed more than the counts say.
-        number: Position among the requests of its logical call, from 1.
-        reported_cost: What the provider says it charged in dollars, if it does.
-        service_tier: The service tier that answered, in the provider's words, if it says.
-        gateway: Id of the journal of the gateway that it went through; empty without one.
     """
 
-    model: str
-    provider: str | None
+    request: OutgoingRequest
+    reply: Reply = NO_REPLY
     usage: Usage = NO_TOKENS
-    is_cache_hit: bool = False
     is_estimated: bool = False
-    answer: str = ""
-    finish_reason: str | None = None
-    provider_id: str | None = None
     duration: float = 0.0
     error: str | None = None
     is_uncounted: bool = False
     may_be_billed: bool = False
-    number: int = 1
-    reported_cost: Decimal | None = None
-    service_tier: str | None = None
-    gateway: str = ""
 
 
 _CONNECTION_EVENTS = frozenset(
@@ -434,19 +418,12 @@ class CallMeter(BaseCallbackHandler):
 
     def _report(self, inflight: _Inflight, reply: Reply, usage: Usage | None, **facts: Any) -> None:
         """Pass a report on; if that fails, no further request is sent."""
+        reply = replace(reply, provider_id=reply.provider_id or inflight.response_id)
         call = MeteredCall(
-            model=inflight.request.model,
-            provider=inflight.request.provider,
-            usage=usage or NO_TOKENS,
-            is_cache_hit=reply.is_cache_hit,
-            answer=reply.answer,
-            finish_reason=reply.finish_reason,
-            provider_id=reply.provider_id or inflight.response_id,
+            inflight.request,
+            reply,
+            usage or NO_TOKENS,
             duration=monotonic() - inflight.began,
-            number=inflight.request.number,
-            reported_cost=reply.cost,
-            service_tier=reply.service_tier,
-            gateway=inflight.request.gateway,
             **facts,
         )
         try:

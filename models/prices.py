@@ -273,11 +273,11 @@ class PriceBook:
         of a request without one, the price is that of the standard tier. `ValueError` if the model
         that was asked has no price.
         """
-        if call.is_cache_hit:
+        if call.reply.is_cache_hit:
             return FROM_CACHE
-        listed = self.listed(call.model).at_tier(call.service_tier)
-        if call.reported_cost is not None and not isinstance(listed, GivenPrice):
-            return ReportedCost(call.reported_cost, listed)
+        listed = self.listed(call.request.model).at_tier(call.reply.service_tier)
+        if call.reply.cost is not None and not isinstance(listed, GivenPrice):
+            return ReportedCost(call.reply.cost, listed)
         return listed
 
 

@@ -147,6 +147,9 @@ class Reply:
         return self.usage is not None and bool(self.usage.output_tokens or not self.answer)
 
 
+NO_REPLY = Reply("")
+
+
 def read_reply(result: LLMResult) -> Reply:
     """What one successful request brought.
 

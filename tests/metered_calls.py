@@ -138,7 +138,7 @@ def assert_in_doubt(context: RunContext, server: BillingServer) -> None:
 
 def as_billed(calls: list[MeteredCall]) -> list[Bill]:
     """What a meter reports as what a server bills, to compare the two."""
-    used = [(call.model, call.usage) for call in calls if call.usage != NO_TOKENS]
+    used = [(call.request.model, call.usage) for call in calls if call.usage != NO_TOKENS]
     return [
         Bill(
             model,

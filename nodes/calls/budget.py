@@ -156,11 +156,12 @@ def check_service_tier(call: MeteredCall, prices: PriceBook, cost: Decimal, boun
     Raises:
         ValueError: The answer cost more than the upper bound of its request; it is charged.
     """
-    listed = prices.listed(call.model)
-    has_price = listed.at_tier(call.service_tier) is not listed
-    if has_price and call.reported_cost is None and not call.is_estimated and cost > bound:
+    model, tier = call.request.model, call.reply.service_tier
+    listed = prices.listed(model)
+    has_price = listed.at_tier(tier) is not listed
+    if has_price and call.reply.cost is None and not call.is_estimated and cost > bound:
         raise ValueError(
-            f"model {call.model!r}: answered by service tier {call.service_tier!r}, which the"
+            f"model {model!r}: answered by service tier {tier!r}, which the"
             f" request did not ask for, and cost ${cost:.6f}, expected at most ${bound:.6f}; the"
             " call is charged and nothing more is sent. Ask for the standard tier:"
             ' service_tier="default", or --models openai:NAME@default'

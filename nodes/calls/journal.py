@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from decimal import Decimal
 from hashlib import sha256
 from threading import Lock
@@ -28,11 +28,6 @@ from costada.store.call_log import CallKey, SentRequest
 from costada.store.purse import Purse
 from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
 from costada.values.exact import exactly
-
-SHARED_FACTS = tuple(
-    {each.name for each in fields(MeteredCall)} & {each.name for each in fields(CallRow)}
-)
-"""Fields that a row has from the meter."""
 
 FAILURE_KINDS = {outcome: failure for failure, outcome in OUTCOMES.items()}
 
@@ -128,8 +123,7 @@ class CallJournal:
         try:
             bound = sent_bound(sent, self._asked.prices)
             self._account = open_account(self._key.run_id, self._context)
-            call = MeteredCall(sent.model, sent.provider, gateway=sent.gateway)
-            row = self._row(call, CallStatus.STARTED, bound)
+            row = self._row(MeteredCall(sent), CallStatus.STARTED, bound)
             with self._repeating(sent) as repeated:
                 number = self._call_log.put_call(
                     self._key.run_id, row, self._reserve, repeats=repeated
@@ -151,7 +145,7 @@ class CallJournal:
             ValueError: The provider reports a cost that is impossible.
         """
         try:
-            number, bound = self._sent[call.number]
+            number, bound = self._sent[call.request.number]
             status = CallStatus.DONE if call.error is None else CallStatus.ERROR
             status = CallStatus.UNCOUNTED if call.is_uncounted else status
             row = self._row(call, status, Decimal(0))
@@ -162,7 +156,7 @@ class CallJournal:
             self._call_log.finish_call(self._key.run_id, number, row)
             self._report_cost()
             record_call(self._key, row)
-            check_reported_cost(call.model, self._asked.prices.quote(call), bound)
+            check_reported_cost(call.request.model, self._asked.prices.quote(call), bound)
             check_service_tier(call, self._asked.prices, row.cost, bound)
         finally:
             self._call_log.in_flight.end(self._key)
@@ -238,13 +232,23 @@ class CallJournal:
 
     def _row(self, call: MeteredCall, status: CallStatus, bound: Decimal) -> CallRow:
         quote = self._asked.prices.quote(call)
-        facts = {name: getattr(call, name) for name in SHARED_FACTS}
+        request, reply = call.request, call.reply
         return CallRow(
             ticket=self._key.ticket,
             frontier=self._frontier,
             role=self._key.role,
             attempt=self._key.attempt,
             entry=self._entry or "",
+            model=request.model,
+            provider=request.provider,
+            gateway=request.gateway,
+            answer=reply.answer,
+            finish_reason=reply.finish_reason,
+            provider_id=reply.provider_id,
+            is_cache_hit=reply.is_cache_hit,
+            usage=call.usage,
+            is_estimated=call.is_estimated,
+            error=call.error,
             cost=quote.cost(call.usage),
             price_in=f"{quote.input_per_million:f}",
             price_out=f"{quote.output_per_million:f}",
@@ -255,5 +259,4 @@ class CallJournal:
             status=status,
             request_hash=self._request_hash,
             bound=bound,
-            **facts,
         )

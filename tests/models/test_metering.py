@@ -57,9 +57,17 @@ def test_an_answer_is_reported_as_billed(server: BillingServer, calls, metered):
     took = monotonic() - began
     (call,) = calls
     assert as_billed(calls) == server.bill
-    assert (call.model, call.provider, call.answer) == ("stand-in", "openai", "yes")
-    assert (call.finish_reason, call.provider_id, call.error) == ("stop", "answer-1", None)
-    assert (call.is_cache_hit, call.is_estimated) == (False, False)
+    assert (call.request.model, call.request.provider, call.reply.answer) == (
+        "stand-in",
+        "openai",
+        "yes",
+    )
+    assert (call.reply.finish_reason, call.reply.provider_id, call.error) == (
+        "stop",
+        "answer-1",
+        None,
+    )
+    assert (call.reply.is_cache_hit, call.is_estimated) == (False, False)
     assert 0 < call.duration <= took
 
 
@@ -68,7 +76,7 @@ def test_an_answer_from_langchains_cache_costs_nothing_and_says_so(server, calls
     for _ in range(3):
         model.invoke(PROMPT, metered)
     assert as_billed(calls) == server.bill
-    assert [(call.is_cache_hit, call.answer) for call in calls] == [
+    assert [(call.reply.is_cache_hit, call.reply.answer) for call in calls] == [
         (False, "hello"),
         (True, "hello"),
         (True, "hello"),
@@ -158,7 +166,7 @@ def test_counts_may_come_from_the_raw_record_alone(calls):
     response = LLMResult(generations=[list(result.generations)], llm_output=usage)
     meter.on_llm_end(response, run_id=run_id)
     meter.on_llm_end(response, run_id=run_id)
-    assert [(call.model, call.usage) for call in calls] == [("Custom", Usage(7, 5))]
+    assert [(call.request.model, call.usage) for call in calls] == [("Custom", Usage(7, 5))]
 
 
 @pytest.mark.parametrize("is_asynchronous", [False, True])
@@ -177,7 +185,7 @@ def test_fallbacks_and_bound_names_are_reported_under_the_name_asked(server, cal
     answer = first.with_fallbacks([second]).invoke(PROMPT, metered)
     assert answer.text == "from the second"
     first.bind(model="other").invoke(PROMPT, metered)
-    assert [call.model for call in calls] == ["first", "second", "other"]
+    assert [call.request.model for call in calls] == ["first", "second", "other"]
     assert as_billed(calls) == server.bill
 
 
@@ -191,7 +199,7 @@ def test_a_streamed_answer_keeps_the_id_of_the_provider(
     with suppress(Exception):
         list(model.stream(PROMPT, metered))
     (call,) = calls
-    assert (call.provider_id, call.error is None) == ("answer-1", breaks_after is None)
+    assert (call.reply.provider_id, call.error is None) == ("answer-1", breaks_after is None)
 
 
 def test_an_answer_streamed_in_an_event_loop_keeps_the_id_of_the_provider(
@@ -202,13 +210,13 @@ def test_an_answer_streamed_in_an_event_loop_keeps_the_id_of_the_provider(
         return {part.id async for part in model.astream(PROMPT, metered) if part.content}
 
     assert asyncio.run(ids()) == {"answer-1"}
-    assert [call.provider_id for call in calls] == ["answer-1"]
+    assert [call.reply.provider_id for call in calls] == ["answer-1"]
 
 
 def test_the_text_of_a_stream_is_reported(server: BillingServer, calls, metered):
     server.script(Reply("one two three", 70, 20))
     text = "".join(chunk.text for chunk in client(server).stream(PROMPT, metered))
-    assert text == calls[0].answer == "one two three"
+    assert text == calls[0].reply.answer == "one two three"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +232,7 @@ def test_a_broken_stream_is_reported_with_what_had_arrived(
     with pytest.raises(Exception, match=r"Connection error|peer closed"):
         list(client(server).stream(PROMPT, {"callbacks": [meter]}))
     (call,) = calls
-    assert (call.answer, call.usage, call.is_estimated) == ("one two", usage, is_estimated)
+    assert (call.reply.answer, call.usage, call.is_estimated) == ("one two", usage, is_estimated)
 
 
 def test_a_stream_the_reader_leaves_is_reported_once(server: BillingServer, calls, metered):

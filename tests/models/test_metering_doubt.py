@@ -57,7 +57,7 @@ def test_counts_of_a_stream_that_never_ended_are_a_part_of_its_bill_only(
         meter.on_llm_error(ConnectionError("gone"), run_id=run_id)
     meter.close()
     (call,) = calls
-    assert (call.usage, call.answer, call.may_be_billed) == (Usage(70, 20), "one two", True)
+    assert (call.usage, call.reply.answer, call.may_be_billed) == (Usage(70, 20), "one two", True)
 
 
 def test_counts_that_each_part_repeats_do_not_add_up():
@@ -118,7 +118,7 @@ def test_an_answer_without_counts_that_ends_the_run_is_charged_its_bound(server:
 
 def test_no_further_request_leaves_when_one_could_not_be_accounted_for(server: BillingServer):
     def full_disk(call: MeteredCall):
-        raise OSError(f"no room for {call.model}")
+        raise OSError(f"no room for {call.request.model}")
 
     model = client(server).with_fallbacks([client(server)])
     with CallMeter(full_disk) as meter, pytest.raises(OSError, match="no room"):

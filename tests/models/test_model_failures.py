@@ -155,7 +155,7 @@ def test_a_wrong_option_is_a_programming_error(server: BillingServer):
 
 def test_an_error_of_the_meters_receiver_is_raised_and_not_retried(server: BillingServer):
     def broken_pipe(call: MeteredCall) -> None:
-        raise BrokenPipeError(f"cannot print {call.model}")
+        raise BrokenPipeError(f"cannot print {call.request.model}")
 
     with pytest.raises(BrokenPipeError, match="cannot print stand-in"):
         ask(served(server), MESSAGES, {"callbacks": [CallMeter(broken_pipe)]})

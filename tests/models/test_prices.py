@@ -1,4 +1,5 @@
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from fakes import ScriptedModel, hashed_answer
@@ -8,7 +9,9 @@ from langchain_openai import ChatOpenAI
 from needed_plugins import offline_model
 
 from costada.models.metering import MeteredCall
+from costada.models.outgoing_requests import OutgoingRequest
 from costada.models.prices import PackagedPrice, packaged_price, price_book
+from costada.models.reply_content import Reply
 from costada.values.usage import Price, Usage
 
 
@@ -146,6 +149,13 @@ FALLBACK = GPT.with_fallbacks([openai_model("gpt-5.4-mini")])
 MILLION = Usage(1_000_000, 100_000)
 
 
+def metered_call(
+    model: str, usage: Usage = MILLION, provider: str | None = None, **reply: Any
+) -> MeteredCall:
+    request = OutgoingRequest(model, provider, None, 1, 0)
+    return MeteredCall(request, Reply("", **reply), usage)
+
+
 @pytest.mark.parametrize(
     ("models", "others", "call", "dollars", "source"),
     [
@@ -160,14 +170,14 @@ MILLION = Usage(1_000_000, 100_000)
         (
             [(GPT, None)],
             {},
-            {"model": "gpt-5.4", "reported_cost": Decimal("0.0123")},
+            {"model": "gpt-5.4", "cost": Decimal("0.0123")},
             "0.0123",
             "provider",
         ),
         (
             [(GPT, Price(3, 20))],
             {},
-            {"model": "gpt-5.4", "reported_cost": Decimal("0.0123")},
+            {"model": "gpt-5.4", "cost": Decimal("0.0123")},
             "5",
             "given",
         ),
@@ -226,21 +236,21 @@ MILLION = Usage(1_000_000, 100_000)
     ],
 )
 def test_a_call_is_priced_by_the_name_that_was_asked(models, others, call, dollars, source):
-    metered = MeteredCall(**{"provider": None, "usage": MILLION, **call})
+    metered = metered_call(**call)
     quote = price_book(models, others).quote(metered)
     assert quote.cost(metered.usage) == Decimal(dollars)
     assert quote.source.startswith(source)
 
 
 def test_the_offline_model_has_the_papers_price():
-    metered = MeteredCall("offline", None, MILLION)
+    metered = metered_call("offline")
     quote = price_book([(offline_model(), None)], {}).quote(metered)
     assert quote.cost(metered.usage) == Decimal("0.792")
     assert quote.source.startswith("the paper's GLM-5 price")
 
 
 def test_the_cost_of_a_call_stands_beside_its_list_price():
-    call = MeteredCall("gpt-5.4", None, MILLION, reported_cost=Decimal("0.0123"))
+    call = metered_call("gpt-5.4", cost=Decimal("0.0123"))
     quote = price_book([(GPT, None)], {}).quote(call)
     assert (quote.input_per_million, quote.output_per_million) == (Decimal("2.5"), Decimal(15))
 
@@ -271,7 +281,7 @@ def test_models_that_cannot_be_priced_are_refused_by_name(models, message: str):
 
 def test_a_call_to_a_model_without_a_price_cannot_be_charged():
     with pytest.raises(ValueError, match="model 'other' has no known price"):
-        price_book([(GPT, None)], {}).quote(MeteredCall("other", None))
+        price_book([(GPT, None)], {}).quote(metered_call("other"))
 
 
 def test_a_list_price_holds_for_the_providers_own_address_only_and_there_are_two_ways_out():

@@ -122,4 +122,6 @@ def test_the_name_is_the_one_a_meter_reports(server: BillingServer, is_served: b
     runnable.invoke("x", {"callbacks": [meter]})
     (model,) = underlying_models(runnable)
     asked = AskedModel(model)
-    assert [(call.model, call.provider) for call in calls] == [(asked.name, asked.provider)]
+    assert [(call.request.model, call.request.provider) for call in calls] == [
+        (asked.name, asked.provider)
+    ]

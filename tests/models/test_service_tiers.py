@@ -27,8 +27,10 @@ from metered_calls import (
     through,
 )
 
+from costada.models import reply_content
 from costada.models.errors import UnmeteredCall
 from costada.models.metering import MeteredCall
+from costada.models.outgoing_requests import OutgoingRequest
 from costada.models.prices import (
     GivenPrice,
     PackagedPrice,
@@ -146,7 +148,8 @@ def openai(tier: str | None = None) -> ChatOpenAI:
 
 
 def answered(tier: str | None, usage: Usage) -> MeteredCall:
-    return MeteredCall("gpt-5.4", "openai", usage, service_tier=tier)
+    request = OutgoingRequest("gpt-5.4", "openai", None, 1, 0)
+    return MeteredCall(request, reply_content.Reply("", service_tier=tier), usage)
 
 
 @pytest.mark.parametrize("requested", [None, "flex", "priority"])

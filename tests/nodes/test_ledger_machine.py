@@ -54,6 +54,7 @@ MODEL = scripted(hashed_answer)
 ASKED = PricedModel(
     ModelEntry(name="model", model="stand-in"), MODEL, price_book([(MODEL, PRICE)], {})
 )
+SENT = OutgoingRequest("scripted", "scripted", None, 1, 0, number=1)
 NAMES, IDS = count(1), count(1)
 
 
@@ -258,7 +259,7 @@ class LedgerMachine(RuleBasedStateMachine):
         tokens = data.draw(st.integers(0, cap))
         taken = int(bill.bound * 1_000_000) - 2 * cap
         usage = Usage(input_tokens=taken, output_tokens=tokens)
-        journal.finish(MeteredCall("scripted", "scripted", usage, number=1))
+        journal.finish(MeteredCall(SENT, usage=usage))
         text = f"answer to {bill.ticket}.{bill.attempt}"
         journal.record_outcome(AIMessage(text) if is_answer else ModelFailure(text))
         bill.status, bill.cost, bill.bound = CallStatus.DONE, dollars(taken, tokens), Decimal(0)
@@ -270,9 +271,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def fail(self, data: st.DataObject, may_be_billed: bool) -> None:
         """Let a request time out, or be refused for nothing; it may be sent again."""
         journal, bill, _ = self.sent.pop(data.draw(st.sampled_from(sorted(self.sent))))
-        journal.finish(
-            MeteredCall("scripted", "scripted", number=1, error="late", may_be_billed=may_be_billed)
-        )
+        journal.finish(MeteredCall(SENT, error="late", may_be_billed=may_be_billed))
         bill.status = CallStatus.ERROR
         bill.bound *= may_be_billed
 
