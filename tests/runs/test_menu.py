@@ -12,6 +12,7 @@ from costada.cli.options import read_settings
 from costada.models.menu import MenuModel, ModelEntry
 from costada.models.runnable_tree import underlying_models
 from costada.runs.config import RunConfig, checked_config
+from costada.runs.given import parse_request
 from costada.runs.models_file import (
     ModelsFile,
     named_models,
@@ -215,6 +216,12 @@ def test_a_wrong_text_says_what_was_expected(text, file):
             '[models.x]\nmodel = "openai:n"\n[models.x.sets.y]\ntimeuot = 1',
             "Did you mean 'models.x.sets.y.timeout'?",
         ),
+        (
+            '[models.x]\nmodel = "openai:n"\nbase_url = "ftp://a"',
+            "models.x.base_url: got 'ftp://a', expected an address such as",
+        ),
+        ('[models.x]\nmodel = "openai:n"\nname = "y"', "Unknown setting 'models.x.name'"),
+        ("[sets.y]\nparameters = {api_key = 1}", "sets.y.parameters: got 'api_key', expected one"),
         ("[models", "models.toml: "),
         ('[aliases.x]\nmodel = "openai:n"', "Unknown setting 'aliases'"),
         ('[models.x]\nmodel = "openai:n"\nprice = {input_per_million = 1}', "expected input_per"),
@@ -326,6 +333,15 @@ def test_chat_models_get_the_name_of_their_constructor():
     assert [each.name for each in menu] == ["m-1", "again", "offline"]
     with pytest.raises(ValueError, match="expected a model id or a chat model"):
         named_models([first, 3])  # type: ignore[list-item]
+
+
+def test_the_key_variables_of_a_resolved_menu_are_known_to_its_run(file, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk")
+    entry = ModelEntry(name="mine", model="openai:m", api_key_variable="MY_KEY", price="1,2")
+    menu = [menu_model(entry, RunConfig(problem="p"))]
+    config = parse_request("circle_packing", None, menu, None, None, {"budget": 1.0}).config
+    assert "MY_KEY" in config.key_variables
+    assert config.models[0].model.startswith("object:")
 
 
 @pytest.mark.parametrize(
