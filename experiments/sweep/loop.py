@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from time import monotonic, sleep
 from types import FrameType
@@ -12,10 +13,10 @@ from typing import Any, Protocol, Self
 from costada.experiments.sweep.purse_share import payable, unpaid
 from costada.experiments.sweep.sweep import LastStep, Status, SweepRun, step_of, with_grant
 from costada.experiments.sweep.sweep_progress import SweepProgress
+from costada.runs.interruption import SIGNALS
 from costada.store.purse import Purse
 
 STOPPING = "Stopping: every run finishes its current call and saves; Ctrl-C again stops at once"
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 POLL_SECONDS = 0.1
 PROGRESS_SECONDS = 1.0
 
@@ -41,7 +42,11 @@ class Process(Protocol):
 
 
 class StopSignals:
-    """Counts SIGINT and SIGTERM while it is entered; works in the main thread only."""
+    """Counts SIGINT, SIGTERM and SIGHUP while it is entered; works in the main thread only.
+
+    All SIGHUPs count once: kernel and shell both send one when a terminal is closed. They stay
+    ignored if they are, as under `nohup`.
+    """
 
     def __init__(self, notify: Callable[[str], None], text: str = STOPPING) -> None:
         """Show `text` with `notify` on the first signal, inside the signal handler."""
@@ -52,7 +57,9 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         """Install the handlers."""
-        self._previous = {each: signal.signal(each, self._handle) for each in SIGNALS}
+        is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        handled = [each for each in SIGNALS if not (is_kept and each == signal.SIGHUP)]
+        self._previous = {each: signal.signal(each, self._handle) for each in handled}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -61,9 +68,12 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.count and number == signal.SIGHUP:
+            return
         self.count += 1
         if self.count == 1:
-            self._notify(self._text)
+            with suppress(OSError):  # the terminal is closed
+                self._notify(self._text)
 
 
 class SweepLoop:

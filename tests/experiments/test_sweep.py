@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from costada.experiments.sweep.loop import SIGNALS, STOPPING, StopSignals, SweepLoop
+from costada.experiments.sweep.loop import STOPPING, StopSignals, SweepLoop
 from costada.experiments.sweep.sweep import (
     LastStep,
     Status,
@@ -372,14 +372,26 @@ def test_processes_that_cannot_be_reached_end_the_sweep_and_are_left(runs):
     assert started[1].looks == -1
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_signals_are_counted_and_reported_once_and_their_handlers_restored(number):
+@pytest.mark.parametrize(
+    ("number", "count"), [(signal.SIGINT, 2), (signal.SIGTERM, 2), (signal.SIGHUP, 1)]
+)
+def test_signals_are_counted_and_reported_once_and_their_handlers_restored(number, count):
     before, heard = signal.getsignal(number), []
     with StopSignals(heard.append) as signals:
         for _ in range(2):
             signal.raise_signal(number)
-    assert (signals.count, heard) == (2, [STOPPING])
+    assert (signals.count, heard) == (count, [STOPPING])
     assert signal.getsignal(number) is before
+
+
+def test_a_closed_terminal_changes_nothing_under_nohup():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals(lambda text: None) as signals:
+            signal.raise_signal(signal.SIGHUP)
+        assert (signals.count, signal.getsignal(signal.SIGHUP)) == (0, signal.SIG_IGN)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 STEP = LastStep(iteration=7, spent=0.25, best_score=0.875, best_objective=2.5)

@@ -141,13 +141,16 @@ def test_a_sweep_over_runs_with_other_settings_is_refused(near, swept, invoke):
     assert not steps(swept[0], 6).exists()
 
 
-def test_ctrl_c_saves_the_current_run_and_starts_no_other(near, undisturbed, tmp_path, invoke):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_saves_the_current_run_and_starts_no_other(
+    near, undisturbed, tmp_path, invoke, number
+):
     words = options(near, tmp_path, "--seeds", "3,5", "--jobs", 1, *GIVEN)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([*COMMAND, *map(str, words)], **pipes) as process:
         wait_for_a_step(steps(tmp_path, 3))
         second = invoke(*words)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         said, errors = process.communicate()
     assert second.exit_code == REFUSED
     assert f"{tmp_path}: another sweep is running in it" in second.output
