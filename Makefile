@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 ROOMS := agents cli controller evaluators experiments graph models nodes plugins prompts reports runs store values
-QUICK := $(addprefix tests/,values controller prompts models store evaluators nodes graph paper) \
+QUICK := $(addprefix tests/,values controller prompts models store nodes graph paper) \
 	$(addprefix --ignore tests/,graph/test_parallel.py graph/test_savers.py graph/test_closed_state.py \
 	graph/test_flat_stop.py graph/test_questions.py graph/test_user_inputs.py nodes/test_ledger_machine.py \
 	store/test_long_runs.py)
