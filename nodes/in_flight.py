@@ -119,8 +119,8 @@ def landed(evaluate: Node, generate: PayingNode, guide: PaidNode[Bought]) -> Pay
             accepted = guide.accept(cast(Bought, result), state, context)
             return {"flight": flight, "step": ended, **accepted}
         step = cast(Step, result)
-        # not a further attempt: a process that died may have begun it, and this one must do the
-        # same
+        # The cost up to this attempt only: a process that died may have begun the next one, and
+        # this one must decide as that did.
         cost = context.store.call_log.cost_before(
             state["run"].id,
             ticket.number,
@@ -204,6 +204,8 @@ def _land(work: Work, state: SearchState, context: RunContext) -> tuple[Ticket, 
             _launch(ticket, work, state, context)
         key = _next_key(expected, tickets, pool, context)
     result = pool.take(key)
+    # Stored at once and not with the state: nodes that follow may pay for calls that depend on the
+    # order before the next checkpoint is written.
     if recorded is None or recorded.ticket != key[0]:
         awaits_money = FUNDS_QUEUES.of(context.store, run_id).has_waiting
         recorded = Landing(key[0], awaits_money)

@@ -300,6 +300,7 @@ class Purse:
         _check_text("key", key)
         dollars = _dollars("bound", bound)
         entry = Entry("", key, ZERO, dollars, facts)
+        # Postgres does what follows in one round trip; where it cannot decide, nothing is written.
         if self._db.engine.draw(self._row(entry), begins=True):
             return
         with self._writing(is_durable=True):
@@ -349,6 +350,7 @@ class Purse:
             return
         with self._writing():
             self._locked()
+            # children first: what an account gives back depends on what those below it hold
             for below in reversed(self.accounts()):
                 if not below.is_closed:
                     path = self._path(below.id)
@@ -479,7 +481,7 @@ class Purse:
         """Add dollars to the last account, and to those above what it holds beyond before."""
         for before in reversed(path):
             if not (spent or committed):
-                return
+                return  # within what this account holds anyway, so those above see no difference
             after = replace(
                 before, spent=before.spent + spent, committed=before.committed + committed
             )

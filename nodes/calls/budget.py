@@ -275,6 +275,7 @@ def share_of_money(
     roomy = asked.prices.listed(request.model).worst_cost(
         request.input_bound, cap * request.choices
     )
+    # One snapshot: a call that ends between the two would be both paid and in flight, or neither.
     with context.store.call_log.unchanged():
         left = money_left(key, state, context, gateways=gateways)
         num_sent = num_others_sent(key, state, context)
@@ -297,6 +298,7 @@ def reserve_share(
     if is_sequential(state, context):
         return
     left = money_left(key, state, context, gateways=journals_of(asked.model))
+    # The oldest goes first, or cheaper requests would take what it waits for again and again.
     if _is_behind(key, context) or (bound > left and num_others_sent(key, state, context)):
         raise _awaiting(bound, left, key, context)
     if bound > left:

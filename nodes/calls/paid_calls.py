@@ -220,6 +220,7 @@ def _ask_within_hard_budget(
             except RequestNotSent as error:
                 return Unaffordable(str(error))
     finally:
+        # a ticket that failed or was interrupted must not keep later ones waiting
         leave_queue(key, context)
 
 
