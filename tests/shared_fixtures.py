@@ -1,6 +1,7 @@
 """Fixtures and hooks that the tests of rooms and of plug-ins share."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,6 +102,14 @@ def write_problem(folder: Path) -> Path:
 def near(tmp_path_factory):
     """A problem folder whose evaluator reports nothing that depends on the clock."""
     return write_problem(tmp_path_factory.mktemp("problems") / "near")
+
+
+@pytest.fixture
+def terminal() -> Iterator[None]:
+    """A terminal whose end is heard of, even if the tests are run under `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="session")

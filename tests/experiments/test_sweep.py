@@ -372,6 +372,7 @@ def test_processes_that_cannot_be_reached_end_the_sweep_and_are_left(runs):
     assert started[1].looks == -1
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(
     ("number", "count"), [(signal.SIGINT, 2), (signal.SIGTERM, 2), (signal.SIGHUP, 1)]
 )

@@ -141,6 +141,7 @@ def test_a_sweep_over_runs_with_other_settings_is_refused(near, swept, invoke):
     assert not steps(swept[0], 6).exists()
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_ctrl_c_saves_the_current_run_and_starts_no_other(
     near, undisturbed, tmp_path, invoke, number

@@ -68,7 +68,7 @@ def failing_run(server, failing, *, store=None, **options):
     server.default, store = failing, store or RunStore()
     menu = menu_of(server)
     if isinstance(failing.failure, Silence):
-        menu[0] = replace(menu[0], call_timeout=0.2)
+        menu[0] = replace(menu[0], entry=menu[0].entry.model_copy(update={"timeout": 0.2}))
     given = {"iterations": ITERATIONS, "router": "round-robin", "retry_policy": BRIEF, **options}
     several(menu, store=store, **given).invoke({})
     return store

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
 from time import monotonic
@@ -27,7 +26,7 @@ from costada.runs.interruption import (
 )
 from costada.values.evaluation import Evaluation
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("terminal")]
 
 COSTADA = Path(sys.executable).with_name("costada")
 SLEEPING = "def value():\n    import time\n    time.sleep(60)\n"
@@ -57,14 +56,6 @@ def number():
         score=lambda output: Evaluation(score=output, objective=output, is_valid=True),
         limits=Limits(wall_seconds=WALL_SECONDS),
     )
-
-
-@pytest.fixture(autouse=True)
-def terminal() -> Iterator[None]:
-    """A terminal whose end is heard of, even if the tests are run under `nohup`."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
