@@ -72,7 +72,8 @@ def chat_model(
             as reasoning_effort; `PARAMETERS` of `costada.models.menu` lists them. They come
             before `temperature`.
         seed: What the offline and the simulated model draw from; the others do not read it.
-        needs_key: Whether a missing key is refused; without one, no request is answered.
+        needs_key: Whether a missing key is refused. Otherwise a placeholder takes its place, with
+            which the provider answers no request.
 
     Raises:
         ValueError: If the id or a setting cannot be used, the key is missing from the

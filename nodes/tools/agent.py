@@ -52,20 +52,20 @@ def ask_with_tools(state: SearchState, config: RunnableConfig, context: RunConte
     a call of its own in the journal, and every trial is stored, so an attempt that is executed
     again continues from where it was.
     """
-    bench = ToolSession(state, context, archived_candidates(state, context))
-    return {"step": _with_result(bench, _work(bench, config))}
+    session = ToolSession(state, context, archived_candidates(state, context))
+    return {"step": _with_result(session, _work(session, config))}
 
 
-def _work(bench: ToolSession, config: RunnableConfig) -> Ending:
+def _work(session: ToolSession, config: RunnableConfig) -> Ending:
     """Let the model call tools until the attempt ends."""
-    state, context = bench.state, bench.context
+    state, context = session.state, session.context
     asked = model_of(state["step"], context)
     asked = replace(
         asked, model=cast(ChatModel, with_tools(asked.model, tools_for(context.problem.form)))
     )
     limit = context.settings.tool_evaluations + FURTHER_ANSWERS
     prompt = load_prompt(state, context)
-    section = tools_section(limit, bench.evaluations_left)
+    section = tools_section(limit, session.evaluations_left)
     conversation = Conversation(with_section(prompt, section, context.settings.prompt_order))
     for number in range(1, limit + 1):
         answer = ask_within_budget(
@@ -81,10 +81,10 @@ def _work(bench: ToolSession, config: RunnableConfig) -> Ending:
         if isinstance(answer, ModelFailure):
             return Ending(number, answer)
         if not calls_tools(answer):
-            bench.submit(answer_text(answer))
+            session.submit(answer_text(answer))
             return Ending(number)
-        results = _tool_messages(bench, answer, limit - number)
-        if bench.submitted is not None:
+        results = _tool_messages(session, answer, limit - number)
+        if session.submitted is not None:
             return Ending(number)
         conversation = conversation.followed_by([answer, *results])
     return Ending(limit)
@@ -97,33 +97,33 @@ def _key(state: SearchState, number: int) -> CallKey:
     return CallKey(state["run"].id, step.ticket, role, step.requests + number)
 
 
-def _tool_messages(bench: ToolSession, answer: AIMessage, answers_left: int) -> list[ToolMessage]:
+def _tool_messages(session: ToolSession, answer: AIMessage, answers_left: int) -> list[ToolMessage]:
     """Execute the tool calls of an answer, up to the one that submits a result."""
     messages = []
     for call in answer.tool_calls:
-        if bench.submitted is None:
-            num_trials = len(bench.trials)
-            text = bench.use(call["name"], call["args"])
+        if session.submitted is None:
+            num_trials = len(session.trials)
+            text = session.use(call["name"], call["args"])
             message = ToolMessage(text, tool_call_id=call["id"] or "", name=call["name"])
-            for trial in bench.trials[num_trials:]:
+            for trial in session.trials[num_trials:]:
                 message.additional_kwargs = TrialData(trial.id, trial.score).kwargs
             messages.append(message)
     for wrong in answer.invalid_tool_calls:
         text = "The arguments of this call are not a JSON object."
         call_id, name = wrong["id"] or "", wrong["name"] or ""
         messages.append(ToolMessage(text, tool_call_id=call_id, name=name))
-    left = allowance_text(answers_left, bench.evaluations_left)
+    left = allowance_text(answers_left, session.evaluations_left)
     messages[-1].content = f"{messages[-1].text}\n{left}"
     return messages
 
 
-def _with_result(bench: ToolSession, ending: Ending) -> Step:
+def _with_result(session: ToolSession, ending: Ending) -> Step:
     """The step with the attempt's program, or with the reason why there is none."""
-    state, context, result = bench.state, bench.context, bench.result()
+    state, context, result = session.state, session.context, session.result()
     step, put_text, failure = state["step"], context.store.put_text, ""
     if result is None:
         unsubmitted = f"No program was submitted in {ending.requests} answers."
-        failure = ending.failure.reason if ending.failure else bench.refusal or unsubmitted
+        failure = ending.failure.reason if ending.failure else session.refusal or unsubmitted
     if context.has_choice and ending.requests == 1 and isinstance(ending.failure, NOT_ATTEMPTED):
         return refused(step, ending.failure, context)
     is_unavailable = isinstance(ending.failure, ModelUnavailable)

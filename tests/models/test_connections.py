@@ -126,7 +126,6 @@ def test_each_event_loop_has_connections_of_its_own(keeping: BillingServer):
 
 
 def test_a_machine_that_accepts_no_connection_is_not_waited_for_as_for_an_answer(monkeypatch):
-    """Nor does it refuse one, as if it were switched off."""
     monkeypatch.setattr("costada.models.langchain_openai.CONNECT_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
         with suppress(TimeoutError):
