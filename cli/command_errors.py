@@ -5,7 +5,7 @@ import sqlite3
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from errno import ENOSPC
 from functools import partial
 from select import POLLERR, poll
@@ -86,7 +86,12 @@ def showing_warnings() -> Iterator[None]:
 def showing_pauses(notify: Callable[[str], None]) -> Iterator[None]:
     """Pass on what the library logs during the block, such as that a run is paused."""
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: notify(record.getMessage())  # type: ignore[method-assign]
+
+    def emit(record: logging.LogRecord) -> None:
+        with suppress(OSError):  # nobody reads it, and who logs must not fail because of that
+            notify(record.getMessage())
+
+    handler.emit = emit  # type: ignore[method-assign]
     logger = logging.getLogger("costada")
     logger.addHandler(handler)
     try:

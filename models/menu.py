@@ -16,11 +16,13 @@ from pydantic import (
     Field,
     FiniteFloat,
     JsonValue,
+    ValidationError,
     field_validator,
     model_validator,
 )
 
 from costada.models.addresses import checked_address
+from costada.values.expectation import refusals
 from costada.values.provider_error import YEAR
 from costada.values.setting import OBJECT_MARK
 from costada.values.usage import Price
@@ -242,13 +244,16 @@ class MenuModel:
             name = entry.name if isinstance(entry, ModelEntry) else entry
             raise ValueError(f"models: {name} is {model!r}, expected a LangChain chat model")
         if not isinstance(entry, ModelEntry):
-            entry = ModelEntry(
-                name=entry,
-                model=label_of(model),
-                price=price,
-                tier_prices=tier_prices or {},
-                timeout=timeout,
-            )
+            try:
+                entry = ModelEntry(
+                    name=entry,
+                    model=label_of(model),
+                    price=price,
+                    tier_prices=tier_prices or {},
+                    timeout=timeout,
+                )
+            except ValidationError as error:
+                raise ValueError(f"models: {entry}: {refusals(error)}") from None
         elif (price, tier_prices, timeout) != (None, None, None):
             raise ValueError(f"models: {entry.name}: expected price and timeout in its entry")
         object.__setattr__(self, "entry", entry)

@@ -98,7 +98,7 @@ def choosable_settings() -> list[str]:
 class ContextBase(BaseModel):
     """What may be chosen for one run; what is absent is as the graph was built."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def context_schema(

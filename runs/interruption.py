@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
+from select import POLLHUP, POLLNVAL, poll
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 STOPPING = "Stopping after the calls in flight (evaluations end now); Ctrl-C again stops at once"
 SHOW_CURSOR = b"\x1b[?25h"
 STOPPED_AT_ONCE = "stopped at once"
-STANDARD_ERROR = 2
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command as Ctrl-C does: somebody stops it, or its terminal is closed."""
 
@@ -42,6 +43,21 @@ Handler = Callable[[int, FrameType | None], None]
 _URGENT = {signal.SIGINT, signal.SIGTERM}
 """Signals that end a draining run at once. SIGHUP does not: kernel and shell both send one when a
 terminal is closed."""
+
+
+def forget_closed_terminal() -> None:
+    """Let output go nowhere that went to a terminal which is closed now.
+
+    Every write to one fails. A run that is being saved must not end because of what it reports.
+    """
+    watched = poll()
+    for number in (STANDARD_OUTPUT, STANDARD_ERROR):
+        watched.register(number, 0)
+    for number, event in watched.poll(0):
+        if event & POLLHUP and not event & POLLNVAL:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number)
+            os.close(nowhere)
 
 
 def drain_on_every_sigterm() -> None:
@@ -72,15 +88,17 @@ def draining_on_signal(
     stopped = without_passwords(f"\ncostada: {STOPPED_AT_ONCE}\n{hint}\n").encode()
 
     def handle(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            forget_closed_terminal()
         if control.drain_requested and number not in _URGENT:
             return
         if control.drain_requested:
-            with suppress(OSError):  # the terminal is closed
+            with suppress(OSError):  # nobody reads it
                 os.write(STANDARD_ERROR, SHOW_CURSOR * os.isatty(STANDARD_ERROR) + stopped)
             os._exit(ExitCode.INTERRUPTED)
         control.request_drain(signal.Signals(number).name)
         cancel_evaluations()
-        with suppress(OSError):  # the terminal is closed
+        with suppress(OSError):  # nobody reads it
             notify(STOPPING)
 
     with _handling(SIGNALS, handle):
@@ -89,8 +107,23 @@ def draining_on_signal(
 
 @contextmanager
 def ending_on_signal() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise `KeyboardInterrupt` during the block, as Ctrl-C does."""
-    with _handling(ENDING, signal.default_int_handler):
+    """Let SIGTERM and SIGHUP raise `KeyboardInterrupt` during the block, as Ctrl-C does.
+
+    A SIGHUP after the first signal does not: kernel and shell both send one when a terminal is
+    closed, and the second would cut short what the block saves.
+    """
+    has_ended = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal has_ended
+        if number == signal.SIGHUP:
+            forget_closed_terminal()
+            if has_ended:
+                return
+        has_ended = True
+        raise KeyboardInterrupt
+
+    with _handling(ENDING, handle):
         yield
 
 

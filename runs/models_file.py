@@ -70,7 +70,9 @@ class ModelsFile(BaseModel):
                 raise ValueError(f"models.{name}: expected a name without {SUFFIX} and commas")
             fields = table if isinstance(table, Mapping) else {}
             if "name" in fields:
-                raise ValueError(unknown_name("setting", f"models.{name}.name", []))
+                others = [each for each in ListedModel.model_fields if each != "name"]
+                known = [f"models.{name}.{each}" for each in others]
+                raise ValueError(unknown_name("setting", f"models.{name}.name", known))
             for field in OF_ALIASES if ":" in name else ():
                 if field in fields:
                     raise ValueError(

@@ -329,10 +329,15 @@ def _await_calls(store: RunStore, progress: Progress) -> None:
     """Let model calls in flight end, so that their answers are stored; cancel evaluations."""
     for run_id in store.run_ids()[-1:]:
         pool = pool_of(store, run_id)
-        if number := pool.num_in_flight:
-            progress.notice(f"Calls in flight: {number}. Waiting for their answers, which are kept")
+        number = pool.num_in_flight
         pool.cancel()
-        pool.settle()
+        try:
+            if number:
+                progress.notice(
+                    f"Calls in flight: {number}. Waiting for their answers, which are kept"
+                )
+        finally:
+            pool.settle()  # also where nobody reads the notice any more
 
 
 def _charge_lost_steps(

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from glob import glob
 from importlib.util import find_spec
@@ -94,7 +94,7 @@ def confined_build(
     folder: Path,
     readable: Sequence[str],
     writable: Sequence[str],
-    environment: Mapping[str, str],
+    environment: Collection[str],
 ) -> list[str]:
     """The command that runs an installer, which may build packages, confined.
 
@@ -103,7 +103,8 @@ def confined_build(
         folder: Its working folder, where it may write too.
         readable: What it may read, and execute, beside the system.
         writable: Further folders that it may write to.
-        environment: All of its variables.
+        environment: Names of the variables that it keeps; every user can read a command line, and
+            values may be secret.
     """
     settings = {
         "role": "build",
@@ -111,7 +112,7 @@ def confined_build(
         "folder": str(folder),
         "readable": [*SYSTEM_FOLDERS, *tools(), *readable],
         "writable": [str(folder), *writable],
-        "environment": dict(environment),
+        "environment": sorted(environment),
         "guards": guard_files(),
     }
     return server_command(own_interpreter(), settings)

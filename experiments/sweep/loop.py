@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 from costada.experiments.sweep.purse_share import payable, unpaid
 from costada.experiments.sweep.sweep import LastStep, Status, SweepRun, step_of, with_grant
 from costada.experiments.sweep.sweep_progress import SweepProgress
-from costada.runs.interruption import SIGNALS
+from costada.runs.interruption import SIGNALS, forget_closed_terminal
 from costada.store.purse import Purse
 
 STOPPING = "Stopping: every run finishes its current call and saves; Ctrl-C again stops at once"
@@ -68,11 +68,13 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.count and number == signal.SIGHUP:
-            return
+        if number == signal.SIGHUP:
+            forget_closed_terminal()
+            if self.count:
+                return
         self.count += 1
         if self.count == 1:
-            with suppress(OSError):  # the terminal is closed
+            with suppress(OSError):  # nobody reads it
                 self._notify(self._text)
 
 

@@ -151,9 +151,9 @@ class CallJournal:
             row = self._row(call, status, Decimal(0))
             if call.may_be_billed or (call.is_estimated and self._is_hard):
                 row = replace(row, bound=max(bound - row.cost, Decimal(0)))
+            self._call_log.finish_call(self._key.run_id, number, row)
             if call.may_be_billed and not call.is_uncounted:
                 self._log_lost(row.bound)
-            self._call_log.finish_call(self._key.run_id, number, row)
             self._report_cost()
             record_call(self._key, row)
             check_reported_cost(call.request.model, self._asked.prices.quote(call), bound)

@@ -117,9 +117,15 @@ def _run_confined(command: Sequence[str], place: Path, environment: Path) -> Non
     changes = dict.fromkeys(private, str(home)) | {"PATH": os.pathsep.join(SYSTEM_PROGRAMS)}
     named = [os.environ.get(name, "") for name in (LOCAL_PACKAGES, *CERTIFICATES)]
     readable = [command[0], sys.base_prefix, *filter(None, re.split("[,:]", ",".join(named)))]
-    given = {**helper_environment(*NETWORK, "UV_*"), **changes}
-    words = confined_build(command, place, readable, [str(environment)], given)
+    kept = {*_variables(), *changes}
+    words = confined_build(command, place, readable, [str(environment)], kept)
     _run(words, place, changes)
+
+
+def _variables() -> dict[str, str]:
+    """Variables for uv: where packages come from, and how the network is reached."""
+    found = helper_environment(*NETWORK, "UV_*")
+    return {name: value for name, value in found.items() if not name.startswith("UV_PUBLISH_")}
 
 
 def _run(command: Sequence[str], place: Path, changes: Mapping[str, str] | None = None) -> None:
@@ -127,7 +133,7 @@ def _run(command: Sequence[str], place: Path, changes: Mapping[str, str] | None 
     done = subprocess.run(
         command,
         cwd=place,
-        env={**helper_environment(*NETWORK, "UV_*"), **(changes or {})},
+        env={**_variables(), **(changes or {})},
         capture_output=True,
         text=True,
         errors="replace",

@@ -1,4 +1,5 @@
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from begun_commands import BegunCommand
 from billing_server import BillingServer, Reply, Silence
 from fakes import ScriptedModel, rewrite
 from langgraph.runtime import RunControl
+from toy_graph import calls_of
 
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import Limits
@@ -22,8 +24,11 @@ from costada.runs.interruption import (
     SIGNALS,
     STOPPING,
     draining_on_signal,
+    ending_on_signal,
     interrupting_evaluations,
 )
+from costada.store.rows import CallStatus
+from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("terminal")]
@@ -135,6 +140,46 @@ def test_a_run_whose_terminal_is_closed_saves_and_says_so(near, tmp_path):
             output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, "")
     assert f"Resume with: costada resume {tmp_path / 'run'}" in output
+
+
+@pytest.mark.parametrize("is_shown", [True, False], ids=["panel", "lines"])
+def test_no_answer_in_flight_is_lost_with_the_terminal(near, tmp_path, is_shown):
+    """Every write to the terminal fails from then on."""
+    asked, may_answer, out = threading.Semaphore(0), threading.Event(), tmp_path / "run"
+
+    def answer(body):
+        asked.release()
+        assert may_answer.wait(60)
+        return Reply(rewrite(0.3))
+
+    terminal, side = pty.openpty()
+    with BillingServer(default=answer) as server, (tmp_path / "log").open("w") as log:
+        model = ("--model", "openai:x", "--base-url", server.url, "--price", "1,1")
+        options = ("--parallel", "3", "--no-gateway", "--out", out)
+        command = ["setsid", "--ctty", COSTADA, "run", near, *model, *options]
+        stdout = side if is_shown else log
+        with subprocess.Popen(command, stdin=side, stdout=stdout, stderr=side) as process:
+            os.close(side)
+            for _ in range(3):
+                assert asked.acquire(timeout=60)
+            os.close(terminal)
+            may_answer.set()
+            assert process.wait(timeout=60) == 130
+    with RunStore(out / "run.sqlite", is_read_only=True) as store:
+        calls = calls_of(store)
+    assert [call.status for call in calls] == [CallStatus.DONE] * 3
+    assert len(server.bill) == 3
+
+
+def test_what_a_command_saves_is_not_cut_short_by_the_second_signal_of_a_closed_terminal():
+    saved = []
+    with pytest.raises(KeyboardInterrupt), ending_on_signal():
+        try:
+            signal.raise_signal(signal.SIGHUP)
+        finally:
+            signal.raise_signal(signal.SIGHUP)
+            saved.append("all")
+    assert saved == ["all"]
 
 
 def test_a_run_under_nohup_ignores_that_its_terminal_is_closed():

@@ -220,7 +220,7 @@ def test_a_wrong_text_says_what_was_expected(text, file):
             '[models.x]\nmodel = "openai:n"\nbase_url = "ftp://a"',
             "models.x.base_url: got 'ftp://a', expected an address such as",
         ),
-        ('[models.x]\nmodel = "openai:n"\nname = "y"', "Unknown setting 'models.x.name'"),
+        ('[models.x]\nmodel = "openai:n"\nname = "y"', "Unknown setting 'models.x.name'. Known: mod"),
         ("[sets.y]\nparameters = {api_key = 1}", "sets.y.parameters: got 'api_key', expected one"),
         ("[models", "models.toml: "),
         ('[aliases.x]\nmodel = "openai:n"', "Unknown setting 'aliases'"),
@@ -350,7 +350,7 @@ def test_the_key_variables_of_a_resolved_menu_are_known_to_its_run(file, monkeyp
         ({"entry": ""}, "got the name ''"),
         ({"model": "openai:x"}, "expected a LangChain chat model"),
         ({"tier_prices": {"flex": Price(1, 2)}}, "tier_prices: got some without a price"),
-        ({"timeout": -1}, "timeout\n.*greater than 0"),
+        ({"timeout": -1}, "^models: m: timeout: got -1, expected greater than 0$"),
         ({"entry": ModelEntry(name="m", model="x"), "timeout": 1}, "expected price and timeout in"),
     ],
 )

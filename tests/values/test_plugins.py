@@ -53,6 +53,7 @@ def test_no_plugin_is_registered_in_an_unknown_group():
     assert not registered("costada.nothing")
 
 
+@needs_plugin("lab")
 def test_a_command_that_cannot_be_loaded_says_so_and_the_others_are_listed(installed, capsys):
     installed("broken = no_such_package:COMMAND", group="costada.commands")
     shown = []
@@ -96,7 +97,11 @@ def test_a_plugin_of_a_wrong_type_is_refused_with_what_was_expected(
         ("problems", problem, "os:getpid", "returned an int, expected a callable that returns a"),
         ("engines", open_engine, "os:getpid", r"cannot be called with \(a str, None\): too many"),
         ("engines", open_engine, "operator:is_", "returned a bool, expected a callable"),
-        ("methods", partial(getitem, METHODS), "costada.plugins.evox:METHOD", "'evox', expected"),
+        pytest.param(
+            *("methods", partial(getitem, METHODS), "costada.plugins.evox:METHOD"),
+            "'evox', expected",
+            marks=needs_plugin("evox"),
+        ),
     ],
 )
 def test_a_plugin_that_makes_or_is_something_else_is_refused(

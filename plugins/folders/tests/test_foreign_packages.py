@@ -202,6 +202,7 @@ def test_a_build_runs_in_the_sandbox(folder, own_wheels, tmp_path, monkeypatch, 
     (place / "secret").write_text("CANARY")
     (place / "secret").chmod(0o600)
     monkeypatch.setenv("OPENAI_API_KEY", "CANARY")
+    monkeypatch.setenv("UV_PUBLISH_TOKEN", "CANARY")
     monkeypatch.setenv("SSH_AUTH_SOCK", str(place / "socket"))
     write_sdist(own_wheels, f"PLACE, PARENT = {str(place)!r}, {os.getpid()}\n{BACKEND}")
     with socket.socket(socket.AF_UNIX) as listening:
