@@ -173,12 +173,16 @@ def test_no_answer_in_flight_is_lost_with_the_terminal(near, tmp_path, is_shown)
 
 def test_what_a_command_saves_is_not_cut_short_by_the_second_signal_of_a_closed_terminal():
     saved = []
-    with pytest.raises(KeyboardInterrupt), ending_on_signal():
+
+    def serve():
         try:
             signal.raise_signal(signal.SIGHUP)
         finally:
             signal.raise_signal(signal.SIGHUP)
             saved.append("all")
+
+    with ending_on_signal(), pytest.raises(KeyboardInterrupt):
+        serve()
     assert saved == ["all"]
 
 

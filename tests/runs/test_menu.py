@@ -220,7 +220,7 @@ def test_a_wrong_text_says_what_was_expected(text, file):
             '[models.x]\nmodel = "openai:n"\nbase_url = "ftp://a"',
             "models.x.base_url: got 'ftp://a', expected an address such as",
         ),
-        ('[models.x]\nmodel = "openai:n"\nname = "y"', "Unknown setting 'models.x.name'. Known: mod"),
+        ('[models.x]\nmodel = "openai:n"\nname = "y"', "'models.x.name'. Known: models.x."),
         ("[sets.y]\nparameters = {api_key = 1}", "sets.y.parameters: got 'api_key', expected one"),
         ("[models", "models.toml: "),
         ('[aliases.x]\nmodel = "openai:n"', "Unknown setting 'aliases'"),
