@@ -55,8 +55,8 @@ def export(
             raise ValueError(f"--programs: got --table {table}, expected --table candidates")
         if to is FileFormat.PARQUET and out is None:
             raise ValueError("--out: expected a file for --to parquet")
-        if out and run.keeps(out):
-            raise ValueError(f"--out: {out} is a file of the run; expected another name")
+        if out:
+            run.check_output(out)
         with opened(run) as (history, run_id):
             found = table_of(history, table, run_id, has_programs=programs)
             if out:

@@ -32,6 +32,10 @@ def report(run: options.Run, out: Out = None, png: Png = False) -> None:
         if out and (out.suffix == ".png") is not png:
             expected = "a name that ends in .png with --png, and another one without it"
             raise ValueError(f"--out: got {out}, expected {expected}")
+        if out and out.resolve() != run.report.resolve():
+            run.check_output(out)
+            if out.is_file() and out.suffix not in (".html", ".htm", ".png"):
+                raise ValueError(f"--out: {out} is not a page, expected a name that ends in .html")
         if out is None and isinstance(run, StoredRun):
             run.take_folder()
         if png:

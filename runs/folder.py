@@ -35,6 +35,7 @@ THREAD: RunnableConfig = {"configurable": {"thread_id": "run"}}
 OPENAI = "openai"
 DEFAULT_PARENT = Path("runs-out")
 OWNER = "stored-run.json"
+DATABASE_MAGIC = b"SQLite format 3\0"
 """File in the folder of a run in Postgres that names the run whose files are there."""
 
 BEST_PROGRAM = "best_program"
@@ -113,6 +114,20 @@ class RunFolder:
         is_here = path.absolute().parent.resolve() == self.path.resolve()
         names = {each.name for each in own}
         return is_here and (path.name in names or path.name.startswith(self.run_file.name))
+
+    def check_output(self, path: Path) -> None:
+        """Refuse a file that is to be written, but holds a run, or the dollars of one.
+
+        Raises:
+            ValueError: It is a file of this run or of another one, or a database, such as a purse.
+        """
+        beside = RunFolder(path.absolute().parent)
+        is_of_another = beside.settings.is_file() and beside.keeps(path)
+        if self.keeps(path):
+            raise ValueError(f"--out: {path} is a file of the run; expected another name")
+        if is_of_another or (path.is_file() and _is_database(path)):
+            kind = "a file of another run" if is_of_another else "a database"
+            raise ValueError(f"--out: {path} is {kind}; expected another name")
 
     @property
     def resume_command(self) -> str:
@@ -327,3 +342,8 @@ def _is_foreign(address: str, provider: str) -> bool:
 
 def _has_content(path: Path) -> bool:
     return path.is_dir() or (path.is_file() and path.stat().st_size > 0)
+
+
+def _is_database(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(DATABASE_MAGIC)) == DATABASE_MAGIC

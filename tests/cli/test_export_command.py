@@ -2,6 +2,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from rows import call_row, trace_row
 from costada import load_run
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
 
@@ -159,6 +161,40 @@ def test_a_file_of_the_run_is_not_overwritten(invoke, finished, name):
         invoke, finished, "--to", "jsonl", "--out", finished / name
     )
     assert (finished / "steps.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [("export", "--to", "jsonl"), ("report",)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("run/run.sqlite", "a file of the run"),
+        ("run/settings.json", "a file of the run"),
+        ("other/run.sqlite", "a file of another run"),
+        ("other/settings.json", "a file of another run"),
+        ("purse.sqlite", "a database"),
+    ],
+)
+def test_no_run_and_no_purse_is_overwritten(invoke, finished, tmp_path, words, name, kind):
+    shutil.copytree(finished, tmp_path / "run")
+    shutil.copytree(finished, tmp_path / "other")
+    with Purse(1, path=tmp_path / "purse.sqlite"):
+        pass
+    before = (tmp_path / name).read_bytes()
+    command, *options = words
+    result = invoke(command, tmp_path / "run", *options, "--out", tmp_path / name)
+    assert result.exit_code == 2
+    assert kind in " ".join(result.output.split())
+    assert (tmp_path / name).read_bytes() == before
+
+
+def test_a_page_replaces_pages_only(invoke, finished, tmp_path):
+    own, page = tmp_path / "evaluator.py", tmp_path / "page.html"
+    own.write_text("mine")
+    page.write_text("an earlier page")
+    assert invoke("report", finished, "--out", own).exit_code == 2
+    assert own.read_text() == "mine"
+    assert invoke("report", finished, "--out", page).exit_code == 0
+    assert page.read_text().startswith("<!DOCTYPE html>")
 
 
 def test_wrong_options_and_folders_without_a_run_are_refused(invoke, finished, tmp_path):
