@@ -88,7 +88,7 @@ def showing_pauses(notify: Callable[[str], None]) -> Iterator[None]:
     handler = logging.Handler(logging.WARNING)
 
     def emit(record: logging.LogRecord) -> None:
-        with suppress(OSError):  # nobody reads it, and who logs must not fail because of that
+        with suppress(OSError):  # standard error is closed; a log line must not end a call
             notify(record.getMessage())
 
     handler.emit = emit  # type: ignore[method-assign]

@@ -93,12 +93,12 @@ def draining_on_signal(
         if control.drain_requested and number not in _URGENT:
             return
         if control.drain_requested:
-            with suppress(OSError):  # nobody reads it
+            with suppress(OSError):  # standard error is closed
                 os.write(STANDARD_ERROR, SHOW_CURSOR * os.isatty(STANDARD_ERROR) + stopped)
             os._exit(ExitCode.INTERRUPTED)
         control.request_drain(signal.Signals(number).name)
         cancel_evaluations()
-        with suppress(OSError):  # nobody reads it
+        with suppress(OSError):  # standard error is closed
             notify(STOPPING)
 
     with _handling(SIGNALS, handle):

@@ -337,7 +337,7 @@ def _await_calls(store: RunStore, progress: Progress) -> None:
                     f"Calls in flight: {number}. Waiting for their answers, which are kept"
                 )
         finally:
-            pool.settle()  # also where nobody reads the notice any more
+            pool.settle()  # also where the notice cannot be written
 
 
 def _charge_lost_steps(

@@ -74,7 +74,7 @@ class StopSignals:
                 return
         self.count += 1
         if self.count == 1:
-            with suppress(OSError):  # nobody reads it
+            with suppress(OSError):  # standard error is closed
                 self._notify(self._text)
 
 
