@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from costada.agents.followed_runs import BestProgram, RunStatus
 from costada.agents.search_service import SearchService
 from costada.reports.page_server import shows_token
-from costada.values.docstring import docstring
+from costada.values.python_syntax import docstring
 
 ADDRESS = "127.0.0.1"
 HEALTH = "/health"

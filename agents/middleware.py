@@ -35,8 +35,7 @@ from costada.nodes.calls.budget import (
 )
 from costada.nodes.settings import LostCalls, check_lost_calls
 from costada.store.purse import OverBudget, Purse
-from costada.values.exact import exactly
-from costada.values.usage import Price
+from costada.values.usage import Price, exactly
 
 try:
     from langchain.agents.middleware import (

@@ -26,7 +26,7 @@ from costada.runs.runner import is_finished
 from costada.runs.shared_purse import account_name
 from costada.runs.stored_run import StoredRun, named_runs, unused_run
 from costada.store.purse import Purse
-from costada.values.expectation import unknown_name
+from costada.values.setting import unknown_name
 
 SCAN_SECONDS = 15.0
 """Time between two looks for runs that no process holds."""

@@ -237,8 +237,7 @@ def _maximised(problem: Problem, evaluation: Evaluation) -> str:
     from costada.evaluators.repository import RepositoryEvaluator
     from costada.evaluators.sandbox.inside.scored_commands import SECONDS
     from costada.evaluators.verdicts import reported_error
-    from costada.values.evaluation import COMBINED_SCORE, SCORED_BY, Direction
-    from costada.values.objective import read_objectives
+    from costada.values.evaluation import COMBINED_SCORE, SCORED_BY, Direction, read_objectives
 
     judge = problem.score or problem.evaluate
     metric = getattr(getattr(judge, "settings", None), "metric", None)

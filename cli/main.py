@@ -20,8 +20,8 @@ from costada.cli.exit_codes import (
     WATCHING,
     PluginCommand,
 )
-from costada.values.docstring import docstring
 from costada.values.plugins import loaded, registered
+from costada.values.python_syntax import docstring
 from costada.values.redaction import without_passwords
 
 UsageError: Any = typer.BadParameter.__base__

@@ -31,9 +31,8 @@ from costada.runs.stored_run import run_at
 from costada.runs.user_input import as_option, explain_one
 from costada.store.address import is_database
 from costada.store.files import read_text
-from costada.values.expectation import unknown_name
 from costada.values.redaction import has_password
-from costada.values.setting import MODELS, OUTPUT
+from costada.values.setting import MODELS, OUTPUT, unknown_name
 
 Command = Callable[..., None]
 MAX_PORT = 65_535

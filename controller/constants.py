@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from costada.values.expectation import refusals
-from costada.values.setting import Setting
+from costada.values.setting import Setting, refusals
 
 MAX_ITERATIONS = 1_000_000
 """Most iterations of a run: its file would have several gigabytes."""

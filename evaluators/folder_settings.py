@@ -14,7 +14,7 @@ from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.slot_kind import PRELOAD
 from costada.evaluators.shown_paths import read_shown
 from costada.values.evaluation import Direction
-from costada.values.expectation import expectation, refusal
+from costada.values.setting import expectation, refusal
 
 SETTINGS_FILE = "problem.toml"
 MAX_SETTINGS = 2**20

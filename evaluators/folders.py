@@ -48,7 +48,7 @@ from costada.evaluators.problem import Problem
 from costada.evaluators.repository import load_repository
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
 from costada.evaluators.trusted_module import load_trusted, own_imports, shared_files
-from costada.values.language import PYTHON
+from costada.values.program_form import PYTHON
 
 GUIDE_BLOCK = re.compile(
     r"^# GUIDE-BLOCK-START\n(.*?)^# GUIDE-BLOCK-END$", re.MULTILINE | re.DOTALL

@@ -16,11 +16,12 @@ from costada.evaluators.shown_paths import (
     read_shown,
     unshown_reason,
 )
-from costada.values.language import PYTHON, language_of
 from costada.values.program_form import (
     MAX_FILES,
+    PYTHON,
     invalid_path_reason,
     invalid_pattern_reason,
+    language_of,
     matches,
 )
 

@@ -19,9 +19,10 @@ from costada.values.evaluation import (
     EVALUATOR_FAULT,
     Direction,
     Evaluation,
+    Objective,
     failed,
+    read_objectives,
 )
-from costada.values.objective import Objective, read_objectives
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem

@@ -40,8 +40,7 @@ from costada.values.evaluation import (
     failed_evaluator,
     is_storable,
 )
-from costada.values.language import PYTHON, TEXT, file_ending, find_language
-from costada.values.program_form import ProgramForm
+from costada.values.program_form import PYTHON, TEXT, ProgramForm, file_ending, find_language
 
 LOG_LINES, LOG_LINE_CHARS = 15, 300
 """How much of the end of a log follows a message."""

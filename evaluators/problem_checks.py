@@ -16,8 +16,10 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot_kind import readable_paths
 from costada.values.evaluation import Direction, is_storable
-from costada.values.language import LANGUAGES, PYTHON, find_language
 from costada.values.program_form import (
+    LANGUAGES,
+    PYTHON,
+    find_language,
     invalid_files_reason,
     invalid_path_reason,
     invalid_pattern_reason,

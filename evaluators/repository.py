@@ -49,7 +49,7 @@ from costada.values.evaluation import (
     failed,
     storable,
 )
-from costada.values.language import language_of
+from costada.values.program_form import language_of
 
 BUILD, COMMAND = "build", "command"
 PROCESSES = 64

@@ -10,8 +10,7 @@ from costada.evaluators.sandbox.candidate_runs import find_syntax_faults
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.candidate import Program
-from costada.values.language import PYTHON, language_of
-from costada.values.program_form import ProgramForm
+from costada.values.program_form import PYTHON, ProgramForm, language_of
 
 CHECK_SECONDS = 10.0
 """Wall-clock limit of a check; one that takes longer finds nothing."""

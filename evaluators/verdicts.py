@@ -16,9 +16,9 @@ from costada.values.evaluation import (
     Direction,
     Evaluation,
     failed,
+    read_objectives,
     storable,
 )
-from costada.values.objective import read_objectives
 
 VALIDITY = "validity"
 NO_ERROR = (None, "", "None", "False", "[]")

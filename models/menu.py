@@ -22,9 +22,8 @@ from pydantic import (
 )
 
 from costada.models.addresses import checked_address
-from costada.values.expectation import refusals
 from costada.values.provider_error import YEAR
-from costada.values.setting import OBJECT_MARK
+from costada.values.setting import OBJECT_MARK, refusals
 from costada.values.usage import Price
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from costada.models.runnable_tree import (
     asked_models,
     underlying_models,
 )
-from costada.values.exact import exactly
-from costada.values.usage import Price, Usage, call_cost
+from costada.values.usage import Price, Usage, call_cost, exactly
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice, TieredPrices

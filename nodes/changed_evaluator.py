@@ -16,8 +16,7 @@ from costada.nodes.state import SearchState
 from costada.store.candidates import SEED_ID
 from costada.store.rows import changes
 from costada.values.candidate import Candidate, Program
-from costada.values.evaluation import Evaluation
-from costada.values.objective import objective_values, read_objectives
+from costada.values.evaluation import Evaluation, objective_values, read_objectives
 
 SCORE_TOLERANCE = 1e-9
 """Relative difference of scores that other versions of a library cause by rounding."""

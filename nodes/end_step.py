@@ -32,8 +32,8 @@ from costada.nodes.trace_row import (
 )
 from costada.nodes.user_steps import idea_of, is_submission
 from costada.values.candidate import Candidate
+from costada.values.evaluation import objective_values, read_objectives
 from costada.values.numbering import START_TICKET
-from costada.values.objective import objective_values, read_objectives
 
 
 def end_step(

@@ -7,7 +7,7 @@ from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
 from costada.store.candidates import FRONT
 from costada.values.candidate import Candidate
-from costada.values.objective import FrontMember, Objective, objective_values, read_objectives
+from costada.values.evaluation import FrontMember, Objective, objective_values, read_objectives
 
 
 def front_of(state: SearchState, context: RunContext) -> list[Candidate]:

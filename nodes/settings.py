@@ -15,9 +15,8 @@ from costada.models.menu import PriceField
 from costada.models.retry_policy import RetryPolicy
 from costada.prompts.render import DEFAULT_ORDER, PromptOrder
 from costada.store.rows import as_texts
-from costada.values.expectation import unknown_name
 from costada.values.plugins import is_missing
-from costada.values.setting import MONEY, SEARCH, Setting
+from costada.values.setting import MONEY, SEARCH, Setting, unknown_name
 
 MAX_PARALLEL = 256
 """Steps in flight: each has a thread and a connection, and may cross the budget."""

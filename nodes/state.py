@@ -19,8 +19,8 @@ from costada.controller.method import Controller
 from costada.controller.methods import METHODS
 from costada.controller.router import Router
 from costada.store.rows import LandedTickets
+from costada.values.evaluation import FrontMember
 from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber
-from costada.values.objective import FrontMember
 
 
 @dataclass(frozen=True, slots=True)

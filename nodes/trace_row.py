@@ -381,7 +381,7 @@ class TraceRow(TypedDict):
             dict[str, float | None],
             Column(
                 "each objective by name, such as `speed:max`; only with several objectives",
-                "costada.values.objective:objective_values",
+                "costada.values.evaluation:objective_values",
                 is_on_page=False,
             ),
         ]

@@ -31,9 +31,12 @@ from costada.prompts.replies import (
     shared,
 )
 from costada.values.candidate import Program
-from costada.values.language import PYTHON, TEXT, Language, find_language
 from costada.values.program_form import (
+    PYTHON,
+    TEXT,
+    Language,
     ProgramForm,
+    find_language,
     invalid_files_reason,
     invalid_path_reason,
     matches,

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from costada.values.language import find_language
+from costada.values.program_form import find_language
 
 _OPENING = re.compile(r"(?P<indent>[ \t]*)(?P<ticks>`{3,})(?P<info>[^`]*)")
 _TITLE = re.compile(r"(?:title|file|filename|path)\s*[=:]\s*[\"']?", re.IGNORECASE)

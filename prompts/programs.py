@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from costada.prompts.evolve_blocks import BLOCK_START
 from costada.prompts.fences import fenced
 from costada.values.candidate import Program, changed_files
-from costada.values.language import PYTHON, Language
-from costada.values.program_form import ProgramForm
+from costada.values.program_form import PYTHON, Language, ProgramForm
 
 FILE_SIGN = "FILE:"
 """Begins the line above a file, and above the changes of it, with its path behind."""

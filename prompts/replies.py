@@ -24,7 +24,7 @@ from costada.prompts.evolve_blocks import (
 )
 from costada.prompts.fences import Fence, find_fences
 from costada.prompts.programs import DOCUMENTS
-from costada.values.language import PYTHON, TEXT, Language, find_language
+from costada.values.program_form import PYTHON, TEXT, Language, find_language
 
 UNREADABLE = re.compile("[\N{REPLACEMENT CHARACTER}\ud800-\udfff]")
 """Characters that cannot be encoded, and the one that replaces them when an answer is read."""

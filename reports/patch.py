@@ -9,7 +9,7 @@ from costada.store.candidates import SEED_ID
 from costada.store.rows import RunSetup
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
-from costada.values.language import PYTHON, file_ending
+from costada.values.program_form import PYTHON, file_ending
 
 START = "start"
 """Stands for the initial program of a run."""

@@ -24,9 +24,8 @@ from costada.runs.config import (
 )
 from costada.runs.keywords import GraphKeywords
 from costada.runs.user_input import explain
-from costada.values.docstring import docstring
-from costada.values.expectation import unknown_name
-from costada.values.setting import Setting
+from costada.values.python_syntax import docstring
+from costada.values.setting import Setting, unknown_name
 
 if TYPE_CHECKING:
     from costada.runs.models_file import GivenModel

@@ -39,7 +39,6 @@ from costada.runs.setting_types import (
     Trackers,
 )
 from costada.runs.user_input import explain
-from costada.values.expectation import unknown_name
 from costada.values.setting import (
     EVALUATION,
     MODELS,
@@ -47,6 +46,7 @@ from costada.values.setting import (
     OUTPUT,
     SEARCH,
     Setting,
+    unknown_name,
 )
 from costada.values.usage import Price
 

@@ -17,8 +17,8 @@ from costada.runs.runner import StepLog
 from costada.store.checkpoints import RunSaver
 from costada.store.files import make_folder
 from costada.store.run_store import Cut, RunStore, copy_file, cut_back
-from costada.values.language import PYTHON, file_ending
 from costada.values.numbering import Iteration
+from costada.values.program_form import PYTHON, file_ending
 
 
 @dataclass(frozen=True, slots=True)

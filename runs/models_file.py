@@ -14,7 +14,7 @@ from costada.models.menu import MenuModel, ModelEntry, ParameterSet
 from costada.models.providers import EFFORTS, HALF_PRICE_TIER, SERVICE_TIERS, STANDARD_TIER
 from costada.runs.user_input import explain, listed
 from costada.store.files import read_text
-from costada.values.expectation import unknown_name
+from costada.values.setting import unknown_name
 from costada.values.usage import Price
 
 if TYPE_CHECKING:

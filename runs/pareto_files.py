@@ -10,7 +10,7 @@ from costada.evaluators.problem import Problem
 from costada.store.files import remove_unfinished, replace_folder
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate
-from costada.values.objective import objective_values, read_objectives
+from costada.values.evaluation import objective_values, read_objectives
 from costada.values.program_form import invalid_path_reason
 
 INDEX = "front.json"

@@ -10,8 +10,7 @@ from costada.evaluators.remote.engine_address import checked_place
 from costada.models.addresses import checked_address
 from costada.reports.trackers.tracker import tracker_names
 from costada.runs.presets import PRESETS
-from costada.values.expectation import unknown_name
-from costada.values.setting import OBJECT_MARK
+from costada.values.setting import OBJECT_MARK, unknown_name
 
 NO_TRACKER = "none"
 TRACKERS = (*tracker_names(), NO_TRACKER)

@@ -21,8 +21,7 @@ from costada.store.rows import record
 from costada.store.run_store import RunStore
 from costada.store.user_inputs import MAX_PROGRAM, MAX_WAITING
 from costada.values.candidate import Program
-from costada.values.language import TEXT, find_language
-from costada.values.program_form import ProgramForm
+from costada.values.program_form import TEXT, ProgramForm, find_language
 
 
 @dataclass(frozen=True, slots=True)

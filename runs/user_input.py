@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from costada.values.expectation import expectation, refusal, unknown_name
+from costada.values.setting import expectation, refusal, unknown_name
 
 ALL = "all"
 OWN_VALUE = re.compile(r"([\w.]+: )?got |Unknown ")

@@ -24,9 +24,8 @@ from costada.store.rows import (
     amount,
     record,
 )
-from costada.values.exact import exactly
 from costada.values.numbering import FIRST_TICKET, Iteration, TicketNumber
-from costada.values.usage import Usage
+from costada.values.usage import Usage, exactly
 
 
 class InFlightCalls:

@@ -1,7 +1,10 @@
-"""Python code as a tree, read in any thread."""
+"""Python code as a tree, read in any thread, and the docstrings in it."""
 
 import ast
+import inspect
 import os
+from collections.abc import Callable
+from textwrap import dedent
 from threading import Lock
 
 ATTEMPTS = 5
@@ -39,3 +42,13 @@ def parsed_expression(source: str) -> ast.expr:
     if not isinstance(statement, ast.Expr):
         raise SyntaxError(f"got {source!r}, expected an expression")
     return statement.value
+
+
+def docstring(documented: Callable[..., object]) -> str:
+    """The docstring of a function or class; from its source where `python -OO` has dropped it."""
+    if documented.__doc__:
+        return inspect.cleandoc(documented.__doc__)
+    [definition] = parsed_module(dedent(inspect.getsource(documented))).body
+    if not isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return ""
+    return ast.get_docstring(definition) or ""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from costada.values.objective import FrontMember
+from costada.values.evaluation import FrontMember
 
 RunEnd = Literal["budget", "iterations", "failures", "flat", "interrupted"]
 

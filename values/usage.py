@@ -1,10 +1,27 @@
-"""Tokens of one call, from the provider's answer to the ledger, and what they cost."""
+"""Tokens of one call, from the provider's answer to the ledger, and exactly what they cost."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation, localcontext
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
-from costada.values.exact import exactly
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+DOLLARS = Context(prec=28)
+"""Python's standard context, with more digits than any sum of costs has."""
+
+
+def exactly(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """A function whose sums are not rounded to the digits that the caller's context allows."""
+
+    @wraps(function)
+    def computed(*values: Arguments.args, **named: Arguments.kwargs) -> Result:
+        with localcontext(DOLLARS):
+            return function(*values, **named)
+
+    return computed
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from costada.experiments.comparison.metrics import (
     point_at,
 )
 from costada.reports.summary import ROLES
-from costada.values.expectation import unknown_name
+from costada.values.setting import unknown_name
 
 Metric = Callable[[RunOutcome], float | None]
 Runs = Mapping[str, tuple[RunOutcome, ...]]

@@ -24,9 +24,8 @@ from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
 from costada.store.rows import LandedTickets
-from costada.values.exact import exactly
 from costada.values.numbering import START, TicketNumber
-from costada.values.usage import Usage
+from costada.values.usage import Usage, exactly
 
 COST_FACTOR, FEES = 10, 1
 """A cost that a provider reports is accepted up to this multiple of the upper bound of a request,

@@ -27,7 +27,7 @@ from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey, SentRequest
 from costada.store.purse import Purse
 from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
-from costada.values.exact import exactly
+from costada.values.usage import exactly
 
 FAILURE_KINDS = {outcome: failure for failure, outcome in OUTCOMES.items()}
 

@@ -6,8 +6,8 @@ from threading import Lock
 from costada.nodes.context import RunContext
 from costada.nodes.per_run import PerRun
 from costada.store.purse import OverBudget, Purse
-from costada.values.exact import exactly
 from costada.values.numbering import TicketNumber
+from costada.values.usage import exactly
 
 ENTRY = re.compile(r"ticket (?P<ticket>[0-9]+)")
 """The name of a step's entry."""

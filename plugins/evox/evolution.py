@@ -44,8 +44,8 @@ from costada.prompts.render import Prompt
 from costada.prompts.replies import Rejection
 from costada.prompts.requests import FailedAttempt
 from costada.store.call_log import CallKey
-from costada.values.exact import exactly
 from costada.values.numbering import FIRST_TICKET, START, next_iteration
+from costada.values.usage import exactly
 
 MAX_STRATEGY_CALLS = 3
 """Calls one evolution may make until it yields a valid strategy."""

@@ -35,7 +35,7 @@ from costada.plugins.folders.requirements_file import (
     RequirementLine,
     requirement_lines,
 )
-from costada.values.language import PYTHON
+from costada.values.program_form import PYTHON
 from costada.values.python_syntax import parsed_module
 
 PREPARE = "costada prepare"

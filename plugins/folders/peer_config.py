@@ -16,7 +16,7 @@ from costada.evaluators.folder_layout import TASK_FILE, FolderConfig
 from costada.evaluators.folder_settings import MAX_SETTINGS, SETTINGS_FILE, FolderSettings
 from costada.evaluators.initial_program import read_text
 from costada.evaluators.shown_paths import read_shown, unshown_reason
-from costada.values.language import find_language
+from costada.values.program_form import find_language
 from costada.values.python_syntax import parsed_module
 
 CONFIGS = ("config.yaml", "config.yml", "config_*.y*ml", "shinka.y*ml", "shinka_*.y*ml")

@@ -42,7 +42,7 @@ from costada.models.retries import (
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import AskedModel, returns_raw_answers, underlying_models
 from costada.nodes.settings import Settings
-from costada.values.expectation import refusals
+from costada.values.setting import refusals
 from costada.values.usage import Price
 
 through_gateway = pytest.importorskip("costada.plugins.gateway.client").through_gateway

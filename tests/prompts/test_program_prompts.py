@@ -9,8 +9,7 @@ from costada.prompts.render import generation_prompt, guide_prompt
 from costada.prompts.requests import FailedAttempt, GenerationRequest, GuideRequest, ProgramView
 from costada.prompts.tools import FoundProgram, program_text, tools_for
 from costada.values.candidate import Program
-from costada.values.language import find_language
-from costada.values.program_form import ProgramForm
+from costada.values.program_form import ProgramForm, find_language
 
 FILES = Program.of(
     {"a/solve.py": "def solve():\n    return 1\n", "hints.md": "# Hints\n", "z.py": "Z = 1\n"}

@@ -7,8 +7,7 @@ from hypothesis import given
 from costada.prompts.changes import Change, read_change
 from costada.prompts.replies import Rejection
 from costada.values.candidate import Program
-from costada.values.language import find_language
-from costada.values.program_form import ProgramForm
+from costada.values.program_form import ProgramForm, find_language
 
 CPP = """#include <vector>
 

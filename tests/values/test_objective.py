@@ -1,6 +1,6 @@
 import pytest
 
-from costada.values.objective import Objective, objective_values, read_objectives
+from costada.values.evaluation import Objective, objective_values, read_objectives
 
 
 def test_an_objective_is_a_metric_and_the_way_in_which_it_improves():

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costada.values.candidate import Program, text_hash
-from costada.values.language import file_ending
 from costada.values.program_form import (
     MAX_FILES,
     ProgramForm,
+    file_ending,
     invalid_files_reason,
     invalid_path_reason,
     matches,

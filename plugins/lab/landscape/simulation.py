@@ -57,8 +57,8 @@ from costada.plugins.lab.landscape.strategy_choice import Evolving, as_evolving,
 from costada.plugins.lab.landscape.worlds import LANDSCAPE, answers_of
 from costada.runs.presets import PRESETS
 from costada.values.candidate import Candidate, LandedCandidate, Program
-from costada.values.expectation import unknown_name
 from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber, next_iteration
+from costada.values.setting import unknown_name
 from costada.values.usage import Usage
 
 MODEL = "simulated"

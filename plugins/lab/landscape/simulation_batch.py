@@ -30,7 +30,7 @@ from costada.plugins.lab.landscape.simulation import simulate_run
 from costada.plugins.lab.landscape.worlds import LANDSCAPE, RECORDED, WORLDS
 from costada.reports.formats import percent
 from costada.reports.terminal import TerminalTable
-from costada.values.expectation import unknown_name
+from costada.values.setting import unknown_name
 
 
 @dataclass(frozen=True, slots=True)

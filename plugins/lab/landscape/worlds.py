@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from costada.plugins.lab.landscape.landscape import drawn_landscape
 from costada.plugins.lab.landscape.landscape_answers import Answers, LandscapeAnswers
 from costada.plugins.lab.recorded.world import RecordedAnswers, recorded_world
-from costada.values.expectation import unknown_name
+from costada.values.setting import unknown_name
 
 LANDSCAPE, RECORDED = "landscape", "recorded"
 

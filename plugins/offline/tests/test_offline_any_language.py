@@ -14,8 +14,7 @@ from costada.prompts.changes import Change, read_change
 from costada.prompts.requests import ProgramView
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 from costada.values.candidate import Program
-from costada.values.language import find_language
-from costada.values.program_form import ProgramForm
+from costada.values.program_form import ProgramForm, find_language
 
 CPP = """#include <cstdio>
 
