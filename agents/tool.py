@@ -23,7 +23,7 @@ from costada.models.menu import MenuModel, ModelEntry
 from costada.nodes.context import ChatModel
 from costada.nodes.parallel.pool import NODE_THREADS
 from costada.nodes.state import SearchInput, SearchOutput
-from costada.prompts.fences import fenced
+from costada.prompts.reply_parts import fenced
 from costada.runs.keywords import ToolKeywords
 from costada.runs.search_graph import create_discovery_graph
 from costada.store.purse import OverBudget, Purse

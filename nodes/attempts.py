@@ -18,10 +18,10 @@ from costada.prompts.requests import (
     FailedAttempt,
     GenerationRequest,
     ProgramView,
+    PromptData,
     Siblings,
 )
 from costada.values.candidate import Candidate
-from costada.values.prompt_data import PromptData
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,10 @@ from costada.nodes.paid_node import PaidNode, next_ticket
 from costada.nodes.parallel.pool import Pool, pool_of
 from costada.nodes.state import Flight, SearchState, Step, Ticket, has_current_step
 from costada.prompts.render import Prompt
+from costada.prompts.requests import PromptData
 from costada.store.call_log import Landing
 from costada.store.rows import LandedTickets
 from costada.values.numbering import TicketNumber, next_iteration
-from costada.values.prompt_data import PromptData
 
 Bought = TypeVar("Bought")
 

@@ -3,14 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from costada.prompts.edits import (
-    find_edits,
-    mismatch,
-    rewrite_summary,
-    with_markers_on_own_lines,
-)
-from costada.prompts.evolve_blocks import ANY_MARKS, defines, has_whole_block, required_names
 from costada.prompts.file_changes import (
+    FILE_SIGN,
     Deletion,
     FileChange,
     FileEdit,
@@ -18,17 +12,26 @@ from costada.prompts.file_changes import (
     WholeFile,
     read_changes,
 )
-from costada.prompts.programs import FILE_SIGN
 from costada.prompts.replies import (
+    ANY_MARKS,
     MAX_PROGRAM_CHARACTERS,
     MIN_SHARED,
     Rejection,
     are_related,
+    defines,
     edited,
     find_whole_text,
+    has_whole_block,
     invalid_text_reason,
+    required_names,
     rewritten,
     shared,
+)
+from costada.prompts.reply_parts import (
+    find_edits,
+    mismatch,
+    rewrite_summary,
+    with_markers_on_own_lines,
 )
 from costada.values.candidate import Program
 from costada.values.program_form import (
@@ -66,8 +69,8 @@ class Change:
 def read_change(reply: str, parent: Program, form: ProgramForm) -> Change | Rejection:
     """The program that a reply makes of its parent, or why there is none.
 
-    A program never has a file that the form does not allow. The lines of one text end as those of
-    its parent, whichever ends the reply has.
+    A program never has a file that the form does not allow. Its lines end as those of its parent,
+    whichever line ends the reply has.
     """
     text = with_markers_on_own_lines(reply.replace(CRLF, "\n"))
     if not text.strip():
@@ -204,7 +207,8 @@ class _Draft:
             self._fences_without_path += 1
             return None
         path = self._resolved(path)
-        before, language = self.files.get(path), form.language_at(path)
+        old, language = self.files.get(path), form.language_at(path)
+        before = None if old is None else old.replace(CRLF, "\n")
         is_similar = shared(change.text, before or "") >= MIN_SHARED
         is_example = change.is_mentioned and bool(before) and not is_similar
         if not _is_of_language(change, language):
@@ -218,7 +222,7 @@ class _Draft:
         if not change.is_closed and not has_whole_block(change.text, ANY_MARKS):
             return f"The answer ends before `{path}` is complete."
         text = rewritten(change.text, before or "", language, _required(path, before or "", form))
-        if text is None and before != self._parent.get(path):
+        if text is None and old != self._parent.get(path):
             return None  # a part of a file that the blocks above have changed
         if text is None:
             return f"`{path}` no longer defines what is used of it at the top level."
@@ -229,8 +233,8 @@ class _Draft:
         elif before.strip() != text.strip():
             self._lines.append(f"{path}: {rewrite_summary(text)}")
         else:
-            text = before
-        self.files[path] = text
+            return None
+        self.files[path] = text.replace("\n", CRLF) if old and CRLF in old else text
         return None
 
     def summary(self) -> str:

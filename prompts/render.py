@@ -1,5 +1,6 @@
-"""Values in, messages out: the templates and what they may use."""
+"""Values in, messages out: how programs are shown, and what the templates may use."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -8,23 +9,19 @@ from typing import TYPE_CHECKING, Literal
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from costada.prompts.evolve_blocks import BLOCK_START
-from costada.prompts.fences import fenced
-from costada.prompts.programs import (
-    DELETE_SIGN,
-    FILE_SIGN,
-    OTHER_FILES_LIMIT,
-    example_path,
-    is_document,
-    is_python_text,
-    main_language,
-    program_block,
+from costada.prompts.file_changes import DELETE_SIGN, FILE_SIGN
+from costada.prompts.replies import BLOCK_START
+from costada.prompts.reply_parts import fenced
+from costada.prompts.requests import (
+    FEEDBACK,
+    FailedAttempt,
+    GenerationRequest,
+    GuideRequest,
+    PromptData,
 )
-from costada.prompts.requests import FEEDBACK, FailedAttempt, GenerationRequest, GuideRequest
 from costada.values.candidate import Program, changed_files
 from costada.values.evaluation import LOG
-from costada.values.program_form import ProgramForm
-from costada.values.prompt_data import PromptData
+from costada.values.program_form import PYTHON, Language, ProgramForm
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -44,8 +41,20 @@ third in 45 % and up to the fourth in 22 %. A cache that costs a quarter more to
 to read pays from 22 % on.
 """
 
-MAX_PARTS = 4
-"""Pieces of a prompt, as many as Anthropic lets a request mark."""
+FILES_LIMIT = 60_000
+"""Characters of files that are shown whole; of further ones a model sees name and outline."""
+
+OTHER_FILES_LIMIT = 20_000
+"""The same of a program that is not the one to change."""
+
+OUTLINE_LINES = 40
+OUTLINE_WIDTH = 120
+
+_DEFINING = (
+    *("def ", "async def ", "class ", "fn ", "pub ", "func ", "function ", "struct ", "enum "),
+    *("trait ", "impl ", "interface ", "type ", "namespace ", "module ", "template", "export "),
+    *("public ", "private ", "protected ", "static ", "subroutine ", "CREATE ", "#"),
+)
 
 TEXT_LIMIT = 2000
 """Characters shown of an error, an artifact or a feedback text."""
@@ -109,12 +118,130 @@ def guide_prompt(request: GuideRequest, order: PromptOrder = DEFAULT_ORDER) -> P
     return Prompt(render("guide_system.txt", **values), user, request.data)
 
 
-def cacheable_parts(user: str) -> tuple[str, ...]:
-    """The text of a prompt in pieces, of which each but the last ends where a cache may end."""
+def cacheable_parts(user: str, count: int) -> tuple[str, ...]:
+    """The text of a prompt in at most `count` pieces; each but the last ends where a cache may."""
     found = (user.find(heading) + 1 for heading in CACHE_ENDS)
     ends = sorted({place for place in found if place})
-    places = [0, *ends[: MAX_PARTS - 1], len(user)]
+    places = [0, *ends[: count - 1], len(user)]
     return tuple(user[first:last] for first, last in pairwise(places))
+
+
+def main_language(form: ProgramForm) -> Language:
+    """The language of a program of one text, or of most files that are not read as text."""
+    if form.is_one_text:
+        return form.language
+    if form.entry_point is not None:
+        return PYTHON
+    languages = [form.language_at(path) for path in form.paths]
+    executed = [each for each in languages if not each.is_document]
+    return Counter(executed or languages).most_common(1)[0][0]
+
+
+def is_python_text(form: ProgramForm) -> bool:
+    """Whether a program is one Python text that no command runs."""
+    return form.is_one_text and form.language == PYTHON and form.run is None
+
+
+def is_document(form: ProgramForm) -> bool:
+    """Whether a program is read, not executed, as far as its form says."""
+    is_run = form.run or form.build or form.entry_point
+    return not is_run and main_language(form).is_document
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFiles:
+    """The files of a program: those to show whole, and the paths of those to outline."""
+
+    whole: Mapping[str, str]
+    outlined: Mapping[str, str]
+
+
+def choose_files(files: Mapping[str, str], form: ProgramForm, limit: int) -> ShownFiles:
+    """The files that fit into a number of characters.
+
+    First come the file of the entry point and those with marks around what is meant to change, then
+    the shortest.
+    """
+    start = _path_begin(form)
+
+    def rank(path: str) -> tuple[bool, int, str]:
+        is_wanted = BLOCK_START in files[path] or (start != "" and path.startswith(start))
+        return not is_wanted, len(files[path]), path
+
+    room, chosen = limit, set()
+    for path in sorted(files, key=rank):
+        if len(files[path]) <= room:
+            chosen.add(path)
+            room -= len(files[path])
+    return ShownFiles(
+        {path: text for path, text in files.items() if path in chosen},
+        {path: text for path, text in files.items() if path not in chosen},
+    )
+
+
+def _path_begin(form: ProgramForm) -> str:
+    """How the path of the entry point's file begins; empty if there is none."""
+    module, colon, _ = (form.entry_point or "").partition(":")
+    return module.replace(".", "/") if colon else ""
+
+
+def example_path(form: ProgramForm) -> str:
+    """A path for an example of a change: the entry point's file, or the first."""
+    start = _path_begin(form)
+    found = (path for path in form.paths if start and path.startswith(start))
+    return next(found, form.paths[0])
+
+
+def outline(text: str) -> str:
+    """The lines of a text that look like headings or definitions, with their numbers."""
+    found = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        bare = line.strip()
+        is_outermost = line[:1].strip() != "" and bare.endswith(("{", ":", "("))
+        if is_outermost or bare.startswith(_DEFINING):
+            found.append(f"{number}: {line[:OUTLINE_WIDTH].rstrip()}")
+    left_out = len(found) - OUTLINE_LINES
+    more = [f"[{left_out} more]"] if left_out > 0 else []
+    return "\n".join([*found[:OUTLINE_LINES], *more])
+
+
+def program_block(
+    code: str | Program,
+    form: ProgramForm,
+    base: str | Program | None = None,
+    limit: int = FILES_LIMIT,
+) -> str:
+    """A program for a prompt.
+
+    Args:
+        code: Its text, or its files.
+        form: What the files of a program may be.
+        base: The program that a prompt shows beside it: of several files, those that are equal
+            there are left out.
+        limit: Characters of files shown whole.
+    """
+    program = Program.of(code)
+    if program.is_one_text:
+        return fenced(program.text, form.language.fence)
+    known = Program(()) if base is None else Program.of(base)
+    files = changed_files(program, known)
+    view = choose_files(files, form, limit)
+    parts = [
+        f"{FILE_SIGN} {path}\n{fenced(text, form.language_at(path).fence)}"
+        for path, text in view.whole.items()
+    ]
+    if view.outlined:
+        parts.append(f"Files that do not fit into {limit} characters, by name and outline only:")
+    for path, text in view.outlined.items():
+        lines = f"\n{fenced(outline(text), 'text')}" if outline(text) else ""
+        parts.append(f"- `{path}`, {len(text)} characters{lines}")
+    if base is not None:
+        gone = ", ".join(f"`{path}`" for path in known if path not in program)
+        parts += [f"It does not have {gone}."] if gone else []
+        same = len(program) - len(files)
+        noun = "file is" if same == 1 else "files are"
+        parts += [f"{same} {noun} as in the current program."] if same else []
+    return "\n\n".join(parts)
 
 
 def cut(text: str, limit: int) -> str:

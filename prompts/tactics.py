@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
-from costada.prompts.fences import find_fences
+from costada.prompts.reply_parts import find_fences
 
 SUCCESS_THRESHOLD = 1e-3
 """Rise of the best score above which the tactics of a batch count as a success."""

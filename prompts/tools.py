@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from costada.prompts.programs import FILE_SIGN
+from costada.prompts.file_changes import FILE_SIGN
 from costada.prompts.render import Prompt, PromptOrder, fields_of, render
 from costada.prompts.requests import PYTHON_TEXT, ProgramView
 from costada.values.program_form import ProgramForm

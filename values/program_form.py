@@ -35,6 +35,13 @@ class Language:
         """Whether it is plain text, of which no syntax is known."""
         return self.name == "text"
 
+    @property
+    def is_document(self) -> bool:
+        """Whether its texts are read, not executed."""
+        return self.name in _DOCUMENTS
+
+
+_DOCUMENTS = ("text", "Markdown", "JSON", "YAML", "TOML", "HTML", "XML", "CSS", "LaTeX")
 
 HASH = (("#", ""),)
 SLASHES = (("//", ""), ("/*", "*/"))

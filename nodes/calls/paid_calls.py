@@ -12,7 +12,7 @@ from langchain_core.runnables.config import merge_configs
 
 from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.built_in_model import TICKET
-from costada.models.cache_markers import marked, needs_markers
+from costada.models.cache_markers import MAX_MARKERS, marked, needs_markers
 from costada.models.errors import ModelUnusable, UncountedAnswer
 from costada.models.event_loop import run
 from costada.models.journaled_calls import journals_of, with_call_key
@@ -372,7 +372,8 @@ def _messages(
     if context.settings.prompt_order == "paper" or not needs_markers(asked.model):
         return conversation.messages
     if isinstance(user, HumanMessage):
-        user = marked(user, cacheable_parts(conversation.prompt.user), is_repeated=has_tools)
+        parts = cacheable_parts(conversation.prompt.user, MAX_MARKERS)
+        user = marked(user, parts, is_repeated=has_tools)
     return [system, user, *later]
 
 

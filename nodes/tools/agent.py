@@ -23,9 +23,9 @@ from costada.nodes.context import ChatModel, RunContext, model_of
 from costada.nodes.model_choice import refused
 from costada.nodes.state import SearchState, Step
 from costada.nodes.tools.session import ToolSession, archived_candidates
+from costada.prompts.requests import TrialData
 from costada.prompts.tools import allowance_text, tools_for, tools_section, with_section
 from costada.store.call_log import CallKey
-from costada.values.prompt_data import TrialData
 
 FURTHER_ANSWERS = 4
 """Answers of an attempt beyond one for each evaluation: to look around, and to submit."""

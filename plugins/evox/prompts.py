@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 
-from costada.prompts.evolve_blocks import defined_names
-from costada.prompts.fences import find_fences
 from costada.prompts.render import DEFAULT_ORDER, Prompt, PromptOrder, fields_of, fill, templates
-from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, UNREADABLE, Rejection
-from costada.prompts.requests import PYTHON_TEXT, FailedAttempt
+from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, UNREADABLE, Rejection, defined_names
+from costada.prompts.reply_parts import find_fences
+from costada.prompts.requests import PYTHON_TEXT, FailedAttempt, PromptData
 from costada.values.candidate import LandedCandidate
 from costada.values.numbering import START, Iteration
 from costada.values.program_form import ProgramForm
-from costada.values.prompt_data import PromptData
 
 NUM_TOP_SCORES = 20
 NUM_RECENT = 20

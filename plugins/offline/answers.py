@@ -22,8 +22,8 @@ from costada.plugins.offline.small_edits import (
     take_numbers,
 )
 from costada.plugins.offline.text_edits import TEXT_IDEAS, TextContext, text_edit
+from costada.prompts.requests import KEY, PromptData, Source
 from costada.values.program_form import PYTHON, language_of
-from costada.values.prompt_data import KEY, PromptData, Source
 
 FAILURE_RATE = 0.1
 """Share of generated programs that are spoilt on purpose."""

@@ -20,7 +20,7 @@ from langchain_core.runnables import Runnable
 from costada.models.built_in_model import TICKET, BuiltInModel
 from costada.models.reply_content import text_with_tool_calls
 from costada.plugins.offline.answers import answer, population_reply
-from costada.values.prompt_data import PromptData, prompt_data, trial_data
+from costada.prompts.requests import PromptData, prompt_data, trial_data
 from costada.values.usage import Usage
 
 MODEL_NAME = "offline"
@@ -55,7 +55,7 @@ class OfflineModel(BuiltInModel):
     """A stand-in for a language model in demos, tests and lessons.
 
     No language model is behind it. It takes the program from the data beside a prompt (see
-    `costada.values.prompt_data`) and answers with a general edit of it: other numbers, another
+    `costada.prompts.requests`) and answers with a general edit of it: other numbers, another
     order, a part of another program, or a search that judges arrays by the program's own
     statements. It knows no benchmark and no solution. As a guide it proposes general searches and
     refinements. One answer in ten fails on purpose.

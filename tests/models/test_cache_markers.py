@@ -8,7 +8,7 @@ from langchain_core.messages import HumanMessage
 from pydantic import Field
 from toy_graph import calls_of, discovery
 
-from costada.models.cache_markers import marked, needs_markers
+from costada.models.cache_markers import MAX_MARKERS, marked, needs_markers
 from costada.prompts.render import cacheable_parts
 from costada.store.run_store import RunStore
 
@@ -55,7 +55,7 @@ def test_every_part_of_a_prompt_but_the_last_ends_in_a_marker():
     for (system, content), prompt in zip(asked.sent, asked.prompts, strict=True):
         assert isinstance(system, str)
         assert "".join(block["text"] for block in content) == prompt
-        assert [block["text"] for block in content] == list(cacheable_parts(prompt))
+        assert [block["text"] for block in content] == list(cacheable_parts(prompt, MAX_MARKERS))
         assert marks(content) == [True] * (len(content) - 1) + [False]
     generated = [content for _, content in asked.sent if content[0]["text"].startswith("# Task")]
     assert len({content[0]["text"] for content in generated}) == 1
@@ -95,6 +95,6 @@ def test_a_message_that_further_requests_repeat_is_marked_at_its_end_too():
 def test_a_program_with_headings_of_its_own_adds_no_part_beyond_the_fourth():
     names = ("Other programs", "Best program", "Population", "Parent strategy")
     text = "".join(f"\n# {name}\nx = 1\n" for name in names)
-    parts = cacheable_parts(text)
+    parts = cacheable_parts(text, MAX_MARKERS)
     assert len(parts) == 4
     assert "".join(parts) == text

@@ -19,8 +19,8 @@ from metered_calls import (
 
 from costada.nodes.calls.paid_calls import Conversation, ask_model
 from costada.prompts.render import Prompt
-from costada.values.prompt_data import KEY as DATA_KEY
-from costada.values.prompt_data import PromptData, TrialData
+from costada.prompts.requests import KEY as DATA_KEY
+from costada.prompts.requests import PromptData, TrialData
 
 MARK = "beside the text"
 PROMPT = Prompt("be brief", "improve it", PromptData("generation", MARK, others=(MARK,)))

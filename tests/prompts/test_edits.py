@@ -2,15 +2,17 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from costada.prompts.edits import (
+from costada.prompts.reply_parts import (
     Edit,
     apply_edits,
+    fenced,
     find_edits,
+    find_fences,
     has_unfinished_edit,
     patch_summary,
+    unfenced,
     with_markers_on_own_lines,
 )
-from costada.prompts.fences import fenced, find_fences, unfenced
 
 
 @given(st.text(alphabet="ab`~ \n", max_size=60))

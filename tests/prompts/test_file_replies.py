@@ -147,6 +147,17 @@ def test_a_markdown_file_may_hold_fences():
     assert changed(longer) == {"prompts/hints.md": text}
 
 
+def test_a_file_that_is_written_anew_keeps_its_line_ends():
+    start = Program.of({"a.txt": "one\r\ntwo\r\n", "b.txt": "x\n"})
+    form = ProgramForm(paths=tuple(start))
+    read = read_change("FILE: a.txt\n```\none\n2\n```\n", start, form)
+    assert isinstance(read, Change), read
+    assert dict(read.program) == {"a.txt": "one\r\n2\r\n", "b.txt": "x\n"}
+    same = read_change("FILE: a.txt\n```\none\ntwo\n```\n", start, form)
+    assert isinstance(same, Rejection)
+    assert same.reason == "The answer leaves the program as it is."
+
+
 def test_line_ends_and_a_missing_last_one_stay():
     start = Program.of({"a.txt": "one\r\ntwo\r\nthree", "b.txt": "x\n"})
     reply = "FILE: a.txt\n<<<<<<< SEARCH\ntwo\n=======\n2\n>>>>>>> REPLACE\n"

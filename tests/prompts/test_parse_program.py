@@ -3,7 +3,9 @@ import pytest
 from hypothesis import given
 
 from costada.prompts.changes import Change, read_change
-from costada.prompts.evolve_blocks import (
+from costada.prompts.replies import (
+    MAX_PROGRAM_CHARACTERS,
+    Rejection,
     complete_program,
     defined_names,
     defines,
@@ -11,7 +13,6 @@ from costada.prompts.evolve_blocks import (
     top_level_statements,
     with_definitions,
 )
-from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, Rejection
 from costada.values.candidate import Program
 from costada.values.program_form import ProgramForm
 

@@ -4,8 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from costada.prompts.programs import FILES_LIMIT, OUTLINE_LINES, outline, program_block
-from costada.prompts.render import generation_prompt, guide_prompt
+from costada.prompts.render import (
+    FILES_LIMIT,
+    OUTLINE_LINES,
+    generation_prompt,
+    guide_prompt,
+    outline,
+    program_block,
+)
 from costada.prompts.requests import FailedAttempt, GenerationRequest, GuideRequest, ProgramView
 from costada.prompts.tools import FoundProgram, program_text, tools_for
 from costada.values.candidate import Program

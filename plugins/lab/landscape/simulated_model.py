@@ -27,8 +27,8 @@ from costada.plugins.lab.landscape.landscape import (
     generation_tokens,
 )
 from costada.plugins.lab.landscape.landscape_problem import proposed_program, read_program
+from costada.prompts.requests import PromptData, prompt_data
 from costada.values.plugins import loaded, registered
-from costada.values.prompt_data import PromptData, prompt_data
 from costada.values.usage import Usage
 
 OFFLINE = "offline"

@@ -44,12 +44,17 @@ from costada.plugins.lab.landscape.simulated_model import (
 from costada.plugins.offline.answers import FAILURE_RATE
 from costada.prompts.changes import read_change
 from costada.prompts.render import generation_prompt, guide_prompt
-from costada.prompts.requests import GenerationRequest, GuideRequest, ProgramView
+from costada.prompts.requests import (
+    GenerationRequest,
+    GuideRequest,
+    ProgramView,
+    PromptData,
+    prompt_data,
+)
 from costada.prompts.tactics import Tactic, parse_tactics
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
 from costada.values.program_form import ProgramForm
-from costada.values.prompt_data import PromptData, prompt_data
 from costada.values.usage import Usage, call_cost
 
 DRAWS = 4000

@@ -49,11 +49,10 @@ from costada.plugins.offline.answers import (
 from costada.plugins.offline.blocks import fenced, replace_blocks
 from costada.plugins.offline.general_ideas import IDEAS, find_idea
 from costada.prompts.changes import read_change
-from costada.prompts.requests import FailedAttempt
+from costada.prompts.requests import FailedAttempt, PromptData, TrialData, prompt_data, trial_data
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 from costada.values.candidate import Program
 from costada.values.program_form import ProgramForm
-from costada.values.prompt_data import PromptData, TrialData, prompt_data, trial_data
 
 
 def is_sound(reply: str, code: str) -> bool:
