@@ -12,21 +12,15 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.runnables.base import RunnableBindingBase
 
-from costada.models.deadline import deadline
-from costada.models.event_loop import run
+from costada.models.asking import RequestNotSent, limit_parameters
+from costada.models.event_loop import deadline, run
 from costada.models.metering import CallMeter, MeteredCall
-from costada.models.outgoing_requests import (
-    OutgoingRequest,
-    RequestNotSent,
-    bounded_request,
-    limit_parameters,
-)
 from costada.models.prices import PriceBook, price_book
+from costada.models.providers import RetryPolicy
 from costada.models.rate_limits import request_queue
 from costada.models.reply_content import encodable_message
 from costada.models.retries import Retries, without_hidden_retries
-from costada.models.retry_policy import RetryPolicy
-from costada.models.runnable_tree import AskedModel
+from costada.models.runnable_tree import AskedModel, OutgoingRequest, bounded_request
 from costada.nodes.calls.budget import (
     affordable_answer,
     check_reported_cost,

@@ -6,12 +6,12 @@ from statistics import fmean
 
 from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem
+from costada.models.asking import with_tools
 from costada.models.menu import MenuModel
-from costada.models.outgoing_requests import with_tools
 from costada.models.prices import PriceBook, price_book
+from costada.models.providers import RetryPolicy
 from costada.models.rate_limits import with_rate_limits
 from costada.models.retries import with_visible_requests
-from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import AskedModel, underlying_models
 from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import expected_cost

@@ -1,16 +1,20 @@
-"""Ask a model once: provider failures are returned as data, everything else is raised."""
+"""Ask a model once: what is put on it for one call, and its answer, or its failure as data."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
+from uuid import uuid4
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
-from costada.models.deadline import CallTimeout, deadline
 from costada.models.errors import ModelUnusable, UnmeteredCall, describe
+from costada.models.event_loop import CallTimeout, ModelWrapper, deadline
+from costada.models.langchain_openai import request_facts
 from costada.models.provider_errors import (
     http_status,
     is_not_chat_api,
@@ -19,9 +23,21 @@ from costada.models.provider_errors import (
     is_timeout,
     is_unavailable,
 )
+from costada.models.providers import RetryPolicy
 from costada.models.reply_content import answer_text, calls_tools, encodable_message
-from costada.models.retry_policy import RetryPolicy
-from costada.models.runnable_tree import asked_models
+from costada.models.runnable_tree import (
+    JOURNAL,
+    OUTPUT_CAPS,
+    STANDARD_CAP,
+    UPSTREAM,
+    AskedModel,
+    OutgoingRequest,
+    asked_models,
+    bounded_request,
+    underlying_models,
+    with_every_model_changed,
+    with_models_changed,
+)
 from costada.values.provider_error import retry_after
 
 _REQUEST_REMEDY = "check the model's parameters and that the prompt fits its context window"
@@ -149,3 +165,169 @@ def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolic
 def _names(model: Runnable[Any, Any]) -> str:
     names = dict.fromkeys(asked.name for asked in asked_models(model))
     return " or ".join(map(repr, names)) or type(model).__name__
+
+
+Limit = Callable[[OutgoingRequest], int]
+"""Takes a request that is about to leave and returns the most tokens its answer may have."""
+
+
+class RequestNotSent(Exception):
+    """A request was not sent, because no answer worth having was allowed."""
+
+
+class LimitedModel(ModelWrapper):  # type: ignore[no-redef]
+    """One chat model; each request to it is given a limit first.
+
+    Retries and fallbacks around it cause further requests. `limit` is called before any callback of
+    the request, in a thread, as it may read a database, and may raise `RequestNotSent`. `bound` is
+    the chat model (`asked`), perhaps with something bound to it since.
+    """
+
+    asked: BaseChatModel
+    limit: Limit
+
+    async def ainvoke(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AIMessage:
+        """Ask for an answer within the limit."""
+        request = bounded_request(self.asked, input, kwargs)
+        cap = await asyncio.to_thread(self.limit, request)
+        limited = {**kwargs, **limit_parameters(self.asked, kwargs, cap)}
+        return await super().ainvoke(input, config, **limited)
+
+
+def with_limited_answers(model: Runnable[Any, Any], limit: Limit) -> Runnable[Any, Any]:
+    """Limit the answer of each request that a model, or a model inside it, sends.
+
+    Raises:
+        ValueError: If the model is composed in a way that no limit can be bound in.
+    """
+    return with_every_model_changed(
+        model,
+        lambda part: LimitedModel(bound=part, asked=part, limit=limit),
+        "answers cannot be limited",
+    )
+
+
+def limit_parameters(model: BaseChatModel, bound: Mapping[str, Any], cap: int) -> dict[str, Any]:
+    """The parameters that limit an answer, under every name that the model has for it.
+
+    The OpenAI client reads one of its names in one of its protocols and the other in the other.
+    Limits in the request's `extra_body`, which would win, are replaced there.
+    """
+    fields = type(model).model_fields
+    known = {name for field, facts in fields.items() for name in (field, facts.alias)}
+    names = [name for name in OUTPUT_CAPS if name in known] or [STANDARD_CAP]
+    extra = request_facts(model, bound).params.get("extra_body") or {}
+    replaced = {name: cap for name in OUTPUT_CAPS if name in extra}
+    return dict.fromkeys(names, cap) | ({"extra_body": {**extra, **replaced}} if replaced else {})
+
+
+def with_tools(
+    model: Runnable[Any, Any], tools: Sequence[Mapping[str, object]]
+) -> Runnable[Any, Any]:
+    """Bind tools, as OpenAI describes them, that a model, or a model inside it, may call.
+
+    Raises:
+        ValueError: A model cannot call tools, or is composed in a way that none can be bound in.
+    """
+
+    def bind(part: BaseChatModel) -> Runnable[Any, Any]:
+        try:
+            return part.bind_tools([dict(tool) for tool in tools])
+        except NotImplementedError:
+            raise ValueError(
+                f"model {AskedModel(part).name!r}: cannot call tools, expected a chat model"
+                " that can"
+            ) from None
+
+    return with_every_model_changed(model, bind, "no tools can be bound")
+
+
+MARKED_PROVIDERS = frozenset({"anthropic"})
+"""Providers, as LangChain names them, that cache a prompt up to each marked block."""
+
+MAX_MARKERS = 4
+"""Blocks of a request that Anthropic lets a caller mark."""
+
+MARKER = {"cache_control": {"type": "ephemeral"}}
+"""Kept for five minutes after the last use."""
+
+
+def needs_markers(model: Runnable[Any, Any]) -> bool:
+    """Whether every chat model inside a runnable is asked at such a provider.
+
+    Others refuse or ignore a marker, so a fallback elsewhere leaves all requests without.
+    """
+    providers = {each.provider for each in asked_models(model)}
+    return bool(providers) and providers <= MARKED_PROVIDERS
+
+
+def with_markers(message: HumanMessage, parts: Sequence[str], *, is_repeated: bool) -> HumanMessage:
+    """The message in blocks, each marked but the last one.
+
+    Args:
+        message: What the user says.
+        parts: Its text in pieces, the first of them the same in most calls.
+        is_repeated: Whether further requests begin with the whole message; its end is marked too.
+
+    Raises:
+        ValueError: If the parts are not the text of the message, or more than may be marked.
+    """
+    if "".join(parts) != message.content or len(parts) > MAX_MARKERS:
+        raise ValueError(
+            f"parts: got {len(parts)}, expected the text of the message in at most {MAX_MARKERS}"
+        )
+    blocks: list[str | dict[Any, Any]] = [
+        {"type": "text", "text": part, **(MARKER if is_marked else {})}
+        for part, is_marked in zip(parts, [*[True] * (len(parts) - 1), is_repeated], strict=True)
+    ]
+    return HumanMessage(blocks, additional_kwargs=message.additional_kwargs)
+
+
+Model = TypeVar("Model", bound=Runnable[Any, Any])
+
+# A gateway is a process that journals responses and reports them again after a crash. It is a
+# plug-in; all that paid calls know of it is the mark on its models and the key of a call.
+CALL_HEADER = "X-CostAda-Call"
+"""The logical call: run_id/ticket/role/attempt, the same when it is executed again."""
+
+EXECUTION_HEADER = "X-CostAda-Execution"
+"""Which execution of that call is asking; new each time the call is executed."""
+
+
+def has_gateway(model: Runnable[Any, Any]) -> bool:
+    """Whether a chat model inside a runnable calls through a gateway."""
+    return any(map(_has_upstream, underlying_models(model)))
+
+
+def journals_of(model: Runnable[Any, Any]) -> set[str]:
+    """Ids of the journals of the gateways that the chat models inside a runnable call through."""
+    parts = underlying_models(model)
+    return {(part.metadata or {}).get(JOURNAL, "") for part in parts} - {""}
+
+
+def with_call_key(model: Model, key: str) -> Model:
+    """A model for one execution of a logical call; without a gateway it is the same.
+
+    All requests of the execution carry the key and a number of the execution, drawn here. From the
+    two the gateway tells a retry from a repetition after a crash: what an earlier execution
+    received is replayed, what this one received is not.
+
+    Args:
+        model: A chat model, bare or wrapped.
+        key: `run_id/ticket/role/attempt`, with the name of one of several models behind it; the
+            same whenever the call is executed again.
+    """
+    if not has_gateway(model):
+        return model
+    headers = {CALL_HEADER: key, EXECUTION_HEADER: uuid4().hex}
+
+    def keyed(part: BaseChatModel) -> Runnable[Any, Any]:
+        return part.bind(extra_headers=headers) if _has_upstream(part) else part
+
+    return with_models_changed(model, keyed)  # type: ignore[return-value]
+
+
+def _has_upstream(model: BaseChatModel) -> bool:
+    return UPSTREAM in (model.metadata or {})

@@ -1,23 +1,25 @@
-"""A chat model from its id: one line of settings becomes a LangChain model."""
+"""Chat models: one from its id, which is one line of settings, and the base of those built in."""
 
 import math
 import os
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any
 
-from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput
 from langchain_core.messages import AIMessage
+from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
+from langchain_core.messages.tool import ToolCall
 from langchain_core.runnables import Runnable
 from pydantic import SecretStr
 
 from costada.models.langchain_openai import async_http_client, http_client
-from costada.models.providers import KEY_VARIABLES, OWN_LOGIN
+from costada.models.providers import KEY_VARIABLES, NO_PROVIDER, OWN_LOGIN, RetryPolicy
 from costada.models.retries import with_retries
-from costada.models.retry_policy import RetryPolicy
 from costada.values.plugins import made, registered
+from costada.values.usage import Usage
 
 ENTRY_POINTS = "costada.models"
 """Group of entry points; each is a chat model class that takes `seed=`."""
@@ -108,10 +110,9 @@ def chat_model(
         # An unknown parameter is refused below.
         warnings.filterwarnings("ignore", message=".*is not default parameter")
         if provider == "openai":
-            is_optional = not needs_key or (
-                bool(_openai_address(base_url)) and not api_key_variable
-            )
-            model = _openai_model(name, base_url, variable, options, is_optional=is_optional)
+            address = base_url or _openai_address()
+            is_optional = not needs_key or (bool(address) and not api_key_variable)
+            model = _openai_model(name, address, variable, options, is_optional=is_optional)
         else:
             is_keyless = provider in OWN_LOGIN and not api_key_variable
             model = _langchain_model(
@@ -171,10 +172,10 @@ def _provider_and_name(model_id: str) -> tuple[str, str]:
     )
 
 
-def _openai_address(base_url: str | None) -> str | None:
-    """The address of a server that speaks OpenAI's protocol, `None` for OpenAI's own."""
+def _openai_address() -> str | None:
+    """The address that the environment names in place of OpenAI's own, as its SDK reads it."""
     known = (os.environ.get(name) for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL"))
-    return base_url or next(filter(None, known), None)
+    return next(filter(None, known), None)
 
 
 def _openai_model(
@@ -187,7 +188,6 @@ def _openai_model(
 ) -> BaseChatModel:
     from langchain_openai import ChatOpenAI
 
-    base_url = _openai_address(base_url)
     key = _api_key("openai", str(key_variable), is_optional=is_optional)
     return ChatOpenAI(
         model=name,
@@ -238,3 +238,43 @@ def _api_key(provider: str, variable: str, *, is_optional: bool) -> str:
             "got nothing; set it before the run"
         )
     return key
+
+
+TICKET = "costada_ticket"
+"""Metadata of a call that distinguishes calls with equal messages."""
+
+
+class BuiltInModel(BaseChatModel):
+    """A chat model that needs neither key nor network; its `_llm_type` is its name.
+
+    Attributes:
+        seed: Chooses one of many equally good models.
+    """
+
+    seed: int = 0
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model_name": self._llm_type, "seed": self.seed}
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        return LangSmithParams(
+            ls_provider=NO_PROVIDER, ls_model_name=self._llm_type, ls_model_type="chat"
+        )
+
+    def _message(
+        self, text: str, tokens: Usage, finish_reason: str, tool_calls: Sequence[ToolCall] = ()
+    ) -> AIMessage:
+        """An answer with the token counts that it is charged by."""
+        return AIMessage(
+            content=text,
+            tool_calls=list(tool_calls),
+            usage_metadata=UsageMetadata(
+                input_tokens=tokens.input_tokens,
+                output_tokens=tokens.output_tokens,
+                total_tokens=tokens.input_tokens + tokens.output_tokens,
+                input_token_details=InputTokenDetails(cache_read=tokens.cached_tokens),
+                output_token_details=OutputTokenDetails(reasoning=tokens.reasoning_tokens),
+            ),
+            response_metadata={"model_name": self._llm_type, "finish_reason": finish_reason},
+        )

@@ -1,4 +1,4 @@
-"""The event loop in which a process makes its paid calls, and the bridge to it.
+"""The event loop in which a process makes its paid calls, deadlines of calls, and the bridge to it.
 
 One thread runs the loop. What blocks, such as a chat model without an asynchronous path, runs in a
 bounded pool of threads, to which LangChain and asyncio turn by themselves.
@@ -8,13 +8,19 @@ import asyncio
 import atexit
 import os
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from threading import Condition, Lock, Thread, local
 from typing import Any, TypeVar
 from weakref import finalize
+
+from langchain_core.language_models import LanguageModelInput
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.base import RunnableBindingBase
 
 Result = TypeVar("Result")
 
@@ -226,6 +232,122 @@ def _pass_on(ended: Future[Result], task: asyncio.Task[Result]) -> None:
         ended.set_exception(error)
     else:
         ended.set_result(task.result())
+
+
+class CallTimeout(TimeoutError):
+    """A call was abandoned at its deadline."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"no complete answer within {seconds:g} seconds")
+
+
+class _Clock:
+    """The clock of a running call; tasks of the call may stop it at the same time."""
+
+    def __init__(self, timer: asyncio.Timeout) -> None:
+        self._timer = timer
+        self._loop = asyncio.get_running_loop()
+        self._left_at_stop, self._num_stops = 0.0, 0
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline; they stay the same while the clock is stopped."""
+        when = self._timer.when()
+        return self._left_at_stop if when is None else when - self._loop.time()
+
+    def stop(self) -> None:
+        """Let no time of the call pass."""
+        self._num_stops += 1
+        if self._num_stops == 1:
+            self._left_at_stop = self.left
+            self._timer.reschedule(None)
+
+    def restart(self) -> None:
+        """Let time pass again once all who stopped the clock have restarted it."""
+        self._num_stops -= 1
+        if not self._num_stops and not self._timer.expired():
+            self._timer.reschedule(self._loop.time() + self._left_at_stop)
+
+
+_CLOCK: ContextVar[_Clock | None] = ContextVar("costada_clock", default=None)
+
+
+@asynccontextmanager
+async def deadline(seconds: float) -> AsyncIterator[None]:
+    """Cancel the block at a deadline.
+
+    Raises:
+        CallTimeout: At the deadline.
+    """
+    try:
+        async with asyncio.timeout(seconds) as timer:
+            outer = _CLOCK.set(_Clock(timer))
+            try:
+                yield
+            finally:
+                _CLOCK.reset(outer)
+    except TimeoutError:
+        if not timer.expired():
+            raise
+        raise CallTimeout(seconds) from None
+
+
+@contextmanager
+def off_the_clock() -> Iterator[None]:
+    """Wait for something that is not part of the call: its deadline moves by the time it takes."""
+    clock = _CLOCK.get()
+    if clock is None:
+        yield
+        return
+    clock.stop()
+    try:
+        yield
+    finally:
+        clock.restart()
+
+
+def seconds_left() -> float | None:
+    """Seconds until the deadline of the call around it, `None` outside of any."""
+    clock = _CLOCK.get()
+    return None if clock is None else clock.left
+
+
+class ModelWrapper(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
+    """A chat model, perhaps with something bound to it, whose requests a subclass changes.
+
+    A subclass says in `ainvoke` what happens to a request. Streams pass unchanged.
+    """
+
+    def invoke(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AIMessage:
+        """Do what `ainvoke` does, in the loop of paid calls."""
+        return run(self.ainvoke(input, config, **kwargs))
+
+    # A binding would pass a batch on to what is bound, past `ainvoke`.
+    def batch(
+        self,
+        inputs: list[LanguageModelInput],
+        config: Any = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[AIMessage]:
+        """Ask for each input."""
+        return Runnable.batch(self, inputs, config, return_exceptions=return_exceptions, **kwargs)
+
+    async def abatch(
+        self,
+        inputs: list[LanguageModelInput],
+        config: Any = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[AIMessage]:
+        """Ask for each input."""
+        return await Runnable.abatch(
+            self, inputs, config, return_exceptions=return_exceptions, **kwargs
+        )
 
 
 def _forget_inherited() -> None:

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from costada.models.addresses import checked_address
+from costada.models.providers import checked_address
 from costada.values.provider_error import YEAR
 from costada.values.setting import OBJECT_MARK, refusals
 from costada.values.usage import Price
@@ -46,6 +46,9 @@ EXTRA_BODY = (
 )
 """What `extra_body` may hold: it replaces any other field, also the model that is asked and paid,
 the number of answers and their limit."""
+
+ASKED_WITH = ("base_url", "api_key_variable", "service_tier", "max_tokens", "parameters")
+"""Fields of an entry that its chat model is made with; they do not change one that exists."""
 
 MAX_NAME = 120
 
@@ -228,7 +231,7 @@ class MenuModel:
 
         Args:
             entry: What the trace and the ledger call it, different for each model of a menu; or
-                its entry, which then holds all that follows.
+                an entry with its name, price and timeout in place of the arguments below.
             model: The chat model, perhaps wrapped.
             price: Its price; `None`: the list price.
             tier_prices: Its price by the service tier that answers, where that differs.
@@ -255,8 +258,22 @@ class MenuModel:
                 raise ValueError(f"models: {entry}: {refusals(error)}") from None
         elif (price, tier_prices, timeout) != (None, None, None):
             raise ValueError(f"models: {entry.name}: expected price and timeout in its entry")
+        elif given := entry.model_dump(include={*ASKED_WITH}, exclude_defaults=True):
+            name, value = next(iter(given.items()))
+            raise ValueError(
+                f"models: {entry.name}: {name}: got {value!r} beside a chat model, which it does"
+                " not change; expected none: make the chat model with it"
+            )
         object.__setattr__(self, "entry", entry)
         object.__setattr__(self, "model", model)
+
+    @classmethod
+    def made_from(cls, entry: ModelEntry, model: Runnable[LanguageModelInput, AIMessage]) -> Self:
+        """The chat model that was made from all that an entry says."""
+        found = cls.__new__(cls)
+        object.__setattr__(found, "entry", entry)
+        object.__setattr__(found, "model", model)
+        return found
 
     @property
     def name(self) -> str:

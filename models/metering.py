@@ -19,7 +19,6 @@ from langchain_core.tracers.context import register_configure_hook
 
 from costada.models.errors import UncountedAnswer, UnmeteredCall, describe
 from costada.models.langchain_openai import ERRORS_TELL_ORIGIN, RequestFacts
-from costada.models.outgoing_requests import OutgoingRequest, outgoing_request
 from costada.models.provider_errors import may_have_been_billed
 from costada.models.providers import NO_PROVIDER
 from costada.models.reply_content import (
@@ -37,6 +36,7 @@ from costada.models.reply_content import (
     usage_from_metadata,
     visible_text,
 )
+from costada.models.runnable_tree import OutgoingRequest, outgoing_request
 from costada.values.usage import NO_TOKENS, Usage
 
 MAX_OUTPUT = 1_000_000

@@ -1,7 +1,18 @@
-"""What is known of each provider: its key variable, its efforts of reasoning, its service tiers."""
+"""What is known of providers, their addresses, and how long a run waits for them.
+
+Loads no model: settings and commands are read before one is needed.
+"""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Annotated, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+
+from costada.values.provider_error import YEAR
+from costada.values.setting import MODELS, Setting
 
 KEY_VARIABLES: Mapping[str, str] = {
     "openai": "OPENAI_API_KEY",
@@ -58,3 +69,57 @@ EFFORTS: Mapping[str, Efforts] = {
     "xai": Efforts("reasoning_effort", ("low", "medium", "high")),
 }
 """Efforts by provider; which of them a model has is for the provider to say."""
+
+
+def checked_address(url: str) -> str:
+    """An address as settings may hold it.
+
+    Raises:
+        ValueError: It is none of HTTP, or holds what may be a key.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected an address such as http://localhost:8000/v1")
+    if parts.username or parts.password or parts.query:
+        raise ValueError("expected no key in the address; keys come from the environment")
+    return url
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address is on this machine."""
+    host = urlsplit(address).hostname or ""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
+
+
+WaitSeconds = Annotated[FiniteFloat, Field(gt=0, le=YEAR)]
+
+
+class RetryPolicy(BaseModel):
+    """How long a run waits for its providers, in seconds.
+
+    Raises `pydantic.ValidationError` naming the field, the value and what was expected.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    call_timeout: Annotated[
+        WaitSeconds, Setting("costada.models.asking:ask", MODELS, "SECONDS")
+    ] = 600.0
+    """Total time of one model call, including its retries."""
+
+    retry_wait: Annotated[
+        WaitSeconds, Setting("costada.models.retries:with_visible_requests", MODELS, "SECONDS")
+    ] = 5.0
+    """First wait after a failed request; it doubles each time."""
+
+    longest_wait: Annotated[
+        WaitSeconds, Setting("costada.models.retries:with_visible_requests", MODELS, "SECONDS")
+    ] = 300.0
+    """Longest wait between two requests; a provider that asks for more stops the run."""
+
+    longest_pause: Annotated[
+        WaitSeconds, Setting("costada.nodes.calls.outage:Pause", MODELS, "SECONDS")
+    ] = 3600.0
+    """How long a run waits for an unavailable provider before it stops."""

@@ -21,18 +21,16 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import PrivateAttr
 
-from costada.models.deadline import off_the_clock, seconds_left
+from costada.models.event_loop import ModelWrapper, off_the_clock, seconds_left
 from costada.models.provider_errors import is_rate_limit
-from costada.models.providers import NO_PROVIDER
+from costada.models.providers import NO_PROVIDER, RetryPolicy
 from costada.models.retries import (
     growing_wait,
     may_send_again,
     sleep_between_requests,
     with_jitter,
 )
-from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import AskedModel, with_models_changed
-from costada.models.wrapper import ModelWrapper
 from costada.values.provider_error import retry_after
 
 Result = TypeVar("Result")

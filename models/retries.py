@@ -11,7 +11,7 @@ from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
-from costada.models.deadline import seconds_left
+from costada.models.event_loop import ModelWrapper, seconds_left
 from costada.models.langchain_openai import (
     client_retries,
     is_safe_in_loop,
@@ -21,9 +21,8 @@ from costada.models.langchain_openai import (
     without_client_retries,
 )
 from costada.models.provider_errors import is_transient
-from costada.models.retry_policy import RetryPolicy
+from costada.models.providers import RetryPolicy
 from costada.models.runnable_tree import AskedModel, underlying_models, with_models_changed
-from costada.models.wrapper import ModelWrapper
 from costada.values.provider_error import retry_after
 
 Result = TypeVar("Result")

@@ -12,7 +12,7 @@ from costada.controller.methods import DEFAULT_METHOD, GROUP, METHODS
 from costada.evaluators.fingerprint import DECIDING_SCORE, problem_facts
 from costada.evaluators.problem import Problem
 from costada.models.menu import PriceField
-from costada.models.retry_policy import RetryPolicy
+from costada.models.providers import RetryPolicy
 from costada.prompts.render import DEFAULT_ORDER, PromptOrder
 from costada.store.rows import as_texts
 from costada.values.plugins import is_missing

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.remote.engine_address import is_local
 from costada.evaluators.sandbox.layers import UNCONFINED
-from costada.models.addresses import is_loopback
-from costada.models.providers import KEY_VARIABLES
+from costada.models.providers import KEY_VARIABLES, is_loopback
 from costada.runs.config import RunConfig
 from costada.runs.config_file import MAX_SETTINGS, config_text, load_config
 from costada.runs.folder_lease import hold_lease, is_held

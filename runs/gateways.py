@@ -36,7 +36,7 @@ class Gateway:
         check: Raises ValueError if models, or those of a menu, cannot call through it.
         through: The plan whose models call through the run's gateway, for the time of the context.
             It is started if need be, writes `GATEWAY_LOG`, and outlives the run. The caller holds
-            the run's lease. The models are marked as `models/journaled_calls.py` says.
+            the run's lease. The models are marked as `models/asking.py` says.
         stop: Stops the gateway of a run, if one is running, and waits for its end.
     """
 

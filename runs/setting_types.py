@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat
 
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.remote.engine_address import checked_place
-from costada.models.addresses import checked_address
+from costada.models.providers import checked_address
 from costada.reports.trackers.tracker import tracker_names
 from costada.runs.presets import PRESETS
 from costada.values.setting import OBJECT_MARK, unknown_name

@@ -23,8 +23,8 @@ from costada.models.event_loop import run
 from costada.models.menu import ModelEntry
 from costada.models.metering import MeteredCall
 from costada.models.prices import PriceBook, packaged_price, price_book
+from costada.models.providers import RetryPolicy
 from costada.models.retries import with_visible_requests
-from costada.models.retry_policy import RetryPolicy
 from costada.nodes.calls.paid_calls import ask_model
 from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.settings import Settings

@@ -5,19 +5,20 @@ from collections.abc import Collection, Sequence
 from decimal import Decimal
 from threading import Lock
 
-from costada.models.journaled_calls import journals_of
+from costada.models.asking import RequestNotSent, journals_of
 from costada.models.metering import MeteredCall
-from costada.models.outgoing_requests import (
-    FRAME_TOKENS,
-    OUTPUT_CAPS,
-    OutgoingRequest,
-    RequestNotSent,
-    byte_size,
-    stated_caps,
-)
 from costada.models.prices import ListPrice, PriceBook, Quote, ReportedCost
 from costada.models.reply_content import estimated_usage
-from costada.models.runnable_tree import AskedModel, asked_models, sent_parameters
+from costada.models.runnable_tree import (
+    FRAME_TOKENS,
+    OUTPUT_CAPS,
+    AskedModel,
+    OutgoingRequest,
+    asked_models,
+    byte_size,
+    sent_parameters,
+    stated_caps,
+)
 from costada.nodes.context import PricedModel, RunContext, budget_of, is_sequential
 from costada.nodes.per_run import PerRun
 from costada.nodes.state import SearchState

@@ -11,13 +11,17 @@ from time import time
 
 from langchain_core.messages import AIMessage
 
-from costada.models.asking import FailureKind, ModelFailure, checked_answer
+from costada.models.asking import (
+    FailureKind,
+    ModelFailure,
+    checked_answer,
+    has_gateway,
+    journals_of,
+)
 from costada.models.errors import UncountedAnswer
-from costada.models.journaled_calls import has_gateway, journals_of
 from costada.models.metering import MeteredCall
-from costada.models.outgoing_requests import OutgoingRequest
 from costada.models.reply_content import answer_text
-from costada.models.runnable_tree import returns_raw_answers
+from costada.models.runnable_tree import OutgoingRequest, returns_raw_answers
 from costada.nodes.calls.budget import check_reported_cost, check_service_tier, sent_bound
 from costada.nodes.calls.health import OUTCOMES
 from costada.nodes.calls.purse_charges import open_account, report_cost

@@ -16,8 +16,8 @@ from costada.evaluators.sandbox.cancellation import is_cancelled
 from costada.models.asking import ModelFailure
 from costada.models.errors import ModelUnusable
 from costada.models.event_loop import run
+from costada.models.providers import RetryPolicy
 from costada.models.retries import growing_wait, with_jitter
-from costada.models.retry_policy import RetryPolicy
 
 Found = TypeVar("Found")
 

@@ -10,14 +10,22 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
-from costada.models.asking import FailureKind, ModelFailure, ask
-from costada.models.built_in_model import TICKET
-from costada.models.cache_markers import MAX_MARKERS, marked, needs_markers
+from costada.models.asking import (
+    MAX_MARKERS,
+    FailureKind,
+    ModelFailure,
+    RequestNotSent,
+    ask,
+    journals_of,
+    needs_markers,
+    with_call_key,
+    with_limited_answers,
+    with_markers,
+)
+from costada.models.chat_models import TICKET
 from costada.models.errors import ModelUnusable, UncountedAnswer
 from costada.models.event_loop import run
-from costada.models.journaled_calls import journals_of, with_call_key
 from costada.models.metering import CallMeter
-from costada.models.outgoing_requests import OutgoingRequest, RequestNotSent, with_limited_answers
 from costada.models.reply_content import (
     answer_text,
     message_from_text,
@@ -25,6 +33,7 @@ from costada.models.reply_content import (
     text_with_tool_calls,
 )
 from costada.models.retries import may_send_again, sleep_between_requests
+from costada.models.runnable_tree import OutgoingRequest
 from costada.nodes.calls.budget import (
     WaitingForFunds,
     affordable_answer,
@@ -373,7 +382,7 @@ def _messages(
         return conversation.messages
     if isinstance(user, HumanMessage):
         parts = cacheable_parts(conversation.prompt.user, MAX_MARKERS)
-        user = marked(user, parts, is_repeated=has_tools)
+        user = with_markers(user, parts, is_repeated=has_tools)
     return [system, user, *later]
 
 

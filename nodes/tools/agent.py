@@ -6,8 +6,7 @@ from typing import cast
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
-from costada.models.asking import ModelFailure
-from costada.models.outgoing_requests import with_tools
+from costada.models.asking import ModelFailure, with_tools
 from costada.models.reply_content import answer_text, calls_tools
 from costada.nodes.attempts import load_prompt
 from costada.nodes.calls.budget import left_of_step

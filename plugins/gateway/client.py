@@ -10,8 +10,8 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
 from costada.models.langchain_openai import is_openai, with_address
-from costada.models.outgoing_requests import JOURNAL
 from costada.models.runnable_tree import (
+    JOURNAL,
     UPSTREAM,
     AskedModel,
     underlying_models,

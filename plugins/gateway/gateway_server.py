@@ -18,8 +18,8 @@ from uuid import uuid4
 
 from aiohttp import web
 
+from costada.models.asking import CALL_HEADER, EXECUTION_HEADER
 from costada.models.errors import describe
-from costada.models.journaled_calls import CALL_HEADER, EXECUTION_HEADER
 from costada.plugins.gateway.dispatch import (
     Dispatcher,
     InflightRequest,

@@ -17,7 +17,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable
 
-from costada.models.built_in_model import TICKET, BuiltInModel
+from costada.models.chat_models import TICKET, BuiltInModel
 from costada.models.reply_content import text_with_tool_calls
 from costada.plugins.offline.answers import answer, population_reply
 from costada.prompts.requests import PromptData, prompt_data, trial_data

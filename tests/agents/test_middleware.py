@@ -21,10 +21,10 @@ from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, SecretStr
 
 from costada.agents.middleware import BudgetMiddleware
-from costada.models.deadline import CallTimeout
 from costada.models.errors import UnmeteredCall
-from costada.models.outgoing_requests import FRAME_TOKENS
-from costada.models.retry_policy import RetryPolicy
+from costada.models.event_loop import CallTimeout
+from costada.models.providers import RetryPolicy
+from costada.models.runnable_tree import FRAME_TOKENS
 from costada.nodes.calls.budget import MINIMAL_ANSWER
 from costada.store.purse import Purse
 from costada.values.usage import Price

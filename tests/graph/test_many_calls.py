@@ -12,7 +12,7 @@ from toy_graph import PRICE, THREAD, billed, calls_of, client, discovery, rows_o
 
 from costada.controller.constants import Constants
 from costada.graph.build import compile_search
-from costada.models.retry_policy import RetryPolicy
+from costada.models.providers import RetryPolicy
 from costada.nodes.settings import Settings
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore

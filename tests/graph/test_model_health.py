@@ -24,8 +24,8 @@ from toy_graph import (
 )
 
 from costada.models.errors import UncountedAnswer
+from costada.models.providers import RetryPolicy
 from costada.models.rate_limits import rate_limit
-from costada.models.retry_policy import RetryPolicy
 from costada.nodes.calls.health import MAX_UNANSWERED
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore

@@ -41,7 +41,7 @@ from toy_graph import (
     trace,
 )
 
-from costada.models.retry_policy import RetryPolicy
+from costada.models.providers import RetryPolicy
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 

@@ -34,8 +34,8 @@ from toy_graph import (
 
 from costada.controller.constants import Constants
 from costada.models.menu import MenuModel
+from costada.models.providers import RetryPolicy
 from costada.models.reply_content import estimated_usage
-from costada.models.retry_policy import RetryPolicy
 from costada.nodes.calls.health import MAX_UNANSWERED
 from costada.store.call_log import CallFilter
 from costada.store.run_store import RunStore

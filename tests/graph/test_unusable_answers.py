@@ -17,7 +17,7 @@ from langgraph.runtime import RunControl
 from toy_graph import PRICE, THREAD, calls_of, client, discovery, rows_of
 
 from costada.evaluators.sandbox.cancellation import CancellationToken, current_token
-from costada.models.retry_policy import RetryPolicy
+from costada.models.providers import RetryPolicy
 from costada.store.run_store import RunStore
 
 DOUBT = 0.064

@@ -8,7 +8,7 @@ from langchain_core.messages import HumanMessage
 from pydantic import Field
 from toy_graph import calls_of, discovery
 
-from costada.models.cache_markers import MAX_MARKERS, marked, needs_markers
+from costada.models.asking import MAX_MARKERS, needs_markers, with_markers
 from costada.prompts.render import cacheable_parts
 from costada.store.run_store import RunStore
 
@@ -85,11 +85,11 @@ def test_the_order_of_the_paper_gets_no_markers():
 
 def test_a_message_that_further_requests_repeat_is_marked_at_its_end_too():
     message = HumanMessage("ab", additional_kwargs={"costada": {"kind": "generation"}})
-    found = marked(message, ("a", "b"), is_repeated=True)
+    found = with_markers(message, ("a", "b"), is_repeated=True)
     assert marks(found.content) == [True, True]
     assert found.additional_kwargs == message.additional_kwargs
     with pytest.raises(ValueError, match="parts: got 2, expected the text of the message"):
-        marked(message, ("a", "c"), is_repeated=False)
+        with_markers(message, ("a", "c"), is_repeated=False)
 
 
 def test_a_program_with_headings_of_its_own_adds_no_part_beyond_the_fourth():

@@ -14,11 +14,10 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import Runnable
 from metered_calls import ask, client
 
-from costada.models.asking import FailureKind, ModelFailure
+from costada.models.asking import FailureKind, ModelFailure, with_call_key
 from costada.models.chat_models import chat_model
-from costada.models.journaled_calls import with_call_key
+from costada.models.providers import RetryPolicy
 from costada.models.retries import sleep_between_requests, with_visible_requests
-from costada.models.retry_policy import RetryPolicy
 
 through_gateway = pytest.importorskip("costada.plugins.gateway.client").through_gateway
 

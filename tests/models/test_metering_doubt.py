@@ -33,8 +33,8 @@ from metered_calls import (
 
 from costada.models.errors import UnmeteredCall
 from costada.models.metering import UNSEEN_INPUT, CallMeter, MeteredCall
-from costada.models.outgoing_requests import OutgoingRequest
 from costada.models.reply_content import is_cumulative, read_reply, streamed_usage
+from costada.models.runnable_tree import OutgoingRequest
 from costada.values.usage import Usage
 
 PROMPT = "twelve bytes"

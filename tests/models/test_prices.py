@@ -9,9 +9,9 @@ from langchain_openai import ChatOpenAI
 from needed_plugins import offline_model
 
 from costada.models.metering import MeteredCall
-from costada.models.outgoing_requests import OutgoingRequest
 from costada.models.prices import PackagedPrice, packaged_price, price_book
 from costada.models.reply_content import Reply
+from costada.models.runnable_tree import OutgoingRequest
 from costada.values.usage import Price, Usage
 
 

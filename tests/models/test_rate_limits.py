@@ -17,13 +17,13 @@ from langchain_core.runnables import Runnable
 from metered_calls import ask, client
 from needed_plugins import offline_model
 
-from costada.models.asking import FailureKind, ModelFailure
+from costada.models.asking import FailureKind, ModelFailure, with_limited_answers
 from costada.models.chat_models import chat_model
 from costada.models.metering import CallMeter
-from costada.models.outgoing_requests import OutgoingRequest, with_limited_answers
+from costada.models.providers import RetryPolicy
 from costada.models.rate_limits import RateLimit, rate_limit, with_rate_limits
 from costada.models.retries import may_send_again, sleep_between_requests
-from costada.models.retry_policy import RetryPolicy
+from costada.models.runnable_tree import OutgoingRequest
 
 pytestmark = pytest.mark.process
 

@@ -6,8 +6,8 @@ from langchain_openai import ChatOpenAI
 from needed_plugins import offline_model
 from pydantic import Field, SecretStr
 
+from costada.models.asking import RequestNotSent, with_limited_answers, with_tools
 from costada.models.chat_models import chat_model
-from costada.models.outgoing_requests import RequestNotSent, with_limited_answers, with_tools
 from costada.models.retries import with_retries
 from costada.models.runnable_tree import returns_raw_answers, underlying_models
 from costada.prompts.tools import TOOLS

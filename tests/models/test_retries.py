@@ -23,14 +23,12 @@ from needed_plugins import offline_model
 from pydantic import SecretStr, ValidationError
 
 from costada.graph.build import compile_search
-from costada.models.asking import FailureKind, ModelFailure
+from costada.models.asking import FailureKind, ModelFailure, with_call_key
 from costada.models.chat_models import chat_model
-from costada.models.deadline import deadline
 from costada.models.errors import UnmeteredCall
-from costada.models.event_loop import run
-from costada.models.journaled_calls import with_call_key
+from costada.models.event_loop import deadline, run
 from costada.models.metering import CallMeter, MeteredCall
-from costada.models.outgoing_requests import OutgoingRequest
+from costada.models.providers import RetryPolicy
 from costada.models.retries import (
     JITTER,
     growing_wait,
@@ -39,8 +37,12 @@ from costada.models.retries import (
     with_retries,
     with_visible_requests,
 )
-from costada.models.retry_policy import RetryPolicy
-from costada.models.runnable_tree import AskedModel, returns_raw_answers, underlying_models
+from costada.models.runnable_tree import (
+    AskedModel,
+    OutgoingRequest,
+    returns_raw_answers,
+    underlying_models,
+)
 from costada.nodes.settings import Settings
 from costada.values.setting import refusals
 from costada.values.usage import Price

@@ -30,7 +30,6 @@ from metered_calls import (
 from costada.models import reply_content
 from costada.models.errors import UnmeteredCall
 from costada.models.metering import MeteredCall
-from costada.models.outgoing_requests import OutgoingRequest
 from costada.models.prices import (
     GivenPrice,
     PackagedPrice,
@@ -38,7 +37,7 @@ from costada.models.prices import (
     packaged_price,
     price_book,
 )
-from costada.models.runnable_tree import asked_models
+from costada.models.runnable_tree import OutgoingRequest, asked_models
 from costada.values.usage import Price, Usage
 
 FLEX = Price("0.5", "1", "0.13")

@@ -24,8 +24,8 @@ from costada.models.asking import ModelFailure
 from costada.models.chat_models import chat_model
 from costada.models.errors import UnmeteredCall
 from costada.models.menu import ModelEntry
-from costada.models.outgoing_requests import OutgoingRequest
 from costada.models.prices import GivenPrice, PackagedPrice, PriceBook, Quote, price_book
+from costada.models.runnable_tree import OutgoingRequest
 from costada.nodes.calls.budget import (
     MESSAGE_TOKENS,
     affordable_answer,

@@ -27,11 +27,11 @@ from langchain_core.messages import AIMessage
 from store_backends import SHARED
 from toy_graph import PRICE, scripted
 
-from costada.models.asking import ModelFailure
+from costada.models.asking import ModelFailure, RequestNotSent
 from costada.models.menu import ModelEntry
 from costada.models.metering import MeteredCall
-from costada.models.outgoing_requests import OutgoingRequest, RequestNotSent
 from costada.models.prices import price_book
+from costada.models.runnable_tree import OutgoingRequest
 from costada.nodes.calls.budget import (
     MINIMAL_ANSWER,
     WaitingForFunds,

@@ -352,12 +352,29 @@ def test_the_key_variables_of_a_resolved_menu_are_known_to_its_run(file, monkeyp
         ({"tier_prices": {"flex": Price(1, 2)}}, "tier_prices: got some without a price"),
         ({"timeout": -1}, "^models: m: timeout: got -1, expected greater than 0$"),
         ({"entry": ModelEntry(name="m", model="x"), "timeout": 1}, "expected price and timeout in"),
+        (
+            {"entry": ModelEntry(name="m", model="x", base_url="http://a/v1")},
+            "^models: m: base_url: got 'http://a/v1' beside a chat model, which it does not change",
+        ),
+        ({"entry": ModelEntry(name="m", model="x", max_tokens=9)}, "max_tokens: got 9 beside a"),
+        ({"entry": ModelEntry(name="m", model="x", service_tier="flex")}, "service_tier: got 'fl"),
+        ({"entry": ModelEntry(name="m", model="x", api_key_variable="K")}, "api_key_variable: go"),
+        (
+            {"entry": ModelEntry(name="m", model="x", parameters={"effort": "low"})},
+            "parameters: got {'effort': 'low'} beside a chat model",
+        ),
     ],
 )
 def test_a_wrong_menu_model_is_refused(options, message):
     model = ChatOpenAI(model="m", api_key="none")
     with pytest.raises(ValueError, match=message):
         MenuModel(**{"entry": "m", "model": model, **options})
+
+
+def test_an_entry_with_name_price_and_timeout_names_a_chat_model():
+    entry = ModelEntry(name="m", model="x", price="1,2", timeout=7)
+    found = MenuModel(entry, ChatOpenAI(model="m", api_key="none"))
+    assert (found.name, found.entry.price, found.entry.timeout) == ("m", Price(1, 2), 7)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 from metered_calls import Point, client
 
+from costada.models.asking import has_gateway, with_call_key
 from costada.models.chat_models import chat_model
-from costada.models.journaled_calls import has_gateway, with_call_key
 from costada.plugins.gateway.client import through_gateway, upstreams
 from costada.plugins.gateway.gateway_protocol import GatewayAddress
 

@@ -20,8 +20,8 @@ from pydantic import SecretStr
 from toy_graph import calls_of
 
 from costada.controller.constants import Constants
+from costada.models.asking import has_gateway, with_call_key
 from costada.models.chat_models import chat_model
-from costada.models.journaled_calls import has_gateway, with_call_key
 from costada.models.menu import MenuModel
 from costada.nodes.settings import Settings
 from costada.plugins.gateway.gateway_of_run import (

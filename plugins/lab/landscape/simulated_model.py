@@ -11,9 +11,8 @@ from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from costada.models.built_in_model import TICKET, BuiltInModel
-from costada.models.chat_models import ENTRY_POINTS
-from costada.models.outgoing_requests import byte_size
+from costada.models.chat_models import ENTRY_POINTS, TICKET, BuiltInModel
+from costada.models.runnable_tree import byte_size
 from costada.plugins.lab.landscape.landscape import (
     GUIDE_TOKENS,
     INSIGHT_TOKENS,
