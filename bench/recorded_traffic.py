@@ -19,7 +19,7 @@ from costada.evaluators.registry import problem
 from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
-from costada.store.checkpoint_rules import DeferredCheckpoint
+from costada.store.checkpoints import DeferredCheckpoint
 from costada.store.lease import guarded_by
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_engine import PostgresEngine, is_query

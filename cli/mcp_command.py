@@ -22,7 +22,7 @@ from costada.runs.config import RunConfig
 from costada.runs.folder import DEFAULT_PARENT
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import listed
-from costada.store.address import check_database, is_database, shown
+from costada.store.address import check_database, is_database, shown_address
 
 if TYPE_CHECKING:
     from costada.agents.search_service import SearchService
@@ -144,7 +144,7 @@ def _check_money(max_budget: float, purse: str | None, store: str | None) -> Non
     if store is not None:
         check_database(store)
         if purse is not None:
-            place = shown(purse) if is_database(purse) else purse
+            place = shown_address(purse) if is_database(purse) else purse
             raise ValueError(f"--purse: got {place} with --store, which keeps the purse")
     if purse is not None and is_database(purse):
         check_database(purse, "--purse")

@@ -268,7 +268,7 @@ def _database(store: str | None, option: str = "--store") -> str | None:
     if store is None:
         return None
     check_database(store, option)
-    from costada.store.postgres_connections import without_password
+    from costada.store.address import without_password
 
     bare, password = without_password(store)
     if password:

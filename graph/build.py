@@ -49,7 +49,7 @@ from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.nodes.stored_value import STORED_KEYS, StoredValue
 from costada.nodes.update_utility import update_utility
 from costada.nodes.user_steps import steered
-from costada.store.checkpoint_rules import RunCheckpoints
+from costada.store.checkpoints import RunCheckpoints
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 

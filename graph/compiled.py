@@ -22,7 +22,7 @@ from costada.nodes.parallel.active_runs import ACTIVE_RUNS, ActiveRuns
 from costada.nodes.parallel.pool import NODE_THREADS
 from costada.nodes.seal import check_seal, sealed
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
-from costada.store.checkpoint_rules import RunCheckpoints
+from costada.store.checkpoints import RunCheckpoints
 from costada.store.lease import Lease, LostLease, guarded_by
 from costada.values.candidate import Candidate
 

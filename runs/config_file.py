@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from costada.runs.config import RunConfig
 from costada.runs.user_input import explain
-from costada.store.file_errors import other_format
+from costada.store.address import other_format
 from costada.store.files import read_text
 from costada.store.schema import FORMAT
 

@@ -16,7 +16,8 @@ from costada.runs.folder import THREAD, RunFolder
 from costada.runs.runner import StepLog
 from costada.store.checkpoints import RunSaver
 from costada.store.files import make_folder
-from costada.store.run_store import Cut, RunStore, copy_file, cut_back
+from costada.store.history import Cut, copy_file, cut_back
+from costada.store.run_store import RunStore
 from costada.values.numbering import Iteration
 from costada.values.program_form import PYTHON, file_ending
 

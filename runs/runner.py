@@ -29,8 +29,7 @@ from costada.runs.pareto_files import ParetoFolder
 from costada.runs.plan import Plan
 from costada.runs.resume import lost_steps
 from costada.store.address import is_there
-from costada.store.checkpoint_rules import RunCheckpoints
-from costada.store.checkpoints import RunSaver
+from costada.store.checkpoints import RunCheckpoints, RunSaver
 from costada.store.files import append_text, read_bytes, remove_unfinished, replace_text
 from costada.store.rows import changes, record
 from costada.store.run_store import RunStore

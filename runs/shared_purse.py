@@ -16,7 +16,7 @@ from costada.store.address import (
     check_path,
     is_database,
     is_there,
-    shown,
+    shown_address,
     split_address,
 )
 from costada.store.purse import OverBudget, Policy, Purse
@@ -55,7 +55,7 @@ class PurseAddress:
     @property
     def shown(self) -> str:
         """The address without its password, as messages show it."""
-        return f"{shown(self.place) if self.dsn else self.place}#{self.name}"
+        return f"{shown_address(self.place) if self.dsn else self.place}#{self.name}"
 
     @property
     def dsn(self) -> str | None:

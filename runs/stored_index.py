@@ -10,9 +10,8 @@ from costada.reports.index_page.run_index import IndexedRun, RunIndex
 from costada.reports.run_view import RunView
 from costada.runs.folder import DEFAULT_PARENT, RunFolder
 from costada.runs.stored_run import StoredRun, lease_name, run_at
-from costada.store.address import RunAddress, check_database, shown
-from costada.store.named_runs import NamedRun
-from costada.store.run_store import RunStore
+from costada.store.address import RunAddress, check_database, shown_address
+from costada.store.run_store import NamedRun, RunStore
 
 SCAN_SECONDS = 1.0
 """Time between two looks at the list of all runs."""
@@ -54,7 +53,7 @@ class StoredIndex(RunIndex):
         """The address without its password."""
         if self._place:
             return self._place.place
-        return f"{shown(self._database)}#{self._sweep}".removesuffix("#")
+        return f"{shown_address(self._database)}#{self._sweep}".removesuffix("#")
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,8 +1,9 @@
-"""Where a run is kept: in a file of its own, or under a name in a Postgres database."""
+"""Where a run is kept, a file or a name in a Postgres database, and what is wrong there."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
 
 from costada.values.redaction import has_password
 
@@ -10,6 +11,11 @@ POSTGRES = ("postgresql:", "postgres:")
 """How the addresses of Postgres databases begin; two slashes in a path become one."""
 
 MAX_NAME = 200
+
+NEEDS_PSYCOPG = "Postgres needs psycopg; pip install 'costada[postgres]'"
+NOT_TAKEN_OUT = "Postgres address: its password cannot be taken out; set PGPASSWORD"
+CAN_RESUME = "what was saved is still there, so the run can be resumed afterwards"
+"""Ends what is said where a file or a server cannot be used for now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +41,21 @@ class RunAddress:
         check_database(database)
         if not run:
             raise ValueError(
-                f"run: the address names a database and no run, expected {shown(database)}#RUN;"
-                " `costada runs` lists them"
+                "run: the address names a database and no run, expected"
+                f" {shown_address(database)}#RUN; `costada runs` lists them"
             )
         check_name(run)
         return cls(database, run)
 
     def __str__(self) -> str:
-        return f"{shown(self.database)}#{self.run}"
+        return f"{shown_address(self.database)}#{self.run}"
 
 
 StorePlace = Path | RunAddress
 """A run file, or a run in Postgres."""
+
+Place = Path | str | None
+"""What messages call a database: its file, its address without the password, `None` in memory."""
 
 
 def split_address(text: str, field: str) -> tuple[str, str]:
@@ -89,7 +98,7 @@ def check_database(text: str, field: str = "store") -> None:
             f"{field}: got {'an address with #RUN' if is_database(text) else other!r}, expected"
             " postgresql://USER@HOST:PORT/DATABASE"
         )
-    shown(text)
+    shown_address(text)
 
 
 def check_name(run: str) -> None:
@@ -98,19 +107,6 @@ def check_name(run: str) -> None:
         raise ValueError(
             f"run: got the name {run[:MAX_NAME]!r}, expected 1 to {MAX_NAME} printable characters"
         )
-
-
-def shown(database: str) -> str:
-    """The address of a database without its password.
-
-    Raises:
-        ValueError: The address cannot be read, or psycopg is not installed.
-    """
-    try:
-        from costada.store.postgres_connections import name_of
-    except ImportError as error:
-        raise ValueError("Postgres needs psycopg; pip install 'costada[postgres]'") from error
-    return name_of(database)
 
 
 def check_path(text: str, field: str) -> None:
@@ -125,3 +121,106 @@ def check_path(text: str, field: str) -> None:
 def is_there(place: StorePlace) -> bool:
     """Whether a run file exists; a run in Postgres is there once its name is."""
     return not isinstance(place, Path) or place.is_file()
+
+
+def address_parts(address: str) -> dict[str, Any]:
+    """The parameters of an address.
+
+    An address is refused where the part of a password after a character that must be encoded would
+    count as a host, a port or a database, which messages show.
+
+    Raises:
+        ValueError: The address cannot be read, or psycopg is not installed. What may be a secret is
+            not repeated.
+    """
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError as error:
+        raise ValueError(NEEDS_PSYCOPG) from error
+    try:
+        parts = conninfo_to_dict(address)
+    except ProgrammingError:  # its message shows the address
+        parts = {"host": "@"}
+    before, slash, after = address.partition("://")[2].partition("?")[0].partition("/")
+    ports = str(parts.get("port", "")).split(",")
+    is_odd = "@" in str(parts.get("host", "")) or before.count("@") > 1 or "@" in slash + after
+    if is_odd or any(port and not port.isdecimal() for port in ports):
+        raise ValueError(
+            "Postgres address: cannot be read, expected postgresql://USER@HOST:PORT/DATABASE; in a"
+            " password, write @ as %40, / as %2F, ? as %3F, # as %23 and : as %3A"
+        )
+    return parts
+
+
+def shown_address(address: str) -> str:
+    """What messages call the database of an address, without its password and options.
+
+    Raises as `address_parts` does.
+    """
+    parts = {key: str(value) for key, value in address_parts(address).items()}
+    host, user = parts.get("host", ""), parts.get("user", "")
+    is_socket = host.startswith("/")
+    place = f"{quote(user)}@" if user else ""
+    if not is_socket:
+        place += f"[{host}]" if ":" in host else host
+    if port := parts.get("port"):
+        place += f":{port}"
+    ending = f"?host={host}" if is_socket else ""
+    return f"postgresql://{place}/{quote(parts.get('dbname', ''))}{ending}"
+
+
+def without_password(address: str) -> tuple[str, str]:
+    """An address without its password, and the password; empty if it has none.
+
+    Raises:
+        ValueError: The address cannot be read, or its password cannot be taken out.
+    """
+    given = address_parts(address)
+    if "sslpassword" in given:
+        raise ValueError(
+            "Postgres address: sslpassword cannot be taken out; put it into a service file and set"
+            " PGSERVICE"
+        )
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # it would show the password
+        raise ValueError(NOT_TAKEN_OUT) from None
+    user, at, host = parts.netloc.rpartition("@")
+    query = "&".join(each for each in parts.query.split("&") if not each.startswith("password="))
+    place = f"{user.partition(':')[0]}{at}{host}"
+    rest = f"?{query}" if query else ""
+    bare = f"{parts.scheme}://{place}{parts.path}{rest}"
+    password = str(given.pop("password", ""))
+    if address_parts(bare) != given:
+        raise ValueError(NOT_TAKEN_OUT)
+    return bare, password
+
+
+def damaged(place: Place | RunAddress, what: str) -> ValueError:
+    """The error for a file or database whose contents cannot be relied on."""
+    rest = (
+        ""
+        if isinstance(place, str | RunAddress)
+        else " (what is left can be read with: sqlite3 FILE .recover)"
+    )
+    return ValueError(
+        f"{place or 'run in memory'}: {' '.join(what.split())}; restore it from a backup, or"
+        f" begin another run{rest}"
+    )
+
+
+def other_format(place: Place | RunAddress, found: object, known: int) -> ValueError:
+    """The error for a file or database that another version of CostAda wrote."""
+    other = "database" if isinstance(place, str | RunAddress) else "folder"
+    written = "no format" if found is None else f"format {found}"
+    return ValueError(
+        f"{place or 'run in memory'}: written by another version of CostAda ({written}, expected"
+        f" {known}); use that version for this run, or start a new run in another {other}"
+    )
+
+
+def foreign(place: Place | RunAddress, what: str) -> ValueError:
+    """The error for a file or database whose tables are not those of CostAda."""
+    kind = "schema" if isinstance(place, str | RunAddress) else "run file"
+    return ValueError(f"{place or 'run in memory'}: no {kind} of CostAda: {what}")

@@ -11,9 +11,8 @@ from threading import Condition, Lock
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from costada.store.address import Place
 from costada.store.database import Database, any_of
-from costada.store.database_engine import Place
-from costada.store.file_errors import checking_rows
 from costada.store.rows import (
     CallRow,
     CallStatus,
@@ -22,6 +21,7 @@ from costada.store.rows import (
     Outcome,
     OutcomeKind,
     amount,
+    checking_rows,
     record,
 )
 from costada.values.numbering import FIRST_TICKET, Iteration, TicketNumber

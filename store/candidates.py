@@ -8,8 +8,7 @@ from itertools import chain
 from typing import Any
 
 from costada.store.database import Database, any_of
-from costada.store.file_errors import checking_rows
-from costada.store.rows import MAX_READING, LandedTickets, parsed
+from costada.store.rows import MAX_READING, LandedTickets, checking_rows, parsed
 from costada.values.candidate import Candidate, Program
 from costada.values.numbering import Iteration, TicketNumber
 

@@ -2,15 +2,15 @@
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from threading import RLock
+from typing import Any, Protocol
 
-from costada.store.database_engine import Engine, Place
-from costada.store.file_errors import checking_rows, damaged
-from costada.store.lease import LEASE_SECONDS
-from costada.store.rows import MAX_TEXT, inflated, record
+from costada.store.address import NEEDS_PSYCOPG, Place, damaged
+from costada.store.lease import LEASE_SECONDS, Lease
+from costada.store.rows import MAX_TEXT, checking_rows, inflated, record
 from costada.store.sqlite_engine import SqliteEngine
 from costada.values.candidate import FILES, Program, text_hash
 from costada.values.program_form import invalid_files_reason
@@ -76,6 +76,82 @@ def unpack(packed: bytes, text_of: Callable[[str], bytes]) -> bytes:
     if not rest:
         raise zlib.error("it is cut short")
     return inflated(rest, text_of(base.hex())[-WINDOW:])
+
+
+class Engine(Protocol):
+    """Executes SQL that SQLite and Postgres both understand, with `?` or `?1` for values.
+
+    Every use raises `ValueError` for a database that cannot be used as it is, and `OSError` for
+    what hinders the program from using it. Both name the place and what to do.
+
+    Attributes:
+        lock: Held by the thread that has a transaction open.
+        texts_need_commit: Whether a text that a transaction stores is lost when that is undone.
+        is_shared: Whether processes of several machines can have it open.
+    """
+
+    texts_need_commit: bool
+    is_shared: bool
+    lock: RLock
+
+    @property
+    def place(self) -> Place:
+        """What messages call the database."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the thread, which has the lock, has a transaction open."""
+
+    @property
+    def num_losses(self) -> int:
+        """How often the connection was lost; commits that were not durable may be lost as well."""
+
+    def transaction(self, *, is_durable: bool = False) -> AbstractContextManager[None]:
+        """Make the writes inside atomic; an exception undoes them.
+
+        Transactions of one engine follow one another, whatever thread they are in.
+        """
+
+    def hold(self, name: str) -> Lease | None:
+        """Hold a run for this process if processes on other machines could work on it.
+
+        Raises:
+            ValueError: Another process holds the run, naming it.
+        """
+
+    def holders(self, name: str | None = None) -> dict[str, str]:
+        """The process that holds each run, or the one of a name; none in a file."""
+
+    def begin_snapshot(self) -> None:
+        """Let all later queries see what is committed now; for a reader, until it is closed."""
+
+    def rows(
+        self, statement: str, values: Sequence[object] = (), *, locks: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """All rows that a statement returns.
+
+        With `locks`, no other client changes them until the transaction ends.
+        """
+
+    def put_row(self, table: str, row: Sequence[object]) -> None:
+        """Write all columns of a row in place of the one with its key; it then is the newest."""
+
+    def draw(self, entry: Sequence[object], *, begins: bool) -> bool:
+        """Write an entry of a purse and book it, durably and in one request to the server.
+
+        Returns whether it did; an engine without a server never does, and none does where a call
+        that `begins` may not.
+
+        Args:
+            entry: The columns of the row.
+            begins: Whether the call has to be a new one that fits what is left.
+        """
+
+    def put_blob(self, name: str, data: bytes) -> bool:
+        """Store bytes under their hash, unless they are there; whether they were not."""
+
+    def close(self) -> None:
+        """Close all connections."""
 
 
 RECENT_TEXTS = 1024
@@ -305,5 +381,5 @@ def _postgres(address: str, is_read_only: bool, lease_seconds: float) -> Engine:
     try:
         from costada.store.postgres_engine import PostgresEngine
     except ImportError as error:
-        raise ValueError("Postgres needs psycopg; pip install 'costada[postgres]'") from error
+        raise ValueError(NEEDS_PSYCOPG) from error
     return PostgresEngine(address, is_read_only=is_read_only, lease_seconds=lease_seconds)

@@ -13,13 +13,8 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg import Cursor, RawCursor
 from psycopg.rows import DictRow, dict_row
 
-from costada.store.checkpoint_rules import (
-    DeferredCheckpoint,
-    RunCheckpoints,
-    StateSerializer,
-    thread_of,
-)
-from costada.store.file_errors import damaged
+from costada.store.address import damaged
+from costada.store.checkpoints import DeferredCheckpoint, RunCheckpoints, StateSerializer, thread_of
 from costada.store.postgres_connections import LOST, SCHEMA, Connections
 from costada.store.postgres_engine import BEGIN, COMMIT, pipelined, translated
 from costada.store.postgres_lease import check, guarded, leases_in

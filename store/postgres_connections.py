@@ -14,15 +14,14 @@ from contextlib import contextmanager
 from secrets import randbits
 from time import monotonic, sleep
 from typing import Any
-from urllib.parse import quote, urlsplit
 from weakref import WeakSet
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 
-from costada.store.file_errors import CAN_RESUME
+from costada.store.address import CAN_RESUME, address_parts, shown_address
 from costada.values.redaction import without_passwords
 
 SCHEMA = "costada"
@@ -94,66 +93,8 @@ ADVICE: dict[str, tuple[type[OSError], int, str]] = {
 }
 """What hinders a program, by Postgres' code: the system's number and what to do."""
 
-NOT_TAKEN_OUT = "its password cannot be taken out; set PGPASSWORD"
-
 NO_TABLES = ("42P01", "3F000", "42703", "42883")
 """A table, the schema, a column or a function is missing."""
-
-
-def address_parts(address: str) -> dict[str, Any]:
-    """The parameters of an address; raises `ValueError` without repeating what may be a secret.
-
-    An address is refused where the part of a password after a character that must be encoded would
-    count as a host, a port or a database, which messages show.
-    """
-    try:
-        parts = conninfo_to_dict(address)
-    except psycopg.ProgrammingError:
-        parts = {"host": "@"}
-    before, slash, after = address.partition("://")[2].partition("?")[0].partition("/")
-    ports = str(parts.get("port", "")).split(",")
-    is_odd = "@" in str(parts.get("host", "")) or before.count("@") > 1 or "@" in slash + after
-    if is_odd or any(port and not port.isdecimal() for port in ports):
-        raise ValueError(
-            "Postgres address: cannot be read, expected postgresql://USER@HOST:PORT/DATABASE; in a"
-            " password, write @ as %40, / as %2F, ? as %3F, # as %23 and : as %3A"
-        )
-    return parts
-
-
-def name_of(address: str) -> str:
-    """What messages call the database of an address: without its password and options."""
-    parts = {key: str(value) for key, value in address_parts(address).items()}
-    host, user = parts.get("host", ""), parts.get("user", "")
-    is_socket = host.startswith("/")
-    place = f"{quote(user)}@" if user else ""
-    if not is_socket:
-        place += f"[{host}]" if ":" in host else host
-    if port := parts.get("port"):
-        place += f":{port}"
-    ending = f"?host={host}" if is_socket else ""
-    return f"postgresql://{place}/{quote(parts.get('dbname', ''))}{ending}"
-
-
-def without_password(address: str) -> tuple[str, str]:
-    """An address without its password, and the password; empty if it has none.
-
-    Raises:
-        ValueError: The address cannot be read, or its password cannot be taken out.
-    """
-    password = str(address_parts(address).get("password", ""))
-    try:
-        parts = urlsplit(address)
-    except ValueError:  # it would show the password
-        raise ValueError(f"Postgres address: {NOT_TAKEN_OUT}") from None
-    user, at, host = parts.netloc.rpartition("@")
-    query = "&".join(each for each in parts.query.split("&") if not each.startswith("password="))
-    place = f"{user.partition(':')[0]}{at}{host}"
-    rest = f"?{query}" if query else ""
-    bare = f"{parts.scheme}://{place}{parts.path}{rest}"
-    if address_parts(bare) != {k: v for k, v in address_parts(address).items() if k != "password"}:
-        raise ValueError(f"Postgres address: {NOT_TAKEN_OUT}")
-    return bare, password
 
 
 def explained(error: psycopg.Error, name: str) -> Exception:
@@ -230,7 +171,7 @@ class Connections:
         own = own.replace("read committed", r"read\ committed")
         options = f"{parts.get('options', '')} {own}".strip()
         self._conninfo = make_conninfo(**{**DEFAULTS, **parts, "options": options})
-        self.name = name_of(address)
+        self.name = shown_address(address)
         self._idle: list[tuple[psycopg.Connection[Any], int]] = []
         self._is_closed = False
         self._lock = threading.Lock()

@@ -13,15 +13,9 @@ import psycopg
 from psycopg import RawCursor
 
 from costada.store.lease import LEASE_SECONDS, Lease
-from costada.store.postgres_connections import (
-    LOST_IN_COMMIT,
-    Connections,
-    explaining,
-    first_line,
-)
-from costada.store.postgres_draw import DRAW, WAIT_FOR_DISK
+from costada.store.postgres_connections import LOST_IN_COMMIT, Connections, explaining, first_line
 from costada.store.postgres_lease import HOLDERS, check, guarded, leases_in
-from costada.store.postgres_schema import REPLACING, prepare
+from costada.store.postgres_schema import DRAW, REPLACING, WAIT_FOR_DISK, prepare
 
 MARK = re.compile(r"\?(\d*)")
 QUERY = re.compile(rb"\s*(SELECT|WITH)\b|.*\bRETURNING\b", re.DOTALL)

@@ -5,13 +5,15 @@ A run file may come from an untrusted party: a hostile one can be small and unpa
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from costada.store.address import Place, RunAddress, damaged
 from costada.values.numbering import Iteration, TicketNumber
 from costada.values.usage import NO_TOKENS, Price, Usage, cache_savings
 
@@ -81,6 +83,15 @@ def amount(text: str) -> Decimal:
     if not dollars.is_finite() or abs(dollars.adjusted()) > MAX_EXPONENT:
         raise ValueError(f"a row of the run file holds {str(text)[:20]!r}, expected dollars")
     return dollars
+
+
+@contextmanager
+def checking_rows(place: Place | RunAddress) -> Iterator[None]:
+    """Raise the error of a damaged file where rows in the block are not what they should be."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError) as error:
+        raise damaged(place, f"a row in it is damaged ({error!r})") from error
 
 
 class LandedTickets(NamedTuple):

@@ -5,24 +5,19 @@ overwrites its own rows. Only calls are never replaced: each of them was paid.
 """
 
 import json
-import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
+from time import time
 from typing import Self
 
 from costada.store.address import POSTGRES, RunAddress, StorePlace
 from costada.store.call_log import CallLog
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
-from costada.store.file_errors import checking_rows, damaged, explaining
 from costada.store.lease import LEASE_SECONDS, MIN_SECONDS, Lease
-from costada.store.named_runs import NamedRuns
-from costada.store.rows import CallStatus, Origin, RunSetup, record
-from costada.store.schema import OWN_TABLES, prepare
-from costada.store.sqlite_engine import connect, connect_to_read
+from costada.store.rows import Origin, RunSetup, checking_rows, record
 from costada.store.user_inputs import UserInputTable
 from costada.values.candidate import Program
 from costada.values.numbering import Iteration, TicketNumber
@@ -39,6 +34,80 @@ def run_ids(database: Database, only: str | None = None) -> list[str]:
             (only,),
         )
     return [str(run_id) for (run_id,) in found]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRun:
+    """A name in a database: its run, once that has begun, and when the name was taken.
+
+    `run_id` is empty before the run begins; `claimed_at` counts seconds since 1970 UTC. `last` is
+    the last iteration that has ended.
+    """
+
+    name: str
+    run_id: str
+    claimed_at: float
+    last: int
+
+
+class NamedRuns:
+    """Names that are taken once, and the settings of their runs: in place of a folder."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def claim(self, name: str, settings: str) -> bool:
+        """Take a name for a new run with these settings; false if it is taken."""
+        with self._db.transaction(is_durable=True):
+            return bool(
+                self._db.rows(
+                    "INSERT INTO costada_named (name, settings, run_id, claimed_at)"
+                    " VALUES (?, ?, '', ?) ON CONFLICT (name) DO NOTHING RETURNING name",
+                    (name, settings, time()),
+                )
+            )
+
+    def is_thread(self, name: str) -> bool:
+        """Whether a graph has saved checkpoints in a thread of this name."""
+        return bool(self._threads("WHERE thread_id = ? LIMIT 1", name))
+
+    def taken(self) -> set[str]:
+        """All names that no new run can have: those of runs, and of the threads of graphs."""
+        return {each.name for each in self.all()} | self._threads()
+
+    def _threads(self, condition: str = "", *values: str) -> set[str]:
+        if self._db.rows("SELECT to_regclass('checkpoints') IS NULL") == [(True,)]:
+            return set()  # no saver was ever opened
+        found = self._db.rows(f"SELECT DISTINCT thread_id FROM checkpoints {condition}", values)  # noqa: S608
+        return {str(thread) for (thread,) in found}
+
+    def settings(self, name: str) -> str | None:
+        """The settings of a run, `None` if there is none of that name."""
+        found = self._db.rows("SELECT settings FROM costada_named WHERE name = ?", (name,))
+        return str(found[0][0]) if found else None
+
+    def save(self, name: str, settings: str) -> None:
+        """Replace the settings of a run."""
+        self._db.rows("UPDATE costada_named SET settings = ?2 WHERE name = ?1", (name, settings))
+
+    def last_row(self, name: str) -> str | None:
+        """The trace row of a run's last iteration as JSON, `None` before the first has ended."""
+        found = self._db.rows(
+            "SELECT row FROM costada_step WHERE run_id ="
+            " (SELECT run_id FROM costada_named WHERE name = ?) ORDER BY iteration DESC LIMIT 1",
+            (name,),
+        )
+        return str(found[0][0]) if found else None
+
+    def all(self, name: str | None = None) -> list[NamedRun]:
+        """All names in the order in which they were taken, or only one."""
+        found = self._db.rows(
+            "SELECT name, run_id, claimed_at, COALESCE((SELECT MAX(iteration) FROM costada_step"
+            " WHERE costada_step.run_id = costada_named.run_id), 0) FROM costada_named"
+            " WHERE name = COALESCE(?1, name) ORDER BY claimed_at, name",
+            (name,),
+        )
+        return [NamedRun(*row) for row in found]
 
 
 class TimingTable:
@@ -351,90 +420,3 @@ class RunStore(RunFacts):
             (run_id, before, count),
         )
         return [(row[0], row[1]) for row in reversed(found)]
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Which rows a copy keeps: those of one run up to a point.
-
-    Attributes:
-        run_id: The run's id in the file that was copied.
-        iteration: The last iteration that is kept.
-        archive_seq: The last change of the archives that is kept.
-        landings: The last place in the order of landing that is kept.
-        last_ticket: The last ticket that is kept.
-        in_flight: The attempt that each ticket in flight makes; 0 for a guide.
-        folder: Where the run that was copied lives; the copy remembers it.
-    """
-
-    run_id: str
-    iteration: Iteration
-    archive_seq: int
-    landings: int
-    last_ticket: TicketNumber
-    in_flight: Mapping[TicketNumber, int]
-    folder: str = ""
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a run file as it is now, also while its run is active.
-
-    Raises:
-        ValueError: If the file is damaged, no run file, or was written by another version.
-        OSError: If a file cannot be read or written.
-    """
-    with closing(connect_to_read(source)) as original, closing(connect(target)) as copy:
-        with explaining(target):
-            original.backup(copy)
-        with explaining(source):
-            ((verdict,),) = copy.execute("PRAGMA quick_check(1)").fetchall()
-    if verdict != "ok":
-        raise damaged(source, f"is damaged ({verdict})")
-
-
-def cut_back(database: Path, cut: Cut, new_id: str) -> None:
-    """Delete the rows that a copy does not keep and give the others a new run id, atomically.
-
-    Tables are cut by their columns: `run_id` marks the rows of a run, `ticket`, `iteration`, `seq`
-    and `landing` when they were written. Of the tickets in flight, what they have bought up to
-    their present attempt stays. Of the inputs of users, those stay that a kept ticket has taken.
-    Texts and other tables are kept whole. The run then records its origin. Raises `OSError` if the
-    file cannot be written.
-    """
-    origin = Origin(cut.folder, cut.run_id, cut.iteration)
-    dropped = {
-        "run_id !=": cut.run_id,
-        "ticket >": cut.last_ticket,
-        "iteration >": cut.iteration,
-        "seq >": cut.archive_seq,
-        "landing >": cut.landings,
-    }
-    with closing(connect(database)) as connection, explaining(database), connection:
-        prepare(connection)
-        for table in OWN_TABLES:
-            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-            if "run_id" not in columns:
-                continue
-            for condition, value in dropped.items():
-                if condition.split()[0] in columns:
-                    connection.execute(f"DELETE FROM {table} WHERE {condition} ?", (value,))  # noqa: S608
-            connection.execute(f"UPDATE {table} SET run_id = ?", (new_id,))  # noqa: S608
-        connection.execute("DELETE FROM costada_input WHERE ticket IS NULL")
-        for ticket, attempt in cut.in_flight.items():
-            _cut_ticket(connection, ticket, attempt)
-        connection.execute("UPDATE costada_run SET origin = ?", (json.dumps(asdict(origin)),))
-
-
-def _cut_ticket(connection: sqlite3.Connection, ticket: TicketNumber, attempt: int) -> None:
-    """Delete what a ticket did after an attempt, and requests that have no end yet."""
-    later = "ticket = ? AND role != 'guide' AND attempt > ?"
-    for table in ("costada_call", "costada_outcome"):
-        connection.execute(f"DELETE FROM {table} WHERE {later}", (ticket, attempt))  # noqa: S608
-    connection.execute(
-        "DELETE FROM costada_call WHERE ticket = ? AND status = ?", (ticket, CallStatus.STARTED)
-    )
-    connection.execute(
-        "DELETE FROM costada_candidate WHERE ticket = ? AND iteration IS NULL"
-        " AND CAST(substr(id, instr(id, '.') + 1) AS INTEGER) > ?",
-        (ticket, attempt),
-    )

@@ -1,5 +1,6 @@
-"""One SQLite connection for a run file, safe to use from several threads."""
+"""SQLite for a run file: connections, the engine of a `Database`, and what is wrong in one line."""
 
+import errno
 import os
 import sqlite3
 import threading
@@ -7,15 +8,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from costada.store.file_errors import (
-    SQLITE_ERRORS,
-    explain,
-    explaining,
-    foreign,
-    other_format,
-)
+from costada.store.address import CAN_RESUME, damaged, foreign, other_format
 from costada.store.rows import MAX_CELL
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
 
@@ -24,6 +19,72 @@ CACHE_KIBIBYTES = 16_384
 OWNER_ONLY = 0o600
 BESIDE = ("", "-wal", "-shm", "-journal")
 """Ends of the names of all files that SQLite writes for one database."""
+
+DAMAGES = {
+    sqlite3.SQLITE_CORRUPT: "is damaged",
+    sqlite3.SQLITE_NOTADB: "is not a run file, or is damaged",
+    sqlite3.SQLITE_TOOBIG: "has a value larger than any that a run needs",
+}
+OBSTACLES = {
+    sqlite3.SQLITE_FULL: (errno.ENOSPC, f"no room left to write to; free some, {CAN_RESUME}"),
+    sqlite3.SQLITE_READONLY: (
+        errno.EACCES,
+        "may not be written, nor its folder; make both writable, or work on a copy of the folder",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        errno.EACCES,
+        "cannot be opened; expected a file in a folder that exists and may be written",
+    ),
+    sqlite3.SQLITE_IOERR: (errno.EIO, f"cannot be read or written; check the disk, {CAN_RESUME}"),
+    sqlite3.SQLITE_BUSY: (
+        errno.EBUSY,
+        "another program keeps it locked; end that one, then resume",
+    ),
+}
+"""What hinders a program, by SQLite's primary code: the system's number and what to do."""
+
+
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What a query raises: of a damaged file, even SQLite's own message may be no text."""
+
+NO_TEXT = "Could not decode to UTF-8"
+"""How the message begins when a column that should hold text does not; it has no code."""
+
+
+@contextmanager
+def explaining(path: Path | None) -> Iterator[None]:
+    """Raise what `explained` says in place of any error of the block that SQLite raises."""
+    try:
+        yield
+    except SQLITE_ERRORS as error:
+        explain(error, path)
+
+
+def explain(error: Exception, path: Path | None) -> NoReturn:
+    """Raise what `explained` says of an error."""
+    explanation = explained(error, path)
+    if explanation is error:
+        raise error
+    raise explanation from error
+
+
+def explained(error: Exception, path: Path | None) -> Exception:
+    """The error for the user: `ValueError` for a file that cannot be used as it is.
+
+    An `OSError` that names the file stands for what hinders the program from using it: a full disk,
+    a read-only folder, a lock. An error that is not a fault of the file comes back unchanged.
+    """
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if path is None:
+        return error
+    if isinstance(error, UnicodeDecodeError) or str(error).startswith(NO_TEXT):
+        return damaged(path, "is damaged (a text in it is not UTF-8)")
+    if code in DAMAGES:
+        return damaged(path, f"{DAMAGES[code]} ({error})")
+    if code in OBSTACLES:
+        number, advice = OBSTACLES[code]
+        return OSError(number, advice, str(path))
+    return error
 
 
 def connect(path: Path | None) -> sqlite3.Connection:

@@ -9,9 +9,10 @@ from time import time
 from typing import Any
 from unicodedata import bidirectional, category
 
+from costada.store.address import damaged
 from costada.store.candidates import SEED_ID, CandidateTable
 from costada.store.database import Database
-from costada.store.file_errors import checking_rows, damaged
+from costada.store.rows import checking_rows
 from costada.values.candidate import Program
 from costada.values.numbering import Iteration, TicketNumber
 from costada.values.program_form import invalid_files_reason

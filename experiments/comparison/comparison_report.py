@@ -36,7 +36,7 @@ from costada.experiments.comparison.tables import (
 from costada.experiments.comparison.text import to_csv, to_latex, to_markdown
 from costada.reports.formats import counted
 from costada.runs.stored_run import run_at
-from costada.store.address import shown, split_address
+from costada.store.address import shown_address, split_address
 from costada.store.files import make_folder, read_bytes, replace_text
 from costada.values.plugins import made, registered
 
@@ -229,7 +229,7 @@ def write_comparison(
         place: Path | str = source
         if isinstance(source, str):
             database, sweep = split_address(source, "sweep")
-            place = f"{shown(database)}#{sweep}" if sweep else shown(database)
+            place = f"{shown_address(database)}#{sweep}" if sweep else shown_address(database)
         raise ValueError(f"{place}: holds no finished run{''.join(reasons)}{rest}")
     comparison = compare_outcomes(found.outcomes, baseline)
     published = made(paper, tuple, comparison) if paper else ()

@@ -24,7 +24,7 @@ from costada.experiments.sweep.purse_share import payable, unpaid
 from costada.experiments.sweep.sweep import Status, SweepRun, step_of, with_progress
 from costada.runs.interruption import STOPPED_AT_ONCE, ExitCode
 from costada.runs.shared_purse import PurseAddress
-from costada.store.address import shown
+from costada.store.address import shown_address
 from costada.store.files import read_end
 
 
@@ -122,7 +122,8 @@ def _is_known(purse: PurseAddress, store: str | None) -> bool:
     """Whether the user would have a purse read that the sweep's folder names."""
     address = purse.dsn
     return address is not None and (
-        is_followed(address) or (store is not None and shown(store) == shown(address))
+        is_followed(address)
+        or (store is not None and shown_address(store) == shown_address(address))
     )
 
 

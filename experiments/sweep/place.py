@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from costada.experiments.sweep.sweep import LastStep, SweepRun, step_of, stored_step
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import StoredRun
-from costada.store.address import check_database, is_database, shown
+from costada.store.address import check_database, is_database, shown_address
 from costada.store.files import make_folder, read_text, replace_text
 from costada.store.run_store import RunStore
 
@@ -54,8 +54,8 @@ class SweepPlace:
         """
         if self.store is not None and not is_followed(self.store):
             raise ValueError(
-                f"{FILE}: the runs are in {shown(self.store)}; to connect there, set PGHOST to this"
-                " host or name the database yourself"
+                f"{FILE}: the runs are in {shown_address(self.store)}; to connect there, set PGHOST"
+                " to this host or name the database yourself"
             )
         return self.store
 
@@ -66,7 +66,7 @@ def is_followed(database: str) -> bool:
     The folder may come from somebody else, and a connection may send the user's password. So the
     user has to name a server that is neither on this machine nor the one in `PGHOST`.
     """
-    from costada.store.postgres_connections import address_parts
+    from costada.store.address import address_parts
 
     parts = address_parts(database)
     hosts = f"{parts.get('host', '')},{parts.get('hostaddr', '')}".split(",")
@@ -89,9 +89,10 @@ def place_of(out: Path, store: str | None) -> str | None:
         return store
     if store is None:
         return known.followed
-    if shown(known.store) != shown(store):
+    if shown_address(known.store) != shown_address(store):
         raise ValueError(
-            f"--store: got {shown(store)}, expected {shown(known.store)}, where {out} has its runs"
+            f"--store: got {shown_address(store)}, expected {shown_address(known.store)}, where"
+            f" {out} has its runs"
         )
     return store
 
@@ -104,13 +105,15 @@ def given_place(out: Path, store: str | None, purse: PurseAddress | None) -> Swe
     """
     known = SweepPlace.load(out)
     if known.store and store is None:
-        raise ValueError(f"{out}: has its runs in {shown(known.store)}, expected that as --store")
+        raise ValueError(
+            f"{out}: has its runs in {shown_address(known.store)}, expected that as --store"
+        )
     place_of(out, store)
     if store and not known.store and any(out.rglob("settings.json")):
         raise ValueError(f"--store: {out} has runs in folders, expected another --out")
     place = None
     if purse:
-        place = shown(purse.place) if purse.dsn else os.path.relpath(purse.place, out)
+        place = shown_address(purse.place) if purse.dsn else os.path.relpath(purse.place, out)
     if known.purse and place != known.purse:
         expected = known.purse
         if not is_database(expected):

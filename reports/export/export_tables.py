@@ -13,7 +13,7 @@ from typing import Any
 from costada.nodes import trace_row
 from costada.nodes.trace_row import DerivedColumns, TraceRow, columns_of, kind_of
 from costada.reports.trace import ticket_of
-from costada.store.file_errors import checking_rows, damaged
+from costada.store.address import damaged
 from costada.store.history import (
     LAST_ITERATION,
     Iterations,
@@ -22,6 +22,7 @@ from costada.store.history import (
     RunHistory,
     Tickets,
 )
+from costada.store.rows import checking_rows
 from costada.values.evaluation import SANDBOX, WORKER
 from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber
 

@@ -18,8 +18,8 @@ from costada.reports.page.opening import heading, standing
 from costada.reports.run_view import RunSettings, RunView
 from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
-from costada.store.file_errors import checking_rows
 from costada.store.history import LAST_TICKET, Iterations, RunHistory, Tickets
+from costada.store.rows import checking_rows
 from costada.values.numbering import START, START_TICKET, Iteration
 
 Json = Mapping[str, object]

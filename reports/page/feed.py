@@ -30,8 +30,8 @@ from costada.reports.page.opening import (
 from costada.reports.run_view import RunView
 from costada.reports.trace import ticket_of
 from costada.store.address import is_there
-from costada.store.file_errors import checking_rows
 from costada.store.history import LAST_TICKET, Iterations, PastCandidate, RunHistory, Tickets
+from costada.store.rows import checking_rows
 from costada.values.candidate import Program, changed_files
 from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber, next_iteration
 

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from langgraph_server import CLI, ROOT, answer, needs_langgraph_cli, refusal, served
 
-from costada.store.postgres_connections import name_of
+from costada.store.address import shown_address
 from costada.store.run_store import RunStore
 
 pytestmark = [pytest.mark.process, needs_langgraph_cli]
@@ -62,7 +62,7 @@ def test_a_served_search_spends_its_own_budget_or_what_an_assistant_chooses_with
 def test_a_served_search_keeps_its_programs_and_calls_in_postgres(tmp_path, postgres_address):
     order = {"assistant_id": "costada", "input": {"seed": 1}, "context": {"budget": 0.02}}
     with served(
-        tmp_path, COSTADA_BUDGET="0.02", COSTADA_STORE=name_of(postgres_address)
+        tmp_path, COSTADA_BUDGET="0.02", COSTADA_STORE=shown_address(postgres_address)
     ) as address:
         found = answer(address, "runs/wait", order)
     assert found.get("stop_reason") == "budget", found

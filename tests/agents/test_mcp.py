@@ -30,8 +30,7 @@ from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease
 from costada.runs.runner import is_finished
 from costada.runs.stored_run import StoredRun
-from costada.store.address import RunAddress
-from costada.store.postgres_connections import name_of
+from costada.store.address import RunAddress, shown_address
 from costada.store.purse import Purse
 
 # What pydantic-settings says of the lowest version of mcp, at the first server of a process.
@@ -73,7 +72,7 @@ def test_a_purse_in_postgres_pays_for_the_runs_of_a_server(tmp_path, postgres_ad
     offered = ["mcp", "--problems", "circle_packing", "--out", str(tmp_path)]
 
     async def talk():
-        money = ["--max-budget", "0.05", "--purse", name_of(postgres_address)]
+        money = ["--max-budget", "0.05", "--purse", shown_address(postgres_address)]
         async with session_with([*offered, *money]) as session:
             order = {"problem": "circle_packing", "budget": 0.005, "seed": 2}
             begun = (await session.call_tool("discover", order)).structuredContent
@@ -449,7 +448,7 @@ def services(postgres_address, tmp_path, monkeypatch):
     """Begin a service on the same database and purse: services(name)."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with better_programs() as provider, taking_time(provider):
-        toy, address = toy_folder(tmp_path), name_of(postgres_address)
+        toy, address = toy_folder(tmp_path), shown_address(postgres_address)
 
         def begin(name, **changes):
             return stored_service(address, provider.url, toy, tmp_path / name, **changes)

@@ -42,8 +42,9 @@ from costada.nodes.calls.outage import sleep_interruptibly
 from costada.nodes.state import Flight, restored
 from costada.store.call_log import Landing
 from costada.store.checkpoints import RunSaver
+from costada.store.history import copy_file
 from costada.store.rows import CallStatus
-from costada.store.run_store import RunStore, copy_file
+from costada.store.run_store import RunStore
 
 PATIENCE = 60
 """Seconds after which a test that waits for calls of a run has failed."""

@@ -46,8 +46,9 @@ from costada.nodes.settings import Settings
 from costada.nodes.state import Account, ArchiveVersion, Flight, SearchState, Step, Ticket
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey, Landing
+from costada.store.history import Cut, copy_file, cut_back
 from costada.store.rows import CallStatus, LandedTickets
-from costada.store.run_store import Cut, RunStore, copy_file, cut_back
+from costada.store.run_store import RunStore
 from costada.values.usage import Usage
 
 MODEL = scripted(hashed_answer)

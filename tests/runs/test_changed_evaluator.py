@@ -9,7 +9,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from costada import OfflineModel, create_discovery_graph, discover
 from costada.runs.folder import RunFolder
-from costada.store.postgres_connections import name_of
+from costada.store.address import shown_address
 from costada.store.run_store import RunStore
 
 pytestmark = pytest.mark.process
@@ -78,7 +78,7 @@ def test_a_change_that_keeps_all_scores_is_named_once_also_by_a_quiet_command(
 def test_a_run_in_postgres_goes_on_only_if_its_programs_keep_their_scores(
     invoke, folder, tmp_path, postgres_address, keeps_scores
 ):
-    store = f"{name_of(postgres_address)}#{tmp_path.name}"
+    store = f"{shown_address(postgres_address)}#{tmp_path.name}"
     run(invoke, folder, tmp_path / "out", "--store", store)
     change(folder, *(("import runpy", "import runpy, os") if keeps_scores else ()))
     resumed = invoke("resume", store, "--max-iterations", 4, "--quiet")

@@ -9,7 +9,7 @@ from shifted_clock import told_at
 
 from costada.runs.folder import RunFolder
 from costada.runs.fork import fork_run
-from costada.store.checkpoint_rules import KEPT_CHECKPOINTS
+from costada.store.checkpoints import KEPT_CHECKPOINTS
 
 pytestmark = pytest.mark.process
 

@@ -8,7 +8,7 @@ import pytest
 
 from costada.reports.page.feed import Feed
 from costada.runs.folder import RunFolder
-from costada.store.checkpoint_rules import KEPT_CHECKPOINTS
+from costada.store.checkpoints import KEPT_CHECKPOINTS
 from costada.store.run_store import RunStore
 
 pytestmark = pytest.mark.process

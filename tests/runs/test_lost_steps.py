@@ -19,8 +19,9 @@ from costada.runs.given import SearchRequest
 from costada.runs.plan import plan_run
 from costada.runs.runner import execute_run
 from costada.store.checkpoints import RunSaver
+from costada.store.history import copy_file
 from costada.store.purse import Purse
-from costada.store.run_store import RunStore, copy_file
+from costada.store.run_store import RunStore
 
 KEPT, MADE = 3, 6
 CALL = Decimal("0.002")

@@ -7,7 +7,7 @@ import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
 
 from costada.runs.discovery import discover
-from costada.store.checkpoint_rules import KEPT_CHECKPOINTS
+from costada.store.checkpoints import KEPT_CHECKPOINTS
 from costada.store.run_store import RunStore
 
 pytestmark = pytest.mark.process

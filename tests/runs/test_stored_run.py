@@ -18,10 +18,9 @@ from costada.runs.folder import RunFolder
 from costada.runs.runner import is_finished, saved_state
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import StoredRun, lease_name, named_runs, run_at
-from costada.store.address import check_database
+from costada.store.address import check_database, shown_address
 from costada.store.candidates import SEED_ID
 from costada.store.postgres_checkpoints import PostgresRunSaver
-from costada.store.postgres_connections import name_of
 from costada.store.postgres_lease import PATIENCE_SECONDS, Leases
 from costada.store.run_store import RunStore
 
@@ -32,7 +31,7 @@ SECRET = "hidden-4711"
 
 @pytest.fixture
 def url(postgres_address):
-    return name_of(postgres_address)
+    return shown_address(postgres_address)
 
 
 @pytest.fixture
@@ -319,7 +318,7 @@ def test_runs_of_one_name_in_two_databases_share_no_folder(begin, invoke, near, 
     name = f"other_{uuid4().hex}"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
-        other = name_of(make_conninfo(url, dbname=name))
+        other = shown_address(make_conninfo(url, dbname=name))
         begin("hex")
         before = {file.name: file.read_bytes() for file in (tmp_path / "hex").iterdir()}
         words = ("--max-iterations", 1, "--store", other, "--out")
@@ -419,7 +418,7 @@ def test_the_state_of_a_run_is_read_by_a_user_who_may_only_read(begin, url):
         begin("hex")
         connection.execute(READER)
         try:
-            run = run_at(f"{name_of(make_conninfo(url, user='reader'))}#hex")
+            run = run_at(f"{shown_address(make_conninfo(url, user='reader'))}#hex")
             assert saved_state(run)["iterations"] == 3
             assert is_finished(run)
         finally:

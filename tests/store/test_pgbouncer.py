@@ -14,8 +14,9 @@ from pgbouncer import started_pgbouncer
 from psycopg.conninfo import conninfo_to_dict
 from warm import PROCESSES
 
+from costada.store.address import shown_address
 from costada.store.postgres_checkpoints import PostgresRunSaver
-from costada.store.postgres_connections import SESSION, Connections, name_of
+from costada.store.postgres_connections import SESSION, Connections
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
@@ -74,7 +75,7 @@ def test_a_run_behind_a_pooler_that_shares_sessions_is_refused_before_it_asks(
 ):
     RunStore.postgres(postgres_address).close()
     with started_pgbouncer(postgres_address, pool_mode="transaction") as pooler:
-        given = ("--store", name_of(pooler.address), "--out", tmp_path / "hex")
+        given = ("--store", shown_address(pooler.address), "--out", tmp_path / "hex")
         result = invoke("run", near, *given)
     assert (result.exit_code, "through a pooler that shares" in result.output) == (2, True)
     with RunStore.postgres(postgres_address) as store:

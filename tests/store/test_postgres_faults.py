@@ -15,13 +15,14 @@ from psycopg.conninfo import make_conninfo
 from rows import call_row, trace_row
 from warm import PROCESSES
 
+from costada.store.address import shown_address
 from costada.store.call_log import CallKey
 from costada.store.database import Database
 from costada.store.postgres_checkpoints import PostgresRunSaver
-from costada.store.postgres_connections import explained, name_of
-from costada.store.postgres_draw import FUNCTIONS as DRAWING
+from costada.store.postgres_connections import explained
 from costada.store.postgres_lease import LEASES
 from costada.store.postgres_schema import FUNCTIONS, INDEXES
+from costada.store.postgres_schema import FUNCTIONS as DRAWING
 from costada.store.purse import Purse
 from costada.store.rows import Outcome, OutcomeKind
 from costada.store.run_store import RunStore
@@ -56,7 +57,7 @@ def test_a_connection_that_is_cut_in_a_transaction_undoes_it_and_is_opened_again
             assert count_of(database) == 1
             cut(postgres_address)
             count_of(database)
-        assert raised.value.filename == name_of(postgres_address)
+        assert raised.value.filename == shown_address(postgres_address)
         assert count_of(database) == 0
         database.write(INSERT, ("run", 1, "{}"))
         assert count_of(database) == 1
@@ -254,7 +255,7 @@ def test_a_run_id_with_nul_is_refused_by_name(postgres_address):
 def test_a_server_that_is_not_there_is_named_without_the_password(address, match):
     with pytest.raises(OSError, match=match) as raised:
         RunStore.postgres(address)
-    assert raised.value.filename == name_of(address)
+    assert raised.value.filename == shown_address(address)
     assert "secret" not in str(raised.value)
 
 

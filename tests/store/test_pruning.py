@@ -4,7 +4,7 @@ import pytest
 from langgraph.checkpoint.base import ERROR, INTERRUPT, RESUME, empty_checkpoint
 from store_backends import SHARED
 
-from costada.store.checkpoint_rules import KEPT_CHECKPOINTS, PRUNING_INTERVAL
+from costada.store.checkpoints import KEPT_CHECKPOINTS, PRUNING_INTERVAL
 
 
 def config(thread, checkpoint=None):

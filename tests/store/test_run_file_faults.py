@@ -14,10 +14,10 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
 from costada.store.checkpoints import RunSaver
-from costada.store.file_errors import explaining
-from costada.store.history import RunHistory
-from costada.store.run_store import Cut, RunStore, copy_file, cut_back
+from costada.store.history import Cut, RunHistory, copy_file, cut_back
+from costada.store.run_store import RunStore
 from costada.store.schema import FORMAT
+from costada.store.sqlite_engine import explaining
 
 TESTS = Path(__file__).parents[1]
 IN_A_NAMESPACE = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "-Urm")

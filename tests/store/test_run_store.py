@@ -14,8 +14,9 @@ from store_backends import SHARED
 
 from costada.store.call_log import CallKey, InFlightCalls
 from costada.store.candidates import CandidateTable
+from costada.store.history import Cut, copy_file, cut_back
 from costada.store.rows import CallRow, LandedTickets
-from costada.store.run_store import Cut, RunStore, copy_file, cut_back
+from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
 from costada.values.usage import Usage
 

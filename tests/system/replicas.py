@@ -50,7 +50,7 @@ from costada.runs.given import parse_request  # noqa: E402
 from costada.runs.plan import plan_run  # noqa: E402
 from costada.runs.runner import execute_run, is_finished  # noqa: E402
 from costada.runs.stored_run import StoredRun, run_at  # noqa: E402
-from costada.store.postgres_connections import name_of  # noqa: E402
+from costada.store.address import shown_address  # noqa: E402
 from costada.store.run_store import RunStore  # noqa: E402
 from costada.values.usage import Price  # noqa: E402
 
@@ -300,7 +300,7 @@ def main() -> None:
     given = parser.parse_args()
     server = os.environ["COSTADA_POSTGRES"]
     with tempfile.TemporaryDirectory() as folder, new_database(server) as conninfo:
-        address, seeds = name_of(conninfo), range(given.runs)
+        address, seeds = shown_address(conninfo), range(given.runs)
         for line in kill_replicas(Path(folder), address, seeds, given.kills, given.budget):
             print(line, flush=True)
 

@@ -17,7 +17,7 @@ from warm import PROCESSES
 from costada.plugins.gateway.gateway_of_run import stop_gateways
 from costada.runs.folder import RunFolder
 from costada.runs.stored_run import run_at
-from costada.store.postgres_connections import name_of
+from costada.store.address import shown_address
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 
@@ -71,7 +71,7 @@ def folder(tmp_path):
 @pytest.fixture
 def stored(postgres_address):
     """The options of a run in Postgres with a gateway."""
-    url = name_of(postgres_address)
+    url = shown_address(postgres_address)
     RunStore.postgres(url).close()  # creates the tables
     return {"store": url, "gateway": True}
 

@@ -31,8 +31,7 @@ from swept_runs import words as slow_words
 from costada.experiments.sweep.place import FILE, SweepPlace, keep_place
 from costada.experiments.sweep.sweep import Status, run_in, with_progress
 from costada.runs.config import RunConfig
-from costada.store.address import RunAddress
-from costada.store.postgres_connections import name_of
+from costada.store.address import RunAddress, shown_address
 from costada.store.run_store import RunStore
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2 * PATIENCE_SECONDS)]
@@ -64,7 +63,7 @@ def facts(result: subprocess.CompletedProcess[str]) -> list[tuple[int, str, int]
 
 @pytest.fixture
 def url(postgres_address):
-    return name_of(postgres_address)
+    return shown_address(postgres_address)
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import pytest
 from swept_runs import FINISHED, REFUSED, costada, paid
 
 from costada.runs.folder import RunFolder
-from costada.store.address import RunAddress
-from costada.store.postgres_connections import name_of
+from costada.store.address import RunAddress, shown_address
 from costada.store.purse import Purse
 
 pytestmark = pytest.mark.process
@@ -29,7 +28,7 @@ def test_all_runs_draw_from_one_purse_until_it_is_empty(near, tmp_path, request,
     out, store = tmp_path / "sweep", []
     place, path, dsn = str(tmp_path / "purse.sqlite"), tmp_path / "purse.sqlite", None
     if kind == "postgres":
-        place = dsn = name_of(request.getfixturevalue("postgres_address"))
+        place = dsn = shown_address(request.getfixturevalue("postgres_address"))
         path, store = None, ["--store", place]
     given = words(near, out, "--purse", place, *store, "--budget-policy", policy)
     result = costada(*given, "--total", TOTAL)

@@ -30,7 +30,7 @@ from swept_runs import (
 
 from costada.experiments.sweep.job_file import JOBS, JobFile
 from costada.experiments.sweep.sweep import last_step
-from costada.store.postgres_connections import name_of
+from costada.store.address import shown_address
 
 pytestmark = [
     pytest.mark.timeout(2 * PATIENCE_SECONDS),
@@ -48,7 +48,7 @@ def store(request):
     """The database of the runs, `None` for runs in folders."""
     if request.param == "folders":
         return None
-    return name_of(request.getfixturevalue("postgres_address"))
+    return shown_address(request.getfixturevalue("postgres_address"))
 
 
 def slurm(*command: str) -> str:
@@ -157,7 +157,7 @@ def test_the_jobs_of_a_lost_node_resume_on_another_one(slow, undisturbed, tmp_pa
 def test_a_lost_node_leaves_a_shared_purse_exact(
     slow, undisturbed, tmp_path, postgres_address, invoke
 ):
-    address, out = name_of(postgres_address), tmp_path / "sweep"
+    address, out = shown_address(postgres_address), tmp_path / "sweep"
     budget, total = budgets(undisturbed)
     money = ["--budget", budget, "--budget-policy", "hard", "--lost-calls", "count"]
     money += ["--purse", address, "--seeds", 3, "--max-iterations", 100]

@@ -37,7 +37,7 @@ from swept_runs import (
 )
 
 from costada.experiments.sweep.job_file import order_path
-from costada.store.postgres_connections import name_of
+from costada.store.address import shown_address
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2 * PATIENCE_SECONDS)]
 
@@ -161,7 +161,7 @@ def dask(tmp_path):
 
 @pytest.fixture
 def address(postgres_address):
-    return name_of(postgres_address)
+    return shown_address(postgres_address)
 
 
 def test_runs_in_postgres_survive_a_killed_worker(
