@@ -71,6 +71,8 @@ class ThreadPool(ThreadPoolExecutor):
         future: Future[Result] = Future()
         with self._changed:
             self._pending.append((future, partial(fn, *args, **kwargs)))
+            # An idle thread that was notified counts as idle until it runs, so it is not enough
+            # that there is one: each thing that waits needs its own.
             if self._num_idle < len(self._pending) and self._num_threads < MAX_THREADS:
                 self._num_threads += 1
                 Thread(target=self._work, name="costada-model", daemon=True).start()
@@ -201,6 +203,8 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
         task.add_done_callback(partial(_pass_on, ended))
         tasks.append(task)
 
+    # The loop calls both in the order in which they were scheduled. Without a task `begin` never
+    # will be called: the interruption came before it was scheduled.
     def end() -> None:
         if tasks:
             tasks[0].cancel()
@@ -352,7 +356,7 @@ class ModelWrapper(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type:
 
 def _forget_inherited() -> None:
     global _current, _STARTING
-    _STARTING = Lock()
+    _STARTING = Lock()  # a thread that does not exist here may have held the old one
     if _current is not None:
         _INHERITED.append(_current)
         _current = None

@@ -71,7 +71,7 @@ def checked_name(name: object) -> str:
 
 
 def price_from(given: object) -> object:
-    """A price as it is, from a table of a file, or from a text such as "0.6,1.92"."""
+    """A price as it is, from a table of a file, or from a string such as "0.6,1.92"."""
     if isinstance(given, str):
         rates = given.split(",")
         if len(rates) not in (2, 3):
@@ -82,7 +82,7 @@ def price_from(given: object) -> object:
     if isinstance(given, Price):
         return given
     if not isinstance(given, Mapping):
-        raise ValueError("expected a price such as Price(0.6, 1.92), a table or a text")
+        raise ValueError("expected a price such as Price(0.6, 1.92), a table or a string")
     try:
         return Price(**given)
     except TypeError:

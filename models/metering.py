@@ -115,6 +115,7 @@ def _count_connections() -> None:
     have sent anything.
     """
 
+    # Defaults, as the interpreter clears the names of this module at its end and still audits.
     def hook(
         event: str,
         _: object,
@@ -283,6 +284,7 @@ class CallMeter(BaseCallbackHandler):
             if self._refusal is not None:
                 raise type(self._refusal)(*self._refusal.args)
             request = outgoing_request(facts, prompts)._replace(number=next(self._numbers))
+            # First: a request that cannot be recorded is not sent, as what is raised here ends it.
             if self._on_start:
                 self._on_start(request)
             self._inflight[run_id] = _Inflight(
@@ -386,7 +388,7 @@ class CallMeter(BaseCallbackHandler):
         The answer is paid for and kept, so that a run that is resumed does not ask for it again.
         """
         impossible = _impossible(usage, inflight.request, is_estimated=is_estimated)
-        if impossible is not None:
+        if impossible is not None:  # before the report, which may raise
             self._refusal = UnmeteredCall(impossible)
         self._report(inflight, reply, usage, is_estimated=is_estimated, **facts)
         if impossible is not None:

@@ -75,7 +75,7 @@ def checked_address(url: str) -> str:
     """An address as settings may hold it.
 
     Raises:
-        ValueError: It is none of HTTP, or holds what may be a key.
+        ValueError: It is not an HTTP address, or holds what may be a key.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -110,6 +110,7 @@ class RateLimit:
                 return None
             if self._allowed is not None:
                 free = self._allowed - self._in_flight
+                # Several may leave, whichever of them looks first: each of the first `free`.
                 if self._waiting.index(slot) >= free:
                     return None
             self._waiting.remove(slot)
@@ -165,6 +166,7 @@ class RateLimit:
         with self._lock:
             if pause is not None:
                 self._paused_until = max(self._paused_until, monotonic() + pause)
+            # A request that left before the last halving says nothing about the lower limit.
             if number > self._last_before_limit:
                 self._last_before_limit = self._num_sent
                 if self._allowed is None:

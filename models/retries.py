@@ -76,6 +76,8 @@ class Retries:
             try:
                 return await request()
             except BaseException as error:  # raised again unless another attempt may succeed
+                # Without a repeat the original error is raised, with the traceback by which
+                # `provider_errors` tells whether anything was sent.
                 wait = self._wait_after(error, number)
                 if wait is None or not await asyncio.to_thread(may_send_again.get()):
                     raise

@@ -1,1 +1,1 @@
-"""Words for a model, and reading a model's words."""
+"""Text for a model, and reading a model's replies."""

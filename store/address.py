@@ -88,7 +88,7 @@ def check_database(text: str, field: str = "store") -> None:
     """Raise `ValueError` for the text of a field that is not an address of a Postgres database."""
     if not isinstance(text, str):
         raise ValueError(
-            f"{field}: got a {type(text).__name__}, expected the text"
+            f"{field}: got a {type(text).__name__}, expected the string"
             " postgresql://USER@HOST:PORT/DATABASE"
         )
     if not is_database(text) or "#" in text:

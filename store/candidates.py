@@ -196,6 +196,7 @@ class CandidateTable:
         program = self._db.program(code_hash)
         size = sum(len(text) for _, text in program.files)
         self._size += size
+        # A hostile file unpacks to much more than its size, so all that is kept goes at once.
         if self._size > MAX_READING:
             self._row.cache_clear()
             self._cache.clear()

@@ -228,6 +228,7 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
     def _write(self, held: "DeferredCheckpoint") -> RunnableConfig:
         saved = super().put(*held)
         thread = thread_of(saved)
+        # Also at the first one: a process that was killed may have left up to an interval.
         if self._num_saved[thread] % PRUNING_INTERVAL == 0:
             self.prune_thread(saved)
         self._num_saved[thread] += 1

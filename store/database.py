@@ -23,7 +23,7 @@ DIGEST_BYTES = 32
 WINDOW = 32_768
 """Bytes of another text that compression can look back at."""
 
-SHORTEST_BASE = 2048
+MIN_BASE = 2048
 """Bytes of the shortest text that others are packed against."""
 
 CLEAR_GAIN = 16
@@ -52,7 +52,7 @@ class Packer:
 
     def offer_base(self, name: str, data: bytes, packed: bytes) -> None:
         """Compare later texts with this one, if it is stored for good and stands alone."""
-        if len(data) >= SHORTEST_BASE and not packed.startswith(AGAINST_ANOTHER):
+        if len(data) >= MIN_BASE and not packed.startswith(AGAINST_ANOTHER):
             self._base = bytes.fromhex(name)
             self._compressor = zlib.compressobj(LEVEL, zdict=data[-WINDOW:])
 
@@ -215,6 +215,7 @@ class Database:
             try:
                 with self.engine.transaction(is_durable=is_durable):
                     yield
+                # Not earlier: a text that was noted and then undone would never be stored.
                 for name, text in self._uncommitted.items():
                     self._note_stored(name, text)
             finally:
@@ -245,6 +246,7 @@ class Database:
         if not text:
             return ""
         name = text_hash(text)
+        # Before the lookup: the last commits may have been lost with a connection.
         if self._num_losses != self.engine.num_losses:
             self._forget_stored()
         if name in self._stored_texts:

@@ -86,7 +86,7 @@ def replace_folder(path: Path, files: Mapping[str, str]) -> None:
             with created(part / name) as file:
                 file.write(text.encode("utf-8", "surrogatepass"))
         if path.is_symlink() or path.exists():
-            os.rename(path, old)
+            os.rename(path, old)  # a folder with files in it cannot be replaced in one step
         os.rename(part, path)
 
 
@@ -115,6 +115,7 @@ def opened_to_share(path: Path) -> IO[str]:
     with naming(path):
         descriptor = os.open(path, flags, OWNER_ONLY_FILE)
     found = os.fstat(descriptor)
+    # With a second name, a file elsewhere would be written through this one.
     if found.st_nlink > 1 or not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
         raise ValueError(f"{path}: expected a file with one name only; remove it")
@@ -180,6 +181,8 @@ def _unfinished(path: Path) -> Iterator[Path]:
 
 
 def _opened_to_read(path: Path) -> BufferedReader:
+    # Without O_NONBLOCK, opening a pipe waits for a writer. The type is that of what was opened, as
+    # the name may stand for something else by now.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -333,7 +333,7 @@ class RunHistory(RunFacts):
             (span.run_id, span.after, until),
         )
         if any(isinstance(value, bytes) for row in found for value in row):
-            raise damaged(self._db.place, f"a row of {table}s holds bytes, expected texts")
+            raise damaged(self._db.place, f"a row of {table}s holds bytes, expected strings")
         return found
 
 

@@ -111,6 +111,7 @@ class PostgresEngine:
                         connection.execute(DURABLE)
                     self._current, self._owner = connection, threading.get_ident()
                     yield
+                    # From here on a lost connection leaves it open whether the writes are there.
                     self._owner, is_committing = 0, True
                     committing = connection.execute(COMMIT)
                 if committing and committing.statusmessage != "COMMIT":

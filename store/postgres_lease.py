@@ -136,6 +136,7 @@ class Leases:
                 if (known := self._held.get(name)) and not known.lost:
                     known.num_users += 1
                     return known
+                # Before the request: the lease must be over here before it is on the server.
                 sent = elapsed()
                 try:
                     epoch = self._take(name, seconds)
@@ -161,7 +162,7 @@ class Leases:
 
     def release(self, lease: Lease) -> None:
         """Release the run once no part of this process holds it."""
-        with self._changed:
+        with self._changed:  # not while a heartbeat or a take uses the connection
             lease.num_users -= 1
             if lease.num_users or self._held.get(lease.name) is not lease:
                 return

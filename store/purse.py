@@ -533,12 +533,12 @@ def _place(path: str | Path | None, dsn: str | None) -> Path | str | None:
     if path is not None and dsn is not None:
         raise ValueError(f"dsn: got one with path {str(path)!r}, expected only one of the two")
     if path == "":
-        raise ValueError("path: got an empty text, expected a file, or None for memory")
+        raise ValueError("path: got an empty string, expected a file, or None for memory")
     if str(path).startswith(POSTGRES):
         raise ValueError("path: got the address of a Postgres database, expected a file or dsn=")
     if dsn is not None and (not isinstance(dsn, str) or not dsn):
         raise ValueError(
-            f"dsn: got {'an empty text' if dsn == '' else f'a {type(dsn).__name__}'}, expected"
+            f"dsn: got {'an empty string' if dsn == '' else f'a {type(dsn).__name__}'}, expected"
             " 'postgresql://USER@HOST/DATABASE'"
         )
     return Path(path) if path is not None else dsn
@@ -562,5 +562,6 @@ def _dollars(name: str, amount: float | Decimal, *, is_budget: bool = False) -> 
         raise ValueError(f"{name}: got {amount!r}, expected less than {MAX_DOLLARS} dollars")
     exponent = dollars.as_tuple().exponent
     if isinstance(exponent, int) and exponent < MIN_DOLLARS.adjusted():
+        # Up: a bound that was rounded down would let a call cost more than it reserved.
         dollars = dollars.quantize(MIN_DOLLARS, ROUND_CEILING, EXACT)
     return dollars or ZERO

@@ -230,7 +230,7 @@ class Charge:
     in_doubt: Decimal = Decimal(0)
 
 
-LONGEST = 80
+MAX_FACT = 80
 """Characters of a fact; a longer one is replaced by its hash."""
 
 MAX_SHOWN = 200
@@ -268,7 +268,7 @@ class RunSetup:
                 texts = (*(each for part in parts for each in part.values()), *others)
                 if all(isinstance(each, str) for each in texts):
                     return cls(*parts, *others)
-        raise ValueError(f"setup of the run is {text[:MAX_SHOWN]!r}; expected facts as texts")
+        raise ValueError(f"setup of the run is {text[:MAX_SHOWN]!r}; expected facts as strings")
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -296,4 +296,4 @@ def as_texts(facts: Mapping[str, object]) -> dict[str, str]:
 def _text(value: object) -> str:
     plain = json.dumps(value, default=lambda odd: f"a {type(odd).__name__}", sort_keys=True)
     text = str(value) if isinstance(value, str) and value.isprintable() else plain
-    return text if len(text) <= LONGEST else sha256(plain.encode()).hexdigest()[:16]
+    return text if len(text) <= MAX_FACT else sha256(plain.encode()).hexdigest()[:16]

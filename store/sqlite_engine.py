@@ -136,6 +136,7 @@ def _reading_mode(path: Path) -> str:
 
 
 def _prepare_to_write(connection: sqlite3.Connection) -> None:
+    # Some builds of SQLite overwrite what is deleted, which would make pruning slow.
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=OFF"):
         connection.execute(f"PRAGMA {pragma}")
 
@@ -150,6 +151,7 @@ def _connected(
     try:
         with explaining(path):
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CELL)
+            # A file may come from anybody: its schema may not call functions with effects.
             connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}")
             prepared(connection)
@@ -213,9 +215,12 @@ class SqliteEngine:
         """Make the writes inside atomic; an exception undoes them."""
         self._check_usable()
         with self.lock, explaining(self.place):
+            # SQLite does not change how it syncs within a transaction.
             if is_durable and self.place:
                 self._connection.execute("PRAGMA synchronous=FULL")
             try:
+                # A transaction that begins as a reader fails, without waiting, if another process
+                # has written by the time of its first write.
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield
                 self._connection.execute("COMMIT")
@@ -260,7 +265,7 @@ class SqliteEngine:
 
     def put_blob(self, name: str, data: bytes) -> bool:
         """Store bytes under their hash, unless another process has stored them since."""
-        with self.lock:
+        with self.lock:  # `changes` tells of the last statement of any thread
             self.rows("INSERT OR IGNORE INTO costada_blob VALUES (?, ?)", (name, data))
             return self.rows("SELECT changes()") == [(1,)]
 

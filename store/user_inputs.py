@@ -153,6 +153,7 @@ class UserInputTable:
 
     def _put(self, run_id: str, kind: InputKind, content: str | Program) -> int:
         with self._db.transaction(is_durable=True):
+            # The lock on the run keeps two clients of a server from drawing the same number.
             if not self._db.rows(
                 "SELECT 1 FROM costada_run WHERE run_id = ?", (run_id,), locks=True
             ):
@@ -189,6 +190,7 @@ class UserInputTable:
             (run_id, ticket),
         ):
             return None
+        # One statement decides and takes, so no input has two takers and no ticket two inputs.
         self._db.write(
             "UPDATE costada_input SET ticket = ?2 WHERE run_id = ?1 AND number ="
             " (SELECT MIN(number) FROM costada_input WHERE run_id = ?1 AND ticket IS NULL)"

@@ -45,7 +45,7 @@ def test_a_setup_whose_task_is_no_text_is_refused():
     known = {"problem": {"name": "a", "direction": "maximize"}, "settings": {}}
     assert RunSetup.read(json.dumps(known)).task == ""
     assert RunSetup.read(json.dumps({**known, "task": "abc"})).task == "abc"
-    with pytest.raises(ValueError, match="expected facts as texts"):
+    with pytest.raises(ValueError, match="expected facts as strings"):
         RunSetup.read(json.dumps({**known, "task": 3}))
 
 

@@ -143,7 +143,7 @@ def test_python_runs_resumes_and_loads_it(near, url, elsewhere, tmp_path):
     assert loaded.spent == found.spent == whole.spent
     with pytest.raises(ValueError, match="store: got an address without out"):
         discover(near, "offline", budget=1.0, store=url)
-    refused = pytest.raises(ValueError, match="store: got a RunStore, expected the text")
+    refused = pytest.raises(ValueError, match="store: got a RunStore, expected the string")
     with RunStore.postgres(url) as opened, refused:
         discover(near, "offline", budget=1.0, out="other", store=opened)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_backends import SHARED
 
-from costada.store.database import AGAINST_ANOTHER, SHORTEST_BASE, Database, Packer, unpack
+from costada.store.database import AGAINST_ANOTHER, MIN_BASE, Database, Packer, unpack
 from costada.store.run_store import RunStore
 
 TEXTS = st.lists(st.text(max_size=40).map(lambda text: text * 80), max_size=8)
@@ -54,7 +54,7 @@ def test_a_text_unlike_the_earlier_one_stands_alone() -> None:
 
 
 def test_nothing_is_compared_with_a_text_that_is_short_or_does_not_stand_alone() -> None:
-    packer, short = Packer(), program(1).encode()[: SHORTEST_BASE - 1]
+    packer, short = Packer(), program(1).encode()[: MIN_BASE - 1]
     packer.offer_base("00" * 32, short, packer.pack(short))
     assert not packer.pack(short).startswith(AGAINST_ANOTHER)
     packer.offer_base("00" * 32, program(1).encode(), AGAINST_ANOTHER)

@@ -238,8 +238,8 @@ def test_a_purse_is_reopened_with_what_was_spent_before(open_purse):
     [
         ({"path": "a.sqlite", "dsn": "postgresql://h/d"}, "dsn: got one with path 'a.sqlite'"),
         ({"path": "postgresql://u:secret@h/d"}, "path: got the address of a Postgres database"),
-        ({"path": ""}, "path: got an empty text, expected a file"),
-        ({"dsn": ""}, "dsn: got an empty text, expected 'postgresql://"),
+        ({"path": ""}, "path: got an empty string, expected a file"),
+        ({"dsn": ""}, "dsn: got an empty string, expected 'postgresql://"),
         ({"dsn": Path("a.sqlite")}, "dsn: got a PosixPath, expected 'postgresql://"),
         ({"dsn": "secret is not an address"}, "cannot be read, expected postgresql://"),
     ],
