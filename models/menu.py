@@ -268,7 +268,7 @@ class MenuModel:
         object.__setattr__(self, "model", model)
 
     @classmethod
-    def made_from(cls, entry: ModelEntry, model: Runnable[LanguageModelInput, AIMessage]) -> Self:
+    def from_entry(cls, entry: ModelEntry, model: Runnable[LanguageModelInput, AIMessage]) -> Self:
         """The chat model that was made from all that an entry says."""
         found = cls.__new__(cls)
         object.__setattr__(found, "entry", entry)

@@ -19,13 +19,13 @@ from costada.prompts.replies import (
     Rejection,
     are_related,
     defines,
-    edited,
+    edit_text,
     find_whole_text,
     has_whole_block,
     invalid_text_reason,
     required_names,
-    rewritten,
-    shared,
+    shared_ratio,
+    whole_text,
 )
 from costada.prompts.reply_parts import (
     find_edits,
@@ -84,7 +84,7 @@ def _read_text(reply: str, parent: str, form: ProgramForm) -> Change | Rejection
     """Apply the SEARCH/REPLACE blocks; if they change nothing, look for the whole text."""
     before, language = parent.replace(CRLF, "\n"), form.language
     edits = find_edits(reply)
-    text, changes, unmatched = edited(before, edits.complete)
+    text, changes, unmatched = edit_text(before, edits.complete)
     is_edited = text.strip() != before.strip()
     if not is_edited:
         found = find_whole_text(edits.rest, unmatched, before, language, form.entry_point)
@@ -98,7 +98,7 @@ def _read_text(reply: str, parent: str, form: ProgramForm) -> Change | Rejection
             return found
         text, changes = found, rewrite_summary(found)
     if language == PYTHON or not is_edited:
-        whole = rewritten(text, before, language, form.entry_point)
+        whole = whole_text(text, before, language, form.entry_point)
         if whole is None:
             required = sorted(required_names(before, form.entry_point))
             names = ", ".join(f"`{name}`" for name in required)
@@ -179,7 +179,7 @@ class _Draft:
             if edit.search.strip() or not self._form.allows(path):
                 return _unknown(path, self._form, self.files)
             return self._write(WholeFile(path, edit.replacement, "", True, True))
-        text, changes, unmatched = edited(self.files[path], (edit,))
+        text, changes, unmatched = edit_text(self.files[path], (edit,))
         if unmatched and has_whole_block(edit.replacement, ANY_MARKS):
             return self._write(WholeFile(path, edit.replacement, "", True, True))
         if unmatched:
@@ -195,7 +195,7 @@ class _Draft:
         fitting = [
             path
             for path, text in self.files.items()
-            if all(line in text for line in wanted) and not edited(text, (change.edit,))[2]
+            if all(line in text for line in wanted) and not edit_text(text, (change.edit,))[2]
         ]
         return fitting[0] if len(fitting) == 1 else None
 
@@ -209,7 +209,7 @@ class _Draft:
         path = self._resolved(path)
         old, language = self.files.get(path), form.language_at(path)
         before = None if old is None else old.replace(CRLF, "\n")
-        is_similar = shared(change.text, before or "") >= MIN_SHARED
+        is_similar = shared_ratio(change.text, before or "") >= MIN_SHARED
         is_example = change.is_mentioned and bool(before) and not is_similar
         if not _is_of_language(change, language):
             is_example = not (change.is_headed and is_similar)
@@ -221,7 +221,7 @@ class _Draft:
             return _unknown(path, form, self.files)
         if not change.is_closed and not has_whole_block(change.text, ANY_MARKS):
             return f"The answer ends before `{path}` is complete."
-        text = rewritten(change.text, before or "", language, _required(path, before or "", form))
+        text = whole_text(change.text, before or "", language, _required(path, before or "", form))
         if text is None and old != self._parent.get(path):
             return None  # a part of a file that the blocks above have changed
         if text is None:

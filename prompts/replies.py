@@ -206,7 +206,7 @@ def are_related(one: Language, other: Language) -> bool:
     return one == other or any({one.name, other.name} <= set(family) for family in FAMILIES)
 
 
-def edited(parent: str, edits: tuple[Edit, ...]) -> tuple[str, str, tuple[Edit, ...]]:
+def edit_text(parent: str, edits: tuple[Edit, ...]) -> tuple[str, str, tuple[Edit, ...]]:
     """A text after edits with its line ends kept, what was changed, and the edits without place."""
     has_returns = "\r\n" in parent
     patched = apply_edits(parent.replace("\r\n", "\n") if has_returns else parent, edits)
@@ -325,17 +325,17 @@ def _rank(fence: Fence, parent: str, language: Language) -> int:
         return 2
     if language == TEXT and found.is_document:
         return 2
-    return 1 if shared(fence.text, parent) >= MIN_SHARED else 0
+    return 1 if shared_ratio(fence.text, parent) >= MIN_SHARED else 0
 
 
-def shared(text: str, parent: str) -> float:
+def shared_ratio(text: str, parent: str) -> float:
     """Share of the lines of a text that another one has; blank lines do not count."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     known = {line.strip() for line in parent.split("\n")}
     return sum(line in known for line in lines) / max(1, len(lines))
 
 
-def rewritten(
+def whole_text(
     text: str, parent: str, language: Language, entry_point: str | None = None
 ) -> str | None:
     """A rewritten text in the frame of its parent, where it is the part between the marks alone.

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from costada.runs.config import RunConfig
 from costada.runs.user_input import explain
-from costada.store.address import other_format
+from costada.store.address import format_error
 from costada.store.files import read_text
 from costada.store.schema import FORMAT
 
@@ -43,7 +43,7 @@ def read_config(text: str, place: Path | str) -> RunConfig:
     """
     known = _json_object(text)
     if known and (found := known.pop("format", None)) != FORMAT:
-        raise other_format(place, found, FORMAT)
+        raise format_error(place, found, FORMAT)
     try:
         return RunConfig.model_validate_json(json.dumps(known) if known else text)
     except ValidationError as error:

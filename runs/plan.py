@@ -123,7 +123,7 @@ class Plan:
 
     def with_models_changed(self, change: Callable[[ChatModel], ChatModel]) -> Plan:
         """The plan with each model replaced by its change; a guide of the menu stays one of it."""
-        menu = tuple(MenuModel.made_from(each.entry, change(each.model)) for each in self.menu)
+        menu = tuple(MenuModel.from_entry(each.entry, change(each.model)) for each in self.menu)
         changed = [
             (before.model, after.model) for before, after in zip(self.menu, menu, strict=True)
         ]
@@ -284,7 +284,7 @@ def menu_model(entry: ModelEntry, config: RunConfig, *, needs_key: bool = True) 
                 f"models: {entry.name}: service tier {tier!r} has no known price for this model;"
                 " give price and tier_prices in models.toml"
             )
-    return MenuModel.made_from(entry, model)
+    return MenuModel.from_entry(entry, model)
 
 
 def _guide_model(menu: Sequence[MenuModel], config: RunConfig, needs_key: bool) -> ChatModel | None:

@@ -18,7 +18,7 @@ from costada.runs.folder import RunFolder
 from costada.runs.gateways import uses_gateway
 from costada.store.address import is_there
 from costada.store.files import read_end
-from costada.store.rows import CallRow, CallStatus, amount, parsed
+from costada.store.rows import CallRow, CallStatus, amount, parse_json
 from costada.store.run_store import RunStore
 from costada.values.numbering import Iteration, TicketNumber, next_iteration
 
@@ -185,7 +185,7 @@ def _last_row(steps: Path) -> tuple[Iteration, Decimal] | None:
         return None
     for line in reversed(end.splitlines()):
         try:
-            row = parsed(line)
+            row = parse_json(line)
             return Iteration(int(row["iteration"])), amount(str(float(row["spent"])))
         except (ValueError, KeyError, TypeError, OverflowError):
             continue

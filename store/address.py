@@ -197,7 +197,7 @@ def without_password(address: str) -> tuple[str, str]:
     return bare, password
 
 
-def damaged(place: Place | RunAddress, what: str) -> ValueError:
+def damage_error(place: Place | RunAddress, what: str) -> ValueError:
     """The error for a file or database whose contents cannot be relied on."""
     rest = (
         ""
@@ -210,7 +210,7 @@ def damaged(place: Place | RunAddress, what: str) -> ValueError:
     )
 
 
-def other_format(place: Place | RunAddress, found: object, known: int) -> ValueError:
+def format_error(place: Place | RunAddress, found: object, known: int) -> ValueError:
     """The error for a file or database that another version of CostAda wrote."""
     other = "database" if isinstance(place, str | RunAddress) else "folder"
     written = "no format" if found is None else f"format {found}"
@@ -220,7 +220,7 @@ def other_format(place: Place | RunAddress, found: object, known: int) -> ValueE
     )
 
 
-def foreign(place: Place | RunAddress, what: str) -> ValueError:
+def foreign_error(place: Place | RunAddress, what: str) -> ValueError:
     """The error for a file or database whose tables are not those of CostAda."""
     kind = "schema" if isinstance(place, str | RunAddress) else "run file"
     return ValueError(f"{place or 'run in memory'}: no {kind} of CostAda: {what}")

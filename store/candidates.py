@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from costada.store.database import Database, any_of
-from costada.store.rows import MAX_READING, LandedTickets, checking_rows, parsed
+from costada.store.rows import MAX_READING, LandedTickets, checking_rows, parse_json
 from costada.values.candidate import Candidate, Program
 from costada.values.numbering import Iteration, TicketNumber
 
@@ -202,7 +202,7 @@ class CandidateTable:
             self._cache.clear()
             self._size = size
         with checking_rows(self._db.place):
-            known = parsed(facts)
+            known = parse_json(facts)
             for name in ("inspirations", "measurements", "confirmation"):
                 known[name] = tuple(known.get(name, ()))
             return Candidate(program=program, evaluator=evaluator, **known)
@@ -281,7 +281,7 @@ class CandidateTable:
         )
         if not found:
             return None
-        members: list[str] = parsed(found[0][0])
+        members: list[str] = parse_json(found[0][0])
         self._archives[run_id, frontier] = (seq, members)
         return members
 

@@ -23,7 +23,7 @@ from langgraph.checkpoint.serde.jsonplus import EXT_CONSTRUCTOR_KW_ARGS, JsonPlu
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Interrupt
 
-from costada.store.address import damaged
+from costada.store.address import damage_error
 from costada.store.sqlite_engine import connect, explaining
 
 MAX_CHECKPOINT = 4 * 2**20
@@ -325,7 +325,9 @@ class RunSaver(RunCheckpoints, SqliteSaver):
             except (ValueError, RecursionError) as error:
                 if transaction:
                     raise
-                raise damaged(self._path, f"a checkpoint in it is damaged ({error})") from error
+                raise damage_error(
+                    self._path, f"a checkpoint in it is damaged ({error})"
+                ) from error
 
     def _found(self, statement: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
         with self.cursor(transaction=False) as cursor:

@@ -8,9 +8,9 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Protocol
 
-from costada.store.address import NEEDS_PSYCOPG, Place, damaged
+from costada.store.address import NEEDS_PSYCOPG, Place, damage_error
 from costada.store.lease import LEASE_SECONDS, Lease
-from costada.store.rows import MAX_TEXT, checking_rows, inflated, record
+from costada.store.rows import MAX_TEXT, checking_rows, inflate, record
 from costada.store.sqlite_engine import SqliteEngine
 from costada.values.candidate import FILES, Program, text_hash
 from costada.values.program_form import invalid_files_reason
@@ -70,12 +70,12 @@ def unpack(packed: bytes, text_of: Callable[[str], bytes]) -> bytes:
         zlib.error: If the packed bytes are damaged, or larger than any text when unpacked.
     """
     if not packed.startswith(AGAINST_ANOTHER):
-        return inflated(packed)
+        return inflate(packed)
     start = len(AGAINST_ANOTHER)
     base, rest = packed[start : start + DIGEST_BYTES], packed[start + DIGEST_BYTES :]
     if not rest:
         raise zlib.error("it is cut short")
-    return inflated(rest, text_of(base.hex())[-WINDOW:])
+    return inflate(rest, text_of(base.hex())[-WINDOW:])
 
 
 class Engine(Protocol):
@@ -294,14 +294,16 @@ class Database:
             return Program.of(self.text(name))
         contents = record(self.text(name.removeprefix(FILES)))
         if fault := invalid_files_reason(contents):
-            raise damaged(self.place, f"program {name} has {fault}")
+            raise damage_error(self.place, f"program {name} has {fault}")
         files, size = {}, 0
         with checking_rows(self.place):
             for path, each in contents.items():
                 files[path] = self.text(each)
                 size += len(files[path])
                 if size > MAX_TEXT:
-                    raise damaged(self.place, f"program {name} is larger than any that a run has")
+                    raise damage_error(
+                        self.place, f"program {name} is larger than any that a run has"
+                    )
         return Program.of(files)
 
     def _keep(self, name: str, text: str) -> None:
@@ -351,13 +353,13 @@ class Database:
             )
         packed = found[0][0]
         if not isinstance(packed, bytes) or (is_base and packed.startswith(AGAINST_ANOTHER)):
-            raise damaged(self.place, f"text {name} is damaged")
+            raise damage_error(self.place, f"text {name} is damaged")
         try:
             data = unpack(packed, self._base)
         except zlib.error as error:
-            raise damaged(self.place, f"text {name} is damaged ({error})") from error
+            raise damage_error(self.place, f"text {name} is damaged ({error})") from error
         if sha256(data).hexdigest() != name:
-            raise damaged(self.place, f"text {name} is damaged")
+            raise damage_error(self.place, f"text {name} is damaged")
         return data
 
     def _base(self, name: str) -> bytes:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from costada.store.address import StorePlace, damaged
+from costada.store.address import StorePlace, damage_error
 from costada.store.candidates import FRONT
 from costada.store.database import Database, any_of
 from costada.store.rows import (
@@ -19,7 +19,7 @@ from costada.store.rows import (
     OutcomeKind,
     amount,
     checking_rows,
-    parsed,
+    parse_json,
     record,
 )
 from costada.store.run_store import RunFacts, run_ids
@@ -251,7 +251,7 @@ class RunHistory(RunFacts):
             (run_id, FRONT),
         )
         with checking_rows(self._db.place):
-            return [str(each) for each in parsed(found[0][0])] if found else []
+            return [str(each) for each in parse_json(found[0][0])] if found else []
 
     def failures(self, span: Tickets) -> list[PastFailure]:
         """The logical calls that came to no answer."""
@@ -333,7 +333,7 @@ class RunHistory(RunFacts):
             (span.run_id, span.after, until),
         )
         if any(isinstance(value, bytes) for row in found for value in row):
-            raise damaged(self._db.place, f"a row of {table}s holds bytes, expected strings")
+            raise damage_error(self._db.place, f"a row of {table}s holds bytes, expected strings")
         return found
 
 
@@ -388,7 +388,7 @@ def copy_file(source: Path, target: Path) -> None:
         with explaining(source):
             ((verdict,),) = copy.execute("PRAGMA quick_check(1)").fetchall()
     if verdict != "ok":
-        raise damaged(source, f"is damaged ({verdict})")
+        raise damage_error(source, f"is damaged ({verdict})")
 
 
 def cut_back(database: Path, cut: Cut, new_id: str) -> None:

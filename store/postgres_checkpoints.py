@@ -13,10 +13,10 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg import Cursor, RawCursor
 from psycopg.rows import DictRow, dict_row
 
-from costada.store.address import damaged
+from costada.store.address import damage_error
 from costada.store.checkpoints import DeferredCheckpoint, RunCheckpoints, StateSerializer, thread_of
 from costada.store.postgres_connections import LOST, SCHEMA, Connections
-from costada.store.postgres_engine import BEGIN, COMMIT, pipelined, translated
+from costada.store.postgres_engine import BEGIN, COMMIT, in_pipeline, translate
 from costada.store.postgres_lease import check, guarded, leases_in
 from costada.store.postgres_schema import CREATION_LOCK, prepare
 
@@ -107,7 +107,7 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
             if pipeline:
                 with (
                     guarded(lease := self._leases.guard()),
-                    pipelined(connection),
+                    in_pipeline(connection),
                     connection.cursor(binary=True, row_factory=dict_row) as cursor,
                 ):
                     connection.execute(BEGIN)
@@ -120,7 +120,7 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
                     yield cursor
                 except (ValueError, RecursionError) as error:
                     name = self._connections.name
-                    raise damaged(name, f"a checkpoint in it is damaged ({error})") from error
+                    raise damage_error(name, f"a checkpoint in it is damaged ({error})") from error
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint, the last written one if the config names none.
@@ -169,7 +169,7 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
 
     def _found(self, statement: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
         with self._connections.lent() as connection, RawCursor(connection) as cursor:
-            return cursor.execute(translated(statement), values).fetchall()
+            return cursor.execute(translate(statement), values).fetchall()
 
     def _delete(self, thread: tuple[str, str], names: Sequence[str]) -> None:
         with self._cursor(pipeline=True) as cursor:

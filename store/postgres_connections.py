@@ -97,7 +97,7 @@ NO_TABLES = ("42P01", "3F000", "42703", "42883")
 """A table, the schema, a column or a function is missing."""
 
 
-def explained(error: psycopg.Error, name: str) -> Exception:
+def explanation_of(error: psycopg.Error, name: str) -> Exception:
     """The error for the user: `OSError` for what hinders the program, `ValueError` for bad data.
 
     One that is neither comes back unchanged.
@@ -127,11 +127,11 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def explaining(name: str) -> Iterator[None]:
-    """Raise what `explained` says in place of any error of the block that Postgres raises."""
+    """Raise what `explanation_of` says in place of any error of the block that Postgres raises."""
     try:
         yield
     except psycopg.Error as error:
-        explanation = explained(error, name)
+        explanation = explanation_of(error, name)
         if explanation is error:
             raise
         raise explanation from error
@@ -259,7 +259,7 @@ class Connections:
             connection = psycopg.connect(self._conninfo, autocommit=True)
         except psycopg.OperationalError as error:
             if error.sqlstate in ADVICE:
-                raise explained(error, self.name) from error
+                raise explanation_of(error, self.name) from error
             reason = without_passwords(" ".join(str(error).split()))
             if "startup parameter" in reason:
                 raise ValueError(f"{self.name}: {NO_OPTIONS} ({reason})") from error

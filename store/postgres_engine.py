@@ -29,7 +29,7 @@ PUT_BLOB = b"INSERT INTO costada_blob (hash, data) VALUES ($1, $2) ON CONFLICT D
 
 
 @lru_cache(maxsize=1024)
-def translated(statement: str, *, locks: bool = False) -> bytes:
+def translate(statement: str, *, locks: bool = False) -> bytes:
     """A statement in Postgres' words: `$1` in place of `?` and `?1`, no hints on indexes."""
     numbers = iter(range(1, 1 + statement.count("?")))
     marked = MARK.sub(lambda mark: f"${mark[1] or next(numbers)}", statement)
@@ -104,7 +104,7 @@ class PostgresEngine:
             committing: psycopg.Cursor[Any] | None = None
             is_committing = False
             try:
-                with explaining(self.place), guarded(lease), pipelined(connection):
+                with explaining(self.place), guarded(lease), in_pipeline(connection):
                     connection.execute(BEGIN)
                     check(connection, lease)
                     if is_durable:
@@ -166,7 +166,7 @@ class PostgresEngine:
         self, statement: str, values: Sequence[object] = (), *, locks: bool = False
     ) -> list[tuple[Any, ...]]:
         """All rows that a statement returns."""
-        return self._execute(translated(statement, locks=locks), values)
+        return self._execute(translate(statement, locks=locks), values)
 
     def put_row(self, table: str, row: Sequence[object]) -> None:
         """Write a row in place of the one with its key."""
@@ -183,7 +183,7 @@ class PostgresEngine:
         with self._connections.lent() as connection:
             if lease is None:
                 return _fetched(connection, statement, values)
-            with guarded(lease), pipelined(connection):  # one transaction, as there is no other
+            with guarded(lease), in_pipeline(connection):  # one transaction, as there is no other
                 check(connection, lease)
                 return _fetched(connection, statement, values)
 
@@ -193,7 +193,7 @@ class PostgresEngine:
         connection = self._connections.take()
         try:
             with explaining(self.place), guarded(lease), RawCursor(connection) as cursor:
-                with pipelined(connection) as pipeline:
+                with in_pipeline(connection) as pipeline:
                     check(connection, lease)
                     cursor.execute(DRAW, (*entry, begins), binary=True)
                     pipeline.sync()  # commits
@@ -210,7 +210,7 @@ class PostgresEngine:
         """Store bytes under their hash, unless they are there; no transaction undoes it."""
         lease = self._leases.guard()
         with self._connections.lent() as connection, RawCursor(connection) as cursor:
-            with guarded(lease), pipelined(connection):
+            with guarded(lease), in_pipeline(connection):
                 check(connection, lease)
                 cursor.execute(PUT_BLOB, (name, data), binary=True)
             return cursor.rowcount == 1
@@ -224,7 +224,7 @@ class PostgresEngine:
 
 
 @contextmanager
-def pipelined(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Pipeline]:
+def in_pipeline(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Pipeline]:
     """Send the statements of the block without waiting for each; the end waits for all."""
     try:
         with ExitStack() as pipeline:

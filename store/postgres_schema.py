@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from costada.store.address import foreign, other_format
+from costada.store.address import foreign_error, format_error
 from costada.store.postgres_connections import SCHEMA
 from costada.store.postgres_lease import LEASES
 from costada.store.schema import FORMAT, OWN_TABLES, TABLE, TABLES
@@ -226,11 +226,11 @@ def _missing(connection: psycopg.Connection[Any], place: str) -> set[str]:
     found = dict(connection.execute(RELATIONS, {"schema": SCHEMA}).fetchall())
     for name, kind in found.items():
         if name in OWN_TABLES and kind != "r":
-            raise foreign(place, f"`{SCHEMA}.{name}` is not a plain table")
+            raise foreign_error(place, f"`{SCHEMA}.{name}` is not a plain table")
     own = [name for name in found if name in OWN_TABLES]
     others = [name for name in found if not name.startswith(("costada_", "checkpoint"))]
     if others:
-        raise foreign(place, f"its schema {SCHEMA!r} has the table `{others[0]}`")
+        raise foreign_error(place, f"its schema {SCHEMA!r} has the table `{others[0]}`")
     if own:
         _check_format(connection, place, own)
     return EXPECTED - set(found)
@@ -241,8 +241,8 @@ def _check_format(connection: psycopg.Connection[Any], place: str, own: list[str
     if "costada_format" in own:
         numbers = [each for (each, *_) in connection.execute("SELECT * FROM costada_format")]
     if len(numbers) != 1:
-        raise foreign(
+        raise foreign_error(
             place, f"it has the table `{own[-1]}`, expected its format in one row of costada_format"
         )
     if numbers[0] != FORMAT:
-        raise other_format(place, numbers[0], FORMAT)
+        raise format_error(place, numbers[0], FORMAT)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from costada.store.address import Place, RunAddress, damaged
+from costada.store.address import Place, RunAddress, damage_error
 from costada.values.numbering import Iteration, TicketNumber
 from costada.values.usage import NO_TOKENS, Price, Usage, cache_savings
 
@@ -34,7 +34,7 @@ _DECODER = json.JSONDecoder()
 _STRICT_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
 
 
-def inflated(packed: bytes, another: bytes = b"") -> bytes:
+def inflate(packed: bytes, another: bytes = b"") -> bytes:
     """Compressed bytes as they were, against another text if there is one.
 
     Raises:
@@ -49,7 +49,7 @@ def inflated(packed: bytes, another: bytes = b"") -> bytes:
     return data
 
 
-def parsed(text: str, *, has_constants: bool = True) -> Any:
+def parse_json(text: str, *, has_constants: bool = True) -> Any:
     """What a row holds as JSON; without constants, what is not a number in JSON is `None`.
 
     Raises:
@@ -63,7 +63,7 @@ def parsed(text: str, *, has_constants: bool = True) -> Any:
 
 def record(text: str, *, has_constants: bool = True) -> dict[str, Any]:
     """The JSON object that a row holds; raises `ValueError` if it holds none."""
-    known = parsed(text, has_constants=has_constants)
+    known = parse_json(text, has_constants=has_constants)
     if not isinstance(known, dict):
         raise ValueError(f"a row of the run file holds {str(text)[:20]!r}, expected a JSON object")
     return known
@@ -91,7 +91,7 @@ def checking_rows(place: Place | RunAddress) -> Iterator[None]:
     try:
         yield
     except (AttributeError, KeyError, TypeError) as error:
-        raise damaged(place, f"a row in it is damaged ({error!r})") from error
+        raise damage_error(place, f"a row in it is damaged ({error!r})") from error
 
 
 class LandedTickets(NamedTuple):
@@ -260,7 +260,7 @@ class RunSetup:
         Raises:
             ValueError: It is malformed, or lacks what every reader needs.
         """
-        known = parsed(text)
+        known = parse_json(text)
         match known:
             case {"problem": {"name": str(), "direction": str()} as problem, "settings": dict()}:
                 parts = problem, known["settings"]

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from costada.store.address import CAN_RESUME, damaged, foreign, other_format
+from costada.store.address import CAN_RESUME, damage_error, foreign_error, format_error
 from costada.store.rows import MAX_CELL
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
 
@@ -53,7 +53,7 @@ NO_TEXT = "Could not decode to UTF-8"
 
 @contextmanager
 def explaining(path: Path | None) -> Iterator[None]:
-    """Raise what `explained` says in place of any error of the block that SQLite raises."""
+    """Raise what `explanation_of` says in place of any error of the block that SQLite raises."""
     try:
         yield
     except SQLITE_ERRORS as error:
@@ -61,14 +61,14 @@ def explaining(path: Path | None) -> Iterator[None]:
 
 
 def explain(error: Exception, path: Path | None) -> NoReturn:
-    """Raise what `explained` says of an error."""
-    explanation = explained(error, path)
+    """Raise what `explanation_of` says of an error."""
+    explanation = explanation_of(error, path)
     if explanation is error:
         raise error
     raise explanation from error
 
 
-def explained(error: Exception, path: Path | None) -> Exception:
+def explanation_of(error: Exception, path: Path | None) -> Exception:
     """The error for the user: `ValueError` for a file that cannot be used as it is.
 
     An `OSError` that names the file stands for what hinders the program from using it: a full disk,
@@ -78,9 +78,9 @@ def explained(error: Exception, path: Path | None) -> Exception:
     if path is None:
         return error
     if isinstance(error, UnicodeDecodeError) or str(error).startswith(NO_TEXT):
-        return damaged(path, "is damaged (a text in it is not UTF-8)")
+        return damage_error(path, "is damaged (a text in it is not UTF-8)")
     if code in DAMAGES:
-        return damaged(path, f"{DAMAGES[code]} ({error})")
+        return damage_error(path, f"{DAMAGES[code]} ({error})")
     if code in OBSTACLES:
         number, advice = OBSTACLES[code]
         return OSError(number, advice, str(path))
@@ -157,10 +157,10 @@ def _connected(
             prepared(connection)
             found = format_of(connection)
         if found is not None and found != FORMAT:
-            raise other_format(path, found, FORMAT)
+            raise format_error(path, found, FORMAT)
     except ForeignTables as error:
         connection.close()
-        raise foreign(path, str(error)) from None
+        raise foreign_error(path, str(error)) from None
     except BaseException:  # raised again: the connection is closed on the way
         connection.close()
         raise

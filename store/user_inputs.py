@@ -9,7 +9,7 @@ from time import time
 from typing import Any
 from unicodedata import bidirectional, category
 
-from costada.store.address import damaged
+from costada.store.address import damage_error
 from costada.store.candidates import SEED_ID, CandidateTable
 from costada.store.database import Database
 from costada.store.rows import checking_rows
@@ -164,7 +164,7 @@ class UserInputTable:
                 (run_id,),
             )
             if not isinstance(last, int) or not 0 <= last < MAX_NUMBER:
-                raise damaged(self._db.place, "the number of a user input in it is damaged")
+                raise damage_error(self._db.place, "the number of a user input in it is damaged")
             if waiting >= MAX_WAITING:
                 raise ValueError(TOO_MANY)
             name = (
@@ -251,10 +251,12 @@ class UserInputTable:
     def _read(self, number: Any, kind: Any, name: Any, sent_at: Any, ticket: Any) -> UserInput:
         is_sound = isinstance(number, int) and isinstance(ticket, int | None)
         if not (is_sound and isinstance(name, str) and isinstance(sent_at, float)):
-            raise damaged(self._db.place, f"user input {json.dumps(str(number))} is damaged")
+            raise damage_error(self._db.place, f"user input {json.dumps(str(number))} is damaged")
         try:
             known = InputKind(kind)
             text = checked_idea(self._db.text(name)) if known is InputKind.TACTIC else name
         except ValueError as error:
-            raise damaged(self._db.place, f"user input {number} is damaged ({error})") from error
+            raise damage_error(
+                self._db.place, f"user input {number} is damaged ({error})"
+            ) from error
         return UserInput(number, known, text, sent_at, ticket)

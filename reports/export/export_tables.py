@@ -13,7 +13,7 @@ from typing import Any
 from costada.nodes import trace_row
 from costada.nodes.trace_row import DerivedColumns, TraceRow, columns_of, kind_of
 from costada.reports.trace import ticket_of
-from costada.store.address import damaged
+from costada.store.address import damage_error
 from costada.store.history import (
     LAST_ITERATION,
     Iterations,
@@ -189,7 +189,7 @@ def _group_columns(found: Sequence[Mapping[str, Any]], history: RunHistory) -> l
             if dot and name not in columns:
                 columns[name] = Column(name, float, GROUPS[group])
                 if len(columns) > MAX_COLUMNS:
-                    raise damaged(history.path, f"has more than {MAX_COLUMNS:,} metrics")
+                    raise damage_error(history.path, f"has more than {MAX_COLUMNS:,} metrics")
     return list(columns.values())
 
 
@@ -293,4 +293,4 @@ def _checked(
         return value
     shown = json.dumps(str(value)[:40])
     what = f"row {place + 1} of {table} has {column.name} {shown}, expected {WORDS[column.kind]}"
-    raise damaged(history.path, what)
+    raise damage_error(history.path, what)

@@ -19,7 +19,7 @@ from costada.store.address import shown_address
 from costada.store.call_log import CallKey
 from costada.store.database import Database
 from costada.store.postgres_checkpoints import PostgresRunSaver
-from costada.store.postgres_connections import explained
+from costada.store.postgres_connections import explanation_of
 from costada.store.postgres_lease import LEASES
 from costada.store.postgres_schema import FUNCTIONS, INDEXES
 from costada.store.postgres_schema import FUNCTIONS as DRAWING
@@ -287,7 +287,7 @@ def test_a_wrong_password_is_named_and_not_shown():
 
 
 def test_a_full_disk_says_what_to_do():
-    error = explained(psycopg.errors.DiskFull("could not extend file"), "postgresql://h/d")
+    error = explanation_of(psycopg.errors.DiskFull("could not extend file"), "postgresql://h/d")
     assert isinstance(error, OSError)
     assert str(error).startswith("[Errno 28] no room left on the server; free some")
     assert error.filename == "postgresql://h/d"
