@@ -81,14 +81,16 @@ def chat_model(
         ValueError: If the id or a setting cannot be used, the key is missing from the
             environment, or a package is not installed.
     """
+    if not isinstance(model_id, str):
+        raise ValueError(f"model id must be {_FORMS}, got {model_id!r}")
     _require("max_attempts", max_attempts, minimum=1)
     _require("retry_wait", retry_wait, minimum=0)
     _require("longest_wait", longest_wait, minimum=0)
     _require("temperature", temperature, minimum=0)
     if max_tokens is not None:
         _require("max_tokens", max_tokens, minimum=1)
-    if not timeout > 0:
-        raise ValueError(f"timeout must be > 0 seconds, got {timeout}")
+    if not _is_finite(timeout) or timeout <= 0:
+        raise ValueError(f"timeout must be > 0 seconds, got {timeout!r}")
     if (model := _unprefixed_model(model_id, seed)) is not None:
         if parameters or service_tier or base_url:
             raise ValueError(
@@ -142,8 +144,12 @@ def _check_parameters(model: BaseChatModel, provider: str, names: Collection[str
 
 
 def _require(name: str, value: float, *, minimum: float) -> None:
-    if not (math.isfinite(value) and value >= minimum):
-        raise ValueError(f"{name} must be >= {minimum}, got {value}")
+    if not _is_finite(value) or value < minimum:
+        raise ValueError(f"{name} must be >= {minimum}, got {value!r}")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _unprefixed_model(model_id: str, seed: int) -> BaseChatModel | None:

@@ -295,7 +295,8 @@ class Purse:
         Raises:
             OverBudget: Nothing is left, or, under `"hard"`, less than the bound. Nothing was
                 reserved then.
-            ValueError: The account is closed, the key exists or the bound is not an amount.
+            ValueError: The account is closed, the key exists, the bound is not an amount, or a fact
+                is not a plain value.
         """
         _check_text("key", key)
         dollars = _dollars("bound", bound)
@@ -328,7 +329,7 @@ class Purse:
             **facts: Anything else worth keeping about the call.
 
         Raises:
-            ValueError: A number is not an amount of dollars.
+            ValueError: A number is not an amount of dollars, or a fact is not a plain value.
         """
         _check_text("key", key)
         entry = Entry("", key, _dollars("cost", cost), _dollars("bound", bound), facts)
@@ -510,6 +511,11 @@ class Purse:
 
     def _row(self, entry: Entry) -> tuple[int | str, ...]:
         """A call as the columns of its table."""
+        for name, value in entry.facts.items():
+            if not isinstance(value, str | int | float | None):
+                raise ValueError(
+                    f"{name}: got {value!r}, expected a string, a number, true, false or None"
+                )
         money = f"{entry.cost:f}", f"{entry.bound:f}"
         return self._number, entry.key, *money, json.dumps(entry.facts)
 

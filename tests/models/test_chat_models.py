@@ -133,6 +133,9 @@ def test_an_unknown_id_is_answered_with_a_better_one(model_id: str, better: str)
         ({"timeout": 0}, "timeout must be > 0 seconds, got 0"),
         ({"max_attempts": 0}, "max_attempts must be >= 1, got 0"),
         ({"retry_wait": -1}, "retry_wait must be >= 0, got -1"),
+        ({"temperature": "0.5"}, "temperature must be >= 0, got '0.5'"),
+        ({"timeout": "60"}, "timeout must be > 0 seconds, got '60'"),
+        ({"max_tokens": True}, "max_tokens must be >= 1, got True"),
     ],
 )
 def test_a_setting_out_of_range_is_refused(setting: dict[str, Any], text: str):

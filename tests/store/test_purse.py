@@ -252,6 +252,15 @@ def test_a_place_that_is_none_is_refused_and_no_secret_repeated(place, message, 
     assert not list(tmp_path.iterdir())
 
 
+def test_a_fact_that_is_not_a_plain_value_is_refused_before_money_is_reserved(open_purse):
+    purse = open_purse(1)
+    for record in (partial(purse.begin, "a", 0.5), partial(purse.put, "a", cost=0.5)):
+        with pytest.raises(ValueError, match=r"model: got \['m'\], expected a string, a number"):
+            record(model=["m"])
+    assert purse.remaining == 1
+    assert not purse.calls()
+
+
 def test_a_purse_whose_server_is_gone_names_the_place():
     with pytest.raises(OSError, match="cannot connect") as refused:
         Purse(1, dsn="postgresql://user:secret@127.0.0.1:9/purses")
