@@ -113,9 +113,8 @@ def generation_prompt(request: GenerationRequest, order: PromptOrder = DEFAULT_O
 
 def guide_prompt(request: GuideRequest, order: PromptOrder = DEFAULT_ORDER) -> Prompt:
     """The messages that ask for tactics, worded for the request's mode."""
-    values = fields_of(request)
-    user = render("guide_paper.txt" if order == "paper" else "guide.txt", **values)
-    return Prompt(render("guide_system.txt", **values), user, request.data)
+    user = render("guide.txt", order=order, **fields_of(request))
+    return Prompt(render("guide_system.txt"), user, request.data)
 
 
 def cacheable_parts(user: str, count: int) -> tuple[str, ...]:
