@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from threading import Lock
 from time import monotonic
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage
@@ -199,10 +198,8 @@ def rate_limit(model: BaseChatModel, bound: Mapping[str, Any] | None = None) -> 
     It goes by the name that is asked and the address without secrets, otherwise the provider.
     """
     asked = AskedModel(model, bound or {})
-    place, base_url = asked.provider, asked.base_url
-    if base_url is not None:
-        parts = urlsplit(base_url)
-        place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+    address = asked.shown_url
+    place = asked.provider if address is None else address.rstrip("/")
     full = f"{asked.name} at {place}" if place else asked.name
     with _LIMITS_LOCK:
         return _LIMITS.setdefault(full, RateLimit(full))

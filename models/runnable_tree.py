@@ -73,6 +73,14 @@ class AskedModel(NamedTuple):
         return str(upstream) if upstream else client_address(self.model)
 
     @property
+    def shown_url(self) -> str | None:
+        """Its `base_url` without user, password and query, which may be secrets."""
+        if (base_url := self.base_url) is None:
+            return None
+        parts = urlsplit(base_url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    @property
     def service_tier(self) -> str | None:
         """The service tier that its requests ask for, `None` without one."""
         tier = sent_parameters(request_facts(self.model, self.bound).params).get("service_tier")
@@ -190,17 +198,13 @@ def model_facts(runnable: Runnable[Any, Any]) -> dict[str, object]:
     """
     described: list[dict[str, object]] = []
     for asked in asked_models(runnable):
-        base_url = asked.base_url
-        if base_url is not None:
-            parts = urlsplit(base_url)
-            base_url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         described.append(
             {
                 **_without_secrets(request_facts(*asked).params),
                 "class": type(asked.model).__qualname__,
                 "name": asked.name,
                 "provider": asked.provider,
-                "base_url": base_url,
+                "base_url": asked.shown_url,
             }
         )
     if len(described) == 1:

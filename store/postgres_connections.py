@@ -49,13 +49,15 @@ SESSION = {
 OWN_SESSION = "SELECT pg_backend_pid(), current_setting('search_path')"
 IS_LOCKED = (
     "EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted"
-    " AND (classid::bigint << 32) | objid::bigint = %s)"
+    " AND (classid::bigint << 32) | objid::bigint = {})"
 )
+"""Whether any session holds the advisory lock of a number."""
+
 LOCK = "SELECT pg_backend_pid(), pg_advisory_lock(%s)"
-KEPT = f"SELECT pg_backend_pid(), {IS_LOCKED}"
+KEPT = f"SELECT pg_backend_pid(), {IS_LOCKED.format('%s')}"
 LEFT = (
     "SELECT CASE WHEN pg_backend_pid() = %s THEN pg_advisory_unlock(%s) ELSE FALSE END,"
-    f" {IS_LOCKED}"
+    f" {IS_LOCKED.format('%s')}"
 )
 """Take a lock, see whether it is held, and see what is left of it on the session that took it."""
 

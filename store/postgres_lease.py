@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 import psycopg
 
 from costada.store.lease import Lease, LostLease, elapsed, guarding_lease
-from costada.store.postgres_connections import INHERITED, Connections, explaining
+from costada.store.postgres_connections import INHERITED, IS_LOCKED, Connections, explaining
 
 BEATS = 6
 """Heartbeats in the time after which a lease expires."""
@@ -31,6 +31,8 @@ TICK_SECONDS = 0.05
 
 LOST = "CA001"
 """SQLSTATE of a write whose lease another process has taken over."""
+
+SINCE = """to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')"""
 
 LEASES = f"""
 CREATE TABLE IF NOT EXISTS costada_lease (
@@ -44,7 +46,7 @@ DECLARE present RECORD;
 BEGIN
     PERFORM 1 FROM costada_lease WHERE name = held AND epoch = held_epoch FOR KEY SHARE;
     IF FOUND THEN RETURN; END IF;
-    SELECT pid, host, to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS since
+    SELECT pid, host, {SINCE} AS since
         INTO present FROM costada_lease WHERE name = held;
     RAISE EXCEPTION USING ERRCODE = '{LOST}', MESSAGE = format(
         'process %s on %s took it over at %s', present.pid, present.host, present.since);
@@ -62,7 +64,7 @@ NEW_ROW = """
 INSERT INTO costada_lease VALUES (%s, 0, '', 0, now(), now(), 0) ON CONFLICT (name) DO NOTHING
 """
 PRESENT = f"""
-SELECT pid, host, to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+SELECT pid, host, {SINCE},
     seconds = 0 OR extract(epoch FROM clock_timestamp() - beat) > seconds
     OR pg_try_advisory_xact_lock({LOCK})
 FROM costada_lease WHERE name = %s FOR NO KEY UPDATE
@@ -70,11 +72,10 @@ FROM costada_lease WHERE name = %s FOR NO KEY UPDATE
 """The holder, and whether its run is free or can be taken over; other takers wait."""
 
 HOLDERS = f"""
-SELECT name, pid, host, to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+SELECT name, pid, host, {SINCE}
 FROM costada_lease WHERE (?1::text IS NULL OR name = ?1) AND host <> ''
     AND extract(epoch FROM clock_timestamp() - beat) <= seconds
-    AND EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
-        AND (classid::bigint << 32) | objid::bigint = {LOCK})
+    AND {IS_LOCKED.format(LOCK)}
 """  # noqa: S608
 """The processes that hold runs; no row of one that has died or whose heartbeat is overdue."""
 

@@ -9,7 +9,7 @@ import psycopg
 from costada.store.address import foreign_error, format_error
 from costada.store.postgres_connections import SCHEMA
 from costada.store.postgres_lease import LEASES
-from costada.store.schema import FORMAT, OWN_TABLES, TABLE, TABLES
+from costada.store.schema import FORMAT, INDEXES, OWN_TABLES, TABLE, TABLES
 
 TYPES = {
     "INTEGER": "BIGINT",
@@ -25,15 +25,7 @@ KEY = re.compile(r"PRIMARY KEY \(([^)]+)\)|(\w+) \w+ PRIMARY KEY")
 CREATION_LOCK = 7_234_861_455
 """Key of the advisory lock under which one client creates the tables."""
 
-INDEXES = """
-CREATE INDEX IF NOT EXISTS costada_candidate_by_verdict
-    ON costada_candidate (run_id, code_hash, evaluator, ticket);
-CREATE INDEX IF NOT EXISTS costada_candidate_by_ticket
-    ON costada_candidate (run_id, ticket);
-CREATE INDEX IF NOT EXISTS costada_candidate_migrated
-    ON costada_candidate (run_id, iteration) WHERE iteration IS NOT NULL;
-CREATE INDEX IF NOT EXISTS costada_call_in_flight ON costada_call (run_id)
-    WHERE status = 'started';
+SERVER_INDEXES = """
 CREATE INDEX IF NOT EXISTS costada_call_in_order ON costada_call (run_id, rowid);
 CREATE INDEX IF NOT EXISTS costada_outcome_in_order ON costada_outcome (run_id, rowid);
 ALTER TABLE costada_blob ALTER COLUMN data SET STORAGE EXTERNAL;
@@ -212,7 +204,7 @@ def prepare(connection: psycopg.Connection[Any], place: str, *, is_read_only: bo
         tables = [table_statement(*each) for each in BODIES.items()]
         number = f"INSERT INTO costada_format SELECT {FORMAT} WHERE NOT EXISTS"
         number += " (SELECT 1 FROM costada_format);"
-        script = " ".join((*tables, INDEXES, FUNCTIONS, DRAWING, LEASES, number))
+        script = " ".join((*tables, INDEXES, SERVER_INDEXES, FUNCTIONS, DRAWING, LEASES, number))
         connection.execute(script.encode())
 
 

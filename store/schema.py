@@ -100,11 +100,15 @@ CREATE INDEX IF NOT EXISTS costada_candidate_migrated
     ON costada_candidate (run_id, iteration) WHERE iteration IS NOT NULL;
 CREATE INDEX IF NOT EXISTS costada_candidate_by_verdict
     ON costada_candidate (run_id, code_hash, evaluator, ticket);
-CREATE INDEX IF NOT EXISTS costada_step_steered
-    ON costada_step (run_id, iteration) WHERE instr(row, '"steered": ') > 0;
 CREATE INDEX IF NOT EXISTS costada_call_in_flight
     ON costada_call (run_id) WHERE status = 'started';
 """
+
+FILE_INDEXES = """
+CREATE INDEX IF NOT EXISTS costada_step_steered
+    ON costada_step (run_id, iteration) WHERE instr(row, '"steered": ') > 0;
+"""
+"""Those of a run file alone: in Postgres `instr` is a function of ours."""
 
 LANGGRAPH_TABLES = ("checkpoints", "writes")
 
@@ -165,8 +169,8 @@ def prepare(connection: sqlite3.Connection) -> None:
     """
     if format_of(connection) is None or ADDED_LATER - set(_tables(connection)):
         connection.executescript(
-            f"BEGIN IMMEDIATE; {TABLES} {INDEXES} INSERT INTO costada_format SELECT {FORMAT}"  # noqa: S608
-            " WHERE NOT EXISTS (SELECT 1 FROM costada_format); COMMIT;"
+            f"BEGIN IMMEDIATE; {TABLES} {INDEXES} {FILE_INDEXES} INSERT INTO costada_format"  # noqa: S608
+            f" SELECT {FORMAT} WHERE NOT EXISTS (SELECT 1 FROM costada_format); COMMIT;"
         )
 
 
