@@ -124,6 +124,11 @@ def test_an_unknown_id_is_answered_with_a_better_one(model_id: str, better: str)
         chat_model(model_id)
 
 
+def test_an_id_that_is_not_a_string_is_refused():
+    with pytest.raises(ValueError, match=r"model id must be .*, got 5$"):
+        chat_model(5)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("setting", "text"),
     [
