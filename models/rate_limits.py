@@ -8,6 +8,7 @@ for a slot before any callback sees them, so what waits is neither journaled nor
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -177,6 +178,11 @@ class RateLimit:
                     self._tell(allowed, pause)
             return self._in_flight > 1 or self._num_answers > answers_before
 
+    def forget_inherited(self) -> None:
+        """Count no request of a parent process; what is known of the provider stays."""
+        self._lock, self._in_flight = Lock(), 0
+        self._waiting.clear()
+
     def _tell(self, allowed: int, pause: float | None) -> None:
         self._told = allowed
         _LOG.warning(
@@ -190,6 +196,17 @@ class RateLimit:
 
 _LIMITS: dict[str, RateLimit] = {}
 _LIMITS_LOCK = Lock()
+
+
+def _forget_inherited() -> None:
+    """In a forked process: no thread of the parent will release its requests, or the locks."""
+    global _LIMITS_LOCK
+    _LIMITS_LOCK = Lock()
+    for limit in _LIMITS.values():
+        limit.forget_inherited()
+
+
+os.register_at_fork(after_in_child=_forget_inherited)
 
 
 def rate_limit(model: BaseChatModel, bound: Mapping[str, Any] | None = None) -> RateLimit:

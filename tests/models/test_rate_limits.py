@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +15,10 @@ from billing_server import Answer, BillingServer, Body, Refusal, Reply
 from gateways import Gate, until
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import Runnable
+from langchain_openai import ChatOpenAI
 from metered_calls import ask, client
 from needed_plugins import offline_model
+from pydantic import SecretStr
 
 from costada.models.asking import FailureKind, ModelFailure, with_limited_answers
 from costada.models.chat_models import chat_model
@@ -31,6 +34,21 @@ MESSAGES = [HumanMessage("hi")]
 PATIENCE = 60.0
 QUICK = RetryPolicy(call_timeout=PATIENCE, retry_wait=0.01, longest_wait=0.4)
 THREADS, CAPACITY = 16, 4
+
+
+def test_a_forked_process_does_not_wait_for_the_requests_of_its_parent():
+    limit = rate_limit(ChatOpenAI(model="forked", api_key=SecretStr("none")))
+    first, second = (limit.take(limit.enter()) for _ in range(2))
+    assert (first, second) == (1, 2)
+    limit.note_refusal(1, None, 0)
+    slot = limit.enter()
+    assert limit.take(slot) is None
+    child = os.fork()
+    if not child:
+        has_left = limit.allowed == 1 and limit.take(limit.enter()) is not None
+        os._exit(0 if has_left else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert limit.take(slot) is None
 
 
 class Crowded:
