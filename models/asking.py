@@ -316,7 +316,7 @@ def with_call_key(model: Model, key: str) -> Model:
 
     Args:
         model: A chat model, bare or wrapped.
-        key: `run_id/ticket/role/attempt`, with the name of one of several models behind it; the
+        key: `run_id/ticket/role/attempt`, followed by the name of one of several models; the
             same whenever the call is executed again.
     """
     if not has_gateway(model):

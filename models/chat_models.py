@@ -46,7 +46,7 @@ def chat_model(
     seed: int = 0,
     needs_key: bool = True,
 ) -> Runnable[LanguageModelInput, AIMessage]:
-    """The chat model a model id stands for.
+    """Make the chat model of an id.
 
     "openai:NAME" is OpenAI or, with a base URL, any server that speaks its protocol;
     "PROVIDER:NAME" is any provider LangChain knows; "offline" is the built-in model that needs
@@ -153,7 +153,7 @@ def _is_finite(value: object) -> bool:
 
 
 def _unprefixed_model(model_id: str, seed: int) -> BaseChatModel | None:
-    """A model that is registered under an entry point; `None` if there is none of this name."""
+    """A model that is registered under an entry point; `None` if the name is unknown."""
     if (plugin := registered(ENTRY_POINTS).get(model_id)) is None:
         return None
     return made(plugin, BaseChatModel, seed=seed)  # type: ignore[type-abstract]

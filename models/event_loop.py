@@ -36,7 +36,7 @@ MAX_THREADS = 256
 Close = Callable[[], Coroutine[Any, Any, None]]
 
 _THREAD = local()
-"""Knows whether the current thread is one of the pool."""
+"""Has `is_of_pool` in the threads of the pool."""
 
 
 _KeptTimeout = type("TimeoutError", (TimeoutError,), {})
@@ -123,7 +123,7 @@ class PaidLoop:
 
     def _serve(self) -> None:
         while not self._is_over:
-            # asyncio passes these two on to whoever runs the loop, besides the task's own caller
+            # asyncio raises these two out of the loop as well as in the task's own caller
             with suppress(KeyboardInterrupt, SystemExit):
                 self.loop.run_forever()
 

@@ -282,7 +282,7 @@ class MenuModel:
 
 
 def label_of(given: object) -> str:
-    """What stands in the settings for a problem or a model: a name, or a note of its object."""
+    """How settings refer to a problem or a model: by its name, or by a note of its object."""
     if isinstance(given, str | Path):
         return str(given)
     return f"{OBJECT_MARK}{getattr(given, 'name', None) or type(given).__name__}"

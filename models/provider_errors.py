@@ -72,7 +72,7 @@ _NEVER_SENT = frozenset(
 
 
 def http_status(error: BaseException) -> int | None:
-    """The HTTP status an error stands for, wherever its SDK puts it."""
+    """The HTTP status of an error, wherever its SDK puts it."""
     stated = stated_status(error)
     if stated is not None:
         return stated

@@ -33,8 +33,8 @@ def encodable_text(text: str) -> str:
     """A text without half of a surrogate pair.
 
     JSON can bring halves, and no request, file or database takes them. Two that belong together,
-    as the parts of a stream can bring them, become the character they stand for, and one alone a
-    replacement character.
+    as the parts of a stream can bring them, become their character, and one alone a replacement
+    character.
     """
     try:
         text.encode()
@@ -183,7 +183,7 @@ def response_id(message: BaseMessage) -> str | None:
 
 
 def read_failure(result: object, arrived: str) -> Reply:
-    """What is known of an answer behind a failed request, of which some text had arrived.
+    """What is known of the answer to a failed request, some of whose text may have arrived.
 
     A provider bills an answer that LangChain then fails to parse. Its body, kept with the record
     that came with the error (`result`), holds the price of it.

@@ -156,7 +156,7 @@ class ReadChanges:
 def read_changes(reply: str, known: Collection[str]) -> ReadChanges:
     """The changes that a reply makes to files.
 
-    A path stands in a line above (see `read_heading`), behind the backticks of a fence, behind
+    A path is given in a line above (see `read_heading`), after the backticks of a fence, after
     SEARCH, in the sentence just above, or in a comment that begins the file. It holds for all
     blocks up to the next path, and for one fence.
 

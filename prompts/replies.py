@@ -46,7 +46,7 @@ class FramedProgram:
     Attributes:
         head: Everything up to and with the START line; empty if there is none.
         block: What lies between the two lines.
-        tail: The END line and everything behind it; empty if there is none.
+        tail: The END line and everything after it; empty if there is none.
     """
 
     head: str
@@ -64,7 +64,7 @@ def cut_at_markers(code: str, marks: Marks = PYTHON_MARKS) -> FramedProgram:
 
 
 def has_whole_block(text: str, marks: Marks = PYTHON_MARKS) -> bool:
-    """Whether the text holds a START line and an END line behind it."""
+    """Whether the text holds a START line and an END line after it."""
     framed = cut_at_markers(text, marks)
     return bool(framed.head and framed.tail)
 

@@ -12,10 +12,10 @@ _TITLE = re.compile(r"(?:title|file|filename|path)\s*[=:]\s*[\"']?", re.IGNORECA
 _WORD = re.compile(r"[\w+#-]+")
 
 DIFFS = ("diff", "patch")
-"""Words behind the backticks of differences, which are not the texts of files."""
+"""Words after the backticks of diffs, which are not the texts of files."""
 
 NESTING = ("markdown", "md", "text", "txt", "")
-"""Words behind the backticks of texts that may hold fences of their own."""
+"""Words after the backticks of texts that may hold fences of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Fence:
     Attributes:
         first: Number of the line that opens it, counted from 0.
         last: Number of the line that closes it, or of the last line.
-        info: What stands behind the opening backticks.
-        text: What stands between the fences.
+        info: What follows the opening backticks.
+        text: What is between the fences.
         is_closed: Whether the closing fence was there; if not, the reply ends in this part.
     """
 
@@ -47,12 +47,12 @@ class Fence:
 
     @property
     def is_diff(self) -> bool:
-        """Whether it holds a difference, not a text."""
+        """Whether it holds a diff, not a text."""
         return self.language in DIFFS
 
     @property
     def path(self) -> str:
-        """What stands behind its language, or in the place of it: a path, if it is one."""
+        """What follows its language, or is in its place: a path, if it looks like one."""
         rest = self.info.removeprefix(self.info[: len(self.language)]).lstrip(" \t:=,{")
         return _TITLE.sub("", rest, count=1).strip(" \t\"'}")
 

@@ -12,7 +12,7 @@ Source = str | Mapping[str, str]
 """A program as plain data: its text, or the text of each file by path."""
 
 KEY = "costada"
-"""Where the data stand in the `additional_kwargs` of a message, which no provider is sent."""
+"""Key of the data in the `additional_kwargs` of a message, which are not sent to providers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,7 +267,7 @@ class CallLog:
         return sum((amount(bound) for (bound,) in found), Decimal(0))
 
     def put_outcome(self, key: CallKey, outcome: Outcome) -> None:
-        """Store what a logical call came to."""
+        """Store the outcome of a logical call."""
         with self._db.transaction():
             text_hash = self._db.put_text(outcome.text)
             row = (*key, outcome.request_hash, text_hash, outcome.kind)
@@ -280,7 +280,7 @@ class CallLog:
         return bool(self._db.rows(f"{of_call} UNION ALL {of_outcome} LIMIT 1", (*key, *key)))
 
     def outcome(self, key: CallKey) -> Outcome | None:
-        """What a logical call came to, `None` if it has not ended."""
+        """The outcome of a logical call, `None` if it has not ended."""
         found = self._db.rows(
             f"SELECT request_hash, text_hash, kind FROM costada_outcome WHERE {KEY}",  # noqa: S608
             key,
@@ -341,7 +341,7 @@ class CallLog:
         return str(record(found[0][0])["error"]) if found else ""
 
     def last_kind(self, run_id: str, which: CallFilter = ALL_CALLS) -> OutcomeKind | None:
-        """What the last of these calls of a run came to; `None` before one."""
+        """The kind of outcome of the last of these calls of a run; `None` before one."""
         found = self._db.rows(
             "SELECT kind FROM costada_outcome NOT INDEXED"  # noqa: S608
             f" WHERE run_id = ? AND {OF_OUTCOME} ORDER BY rowid DESC LIMIT 1",

@@ -107,7 +107,7 @@ class PastCandidate:
 
 @dataclass(frozen=True, slots=True)
 class PastFailure:
-    """A logical call that came to no answer: `kind` says whether it was refused, `text` why."""
+    """A logical call without an answer: `kind` says whether it was refused, `text` why."""
 
     ticket: TicketNumber
     role: str
@@ -254,7 +254,7 @@ class RunHistory(RunFacts):
             return [str(each) for each in parse_json(found[0][0])] if found else []
 
     def failures(self, span: Tickets) -> list[PastFailure]:
-        """The logical calls that came to no answer."""
+        """The logical calls without an answer."""
         return [
             PastFailure(ticket, role, attempt, OutcomeKind(kind), self.text(name))
             for ticket, role, attempt, kind, name in self._in_order(
@@ -379,7 +379,7 @@ def copy_file(source: Path, target: Path) -> None:
     """Copy a run file as it is now, also while its run is active.
 
     Raises:
-        ValueError: If the file is damaged, no run file, or was written by another version.
+        ValueError: If the file is damaged, not a run file, or written by another version.
         OSError: If a file cannot be read or written.
     """
     with closing(connect_to_read(source)) as original, closing(connect(target)) as copy:

@@ -173,7 +173,7 @@ class Purse:
         """Open a purse as it is.
 
         Raises:
-            ValueError: There is none of this name, or an argument is invalid.
+            ValueError: There is no purse of this name, or an argument is invalid.
             OSError: The file cannot be opened, or the server cannot be reached.
         """
         place = _place(path, dsn)

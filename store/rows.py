@@ -116,7 +116,7 @@ class CallStatus(StrEnum):
 
 
 class OutcomeKind(StrEnum):
-    """What a logical call came to; `NO_PROTOCOL`: an answer of a server that is not a chat API."""
+    """How a logical call ended; `NO_PROTOCOL`: the server that answered is not a chat API."""
 
     ANSWER = "answer"
     FAILURE = "failure"
@@ -206,7 +206,7 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a logical call came to, kept so that it is never made twice.
+    """The outcome of a logical call, kept so that it is never made twice.
 
     `kind` says what `text` is: the answer, why there was none, or why the request was refused.
     """
@@ -221,7 +221,7 @@ class Charge:
     """What the ledger holds after an iteration: its step cost, the money spent so far, its calls.
 
     `cost` and `spent` are dollars, exact (c_t and C_t, Sec. 3.1). `in_doubt` is the part of `cost`
-    that stands for requests whose bill is unknown, at their upper bound.
+    for requests whose bill is unknown, at their upper bound.
     """
 
     cost: Decimal
@@ -243,7 +243,7 @@ class RunSetup:
 
     Attributes:
         problem: Facts of the problem and its evaluator, as texts by name.
-        settings: Likewise of the models and all settings.
+        settings: Facts of the models and all settings, in the same form.
         task: Name of the stored text of the task; empty if the file has none.
         seal_key: Secret that seals the state of the run; empty if it has none.
     """

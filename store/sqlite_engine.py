@@ -38,7 +38,7 @@ OBSTACLES = {
     sqlite3.SQLITE_IOERR: (errno.EIO, f"cannot be read or written; check the disk, {CAN_RESUME}"),
     sqlite3.SQLITE_BUSY: (
         errno.EBUSY,
-        "another program keeps it locked; end that one, then resume",
+        "another program keeps it locked; end that program, then resume",
     ),
 }
 """What hinders a program, by SQLite's primary code: the system's number and what to do."""
@@ -71,8 +71,8 @@ def explain(error: Exception, path: Path | None) -> NoReturn:
 def explanation_of(error: Exception, path: Path | None) -> Exception:
     """The error for the user: `ValueError` for a file that cannot be used as it is.
 
-    An `OSError` that names the file stands for what hinders the program from using it: a full disk,
-    a read-only folder, a lock. An error that is not a fault of the file comes back unchanged.
+    What hinders the program from using it, such as a full disk, a read-only folder or a lock, is an
+    `OSError` that names the file. An error that is not a fault of the file comes back unchanged.
     """
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if path is None:
@@ -95,7 +95,7 @@ def connect(path: Path | None) -> sqlite3.Connection:
     may undo those after the last durable transaction and leaves the file sound.
 
     Raises:
-        ValueError: The file is a link, no run file, is damaged, or was written by another version.
+        ValueError: The file is a link, not a run file, damaged, or written by another version.
         OSError: The file cannot be opened or written.
     """
     if path:

@@ -91,7 +91,7 @@ def checked_program(source: object) -> Program:
     """A program of one text, or of files by path.
 
     Raises:
-        ValueError: It is neither, empty, too large, no UTF-8, or a path is none of a program.
+        ValueError: It is neither, empty, too large or not UTF-8, or has a path that no program has.
     """
     files = {"": source} if isinstance(source, str) else source
     if not isinstance(files, Mapping):

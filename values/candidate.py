@@ -58,7 +58,7 @@ class Program(Mapping[str, str]):
 
     @property
     def is_one_text(self) -> bool:
-        """Whether it is one text, whose path says nothing."""
+        """Whether it is a single text without a path."""
         return len(self.files) == 1 and self.files[0][0] == ONLY_FILE
 
     @property

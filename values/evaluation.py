@@ -194,10 +194,10 @@ class Objective:
 
     @classmethod
     def read(cls, text: object) -> Self:
-        """The objective of a text such as `speed:max`.
+        """Parse an objective such as `speed:max`.
 
         Raises:
-            ValueError: It is not a text of that form.
+            ValueError: It is not a string of that form.
         """
         metric, _, way = str(text).rpartition(":")
         if not isinstance(text, str) or not metric.strip() or way not in WAYS:
@@ -210,7 +210,7 @@ class Objective:
         return f"{self.metric}:{self.way}"
 
     def gain(self, value: float) -> float:
-        """A value of the metric as a number of which more is better."""
+        """A value of the metric with the sign that makes more better."""
         return value if self.way == "max" else -value
 
 

@@ -32,7 +32,7 @@ class Language:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is plain text, of which no syntax is known."""
+        """Whether it is plain text, without a known syntax."""
         return self.name == "text"
 
     @property
@@ -102,12 +102,12 @@ def language_of(path: str) -> Language:
 
 
 def find_language(word: str) -> Language | None:
-    """The language that a word in settings or behind a fence stands for, in any case."""
+    """The language that settings or a fence name by a word, in any case."""
     return next((each for each in LANGUAGES if word.strip().lower() in each.words), None)
 
 
 def file_ending(name: str, language: str) -> str:
-    """The ending of a file's name, else the usual one of the language that a word stands for."""
+    """The ending of a file's name, else the usual one of a language by its name."""
     return PurePosixPath(name).suffix or (find_language(language) or TEXT).endings[0]
 
 
@@ -151,7 +151,7 @@ def invalid_files_reason(paths: Collection[object]) -> str | None:
 
 
 def invalid_pattern_reason(pattern: object) -> str | None:
-    """Why a pattern fits no path of a candidate's files; None if it may."""
+    """Why a pattern cannot match the path of a candidate's file; None if it can."""
     if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_PATH_BYTES:
         return f"patterns of 1 to {MAX_PATH_BYTES} characters"
     parts = pattern.split("/")
@@ -183,7 +183,7 @@ class ProgramForm:
         patterns: Patterns of the paths that a candidate may add, change or delete; empty if it has
             the files of the start and no others.
         reserved: Patterns of paths that no candidate has, whatever `patterns` say.
-        language: Language of a candidate of one text, and of files whose ending says nothing.
+        language: Language of a candidate of one text, and of files with an unknown ending.
         entry_point: Function that the evaluator calls; None if it does not say.
         build: Command that builds a candidate; None if there is nothing to build.
         run: Command that runs it; None if it is not run by a command.

@@ -6,7 +6,7 @@ LEFT_OUT = "***"
 
 
 def _letters(word: str) -> str:
-    """A pattern for a word of which any letter may be percent-encoded."""
+    """A pattern for a word whose letters may be percent-encoded."""
     return "".join(f"(?:{letter}|%{ord(letter):x}|%{ord(letter.upper()):x})" for letter in word)
 
 

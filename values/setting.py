@@ -55,7 +55,7 @@ def expectation(details: ErrorDetails) -> str:
 
 
 def refusal(field: str, value: object, expected: str) -> str:
-    """The line that refuses the value of a field; a password in it is left out."""
+    """The error message for the value of a field; a password in it is left out."""
     shown = repr(value) if isinstance(value, str) else str(value)
     return without_passwords(f"{field}: got {shown}, {expected}")
 
@@ -81,7 +81,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     table, dot, own = name.lower().rpartition(".")
     start = f"{table}{dot}"
-    # The common prefix of a table's names says nothing about which of them was meant.
+    # All names of a table have its prefix in common, so it must not count as a likeness.
     siblings = [each.removeprefix(start) for each in names if each.startswith(start)]
     begun = [each for each in siblings if own and each.startswith(own)]
     nearest = begun[:1] or get_close_matches(own, siblings, n=1)
