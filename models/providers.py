@@ -77,8 +77,12 @@ def checked_address(url: str) -> str:
     Raises:
         ValueError: It is not an HTTP address, or holds what may be a key.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_http = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that are not closed, or a port that is not a number
+        is_http = False
+    if not is_http:
         raise ValueError("expected an address such as http://localhost:8000/v1")
     if parts.username or parts.password or parts.query:
         raise ValueError("expected no key in the address; keys come from the environment")

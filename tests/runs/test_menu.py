@@ -245,6 +245,8 @@ def test_a_wrong_file_is_refused_by_its_name_and_the_field(tmp_path, content, me
         ({"parameters": {"extra_body": {"api_key": "sk"}}}, "got extra_body.api_key"),
         ({"parameters": {"extra_body": "model"}}, "extra_body that is not a table"),
         ({"base_url": "ftp://a"}, "expected an address such as"),
+        ({"base_url": "http://a:port/v1"}, "expected an address such as"),
+        ({"base_url": "http://[::1"}, "expected an address such as"),
         ({"base_url": "http://key@a"}, "expected no key in the address"),
         ({"api_key_variable": "sk-123"}, "name of an environment variable, never a key"),
         ({"tier_prices": {"flex": {"input_per_million": 1, "output_per_million": 1}}}, "without a"),
