@@ -1,14 +1,18 @@
 """What a setting says of itself, and the words in which a value is refused."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING
 
 from costada.values.redaction import without_passwords
+
+if TYPE_CHECKING:  # the help of a command is shown without pydantic
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 MONEY, SEARCH, MODELS = "Money", "Search", "Models"
 EVALUATION, OUTPUT = "Evaluation", "Output"
