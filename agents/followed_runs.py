@@ -1,8 +1,8 @@
 """Runs that a server starts or follows for its clients, and what these get of them."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 from time import monotonic
@@ -103,6 +103,7 @@ class BackgroundRun(Progress):
         self._has_begun = Event()
         self.thread = Thread(target=self._carry_out, daemon=True)
         self.thread.start()
+        # The caller holds a stored run until here, so no other server can take it in between.
         self._has_begun.wait()
 
     @property
@@ -148,7 +149,9 @@ class BackgroundRun(Progress):
 
     def _carry_out(self) -> None:
         try:
-            with _held_first(self._folder), closing(self._account):
+            # A stored run is held before its account is used: another process may have both.
+            is_stored = isinstance(self._folder, StoredRun)
+            with self._folder.hold() if is_stored else nullcontext(), closing(self._account):
                 self._has_begun.set()
                 self._result = execute_run(self._plan, self._folder, self, self.control)
         except (ValueError, UnmeteredCall, OSError, sqlite3.Error) as error:
@@ -160,13 +163,6 @@ class BackgroundRun(Progress):
             self.is_hindered = True
         finally:
             self._has_begun.set()
-
-
-@contextmanager
-def _held_first(folder: RunFolder) -> Iterator[None]:
-    """Hold a stored run before its account is used; another process may hold both."""
-    with folder.hold() if isinstance(folder, StoredRun) else nullcontext():
-        yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,13 @@ from threading import Event, Lock, Thread
 from time import monotonic
 
 from costada.agents.followed_runs import BackgroundRun, FollowedRun, StoredView
-from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
 from costada.evaluators.sandbox.layers import Layer
 from costada.runs.config import EXECUTION, RunConfig, checked_config
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.folder_lease import is_held
-from costada.runs.plan import plan_run
-from costada.runs.resume import extended
+from costada.runs.plan import plan_run, problems_by_name
+from costada.runs.resume import extended_config
 from costada.runs.runner import is_finished
 from costada.runs.shared_purse import account_name
 from costada.runs.stored_run import StoredRun, named_runs, unused_run
@@ -50,13 +49,7 @@ def named_problems(given: Sequence[str]) -> dict[str, str]:
     Raises:
         ValueError: There is no such problem, or two have the same name.
     """
-    found: dict[str, str] = {}
-    for each in given:
-        name = problem(each).name
-        if name in found:
-            raise ValueError(f"problems: got two named {name!r}, expected different names")
-        found[name] = each
-    return found
+    return dict(zip(problems_by_name(given), given, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +224,7 @@ class SearchService:
                 self.purse.close_child(name)
                 return
             now = {each: getattr(self.settings, each) for each in EXECUTION}
-            config = extended(folder.load(), now)
+            config = extended_config(folder.load(), now)
             plan = plan_run(config)
             with self._lock:
                 if not self._ending.is_set():

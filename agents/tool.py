@@ -15,7 +15,6 @@ from typing_extensions import Unpack
 
 from costada.agents.node import arun_search, run_search
 from costada.evaluators.problem import Problem, check_problem
-from costada.evaluators.registry import problem as problem_named
 from costada.evaluators.remote.backend import evaluated_by
 from costada.evaluators.remote.engine_address import IN_PROCESS
 from costada.graph.compiled import DiscoveryGraph
@@ -24,7 +23,9 @@ from costada.nodes.context import ChatModel
 from costada.nodes.parallel.pool import NODE_THREADS
 from costada.nodes.state import SearchInput, SearchOutput
 from costada.prompts.reply_parts import fenced
+from costada.reports.summary import REASONS
 from costada.runs.keywords import ToolKeywords
+from costada.runs.plan import problems_by_name
 from costada.runs.search_graph import create_discovery_graph
 from costada.store.purse import OverBudget, Purse
 from costada.store.run_store import RunStore
@@ -44,13 +45,6 @@ PROBLEM = "Name of the problem whose program is to be improved."
 PROGRAM = "Complete source text of the program to start from."
 FILES = " For an evaluator of several files, the text of each file by its path."
 EVALUATOR = "Name of the evaluator that judges the programs; goes with `program`."
-
-REASONS = {
-    "budget": "the budget is used up",
-    "iterations": "all iterations are done",
-    "flat": "another gain is too unlikely",
-    "failures": "too many attempts in a row failed",
-}
 
 
 class Arguments(BaseModel):
@@ -203,7 +197,8 @@ def create_discovery_tool(
             `create_discovery_graph` refuses the arguments.
     """
     place = settings.get("evaluations", IN_PROCESS)
-    known, judges = _by_name(problems), dict(evaluators or {})
+    given = [problems] if isinstance(problems, GivenProblem) else problems or ()
+    known, judges = problems_by_name(given), dict(evaluators or {})
     known, judges = (
         {each: evaluated_by(one, place) for each, one in found.items()} for found in (known, judges)
     )
@@ -295,16 +290,3 @@ def _with_program(judge: Problem, program: str | Mapping[str, str]) -> Problem:
     if not (evaluation.is_valid or problem.allow_invalid_start):
         raise ToolException(f"program: the evaluator rejects it: {evaluation.error}")
     return replace(problem, seed_evaluation=evaluation)
-
-
-def _by_name(problems: GivenProblem | Sequence[GivenProblem] | None) -> dict[str, Problem]:
-    if problems is None:
-        return {}
-    given = [problems] if isinstance(problems, Problem | str | Path) else problems
-    found: dict[str, Problem] = {}
-    for each in given:
-        one = each if isinstance(each, Problem) else problem_named(each)
-        if one.name in found:
-            raise ValueError(f"problems: got two named {one.name!r}, expected different names")
-        found[one.name] = one
-    return found

@@ -12,7 +12,7 @@ from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import EXPECTED_ANSWER
 from costada.plugins.lab.landscape.landscape_menu import EXPECTED_TOKENS
 from costada.plugins.lab.recorded.table import recorded_guides, recorded_transitions
-from costada.runs.presets import PRESETS
+from costada.runs.setting_types import PRESETS
 from costada.values.usage import Usage, call_cost
 
 

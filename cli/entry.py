@@ -24,6 +24,7 @@ def main() -> None:
     libraries load.
     """
     try:
+        # First: from here on the environment, with its keys, is closed to others of the user.
         set_process_option(PR_SET_DUMPABLE, 0)
         _run(sys.argv[1:])
     except KeyboardInterrupt:
@@ -46,15 +47,11 @@ def _run(words: Sequence[str]) -> None:
         from costada.cli.completion import table
 
         table()  # so that the first completion need not make it
-    if _tries_evaluator(words):
+    if words and words[0] in WITH_EVALUATOR and not set(SILENT) & set(words):
         show_status("Trying the evaluator ...")
     from costada.cli.main import main as command
 
     command()
-
-
-def _tries_evaluator(words: Sequence[str]) -> bool:
-    return bool(words) and words[0] in WITH_EVALUATOR and not set(SILENT) & set(words)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import keeping_output_clean, refusing
-from costada.cli.run import planned
+from costada.cli.run import make_plan
 from costada.reports.formats import budget_text, duration
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
@@ -71,7 +71,7 @@ def forecast(
     """
     with refusing(ExitCode.BAD_INPUT):
         config = RunConfig.model_validate(settings())
-        plan = planned(config, sends_requests=False)
+        plan = make_plan(config, sends_requests=False)
         from costada.runs.budget_forecast import Speed, forecast_of, measured_in
 
         speed = Speed(tokens_per_second, seconds_per_call)

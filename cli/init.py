@@ -190,7 +190,11 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> None:
         more = f" and {len(found) - SHOWN_NAMES} more" if len(found) > SHOWN_NAMES else ""
         named = ", ".join(found[:SHOWN_NAMES]) + more
         raise ValueError(f"{folder}: holds {named}; expected a new or empty folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"cannot be created ({error.strerror})"
+        raise OSError(error.errno, reason, str(folder)) from error
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
 

@@ -2,7 +2,8 @@
 
 import gc
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from io import TextIOWrapper
@@ -11,18 +12,53 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from costada.cli.exit_codes import (
-    CALCULATIONS,
-    EVALUATION,
-    OTHERS,
-    RUNS,
-    SWEEPS,
-    WATCHING,
-    PluginCommand,
-)
 from costada.values.plugins import loaded, registered
 from costada.values.python_syntax import docstring
 from costada.values.redaction import without_passwords
+
+
+def _epilog(
+    finished: str,
+    *,
+    failed: str = "",
+    refused: str = "refused",
+    unpaid: str = "",
+    stopped: str = "",
+) -> str:
+    meanings = {0: finished, 1: failed, 2: refused, 3: unpaid, 130: stopped}
+    lines = [f"{code} {meaning}" for code, meaning in meanings.items() if meaning]
+    return f"Exit codes: {'; '.join(lines)}."
+
+
+SPENDING = {
+    "failed": "the run failed; finished iterations are saved",
+    "refused": "refused before any money was spent",
+    "stopped": "interrupted and saved",
+}
+RUNS = _epilog("done", **SPENDING, unpaid="too little is left in the purse")
+SWEEPS = _epilog("done", **SPENDING)
+CALCULATIONS = _epilog("done", failed="failed", stopped="stopped")
+EVALUATION = _epilog(
+    "done, also if the program failed",
+    failed="the evaluator or the sandbox failed",
+    stopped="stopped",
+)
+WATCHING = _epilog("stopped with Ctrl-C")
+OTHERS = _epilog("done", stopped="stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCommand:
+    """A command of a plug-in, registered under its name as an entry point of `costada.commands`.
+
+    Attributes:
+        function: The command; its parameters and docstring are read by Typer.
+        exit_codes: The end of its help text.
+    """
+
+    function: Callable[..., None]
+    exit_codes: str
+
 
 UsageError: Any = typer.BadParameter.__base__
 """Typer has no public name for it."""
@@ -31,22 +67,22 @@ UsageError: Any = typer.BadParameter.__base__
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run:run", RUNS),
     "resume": ("run:resume", RUNS),
-    "fork": ("fork_command:fork", OTHERS),
-    "steer": ("steer:steer", OTHERS),
-    "submit": ("steer:submit", OTHERS),
+    "fork": ("run:fork", OTHERS),
+    "steer": ("run:steer", OTHERS),
+    "submit": ("run:submit", OTHERS),
     "forecast": ("forecast:forecast", CALCULATIONS),
     "sweep": ("sweep_command:sweep", SWEEPS),
-    "compare": ("compare:compare", OTHERS),
-    "trace": ("trace_command:trace", OTHERS),
-    "diff": ("diff:diff", OTHERS),
-    "report": ("report:report", OTHERS),
-    "export": ("export:export", OTHERS),
-    "watch": ("watch:watch", WATCHING),
-    "runs": ("runs:runs", OTHERS),
+    "compare": ("sweep_command:compare", OTHERS),
+    "trace": ("show_runs:trace", OTHERS),
+    "diff": ("show_runs:diff", OTHERS),
+    "report": ("show_runs:report", OTHERS),
+    "export": ("show_runs:export", OTHERS),
+    "watch": ("show_runs:watch", WATCHING),
+    "runs": ("show_runs:runs", OTHERS),
     "evaluate": ("problems:evaluate", EVALUATION),
     "init": ("init:init", OTHERS),
-    "check": ("check:check", OTHERS),
-    "graph": ("trace_command:graph", OTHERS),
+    "check": ("problems:check", OTHERS),
+    "graph": ("show_runs:graph", OTHERS),
     "mcp": ("mcp_command:mcp", OTHERS),
     "list": ("problems:list_problems", OTHERS),
 }
@@ -71,7 +107,12 @@ class Command(TyperCommand):
         """Read the arguments; a wrong value is named with its option and what was expected."""
         try:
             context = super().make_context(
-                info_name, args, *rest, allow_extra_args=True, **settings
+                # Extra words are refused below; Typer's own message would print a password.
+                info_name,
+                args,
+                *rest,
+                allow_extra_args=True,
+                **settings,
             )
         except typer.BadParameter as error:
             if type(error) is not typer.BadParameter or error.param is None:  # one is missing

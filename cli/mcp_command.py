@@ -21,7 +21,7 @@ from costada.reports.terminal import show
 from costada.runs.config import RunConfig
 from costada.runs.folder import DEFAULT_PARENT
 from costada.runs.interruption import ExitCode, ending_on_signal
-from costada.runs.user_input import listed
+from costada.runs.user_input import split_list
 from costada.store.address import check_database, is_database, shown_address
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _service(
     from costada.agents.search_service import SearchService, named_problems
     from costada.store.purse import Purse
 
-    known = named_problems(listed("--problems", problems) if problems else problem_names())
+    known = named_problems(split_list("--problems", problems) if problems else problem_names())
     any_run = {"problem": next(iter(known.values())), "budget": max_budget}
     config = RunConfig.model_validate({**settings(), **any_run})
     is_shared = purse is not None and is_database(purse)

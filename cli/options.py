@@ -24,8 +24,7 @@ from costada.runs.config import (
     constant_names,
     setting_of,
 )
-from costada.runs.config_file import MAX_SETTINGS
-from costada.runs.folder import RunFolder
+from costada.runs.folder import MAX_SETTINGS, RunFolder
 from costada.runs.models_file import MODELS_FILE, resolved_menu
 from costada.runs.stored_run import run_at
 from costada.runs.user_input import as_option, explain_one
@@ -276,9 +275,12 @@ def read_settings(
     """
     given: dict[str, Any] = _read_file(config_file) if config_file else {}
     named = {text.partition("=")[0] for text in set_values}
-    named |= {name for name, value in options.items() if value not in (None, [])} | {MENU}
+    named |= {name for name, value in options.items() if value not in (None, [])}
+    model = options.get("model")
+    if model is not None and MENU in named:  # in a file, model may be the label of the models
+        raise ValueError(f"model: got {model!r} with models, expected only one of them")
     if config_file:
-        _check_values(config_file, {name: given[name] for name in given.keys() - named})
+        _check_values(config_file, {name: given[name] for name in given.keys() - named - {MENU}})
     groups = {name: dict(given.pop(name, {})) for name in GROUPS}
     known = [name for name in SETTINGS if name not in GROUPS]
     known += [f"{CONTROLLER}.{name}" for name in constant_names()]
@@ -330,7 +332,7 @@ def _check_values(path: Path, given: Mapping[str, object]) -> None:
 
 
 def _value(text: str) -> object:
-    """The value of a text in TOML; a text that is none stands for itself."""
+    """The value of a string in TOML; one that is not TOML stands for itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

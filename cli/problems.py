@@ -1,11 +1,13 @@
-"""`costada list` and `costada evaluate`: the benchmarks, and the score of one program."""
+"""The commands of problems: list, evaluate and check."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from math import isclose
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +19,11 @@ from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.values.candidate import Program
 from costada.values.evaluation import Evaluation, failed
 from costada.values.program_form import ProgramForm
+
+if TYPE_CHECKING:
+    from costada.evaluators.folders import ProblemFolder
+    from costada.evaluators.problem import Problem
+    from costada.values.evaluation import Evaluation
 
 ProblemName = Annotated[
     str,
@@ -131,3 +138,260 @@ def evaluate(
     show((evaluation_json if as_json else evaluation_text)(evaluation, layer_of(found)))
     if {EVALUATOR_FAULT, SANDBOX_FAULT} & evaluation.artifacts.keys():
         raise typer.Exit(ExitCode.FAILED)
+
+
+ProblemPath = Annotated[
+    Path,
+    typer.Argument(parser=options.named_path, metavar="DIR", help="A problem folder."),
+]
+Facts = dict[str, str]
+"""What is known of a folder, in the order of the screen."""
+
+DENIED = ("Permission denied", "Operation not permitted", "Read-only file system")
+"""What an error says where a layer refused something."""
+
+SHORT_SECONDS = 2.0
+"""An initial program that takes no longer is evaluated twice."""
+
+
+@options.with_settings("sandbox", "timeout", "memory_mb", from_file=False)
+def check(
+    folder: ProblemPath, settings: Callable[[], dict[str, Any]], as_json: options.AsJson = False
+) -> None:
+    """Print what a problem folder contains and needs, and evaluate its initial program.
+
+    An initial program that takes less than 2 s is evaluated twice, to see whether its score varies.
+    Makes no model calls. Exits with 2 if a run of the folder would be refused.
+    """
+    facts: Facts = {}
+    with (
+        refusing(ExitCode.BAD_INPUT),
+        ending_on_signal(),
+        showing_warnings(),
+        keeping_output_clean(),
+    ):
+        wanted = RunConfig.model_validate({"problem": str(folder), **settings()})
+        fault = _look(folder, wanted, facts)
+    show(json.dumps(facts | {"fault": fault}, indent=2) if as_json else _screen(folder, facts))
+    if fault:
+        say(fault)
+        raise typer.Exit(ExitCode.BAD_INPUT)
+
+
+def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
+    """Add facts about a folder as they become known; why a run would be refused, if it would."""
+    from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
+    from costada.evaluators.folders import load_folder, read_folder
+    from costada.evaluators.problem import confine, gpu_note
+
+    if read_settings(folder / SETTINGS_FILE).repository is None:
+        found = read_folder(folder)
+        missing = found.missing
+        facts |= {**_parts(found), **missing.facts, **_further_parts(found)}
+        if missing.refusal:
+            return missing.refusal
+    else:
+        facts |= _repository_parts(load_folder(folder))
+    problem = confine(
+        load_folder(folder),
+        sandbox=wanted.sandbox,
+        timeout=wanted.timeout,
+        memory_mb=wanted.memory_mb,
+    )
+    facts |= _prompt(problem)
+    if note := gpu_note(problem):
+        facts["gpus"] = note
+    fault, evaluation = _evaluated(problem)
+    facts |= _verdict(problem, evaluation) | _variation(problem, evaluation)
+    if fault and (proposal := _other_layer(problem, fault)):
+        facts["try"] = proposal
+    return fault
+
+
+def _parts(found: ProblemFolder) -> Facts:
+    """Layout, contract and language, which are known without running anything."""
+    from costada.evaluators.initial_program import other_programs, program_place
+
+    layout, program = found.layout, found.program
+    evaluator = layout.evaluator.relative_to(layout.folder)
+    config = [layout.config.path.name] if layout.config.path else []
+    texts = [program.source] if isinstance(program.source, str) else [*program.source.values()]
+    size = f"{sum(map(len, texts)):,} characters"
+    files = "" if isinstance(program.source, str) else f", {_num_files(len(texts))}"
+    start = program_place(layout.folder)
+    others = other_programs(layout.folder, start) if start else []
+    taken = [f"{start} (not {', '.join(others)})" if others else start] if start else []
+    return {
+        "layout": ", ".join([str(evaluator), *taken, *config]),
+        "contract": layout.contract.value,
+        "language": f"{program.language}{files}, {size}",
+    }
+
+
+def _further_parts(found: ProblemFolder) -> Facts:
+    """What else a folder reads, and what was taken over of a configuration."""
+    from costada.evaluators.folder_layout import Contract
+
+    layout, helpers = found.layout, []
+    if layout.contract is not Contract.SCORE:
+        shown = layout.evaluator_file(found.settings).shown()
+        helpers = [str(path) for path in shown if not path.is_relative_to(layout.folder)]
+    facts = _elsewhere([*helpers, *found.settings.readable])
+    for number, note in enumerate(layout.config.notes, start=1):
+        facts["settings" if number == 1 else f"settings {number}"] = note
+    return facts
+
+
+def _repository_parts(problem: Problem) -> Facts:
+    """The same of a folder that names a repository; what its command needs shows when it runs."""
+    from costada.evaluators.environment import environment_folder
+    from costada.evaluators.repository import RepositoryEvaluator
+
+    evaluator = problem.evaluate
+    if not isinstance(evaluator, RepositoryEvaluator):
+        raise TypeError(f"the evaluator is {evaluator!r}; expected one of a repository")
+    place = str(environment_folder(evaluator.folder)) if problem.interpreter else "installed here"
+    size = f"{sum(map(len, problem.start.values())):,} characters"
+    facts = {
+        "layout": f"repository {evaluator.base.repository.root}",
+        "copies": f"{_num_files(len(evaluator.base.paths))} besides the candidate's",
+        "contract": f"last line or JSON of {evaluator.settings.command}",
+        "language": f"{problem.language}, {_num_files(len(problem.start))}, {size}",
+        "needs": f"what the command needs ({place})",
+    }
+    facts |= _elsewhere(problem.readable)
+    for number, note in enumerate(problem.notes, start=1):
+        facts["note" if number == 1 else f"note {number}"] = note
+    return facts
+
+
+def _elsewhere(paths: Iterable[str]) -> Facts:
+    """What may be read outside of the folder, for a reader who did not write its settings."""
+    named = ", ".join(paths)
+    return {"also reads": named} if named else {}
+
+
+def _num_files(count: int) -> str:
+    return f"{count:,} file" if count == 1 else f"{count:,} files"
+
+
+def _prompt(problem: Problem) -> Facts:
+    """The size of the prompt for the first program, and of an ordinary one."""
+    from costada.controller.constants import Constants
+    from costada.nodes.attempts import first_prompt, ordinary_input
+    from costada.nodes.calls.budget import prompt_tokens
+
+    prompt, constants = first_prompt(problem), Constants()
+    characters = len(prompt.system) + len(prompt.user)
+    return {
+        "first prompt": f"about {prompt_tokens(prompt):,} tokens, {characters:,} characters",
+        "later prompt": f"about {ordinary_input(problem, constants):,} tokens, with"
+        f" {constants.num_inspirations} other programs",
+    }
+
+
+def _evaluated(problem: Problem) -> tuple[str | None, Evaluation]:
+    """The verdict on the initial program, and why a run would be refused, if it would."""
+    from dataclasses import replace
+
+    from costada.evaluators.problem import check_problem
+
+    evaluation = problem.judge(problem.start)
+    try:
+        check_problem(replace(problem, seed_evaluation=evaluation))
+    except ValueError as error:
+        return str(error), evaluation
+    return None, evaluation
+
+
+def _other_layer(problem: Problem, fault: str) -> str:
+    """A layer that allows what the problem's layer refused; empty if none is known to.
+
+    Only layers that confine as much are tried: the folder may be somebody else's.
+    """
+    from costada.evaluators.problem import confine, layer_of
+    from costada.evaluators.sandbox.layers import UNCONFINED, WITH_FILESYSTEM, Layer
+    from costada.evaluators.setup_hints import NO_MODES, SHARED_HINT
+
+    layer = layer_of(problem)
+    if layer in (None, *UNCONFINED) or not any(map(fault.__contains__, DENIED)):
+        return ""
+    for other in WITH_FILESYSTEM:
+        with suppress(ValueError):  # not offered by this machine
+            if other is not layer and not _evaluated(confine(problem, sandbox=other))[0]:
+                return f"--sandbox {other.value}: there, the initial program is valid"
+    if not any(map(fault.__contains__, (NO_MODES, SHARED_HINT))):
+        return ""
+    return (
+        f"--sandbox {Layer.PROCESS.value}, not tried, as its programs can read your files and use"
+        " the network"
+    )
+
+
+def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
+    from costada.evaluators.problem import layer_of
+    from costada.evaluators.sandbox.layers.choice import described_layer
+    from costada.evaluators.verdicts import reported_error
+
+    layer = layer_of(problem)
+    objective = evaluation.objective
+    worth = "" if objective in (None, evaluation.score) else f" (objective {objective:.10g})"
+    facts = {
+        "sandbox": described_layer(layer) if layer else "up to the problem",
+        "evaluation": f"{evaluation.seconds:.3f} s (timeout {problem.limits.wall_seconds:g} s)",
+        "start": f"score {evaluation.score:.10g}{worth}" if evaluation.is_valid else "not valid",
+    }
+    if not evaluation.is_valid:
+        return facts
+    facts["maximises"] = _maximised(problem, evaluation)
+    if said := reported_error(evaluation.artifacts):
+        facts["error"] = f"{said} (returned beside the score)"
+    return facts
+
+
+def _maximised(problem: Problem, evaluation: Evaluation) -> str:
+    """The number that the search maximises, and why it is this one."""
+    from costada.evaluators.folder_settings import SETTINGS_FILE
+    from costada.evaluators.repository import RepositoryEvaluator
+    from costada.evaluators.sandbox.inside.scored_commands import SECONDS
+    from costada.evaluators.verdicts import reported_error
+    from costada.values.evaluation import COMBINED_SCORE, SCORED_BY, Direction, read_objectives
+
+    judge = problem.score or problem.evaluate
+    metric = getattr(getattr(judge, "settings", None), "metric", None)
+    name, reason = COMBINED_SCORE, "the evaluator returns it"
+    if problem.weights:
+        shares = {each.metric: each.gain(1.0) for each in read_objectives(problem.objectives)}
+        terms = (f"{shares[key] * value:+g} {key}" for key, value in problem.weights.items())
+        name, reason = " ".join(terms).removeprefix("+"), f"weights in {SETTINGS_FILE}"
+    elif metric:
+        name, reason = metric, f"metric in {SETTINGS_FILE}"
+    elif scored_by := evaluation.artifacts.get(SCORED_BY):
+        # A start that failed says nothing of the metric to choose.
+        return scored_by.partition(";")[0] if reported_error(evaluation.artifacts) else scored_by
+    elif isinstance(judge, RepositoryEvaluator):
+        seconds = evaluation.metrics.get(SECONDS, 0.0)
+        inverse = 1 / seconds if seconds else None
+        name = {seconds: SECONDS, inverse: f"1 / {SECONDS}"}.get(evaluation.objective, name)
+        reason = "the command reports it"
+    if problem.reference is not None:
+        reason += f"; reference is {problem.reference:g}"
+        is_minimized = problem.direction is Direction.MINIMIZE
+        name = f"reference / {name}" if is_minimized else f"({name}) / reference"
+    return f"{name} ({reason})"
+
+
+def _variation(problem: Problem, first: Evaluation) -> Facts:
+    """Whether a short second evaluation scores the initial program differently."""
+    if not first.is_valid or problem.repeats > 1 or first.seconds > SHORT_SECONDS:
+        return {}
+    second = problem.judge(problem.start)
+    if not second.is_valid or isclose(first.score, second.score):
+        return {}
+    low, high = sorted([first.score, second.score])
+    return {"noise": f"score varies from {low:.10g} to {high:.10g}: see repeats in problem.toml"}
+
+
+def _screen(folder: Path, facts: Mapping[str, str]) -> str:
+    width = max(map(len, facts))
+    return "\n".join([str(folder), *(f"  {name:<{width}}  {text}" for name, text in facts.items())])

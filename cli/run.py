@@ -1,4 +1,4 @@
-"""`costada run` and `costada resume`."""
+"""The commands that start, resume, fork and steer a run."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from costada.values.setting import MONEY, OUTPUT
 
 if TYPE_CHECKING:
     from costada.runs.plan import Plan
+    from costada.runs.steering import Added
 
 Out = Annotated[
     Path | None,
@@ -133,7 +134,7 @@ def run(
         _check_purse(purse)
         if folder := _named_run(out, store):
             folder.check_free()
-        plan = planned(config, sends_requests=not dry_run)
+        plan = make_plan(config, sends_requests=not dry_run)
         for remark in () if quiet else plan.remarks:
             say(remark)
         if dry_run:
@@ -171,7 +172,7 @@ def resume(
     quiet: options.Quiet = False,
 ) -> None:
     """Resume an interrupted run, or one whose budget or iteration limit is raised."""
-    from costada.runs.resume import check_lost_steps, extended
+    from costada.runs.resume import check_lost_steps, extended_config
     from costada.runs.runner import is_finished
 
     with refusing(ExitCode.BAD_INPUT):
@@ -186,9 +187,9 @@ def resume(
             if not trust:
                 folder.check_trusted()
             limits = {"budget": budget, "max_iterations": max_iterations}
-            config = extended(saved, {**settings(), **limits})
+            config = extended_config(saved, {**settings(), **limits})
             check_lost_steps(folder, config, is_accepted=accept_loss)
-            plan = planned(config)
+            plan = make_plan(config)
             if config != saved:
                 folder.save(config)
             if is_finished(folder):
@@ -218,7 +219,7 @@ def _check_purse(purse: PurseAddress | None) -> None:
         raise ValueError(f"--purse: {error}") from None
 
 
-def planned(config: RunConfig, *, sends_requests: bool = True) -> Plan:
+def make_plan(config: RunConfig, *, sends_requests: bool = True) -> Plan:
     """Plan a run while the sandbox is tried in a thread; raises as `plan_run` does.
 
     Where nothing is sent, no key is needed. On a terminal, a status line shows it until the first
@@ -227,8 +228,7 @@ def planned(config: RunConfig, *, sends_requests: bool = True) -> Plan:
     with ending_on_signal(), showing_warnings(), keeping_output_clean():
         probing = Thread(target=_probe_sandbox, args=(config,), daemon=True)
         probing.start()
-        from costada.runs.given import SearchRequest
-        from costada.runs.plan import plan_run
+        from costada.runs.plan import SearchRequest, plan_run
 
         try:
             return plan_run(SearchRequest(config, sends_requests=sends_requests))
@@ -246,6 +246,7 @@ def _probe_sandbox(config: RunConfig) -> None:
 def collect_garbage() -> None:
     """Collect garbage from here on, but not what was loaded before: it lives to the end."""
     if not gc.isenabled():
+        # No collection frees what is loaded by now; looking through it again costs time.
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS)
         gc.enable()
@@ -310,3 +311,75 @@ def _carry_out(
         reason = f"{REASONS['failures']}; look first at the last failure: {last_failure(result)}"
         say(reason)
         raise typer.Exit(ExitCode.FAILED)
+
+
+At = Annotated[int, typer.Option(metavar="ITERATION", min=1, help="The last iteration to copy.")]
+New = Annotated[Path, options.path_option("A new folder for the new run.", "--out", metavar="NEW")]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        help="Budget of the new run in dollars, including the calls that are copied.",
+        show_default="as the original",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="Random seed from that iteration on.", show_default="as the original"),
+]
+
+
+def fork(
+    folder: options.Folder,
+    at: At,
+    out: New,
+    budget: Budget = None,
+    seed: Seed = None,
+    trust: options.Trust = False,
+) -> None:
+    """Fork a run at an iteration. Makes no model calls."""
+    with refusing(ExitCode.BAD_INPUT):
+        from costada.runs.fork import fork_run
+
+        original, new = RunFolder(folder), RunFolder(out)
+        forked = fork_run(original, at, new, budget=budget, seed=seed, trust=trust)
+    command = forked.folder.next_command(forked.folder.load())
+    copied = f"with ${forked.spent:.6f} spent"
+    if forked.in_flight:
+        copied += f" and ${forked.in_flight:.6f} of calls of steps in flight, charged as they land"
+    show(
+        f"{out}: forked from {folder} after iteration {forked.iterations}, {copied}."
+        f"\nResume with: {command}"
+    )
+
+
+Idea = Annotated[str, typer.Argument(metavar="IDEA", help="What to try, in a sentence or two.")]
+ProgramPath = Annotated[
+    Path,
+    typer.Argument(
+        parser=options.named_path,
+        metavar="FILE",
+        help="The program; a folder where the programs of the run have several files.",
+    ),
+]
+
+
+def steer(run: options.Run, idea: Idea) -> None:
+    """Let the next step of a run try an idea. Works while the run is running."""
+    from costada.runs.steering import add_idea
+
+    _add(run, "idea", lambda: add_idea(run, idea))
+
+
+def submit(run: options.Run, file: ProgramPath) -> None:
+    """Let the next step of a run evaluate a program of yours. Makes no model call."""
+    from costada.runs.steering import add_program
+
+    _add(run, "program", lambda: add_program(run, file))
+
+
+def _add(run: RunFolder, what: str, add: Callable[[], Added]) -> None:
+    from costada.runs.steering import outlook
+
+    with refusing(ExitCode.BAD_INPUT):
+        added = add()
+        show(f"{run.place}: {what} {added.number} added; {outlook(run, added)}")

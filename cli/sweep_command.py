@@ -1,4 +1,4 @@
-"""`costada sweep`: many parallel runs, each in its own process and folder."""
+"""`costada sweep` and `costada compare`: many runs, each in a process, and their comparison."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from costada.cli.command_errors import refusing, say, showing_warnings
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
 from costada.evaluators.remote.engine_address import CLUSTERS
-from costada.experiments.sweep.cluster import SLURM, runs_on
-from costada.experiments.sweep.job_status import cancel_jobs, job_status
+from costada.experiments.sweep.cluster import SLURM, cancel_jobs, job_status, runs_on
 from costada.experiments.sweep.loop import StopSignals, SweepLoop
 from costada.experiments.sweep.place import given_place, keep_place, steps_in
 from costada.experiments.sweep.sweep import (
@@ -29,6 +28,7 @@ from costada.experiments.sweep.sweep import (
     SweepGrid,
     SweepRun,
     checked_inputs,
+    checked_problems,
     hold_sweep,
     step_of,
     sweep_runs,
@@ -46,7 +46,7 @@ from costada.experiments.sweep.sweep_progress import (
 from costada.reports.terminal import SafeConsole, show
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.shared_purse import PurseAddress
-from costada.runs.user_input import known_names, listed, listed_or_all
+from costada.runs.user_input import known_names, split_list, split_list_or_all
 from costada.store.address import check_database, check_path, is_database
 from costada.store.purse import Policy, Purse
 from costada.values.setting import MONEY, OUTPUT
@@ -157,6 +157,9 @@ Cancel = Annotated[
     ),
 ]
 
+MAX_SEEDS = 10_000
+"""A larger number is a seed that lacks its comma."""
+
 VARIED = ("problem", "method", "seed", "budget")
 SHARED_SETTINGS = [name for name in options.ALL_SETTINGS if name not in VARIED]
 
@@ -194,10 +197,10 @@ def sweep(
     with ExitStack() as held:
         with refusing(ExitCode.BAD_INPUT), ending_on_signal():
             grid = SweepGrid(
-                problems=listed_or_all("--problems", problems or "", problem_names()),
+                problems=split_list_or_all("--problems", problems or "", problem_names()),
                 methods=known_names("--methods", "method", methods or "", METHODS),
                 seeds=_seeds(seeds),
-                budgets=() if budget is None else listed("--budget", budget),
+                budgets=() if budget is None else split_list("--budget", budget),
             )
             address = _purse_address(purse, total, out, on)
             database = _database(store)
@@ -207,7 +210,7 @@ def sweep(
             num_jobs = jobs or (len(wanted) if on else os.cpu_count() or 1)
             left = inf if total is None else total
             if dry_run:
-                runs = tuple(map(with_progress, wanted))
+                runs = checked_problems(tuple(map(with_progress, wanted)))
                 text = headline(runs, num_jobs, left)
                 show(_forecast_json(runs, num_jobs, left) if as_json else text)
                 return
@@ -336,10 +339,72 @@ def _forecast_json(runs: Sequence[SweepRun], num_jobs: int, left: float) -> str:
 def _seeds(text: str) -> tuple[int, ...]:
     """As many seeds as a single number says, or those of a list."""
     try:
-        numbers = tuple(map(int, listed("--seeds", text)))
+        numbers = tuple(map(int, split_list("--seeds", text)))
     except ValueError:
         numbers = ()
+    if "," not in text and sum(numbers) > MAX_SEEDS:
+        raise ValueError(
+            f"--seeds: got {text!r}, expected a number of seeds up to {MAX_SEEDS:,}, or a list of"
+            f" seeds such as {numbers[0]},"
+        )
     seeds = numbers if "," in text else tuple(range(sum(numbers)))
     if not seeds:
         raise ValueError(f"--seeds: got {text!r}, expected a number of seeds or a list of seeds")
     return seeds
+
+
+OPTIONAL_COLUMNS = ("model", "budget", "runs", "AvgCost", "AUC", "best", "objective")
+"""Columns that a narrow terminal omits, in this order."""
+
+Directory = Annotated[
+    str,
+    typer.Argument(
+        parser=options.named_place,
+        metavar="DIR",
+        help="A folder with finished runs below it, at any depth, or a Postgres database: DSN, or"
+        " DSN#SWEEP for the runs of one sweep.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    options.path_option(
+        "Folder for the tables and the page.", show_default="the folder of the runs; comparison"
+    ),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(
+        metavar="METHOD",
+        help="The method that differences refer to.",
+        show_default="costada, or else the first",
+    ),
+]
+Published = Annotated[
+    bool, typer.Option("--published", help="Show the paper's tables beside these.")
+]
+
+
+def compare(
+    directory: Directory, out: Out = None, baseline: Baseline = None, published: Published = False
+) -> None:
+    """Compare methods at equal dollars: tables and a page with figures, from finished runs."""
+    from costada.experiments.comparison.comparison_report import write_comparison
+    from costada.experiments.comparison.tables import missing_lines, mix_lines, overview
+    from costada.reports.terminal import TerminalTable, table_console
+
+    with refusing(ExitCode.BAD_INPUT):
+        folder = None if is_database(directory) else Path(directory)
+        report = write_comparison(
+            folder or directory,
+            out or folder or Path("comparison"),
+            baseline=baseline,
+            with_published=published,
+        )
+    console = table_console()
+    table = overview(report.comparison)
+    names = table.header[: table.num_names]
+    TerminalTable(table.header, table.rows, names, optional=OPTIONAL_COLUMNS).print(console)
+    lines = [*missing_lines(report.comparison), *mix_lines(report.comparison.mixes)]
+    lines += [f"left out {each.place}: {each.reason}" for each in report.left_out]
+    for line in (*lines, *map(str, report.files)):
+        console.print(line, markup=False, soft_wrap=True)

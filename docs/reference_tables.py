@@ -34,7 +34,7 @@ from costada.nodes.trace_row import (
     is_nullable,
     kind_of,
 )
-from costada.reports.export.export_tables import COLUMNS, GROUPS
+from costada.reports.export import COLUMNS, GROUPS
 from costada.reports.trace import TABLE_COLUMNS
 from costada.runs.config import (
     FOLDER_SETTINGS,

@@ -4,7 +4,7 @@ from decimal import Decimal
 from math import inf
 
 MAX_COUNT = 10**9
-MAX_SHARE, MAX_WRITTEN_SHARE = 1_000.0, 1e12
+MAX_SHARE, MAX_WRITTEN_SHARE = 1_000.0, 1e8
 MIN_DOLLARS, MAX_DOLLARS = 1e-12, 1e12
 UNITS = ((100, 1, "s"), (6000, 60, "min"), (inf, 3600, "h"))
 """Limit in seconds, seconds per unit, unit."""
@@ -21,10 +21,10 @@ def count(number: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent, with whole percents above 1,000 times."""
+    """A share in percent: whole percents above 1,000 times, a bound above a hundred million."""
     if share < MAX_SHARE:
         return f"{share:.2%}"
-    return f"{share:,.0%}" if share < MAX_WRITTEN_SHARE else f"{100 * share:g}%"
+    return f"{share:,.0%}" if share < MAX_WRITTEN_SHARE else f">{MAX_WRITTEN_SHARE:,.0%}"
 
 
 def budget_text(dollars: float) -> str:

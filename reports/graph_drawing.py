@@ -368,6 +368,6 @@ class _Drawing:
         self._axes.add_patch(FancyArrowPatch(path=Path(points), **ends, **look))
 
     def _text(self, x: float, y: float, text: str, side: Side = "center", **look: Any) -> None:
-        """Write a text; a dollar sign would begin a formula in matplotlib."""
+        """Write a string; a dollar sign would begin a formula in matplotlib."""
         look = {"fontsize": TEXT_SIZE, **look}
         self._axes.text(x, y, text.replace("$", r"\$"), ha=side, va="center", **look)

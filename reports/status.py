@@ -9,7 +9,7 @@ _shown = [False]
 
 
 def show_status(text: str) -> None:
-    """Show a text in place of the one before; only where standard error is a terminal.
+    """Show a line in place of the one before; only where standard error is a terminal.
 
     The cursor stays at the beginning of the line, so that whatever is printed next replaces it.
     """

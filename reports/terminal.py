@@ -29,7 +29,7 @@ FOLDED_WORD = 6
 
 
 def printable(text: str) -> str:
-    """A text whose control and invisible characters are escaped; JSON stays the same JSON."""
+    """A string whose control and invisible characters are escaped; JSON stays the same JSON."""
 
     def escaped(found: re.Match[str]) -> str:
         units = found[0].encode("utf-16-be", "surrogatepass").hex()

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem
+from costada.evaluators.registry import problem
 from costada.nodes.settings import MAX_PARALLEL, MAX_SEED, Settings
 from costada.runs.config import (
     CONTROLLER,
@@ -57,7 +58,7 @@ class Choices:
     requires_budget: bool = False
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` naming a wrong limit, its value and what was expected."""
+        """Raise `ValueError` naming a wrong limit or problem, and what was expected."""
         dollars = self.max_budget
         if dollars is not None and (
             isinstance(dollars, bool)
@@ -80,6 +81,12 @@ class Choices:
             given = getattr(self, name)
             if not isinstance(given, list | tuple):
                 raise ValueError(f"{name}: got {given!r}, expected a list or a tuple")
+        for each in self.problems:
+            if not isinstance(each, Problem):
+                try:
+                    problem(each)
+                except (ValueError, TypeError) as error:
+                    raise ValueError(f"problems: {error}") from None
         known = choosable_settings()
         for name in self.settings:
             if name not in known:
@@ -185,7 +192,7 @@ def read_context(schema: type[BaseModel], context: object) -> dict[str, object]:
         context = context.model_dump(exclude_unset=True, warnings=False)
     if isinstance(context, Mapping):
         try:
-            # As JSON, a text may name a member of an enumeration, and nothing else is converted.
+            # As JSON, a string may name a member of an enumeration, and nothing else is converted.
             text = json.dumps({**context, **_nested_settings(context)})
             known = schema.model_validate_json(text, strict=True)
         except TypeError as error:
@@ -231,7 +238,9 @@ def _names(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from _names(field.annotation, f"{prefix}{name}.")
 
 
-def merged(settings: Mapping[str, object], chosen: Mapping[str, object]) -> dict[str, object]:
+def merged_settings(
+    settings: Mapping[str, object], chosen: Mapping[str, object]
+) -> dict[str, object]:
     """The settings of a graph with those that a caller has chosen."""
     added = dict(cast(Mapping[str, object], chosen.get("settings", {})))
     own = {name: chosen[name] for name in ("budget", "parallel") if name in chosen}

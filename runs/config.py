@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from costada.controller.constants import MAX_ITERATIONS, Constants
 from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
-from costada.evaluators.remote.engine_address import IN_PROCESS
+from costada.evaluators.remote.engine_address import IN_PROCESS, engine_and_place
 from costada.evaluators.sandbox.layers import Layer
 from costada.models.menu import ModelEntry
 from costada.models.providers import KEY_VARIABLES
@@ -28,8 +28,8 @@ from costada.nodes.settings import (
     Settings,
 )
 from costada.reports.run_view import ListedSetting
-from costada.runs.presets import PRESETS
 from costada.runs.setting_types import (
+    PRESETS,
     TRACKERS,
     Address,
     EvaluationPlace,
@@ -50,7 +50,7 @@ from costada.values.setting import (
 )
 from costada.values.usage import Price
 
-OFFLINE = "offline"
+OFFLINE, LOCAL = "offline", "local"
 DEFAULT_BUDGET = 1.0
 EXECUTION = ("parallel", "order", "evaluators", "evaluations", "log")
 """Settings of how iterations are carried out; a resumed run may get others."""
@@ -258,7 +258,7 @@ class RunConfig(SearchSettings):
     log: Annotated[
         Trackers,
         Setting(
-            "costada.reports.trackers.tracking:Tracking",
+            "costada.reports.tracking:Tracking",
             OUTPUT,
             "TRACKER",
             "none",
@@ -347,6 +347,16 @@ class RunConfig(SearchSettings):
             raise ValueError("base_url: got one for no openai: model, expected model openai:NAME")
         if self.guide_price is not None and self.guide_model in (None, self.model):
             raise ValueError("guide_price: needs a guide_model that differs from the model")
+        return self
+
+    @model_validator(mode="after")
+    def _check_evaluators(self) -> Self:
+        name, workers = engine_and_place(self.evaluations)
+        if self.evaluators and name == LOCAL and self.evaluators > int(workers):
+            raise ValueError(
+                f"evaluators: got {self.evaluators} with evaluations {self.evaluations!r}, expected"
+                f" at most {workers}: a worker evaluates one program at a time"
+            )
         return self
 
     @model_validator(mode="after")

@@ -80,9 +80,8 @@ def discover(
     from langgraph.runtime import RunControl
 
     from costada.reports.progress import LoggedNotices
-    from costada.runs.given import parse_request
     from costada.runs.interruption import interrupting_evaluations
-    from costada.runs.plan import plan_run
+    from costada.runs.plan import parse_request, plan_run
     from costada.runs.resume import extend_to
     from costada.runs.runner import execute_run
     from costada.runs.stored_run import run_at
@@ -100,6 +99,7 @@ def discover(
         folder = run_at(f"{store}#{Path(out).name}", Path(out)) if store else run_at(Path(out))
     if (log := given.config.log) and folder is None:
         raise ValueError(f"log: got {', '.join(log)} without out, expected both or none")
+    # Refused before the plan, which evaluates the initial program: that can take minutes.
     if folder and not resume:
         folder.check_free()
     if folder and resume and not trust:

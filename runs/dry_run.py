@@ -206,7 +206,14 @@ def dry_run_text(
         f" at most {config.max_iterations:,}",
         f"  worst call      ${found.worst_call:.4f} ({found.worst_tokens_in:,} tokens in,"
         f" {found.worst_tokens_out:,} out)",
-        *([_in_flight(found)] if found.parallel > 1 else []),
+        *(
+            [
+                f"  in flight       up to {found.parallel} requests, together at most"
+                f" ${found.most_in_flight:.4f}"
+            ]
+            if found.parallel > 1
+            else []
+        ),
         f"  budget          {budget_text(config.budget)} ({config.budget_policy})",
         *([f"  sandbox         {found.sandbox}"] if found.sandbox else []),
     ]
@@ -256,11 +263,6 @@ def without_first_tries(costs: Mapping[str, float], budget: float, router: str) 
         for name, cost in costs.items()
         if cost > most
     ]
-
-
-def _in_flight(found: DryRun) -> str:
-    together = f"together at most ${found.most_in_flight:.4f}"
-    return f"  in flight       up to {found.parallel} requests, {together}"
 
 
 def dry_run_json(

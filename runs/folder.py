@@ -1,4 +1,4 @@
-"""The folder of one run: who may use it, and whose it is."""
+"""The folder of one run: its settings, who may use it, and whose it is."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.remote.engine_address import is_local
 from costada.evaluators.sandbox.layers import UNCONFINED
 from costada.models.providers import KEY_VARIABLES, is_loopback
 from costada.runs.config import RunConfig
-from costada.runs.config_file import MAX_SETTINGS, config_text, load_config
 from costada.runs.folder_lease import hold_lease, is_held
-from costada.store.address import StorePlace
+from costada.runs.user_input import explain
+from costada.store.address import StorePlace, format_error
 from costada.store.files import create_text, make_folder, read_text, replace_folder, replace_text
+from costada.store.schema import FORMAT
 from costada.values.candidate import Program
 from costada.values.setting import OBJECT_MARK
 
@@ -34,8 +37,9 @@ THREAD: RunnableConfig = {"configurable": {"thread_id": "run"}}
 OPENAI = "openai"
 DEFAULT_PARENT = Path("runs-out")
 OWNER = "stored-run.json"
-DATABASE_MAGIC = b"SQLite format 3\0"
 """File in the folder of a run in Postgres that names the run whose files are there."""
+
+DATABASE_MAGIC = b"SQLite format 3\0"
 
 BEST_PROGRAM = "best_program"
 PER_PROCESS_FOLDERS = (("proc",), ("dev", "fd"))
@@ -161,6 +165,10 @@ class RunFolder:
 
     def load(self) -> RunConfig:
         """The settings of the run; raises `ValueError` if there is none."""
+        if self.path.is_file():
+            beside = RunFolder(self.path.absolute().parent)
+            hint = f", such as {self.path.parent}" if beside.settings.is_file() else ""
+            raise ValueError(f"{self.path}: is a file, expected the folder of a run{hint}")
         if not self.settings.exists() and (self.path / OWNER).is_file():
             raise ValueError(
                 f"{self.path}: its run is in Postgres; give the address that {OWNER} in it names"
@@ -346,3 +354,50 @@ def _has_content(path: Path) -> bool:
 def _is_database(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(DATABASE_MAGIC)) == DATABASE_MAGIC
+
+
+MAX_SETTINGS = 2**20
+"""Bytes of a settings file."""
+
+
+def config_text(config: RunConfig) -> str:
+    """A configuration as JSON, with the format of the run folder, for its file."""
+    known = {"format": FORMAT, **config.model_dump(mode="json")}
+    return json.dumps(known, indent=2, ensure_ascii=False) + "\n"
+
+
+def load_config(path: Path) -> RunConfig:
+    """The configuration that was saved when a run started.
+
+    Raises:
+        ValueError: If the file does not exist, was written by another version or holds an invalid
+            setting.
+    """
+    try:
+        text = read_text(path, MAX_SETTINGS)
+    except FileNotFoundError:
+        raise ValueError(f"{path.parent}: holds no run (there is no {path.name} in it)") from None
+    return read_config(text, path)
+
+
+def read_config(text: str, place: Path | str) -> RunConfig:
+    """The configuration in the saved text of one; `place` names it in messages.
+
+    Raises:
+        ValueError: If it was written by another version or holds an invalid setting.
+    """
+    known = _json_object(text)
+    if known and (found := known.pop("format", None)) != FORMAT:
+        raise format_error(place, found, FORMAT)
+    try:
+        return RunConfig.model_validate_json(json.dumps(known) if known else text)
+    except ValidationError as error:
+        raise ValueError(f"{place}:\n{explain(error, RunConfig.model_fields)}") from None
+
+
+def _json_object(text: str) -> dict[str, object] | None:
+    try:
+        known = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return known if isinstance(known, dict) else None

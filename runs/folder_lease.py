@@ -40,6 +40,8 @@ def hold_lease(folder: Path) -> Iterator[None]:
     """
     path = folder / LEASE
     file = _locked(path)
+    # The last holder may have unlinked the file between our open and our lock. A lock on a file
+    # without a name excludes nobody, so the name is checked after the lock and taken again.
     while not _is_at(path, file):
         file.close()
         file = _locked(path)
@@ -52,6 +54,7 @@ def hold_lease(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
+            # Before the lock is released: afterwards the name may be that of the next holder.
             path.unlink(missing_ok=True)
 
 
@@ -68,6 +71,7 @@ def is_held(folder: Path) -> bool:
     except OSError:
         return False
     try:
+        # Shared, so that two readers at once do not take each other for a holder.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -13,7 +13,7 @@ from costada.nodes.seal import seal_of
 from costada.nodes.state import SearchState, plain, restored
 from costada.runs.config import RunConfig
 from costada.runs.folder import THREAD, RunFolder
-from costada.runs.runner import StepLog
+from costada.runs.run_files import StepLog
 from costada.store.checkpoints import RunSaver
 from costada.store.files import make_folder
 from costada.store.history import Cut, copy_file, cut_back
@@ -109,6 +109,8 @@ def fork_run(
 @contextmanager
 def _draft(path: Path) -> Iterator[RunFolder]:
     """Provide a folder that becomes `path` when the block succeeds, and is removed otherwise."""
+    # Beside the target, on the same file system: the rename is atomic, and a fork that is killed
+    # leaves no folder that looks like a run.
     draft = path.absolute().with_name(f".{path.name}.{uuid4().hex}")
     make_folder(draft)
     try:
@@ -128,8 +130,10 @@ def _cut_copy(database: Path, iteration: Iteration, seed: int | None, source: Pa
         run = replace(begun, id=uuid4().hex, seed=begun.seed if seed is None else seed)
         changes: SearchState = {"run": run}
         if (setup := store.setup(begun.id)) and setup.seal_key:
+            # The seal covers id and seed: a resume refuses the state with that of the original.
             changes["seal"] = seal_of({**state, **changes}, setup.seal_key)
         written = {name: plain(value) for name, value in changes.items()}
+        # Later checkpoints go first: the newest of a thread is the one that a resume loads.
         saver.delete_thread(str(THREAD["configurable"]["thread_id"]))
         place = {**THREAD["configurable"], "checkpoint_ns": ""}
         first: Checkpoint = {**kept.checkpoint, "channel_values": {**saved, **written}}

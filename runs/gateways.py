@@ -5,8 +5,8 @@ Gateways are plug-ins: the first entry point of the group `costada.gateways` is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
 
     from costada.models.menu import MenuModel
-    from costada.runs.plan import Plan
+    from costada.nodes.context import ChatModel
 
     Models = Sequence[Runnable[Any, Any]]
+    Change = Callable[[ChatModel], ChatModel]
 
 ENTRY_POINTS = "costada.gateways"
 """Group of entry points; each is a `Gateway`."""
@@ -34,14 +35,15 @@ class Gateway:
 
     Attributes:
         check: Raises ValueError if models, or those of a menu, cannot call through it.
-        through: The plan whose models call through the run's gateway, for the time of the context.
-            It is started if need be, writes `GATEWAY_LOG`, and outlives the run. The caller holds
-            the run's lease. The models are marked as `models/asking.py` says.
+        through: Called with the models of a run, its folder and the seconds of its longest call.
+            Within the context, what it yields makes each model call through the run's gateway,
+            marked as `models/asking.py` says. The gateway is started if need be, writes
+            `GATEWAY_LOG`, and outlives the run. The caller holds the run's lease.
         stop: Stops the gateway of a run, if one is running, and waits for its end.
     """
 
     check: Callable[[Models, Sequence[MenuModel]], None]
-    through: Callable[[Plan, RunFolder], AbstractContextManager[Plan]]
+    through: Callable[[Sequence[ChatModel], RunFolder, float], AbstractContextManager[Change]]
     stop: Callable[[RunFolder], None]
 
 
@@ -107,20 +109,3 @@ def are_paid(models: Models) -> bool:
 def uses_gateway(wanted: bool | None, folder: RunFolder) -> bool:
     """Whether a run uses a gateway: as its user wants, otherwise if it has used one before."""
     return (folder.path / GATEWAY_LOG).exists() if wanted is None else wanted
-
-
-@contextmanager
-def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
-    """Yield a plan whose models call through the run's gateway, if it uses one.
-
-    The caller holds the run's lease.
-
-    Raises:
-        ValueError: The plan cannot use one, or it cannot be started.
-        OSError: A file cannot be written, or the gateway does not respond.
-    """
-    if not uses_gateway(plan.gateway, folder):
-        yield plan
-        return
-    with installed_gateway().through(plan, folder) as changed:
-        yield changed

@@ -55,6 +55,7 @@ def forget_closed_terminal() -> None:
         watched.register(number, 0)
     for number, event in watched.poll(0):
         if event & POLLHUP and not event & POLLNVAL:
+            # dup2 keeps the number: whoever writes to 1 or 2, C libraries too, is redirected.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, number)
             os.close(nowhere)
@@ -94,7 +95,10 @@ def draining_on_signal(
             return
         if control.drain_requested:
             with suppress(OSError):  # standard error is closed
+                # Not print: the signal may have interrupted a print, which holds the stream's lock.
                 os.write(STANDARD_ERROR, SHOW_CURSOR * os.isatty(STANDARD_ERROR) + stopped)
+            # Not sys.exit: threads that wait for a provider would keep the process alive, and
+            # everything that counts is in the run file already.
             os._exit(ExitCode.INTERRUPTED)
         control.request_drain(signal.Signals(number).name)
         cancel_evaluations()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from costada.reports.export.export_tables import TableName, table_of
+from costada.reports.export import TableName, table_of
 from costada.runs.folder import RunFolder
 from costada.runs.stored_run import run_at
 from costada.store.address import is_there
@@ -17,7 +17,7 @@ from costada.store.history import Iterations, RunHistory
 from costada.values.candidate import Program
 
 if TYPE_CHECKING:
-    from costada.reports.export.export_tables import Row
+    from costada.reports.export import Row
 
 State = Literal["waiting", "running", "stopped", "finished"]
 
@@ -62,7 +62,7 @@ class LoadedRun:
         Raises:
             ValueError: If the run has no such candidate.
         """
-        with opened(self._run) as (history, run_id):
+        with open_history(self._run) as (history, run_id):
             found = history.program_of(run_id, candidate_id)
         if found is None:
             raise ValueError(f"candidate_id: got {candidate_id!r}, expected one of the run's")
@@ -82,10 +82,8 @@ def load_run(path: str | Path) -> LoadedRun:
     from costada.reports.page.opening import standing
 
     folder = run_at(path)
-    if isinstance(folder.database, Path) and folder.path.exists() and not folder.path.is_dir():
-        raise ValueError(f"{path}: is a file, expected the folder of a run")
     settings = folder.load()
-    with opened(folder) as (history, run_id):
+    with open_history(folder) as (history, run_id):
         steps, calls, candidates = (
             list(table_of(history, name, run_id).rows()) for name in TableName
         )
@@ -114,7 +112,7 @@ def load_run(path: str | Path) -> LoadedRun:
 
 
 @contextmanager
-def opened(folder: RunFolder) -> Iterator[tuple[RunHistory, str]]:
+def open_history(folder: RunFolder) -> Iterator[tuple[RunHistory, str]]:
     """Open the history of a run, with the run's id.
 
     Raises:

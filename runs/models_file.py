@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from costada.models.menu import MenuModel, ModelEntry, ParameterSet
 from costada.models.providers import EFFORTS, HALF_PRICE_TIER, SERVICE_TIERS, STANDARD_TIER
-from costada.runs.user_input import explain, listed
+from costada.runs.user_input import explain, split_list
 from costada.store.files import read_text
 from costada.values.setting import unknown_name
 from costada.values.usage import Price
@@ -88,7 +88,7 @@ def read_models_file(path: Path | None) -> ModelsFile:
     """The models file of a path; without one that in the working folder, if it is there.
 
     Raises:
-        ValueError: It is missing, no TOML, or holds an unknown or wrong field.
+        ValueError: It is missing, not TOML, or holds an unknown or wrong field.
         OSError: It cannot be read.
     """
     if path is None and not MODELS_FILE.is_file():
@@ -128,16 +128,16 @@ def resolved_menu(given: object, models_file: Path | None = None) -> list[object
         given: Texts, in one with commas between them or in a list, tables of resolved entries, as
             JSON or as they are, or objects.
         models_file: Explains aliases and named sets; by default `models.toml` in the working
-            folder, if there is one. It is not read without a text.
+            folder, if there is one. It is read only for strings.
 
     Raises:
-        ValueError: A text names an unknown model, effort, service tier or set, or contradicts
+        ValueError: A string names an unknown model, effort, service tier or set, or contradicts
             itself; the file is wrong or there is nothing for it to explain.
         OSError: The file cannot be read.
     """
     if isinstance(given, str):
         is_json = given.lstrip().startswith("[")
-        given = json.loads(given) if is_json else listed("--models", given)
+        given = json.loads(given) if is_json else split_list("--models", given)
     if not isinstance(given, Sequence) or not given:
         raise ValueError(f"models: got {given!r}, expected a list of models")
     texts = [each for each in given if isinstance(each, str)]
@@ -154,7 +154,7 @@ def named_models(
     """The models of a menu, each with a name; a bare chat model has that of its constructor.
 
     Raises:
-        ValueError: A text or an object stands for no model, or the models file is wrong.
+        ValueError: A string or an object stands for no model, or the models file is wrong.
     """
     from langchain_core.runnables import Runnable
 
@@ -172,7 +172,7 @@ def named_models(
 
 
 def resolved_entry(text: str, file: ModelsFile) -> ModelEntry:
-    """The entry that a text such as `openai:gpt-5.4@low` stands for.
+    """The entry that a string such as `openai:gpt-5.4@low` stands for.
 
     Raises:
         ValueError: As for `resolved_menu`.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,21 +15,21 @@ from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem, check_problem, confine, layer_of
 from costada.evaluators.registry import problem
 from costada.evaluators.remote.backend import check_backend, evaluated_by
+from costada.evaluators.remote.engine_address import FORMS
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, compile_search
 from costada.graph.menu_prices import priced_models, with_reference_cost
 from costada.models.chat_models import chat_model
-from costada.models.menu import MenuModel, ModelEntry
+from costada.models.menu import MenuModel, ModelEntry, label_of
 from costada.models.prices import price_book
 from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STANDARD_TIER
 from costada.nodes.attempts import first_prompt
 from costada.nodes.calls.budget import least_budget
 from costada.nodes.context import ChatModel, PricedModel
 from costada.nodes.settings import Settings
-from costada.reports.trackers.tracker import check_trackers
-from costada.runs.config import RunConfig, is_openai
+from costada.reports.tracking import check_trackers
+from costada.runs.config import RunConfig, checked_config, is_openai
 from costada.runs.gateways import gateway_choice
-from costada.runs.given import SearchRequest
 from costada.runs.models_file import SUFFIX, ModelsFile, named_models, resolved_entry
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
@@ -38,7 +39,110 @@ from costada.values.setting import OBJECT_MARK
 if TYPE_CHECKING:
     from costada.runs.models_file import GivenModel
 
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """A search as a Python caller describes it.
+
+    Attributes:
+        config: Its settings; what was given as an object is labelled there.
+        problem: The problem, if it was given as an object.
+        model: The model, likewise.
+        guide_model: The guide model, likewise.
+        models: The models of the menu that were given as objects, by name.
+        executor: The executor of evaluations, if it was given as an object.
+        sends_requests: Whether models are asked, so that a missing key is an error.
+    """
+
+    config: RunConfig
+    problem: Problem | None = None
+    model: ChatModel | None = None
+    guide_model: ChatModel | None = None
+    models: Mapping[str, MenuModel] = field(default_factory=dict)
+    executor: Executor | None = None
+    sends_requests: bool = True
+
+
+def parse_request(
+    problem: str | Path | Problem,
+    model: str | ChatModel | MenuModel | None,
+    models: str | Sequence[GivenModel],
+    models_file: str | Path | None,
+    guide_model: str | ChatModel | None,
+    settings: Mapping[str, object],
+) -> SearchRequest:
+    """Check what a caller gives for a search.
+
+    Args:
+        problem: A benchmark's name, a problem folder, or a problem.
+        model: A model id or a chat model, in place of `models`.
+        models: Models to choose from.
+        models_file: Explains texts in `models`.
+        guide_model: A model id, a chat model, or a name in `models`.
+        settings: The settings of `RunConfig`, budget included.
+
+    Raises:
+        ValueError: Naming the argument or setting, its value and what was expected.
+    """
+    if not isinstance(problem, str | Path | Problem):
+        raise ValueError(f"problem: got {problem!r}, expected a name, a folder or a Problem")
+    if isinstance(model, list | tuple):
+        raise ValueError(f"model: got {len(model)} models, expected them as models=[...]")
+    if models_file and not models:
+        raise ValueError(f"models_file: got {models_file} without models, expected both or none")
+    menu = named_models(models, models_file) if models else []
+    if model is None and not menu:
+        raise ValueError("model: got None, expected a chat model or a model id, or several models")
+    if model is not None and menu:
+        raise ValueError(f"model: got {label_of(model)} and models, expected only one of them")
+    if isinstance(model, MenuModel):
+        menu, model = [model], None
+    names: dict[str, object] = {"problem": problem, "model": model, "guide_model": guide_model}
+    executor = settings.get("evaluations")
+    if isinstance(executor, Executor):
+        names["evaluations"] = executor
+        settings = {name: value for name, value in settings.items() if name != "evaluations"}
+    elif executor is not None and not isinstance(executor, str):
+        raise ValueError(
+            f"evaluations: got {executor!r}, expected {FORMS}, or an open executor of"
+            " concurrent.futures"
+        )
+    labels: dict[str, object] = {
+        key: None if value is None else label_of(value) for key, value in names.items()
+    }
+    if menu:
+        labels["models"] = [
+            each.entry.model_copy(update={"model": label_of(each.model)})
+            if isinstance(each, MenuModel)
+            else each
+            for each in menu
+        ]
+    return SearchRequest(
+        checked_config({**labels, **settings}),
+        problem=problem if isinstance(problem, Problem) else None,
+        model=None if isinstance(model, str) else model,
+        guide_model=None if isinstance(guide_model, str) else guide_model,
+        models={each.name: each for each in menu if isinstance(each, MenuModel)},
+        executor=executor if isinstance(executor, Executor) else None,
+    )
+
+
 SIMULATED, LANDSCAPE = "simulated", "landscape"
+
+
+def problems_by_name(given: Iterable[str | Path | Problem]) -> dict[str, Problem]:
+    """Problems to choose from, in the order given.
+
+    Raises:
+        ValueError: There is no such problem, or two have the same name.
+    """
+    found: dict[str, Problem] = {}
+    for each in given:
+        one = each if isinstance(each, Problem) else problem(each)
+        if one.name in found:
+            raise ValueError(f"problems: got two named {one.name!r}, expected different names")
+        found[one.name] = one
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +297,10 @@ def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
     if config.allow_invalid_start:
         found = replace(found, allow_invalid_start=True)
     named = [("models", entry.model) for entry in config.models] or [("model", config.model)]
-    for field, name in (*named, ("guide_model", config.guide_model)):
+    for setting, name in (*named, ("guide_model", config.guide_model)):
         if name == SIMULATED and found.name != LANDSCAPE:
             raise ValueError(
-                f"{field}: got {SIMULATED!r} for problem {found.name!r}, which it cannot improve;"
+                f"{setting}: got {SIMULATED!r} for problem {found.name!r}, which it cannot improve;"
                 f" expected problem {LANDSCAPE!r}"
             )
     if config.max_tokens is not None and (given.model or given.guide_model or given.models):

@@ -37,7 +37,7 @@ MIN_DOLLARS = Decimal("1e-9")
 """Smaller amounts are rounding errors: a trace holds floats."""
 
 
-def extended(saved: RunConfig, given: Mapping[str, object]) -> RunConfig:
+def extended_config(saved: RunConfig, given: Mapping[str, object]) -> RunConfig:
     """The settings of a run that is resumed with changes; `None` leaves a setting as it is.
 
     Args:
@@ -71,8 +71,8 @@ def extend_to(folder: RunFolder, wanted: RunConfig) -> None:
     """
     folder.load()
     with folder.hold():
-        saved = folder.load()
-        changed = extended(saved, {name: getattr(wanted, name) for name in CHANGEABLE})
+        saved = folder.load()  # again: another process may have changed them before the lease
+        changed = extended_config(saved, {name: getattr(wanted, name) for name in CHANGEABLE})
         folder.check_same(
             wanted.model_copy(update={name: getattr(saved, name) for name in CHANGEABLE})
         )

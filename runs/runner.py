@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path, PurePath
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -18,132 +19,32 @@ from costada.graph.build import DiscoveryGraph
 from costada.graph.continuing import can_continue, can_resume
 from costada.nodes.calls.purse_charges import entry_of, reported_tickets
 from costada.nodes.parallel.pool import pool_of
-from costada.nodes.settings import evaluator_texts, problem_texts
 from costada.nodes.state import SearchInput, SearchState, restored
 from costada.reports.page.page import write_page
 from costada.reports.progress import Progress, RunHeading
-from costada.reports.trackers.tracking import Tracking
+from costada.reports.tracking import Tracking
 from costada.runs.folder import BEST_PROGRAM, RunFolder
-from costada.runs.gateways import gateway_of, installed_gateway
-from costada.runs.pareto_files import ParetoFolder
+from costada.runs.gateways import installed_gateway, uses_gateway
 from costada.runs.plan import Plan
 from costada.runs.resume import lost_steps
+from costada.runs.run_files import RunRecord
 from costada.store.address import is_there
 from costada.store.checkpoints import RunCheckpoints, RunSaver
-from costada.store.files import append_text, read_bytes, remove_unfinished, replace_text
-from costada.store.rows import changes, record
 from costada.store.run_store import RunStore
 from costada.values.evaluation import failed
-from costada.values.numbering import START, Iteration, next_iteration
+from costada.values.numbering import Iteration
 from costada.values.search_result import Discovery, RunEnd
 
 if TYPE_CHECKING:
-    from costada.nodes.trace_row import TraceRow
+    pass
 
 LOG = logging.getLogger("costada.runs")
-
-RECENT_ROWS = 100
-"""Rows of the trace that a resumed run shows the last events of."""
 
 LONG_RUN = 1000
 """Iterations of a run beyond which writing its page takes more than half a second.
 
 Such a run writes it once it is finished, and not when it is interrupted.
 """
-
-
-class StepLog:
-    """The trace file of a run, one row per iteration, each once and in order."""
-
-    def __init__(self, path: Path, lines: Sequence[str]) -> None:
-        """Replace the content of the file by the rows so far, as JSON, unless it is that."""
-        self._path = path
-        self._last = record(lines[-1])["iteration"] if lines else 0
-        text = "".join(f"{line}\n" for line in lines)
-        if not _holds(path, text):
-            replace_text(path, text)
-
-    def append(self, iteration: Iteration, line: str) -> None:
-        """Add the row of a finished iteration as JSON, unless the file has it."""
-        if iteration > self._last:
-            self._last = iteration
-            append_text(self._path, f"{line}\n")
-
-
-def _holds(path: Path, text: str) -> bool:
-    """Whether a file is there, is not a link, and holds a text."""
-    content = text.encode("utf-8", "surrogatepass")
-    try:
-        is_same_size = not path.is_symlink() and path.stat().st_size == len(content)
-        return is_same_size and read_bytes(path, len(content)) == content
-    except FileNotFoundError:
-        return False
-
-
-class RunRecord:
-    """Writes `steps.jsonl`, the best program and the Pareto front of one run.
-
-    Attributes:
-        database: The run file, or the run in Postgres.
-        thread: The thread of the run's checkpoints.
-        recent_rows: The last rows of the trace, as it was when this was made.
-        first_sandbox: The sandbox that the run started in; empty if it has not started.
-        changes: What has changed in the problem since then, except the sandbox and what decides
-            scores, which the graph checks.
-    """
-
-    def __init__(self, folder: RunFolder, plan: Plan, store: RunStore, tracking: Tracking) -> None:
-        """Bring files and trackers up to date with the store."""
-        self._folder, self._plan, self._store = folder, plan, store
-        self._tracking = tracking
-        self.database, self.thread = folder.database, folder.thread
-        self._run_id = run_id = store.last_run()  # empty before it begins
-        lines = store.step_lines(run_id)
-        self.recent_rows = [cast("TraceRow", record(line)) for line in lines[-RECENT_ROWS:]]
-        self.first_sandbox = store.sandbox(run_id)
-        setup = store.setup(run_id)
-        now = problem_texts(plan.problem)
-        self.changes = changes(_other_facts(setup.problem), _other_facts(now)) if setup else []
-        for path in (folder.settings, folder.steps, folder.path / BEST_PROGRAM, folder.report):
-            remove_unfinished(path)
-        self._log = StepLog(folder.steps, lines)
-        self._write_best_program(store.last_improvement(run_id))
-        self._pareto = ParetoFolder(folder.pareto, plan.problem, store)
-        self._pareto.update(run_id)
-        tracking.begin(lines)
-
-    def add(self, iteration: Iteration) -> TraceRow:
-        """Record a finished iteration, and return its row."""
-        if iteration == next_iteration(START):
-            # a run that stopped before its first checkpoint has begun again, with another id
-            self._run_id = self._store.last_run()
-        line = self._store.step_line(self._run_id, iteration)
-        row = cast("TraceRow", record(line))
-        self._log.append(iteration, line)
-        if row["global_gain"] > 0:
-            self._write_best_program(row["candidate_id"])
-        self._pareto.update(self._run_id)
-        self._tracking.step(row)
-        return row
-
-    def finish(self) -> None:
-        """Make sure that the trace file and the front are as the store has them."""
-        self._run_id = self._store.last_run()
-        StepLog(self._folder.steps, self._store.step_lines(self._run_id))
-        self._pareto.update(self._run_id)
-
-    def _write_best_program(self, candidate_id: str | None) -> None:
-        """Write a candidate's program, the initial one without a candidate."""
-        program = self._plan.problem.start
-        if candidate_id is not None:
-            program = self._store.candidates.get(self._run_id, candidate_id).program
-        self._folder.write_best_program(program, PurePath(self._plan.problem.candidate_name).suffix)
-
-
-def _other_facts(facts: Mapping[str, str]) -> dict[str, str]:
-    """Facts of a problem besides those that decide scores, and its sandbox."""
-    known = {"sandbox", *evaluator_texts(facts)}
-    return {name: text for name, text in facts.items() if name not in known}
 
 
 def execute_run(
@@ -182,10 +83,12 @@ def execute_run(
     try:
         with (
             folder.hold(),
+            # After the lease: two processes would start a gateway each.
             gateway_of(plan, folder) as plan,
             RunStore.at(folder.database) as store,
             _saver(folder, keep_history=plan.keep_history) as saver,
         ):
+            # Before the graph reads the call log, in which these dollars count as spent.
             notice = _charge_lost_steps(plan, folder, store, accepts_loss=accepts_loss)
             graph = plan.graph(checkpointer=saver, store=store)
             files = RunRecord(folder, plan, store, tracking)
@@ -195,6 +98,7 @@ def execute_run(
                         progress.notice(text)
                     _stream(graph, plan, store, files, progress, control)
             finally:
+                # An interrupted stream may lack steps that the store has.
                 files.finish()
                 has_begun = bool(store.run_ids())
                 iterations = store.last_step(store.run_ids()[-1]) if has_begun else 0
@@ -213,6 +117,23 @@ def execute_run(
                 write_page(folder)
         finally:
             tracking.end(reason, {BEST_PROGRAM: folder.best_program, "report": folder.report})
+
+
+@contextmanager
+def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
+    """Yield a plan whose models call through the run's gateway, if it uses one.
+
+    The caller holds the run's lease.
+
+    Raises:
+        ValueError: The plan cannot use one, or it cannot be started.
+        OSError: A file cannot be written, or the gateway does not respond.
+    """
+    if not uses_gateway(plan.gateway, folder):
+        yield plan
+        return
+    with installed_gateway().through(plan.models, folder, plan.call_timeout) as change:
+        yield replace(plan.with_models_changed(change), gateway=True)
 
 
 def is_finished(folder: RunFolder) -> bool:

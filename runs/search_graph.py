@@ -15,7 +15,6 @@ from typing_extensions import Unpack
 
 from costada.controller.methods import METHODS
 from costada.evaluators.problem import Problem
-from costada.evaluators.registry import problem as problem_named
 from costada.graph.build import compile_graph, saved_by, search_context, store_beside
 from costada.graph.compiled import DiscoveryGraph
 from costada.graph.overrides import RunOverrides
@@ -25,14 +24,13 @@ from costada.runs.choices import (
     Choices,
     check_graph_settings,
     context_schema,
-    merged,
+    merged_settings,
     read_context,
 )
 from costada.runs.config import GRAPH_SETTINGS
-from costada.runs.given import parse_request
 from costada.runs.keywords import GraphKeywords
 from costada.runs.models_file import named_models
-from costada.runs.plan import plan_search
+from costada.runs.plan import parse_request, plan_search, problems_by_name
 from costada.runs.user_input import explain
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
@@ -171,19 +169,15 @@ def _choosing(choices: Choices, given: _Given, search: RunContext) -> RunOverrid
             f"max_budget: got {choices.max_budget:g}, expected at least {search.budget:g},"
             " the budget of the graph"
         )
-    problems = {search.problem.name: given.problem}
-    for each in choices.problems:
-        found = each if isinstance(each, Problem) else problem_named(each)
-        if found.name in problems and found.name != search.problem.name:
-            raise ValueError(f"problems: got two named {found.name!r}, expected different names")
-        problems[found.name] = each
+    chosen_from = zip(problems_by_name(choices.problems), choices.problems, strict=True)
+    problems = {search.problem.name: given.problem, **dict(chosen_from)}
     own = {entry.name: entry for entry in given.models}
     picked = [own.get(each, each) if isinstance(each, str) else each for each in choices.models]
     models = {each.name: each for each in named_models(picked)} if picked else {}
     schema = context_schema(choices, tuple(problems), tuple(models))
 
     def build(chosen: Mapping[str, Any]) -> RunContext:
-        settings = merged(given.settings, chosen)
+        settings = merged_settings(given.settings, chosen)
         model, menu = given.model, given.models
         if "models" in chosen:
             model, menu = None, [models[name] for name in chosen["models"]]

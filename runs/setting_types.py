@@ -1,5 +1,7 @@
-"""The types of settings that check more than a range."""
+"""Types of settings that check more than a range, and the presets of the paper."""
 
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
@@ -8,9 +10,32 @@ from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.remote.engine_address import checked_place
 from costada.models.providers import checked_address
-from costada.reports.trackers.tracker import tracker_names
-from costada.runs.presets import PRESETS
+from costada.reports.tracking import tracker_names
+from costada.values.provider_error import YEAR
 from costada.values.setting import OBJECT_MARK, unknown_name
+from costada.values.usage import Price
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One model of the paper's experiments.
+
+    Attributes:
+        price: Dollars per million input and output tokens (App. D.1).
+        budget: `B` in dollars (Sec. 5.1).
+        reference_cost: `c-bar` in dollars, the expected cost of a step (App. B.1).
+    """
+
+    price: Price
+    budget: float
+    reference_cost: float
+
+
+PRESETS = {
+    "glm-5": Preset(Price(Decimal("0.60"), Decimal("1.92")), budget=1.0, reference_cost=0.01),
+    "gpt-5.4": Preset(Price(Decimal("2.50"), Decimal("15.00")), budget=5.0, reference_cost=0.1),
+}
+
 
 NO_TRACKER = "none"
 TRACKERS = (*tracker_names(), NO_TRACKER)
@@ -54,4 +79,4 @@ PresetName = Annotated[str, AfterValidator(_known_preset)]
 Address = Annotated[str, AfterValidator(checked_address)]
 EvaluationPlace = Annotated[str, AfterValidator(_known_place)]
 Trackers = Annotated[tuple[str, ...], BeforeValidator(_tracker_names)]
-Seconds = Annotated[FiniteFloat, Field(gt=0)]
+Seconds = Annotated[FiniteFloat, Field(gt=0, le=YEAR)]

@@ -12,8 +12,14 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from costada.runs.config import RunConfig
-from costada.runs.config_file import config_text, read_config
-from costada.runs.folder import DEFAULT_PARENT, OWNER, RunFolder, default_names
+from costada.runs.folder import (
+    DEFAULT_PARENT,
+    OWNER,
+    RunFolder,
+    config_text,
+    default_names,
+    read_config,
+)
 from costada.store.address import RunAddress, check_database, check_path, is_database
 from costada.store.files import create_text, make_folder, read_text
 from costada.store.lease import guarded_by

@@ -15,7 +15,7 @@ OWN_VALUE = re.compile(r"([\w.]+: )?got |Unknown ")
 COMPOUND_NAME = re.compile(r"(?<![.\w])[a-z]+(?:_[a-z]+)+")
 
 
-def listed(option: str, text: str) -> tuple[str, ...]:
+def split_list(option: str, text: str) -> tuple[str, ...]:
     """Split the comma-separated values of an option.
 
     Raises:
@@ -27,9 +27,9 @@ def listed(option: str, text: str) -> tuple[str, ...]:
     return values
 
 
-def listed_or_all(option: str, text: str, everything: Iterable[str]) -> tuple[str, ...]:
+def split_list_or_all(option: str, text: str, everything: Iterable[str]) -> tuple[str, ...]:
     """Split the comma-separated values of an option, where "all" stands for `everything`."""
-    values = listed(option, text)
+    values = split_list(option, text)
     return tuple(everything) if values == (ALL,) else values
 
 
@@ -40,7 +40,7 @@ def known_names(option: str, kind: str, text: str, known: Iterable[str]) -> tupl
         ValueError: A name is unknown or occurs twice, or there is none.
     """
     everything = tuple(known)
-    names = listed_or_all(option, text, everything)
+    names = split_list_or_all(option, text, everything)
     for name in names:
         if name not in everything:
             raise ValueError(f"{option}: {unknown_name(kind, name, everything)}")

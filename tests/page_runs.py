@@ -19,8 +19,8 @@ from costada.controller.router import (
     posterior,
     start_router,
 )
-from costada.reports.index_page.run_index import RunIndex
 from costada.reports.page_server import PageServer
+from costada.reports.run_index import RunIndex
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.store.candidates import FRONT

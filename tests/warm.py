@@ -22,7 +22,7 @@ PROCESSES.set_forkserver_preload(
         "costada.agents.tool",
         *(f"costada.cli.{place.partition(':')[0]}" for place, _ in COMMANDS.values()),
         "costada.experiments.comparison.comparison_report",
-        "costada.experiments.comparison.text",
+        "costada.experiments.comparison.comparison_report",
         "costada.models.chat_models",
         "costada.models.retries",
         "costada.plugins.offline",

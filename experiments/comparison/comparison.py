@@ -14,7 +14,7 @@ from costada.experiments.comparison import metrics
 from costada.experiments.comparison.metrics import (
     BUDGET_AT_START,
     CUTOFFS,
-    FEWEST,
+    MIN_VALUES,
     Interval,
     Point,
     RunOutcome,
@@ -186,7 +186,7 @@ def roles_of(runs: Runs) -> list[str]:
 def summarize(strata: Sequence[Sequence[float]]) -> Summary:
     """The summary of values, given by problem; every problem has some."""
     values = [value for stratum in strata for value in stratum]
-    has_std = len(strata) == 1 and len(values) >= FEWEST
+    has_std = len(strata) == 1 and len(values) >= MIN_VALUES
     return Summary(
         mean=fmean(map(fmean, strata)),
         std=stdev(values) if has_std else None,

@@ -39,7 +39,6 @@ STYLES = {
     "costada": LineStyle("#0072b2", SOLID, 2.6),
     "costada-thompson": LineStyle("#332288", SOLID, 1.8),
     "adaevolve": LineStyle("#d55e00", SOLID, 1.8),
-    "evox": LineStyle("#009e73", SOLID, 1.8),
     "no-cost-calibration": LineStyle("#e69f00", DASHED, 1.5),
     "no-remaining-budget": LineStyle("#56b4e9", DASHED, 1.5),
     "no-intervention-gating": LineStyle("#cc79a7", DASHED, 1.5),
@@ -47,11 +46,11 @@ STYLES = {
     "best-of-n": LineStyle("#000000", DOTTED, 1.8),
 }
 """Colours after Okabe and Ito, grey in place of yellow."""
-OTHER_COLOURS = ("#882255", "#44aa99", "#999933", "#aa4499", "#661100")
+OTHER_COLOURS = ("#009e73", "#882255", "#999933", "#aa4499", "#661100")
 
 
 def line_styles(methods: Sequence[str]) -> Mapping[str, LineStyle]:
-    """The line style of each method; those that are not ours share further colours in turn."""
+    """The line style of each method; those of plug-ins share further colours in turn."""
     ordered = ordered_methods(set(methods))
     others = (name for name in ordered if name not in STYLES)
     further = {

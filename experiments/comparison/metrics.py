@@ -69,7 +69,7 @@ CONFIDENCE = 0.95
 RANDOM_SEED = 20_250_101
 """Fixed, so that the same runs always have the same intervals."""
 
-FEWEST = 2
+MIN_VALUES = 2
 """Values of a stratum that can be resampled."""
 
 
@@ -90,7 +90,7 @@ def mean_interval(strata: Sequence[Sequence[float]]) -> Interval | None:
     """
     from scipy.stats import bootstrap
 
-    if not strata or min(map(len, strata)) < FEWEST:
+    if not strata or min(map(len, strata)) < MIN_VALUES:
         return None
     found = bootstrap(
         strata,

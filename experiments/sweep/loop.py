@@ -1,4 +1,4 @@
-"""Executes a sweep: a limited number of runs at once, each as a process or a job."""
+"""Executes a sweep: a limited number of runs at once, while the purse can pay for them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,31 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import Any, Protocol, Self
 
-from costada.experiments.sweep.purse_share import payable, unpaid
 from costada.experiments.sweep.sweep import LastStep, Status, SweepRun, step_of, with_grant
 from costada.experiments.sweep.sweep_progress import SweepProgress
 from costada.runs.interruption import SIGNALS, forget_closed_terminal
+from costada.runs.shared_purse import account_name
 from costada.store.purse import Purse
+
+NOTHING_LEFT = "too little is left in the purse"
+
+
+def payable(runs: Sequence[SweepRun], purse: Purse) -> list[SweepRun]:
+    """The runs for which a purse holds money already, or has enough left to begin them."""
+    own, *others = purse.accounts()
+    drawn = [each.name for each in others if each.parent == own.id and not each.is_closed]
+    names = {name.partition(" (")[0] for name in drawn} | {*drawn}  # of one name: NAME (2)
+    return [
+        run
+        for run in runs
+        if account_name(run.folder) in names or (own.remaining > 0 and own.remaining >= run.least)
+    ]
+
+
+def unpaid(run: SweepRun, reason: str = NOTHING_LEFT) -> SweepRun:
+    """A run that the purse cannot pay for: cut short if it has spent money, skipped otherwise."""
+    return replace(run, status=Status.CUT_SHORT if run.step else Status.SKIPPED, error=reason)
+
 
 STOPPING = "Stopping: every run finishes its current call and saves; Ctrl-C again stops at once"
 POLL_SECONDS = 0.1
@@ -120,6 +140,7 @@ class SweepLoop:
         try:
             self._run_to_the_end()
         except OSError:
+            # As if the user had stopped the sweep: the other processes would outlive the command.
             self._signals.count = max(self._signals.count, 1)
             self._run_to_the_end()
             raise
@@ -151,6 +172,8 @@ class SweepLoop:
         """Note which runs have ended; one that found too little waits for what others return."""
         found = {index: self._end_of(process) for index, process in self._processes.items()}
         ended = {index: end for index, end in found.items() if end is not None}
+        # All are removed before any is judged: whether money can still come back is asked of those
+        # that go on running.
         for index in ended:
             del self._processes[index]
         has_returned = any(status is not Status.SKIPPED for status, _ in ended.values())

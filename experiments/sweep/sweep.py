@@ -45,6 +45,7 @@ def last_step(steps: Path) -> LastStep | None:
         ValueError: If the row is damaged.
     """
     try:
+        # A row without its line break is one that is being written.
         whole, newline, _ = read_end(steps, MAX_ROW_BYTES).rpartition("\n")
     except FileNotFoundError:
         return None
@@ -244,6 +245,20 @@ def _has_its_page(folder: RunFolder) -> bool:
     )
 
 
+def checked_problems(runs: tuple[SweepRun, ...]) -> tuple[SweepRun, ...]:
+    """The runs, if the problems of unfinished ones exist; evaluates nothing.
+
+    Raises:
+        ValueError: There is no such problem, or its folder is incomplete.
+    """
+    from costada.evaluators.registry import problem
+
+    unfinished = (run.config.problem for run in runs if run.status is not Status.FINISHED)
+    for name in dict.fromkeys(unfinished):
+        problem(name)
+    return runs
+
+
 def checked_inputs(runs: Sequence[SweepRun]) -> tuple[SweepRun, ...]:
     """The runs with the least that each needs, where problems, models and prices work.
 
@@ -301,6 +316,7 @@ def hold_sweep(out: Path) -> Iterator[None]:
     folder = os.open(out, os.O_RDONLY)
     try:
         try:
+            # On the folder itself: it needs no file that would have to be removed afterwards.
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(f"{out}: another sweep is running in it") from None

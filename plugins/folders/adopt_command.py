@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from costada.cli.command_errors import refusing
-from costada.cli.exit_codes import OTHERS, PluginCommand
+from costada.cli.main import OTHERS, PluginCommand
 from costada.plugins.folders.prepare_command import ProblemPath
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode

@@ -10,7 +10,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import refusing
-from costada.cli.exit_codes import OTHERS, PluginCommand
+from costada.cli.main import OTHERS, PluginCommand
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
 

@@ -9,7 +9,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import refusing
-from costada.cli.exit_codes import OTHERS, PluginCommand
+from costada.cli.main import OTHERS, PluginCommand
 from costada.plugins.gateway.gateway_of_run import check_installed
 from costada.plugins.gateway.gateway_protocol import IDLE_SECONDS
 from costada.reports.terminal import show

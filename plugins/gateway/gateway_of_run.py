@@ -6,10 +6,9 @@ A gateway calls one server. The models of a run may call several, which have a g
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from functools import partial
+from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, TimeoutExpired, run
@@ -37,7 +36,6 @@ from costada.runs.gateways import GATEWAY_LOG, Gateway, are_paid
 
 if TYPE_CHECKING:
     from costada.models.menu import MenuModel
-    from costada.runs.plan import Plan
 
 ENTRY = "costada.plugins.gateway.gateway_process"
 START_SECONDS = 60.0
@@ -61,24 +59,27 @@ def _stem(number: int) -> str:
 
 
 @contextmanager
-def through_gateways(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
-    """Yield a plan whose `openai:` models call through the run's gateways.
+def through_gateways(
+    models: Sequence[ChatModel], folder: RunFolder, call_timeout: float
+) -> Iterator[Callable[[ChatModel], ChatModel]]:
+    """Yield what makes the `openai:` models of a run call through its gateways.
 
     A running gateway is reused. It exits by itself some time after the block, or by
     `stop_gateways`.
 
     Raises:
-        ValueError: The plan cannot use one, see `check_models`; the journal of an earlier start is
-            missing; it cannot be started.
+        ValueError: The models cannot use one, see `check_models`; the journal of an earlier start
+            is missing; it cannot be started.
         OSError: A file cannot be written, or the gateway does not respond.
     """
     check_installed()
+    addresses = []
     with ExitStack() as held:
-        for number, upstream in enumerate(_upstreams(plan.models), 1):
-            address = _running(folder, number, upstream, plan.call_timeout)
+        for number, upstream in enumerate(_upstreams(models), 1):
+            address = _running(folder, number, upstream, call_timeout)
             held.enter_context(hold_gateway(address))
-            plan = plan.with_models_changed(partial(through_gateway, address=address))
-        yield replace(plan, gateway=True)
+            addresses.append(address)
+        yield lambda model: reduce(through_gateway, addresses, model)
 
 
 def _running(folder: RunFolder, number: int, upstream: str, call_timeout: float) -> GatewayAddress:

@@ -14,7 +14,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import refusing
-from costada.cli.exit_codes import CALCULATIONS, PluginCommand
+from costada.cli.main import CALCULATIONS, PluginCommand
 from costada.reports.formats import counted
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import ALL, known_names
@@ -161,7 +161,6 @@ def simulate(
 
 def _compare_stops(batch: Batch, threshold: float, jobs: int | None) -> None:
     """Run every method with every seed to the end and with the threshold; print what differs."""
-    from costada.experiments.processes import in_processes
     from costada.plugins.lab.landscape.flat_stop import (
         equal_budgets,
         flat_runs,
@@ -169,6 +168,7 @@ def _compare_stops(batch: Batch, threshold: float, jobs: int | None) -> None:
         stopped_run,
         with_smaller_budget,
     )
+    from costada.plugins.lab.processes import in_processes
     from costada.reports.terminal import table_console
 
     runs = flat_runs(batch)
@@ -218,7 +218,6 @@ def _compare_routers(
 ) -> None:
     """Run every router on every menu; print a table of each, and where the first one wins."""
     from costada.controller.methods import DEFAULT_METHOD, METHODS
-    from costada.experiments.processes import in_processes
     from costada.plugins.lab.menus.menu_batch import COMPARED, MenuBatch, by_menu, measured
     from costada.plugins.lab.menus.menu_file import menus_of
     from costada.plugins.lab.menus.menu_report import (
@@ -228,6 +227,7 @@ def _compare_routers(
         print_wins,
         quality_figure,
     )
+    from costada.plugins.lab.processes import in_processes
     from costada.reports.terminal import table_console
 
     with refusing(ExitCode.BAD_INPUT):

@@ -11,10 +11,10 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import refusing
-from costada.cli.exit_codes import CALCULATIONS, PluginCommand
+from costada.cli.main import CALCULATIONS, PluginCommand
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
-from costada.runs.user_input import listed
+from costada.runs.user_input import split_list
 from costada.store.files import result_folder
 from costada.values.setting import OUTPUT
 
@@ -77,7 +77,7 @@ def theory(
 
 def _num_steps(text: str) -> tuple[int, ...]:
     try:
-        numbers = sorted(set(map(int, listed("--steps", text))))
+        numbers = sorted(set(map(int, split_list("--steps", text))))
     except ValueError:
         numbers = [0]
     if numbers[0] < 1:

@@ -1,6 +1,6 @@
 """MLflow, Weights & Biases and TensorBoard as places that runs are logged to."""
 
-from costada.reports.trackers.tracker import TrackerKind
+from costada.reports.tracking import TrackerKind
 
 MLFLOW = TrackerKind(
     place="costada.plugins.trackers.mlflow:MlflowTracker",

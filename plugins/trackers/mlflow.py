@@ -18,7 +18,7 @@ from mlflow.tracking import MlflowClient
 from requests.exceptions import ConnectionError as RequestsConnectionError
 from requests.exceptions import ReadTimeout, SSLError
 
-from costada.reports.trackers.tracker import Step, TrackedEnd, TrackedRun
+from costada.reports.tracking import Step, TrackedEnd, TrackedRun
 
 EXPERIMENT = "costada"
 TOKEN_TAG = "costada.run"  # noqa: S105

@@ -8,7 +8,7 @@ from typing import Any
 
 from tensorboardX import SummaryWriter
 
-from costada.reports.trackers.tracker import Step, TrackedEnd, TrackedRun, file_of
+from costada.reports.tracking import Step, TrackedEnd, TrackedRun, file_of
 
 EVENT_FILES = "events.out.tfevents.*"
 MAX_TEXT = 2**20

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import wandb
 
-from costada.reports.trackers.tracker import Step, TrackedEnd, TrackedRun, file_of
+from costada.reports.tracking import Step, TrackedEnd, TrackedRun, file_of
 
 PROJECT = "costada"
 FOLDER_VARIABLE = "WANDB_DIR"

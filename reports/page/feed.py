@@ -17,7 +17,6 @@ from costada.controller.frontier import Frontier, after_visit
 from costada.controller.methods import METHODS
 from costada.models.reply_content import visible_text
 from costada.nodes.trace_row import GUIDE_CHARGED, MODEL_COLUMNS, STEP_COLUMNS
-from costada.reports.page.differences import program_rows
 from costada.reports.page.failures import failures_of
 from costada.reports.page.opening import (
     SEED,
@@ -27,6 +26,7 @@ from costada.reports.page.opening import (
     standing,
     task_of,
 )
+from costada.reports.patch import program_rows
 from costada.reports.run_view import RunView
 from costada.reports.trace import ticket_of
 from costada.store.address import is_there

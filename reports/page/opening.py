@@ -11,8 +11,7 @@ from typing import Any
 from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.registry import problem as problem_named
-from costada.reports.page.differences import program_rows
-from costada.reports.patch import program_patch
+from costada.reports.patch import program_patch, program_rows
 from costada.reports.run_view import RunSettings, RunView
 from costada.reports.summary import REASONS
 from costada.reports.trace import attempts_made, end_after
@@ -98,7 +97,7 @@ def settings_rows(settings: RunSettings) -> list[tuple[object, ...]]:
 def best_program(history: RunHistory, run_id: str, candidate_id: str) -> dict[str, object] | None:
     """A program with all its files, and its difference from the start; `None` if it is missing.
 
-    `diff` is the difference as rows to be shown, `patch` as a text that `git apply` takes. A file
+    `diff` is the difference as rows to be shown, `patch` as a string that `git apply` takes. A file
     beyond `MAX_SHOWN` has no text, and such a program no difference.
     """
     program = history.program_of(run_id, candidate_id)

@@ -1,4 +1,4 @@
-"""The page of a run: one HTML file that runs its own script and nothing else."""
+"""The HTML pages of a run and of an index of runs: each runs its own script and nothing else."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from functools import cache
 from gzip import compress
 from hashlib import sha256
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from costada.reports.page.feed import Feed, Json
@@ -21,6 +22,9 @@ from costada.reports.run_view import RunView
 from costada.store.files import make_folder, replace_text
 
 FILES = files("costada.reports.page")
+SHARED_SCRIPTS = ("10_words.js", "15_shared.js")
+"""Scripts of the page of a run that the index uses as well."""
+
 ITERATIONS = 20
 """Iterations in a block, small enough to be unpacked without a visible delay."""
 
@@ -107,13 +111,17 @@ def live_html(figures: Json) -> str:
 
 @cache
 def policy(*, is_live: bool) -> str:
-    """The content security policy of a page; a live one may connect to its own server."""
-    return policy_of(_script(), _style(), is_live=is_live)
+    """The content security policy of a run's page; a live one may connect to its own server."""
+    return _policy_of(_script(), _style(), is_live=is_live)
 
 
-def policy_of(script: str, style: str, *, is_live: bool) -> str:
-    """The content security policy of any page with one script and one style."""
+@cache
+def index_policy() -> str:
+    """The content security policy of the index."""
+    return _policy_of(_index_script(), _index_style(), is_live=True)
 
+
+def _policy_of(script: str, style: str, *, is_live: bool) -> str:
     def hash_of(text: str) -> str:
         return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
@@ -121,7 +129,7 @@ def policy_of(script: str, style: str, *, is_live: bool) -> str:
     return POLICY.format(script=hash_of(script), style=hash_of(style), connect=connect)
 
 
-def embedded(value: object) -> str:
+def embedded_json(value: object) -> str:
     """A value as JSON that can stand inside a script element: ASCII without `<`, `>` and `&`.
 
     Raises:
@@ -130,21 +138,35 @@ def embedded(value: object) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":")).translate(ESCAPES)
 
 
-def _render(data: Mapping[str, object], blocks: Iterable[Block], allowed: str) -> str:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+def index_html(rows: Json) -> str:
+    """The page that shows rows of an index and asks its server for changed ones."""
+    return _template("index.html").render(
+        policy=Markup(index_policy()),  # noqa: S704  our own text
+        style=Markup(_index_style()),  # noqa: S704  our own files
+        script=Markup(_index_script()),  # noqa: S704  our own files
+        data=Markup(embedded_json(rows)),  # noqa: S704  escaped for this place
     )
+
+
+def _render(data: Mapping[str, object], blocks: Iterable[Block], allowed: str) -> str:
     heading = data["heading"]
     facts = heading if isinstance(heading, Mapping) else {}
     title = f"{facts.get('problem')}, {facts.get('method')}, {facts.get('model')}"
-    return environment.from_string((FILES / "page.html").read_text("utf-8")).render(
+    return _template("page.html").render(
         title=title.encode("utf-8", "replace").decode("utf-8"),
         policy=Markup(allowed),  # noqa: S704  our own text
         style=Markup(_style()),  # noqa: S704  our own file
         script=Markup(_script()),  # noqa: S704  our own files
-        data=Markup(embedded(data)),  # noqa: S704  escaped for this place
+        data=Markup(embedded_json(data)),  # noqa: S704  escaped for this place
         blocks=blocks,
     )
+
+
+def _template(name: str) -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string((FILES / name).read_text("utf-8"))
 
 
 @cache
@@ -153,13 +175,29 @@ def _style() -> str:
 
 
 @cache
+def _index_style() -> str:
+    """The style of the page of a run, and what the index adds."""
+    return f"{_style()}\n{(FILES / 'index.css').read_text('utf-8')}"
+
+
+@cache
 def _script() -> str:
-    """All scripts as one function, in the order of their names."""
-    parts = sorted((FILES / "scripts").iterdir(), key=lambda part: part.name)
-    return one_script(part.read_text("utf-8") for part in parts if part.name.endswith(".js"))
+    return _one_script(_scripts_in(FILES / "scripts"))
 
 
-def one_script(parts: Iterable[str]) -> str:
+@cache
+def _index_script() -> str:
+    shared = [FILES / "scripts" / name for name in SHARED_SCRIPTS]
+    return _one_script([*shared, *_scripts_in(FILES / "index_scripts")])
+
+
+def _scripts_in(folder: Traversable) -> list[Traversable]:
+    """The scripts of a folder in the order of their names."""
+    parts = sorted(folder.iterdir(), key=lambda part: part.name)
+    return [part for part in parts if part.name.endswith(".js")]
+
+
+def _one_script(parts: Iterable[Traversable]) -> str:
     """Scripts as one function, so that they share names with each other and with nothing else."""
-    text = "\n".join(parts)
+    text = "\n".join(part.read_text("utf-8") for part in parts)
     return f'\n"use strict";\n(() => {{\n{text}}})();\n'

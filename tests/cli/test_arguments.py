@@ -1,5 +1,6 @@
 import os
 import re
+import socket
 import subprocess
 import sys
 import termios
@@ -77,6 +78,30 @@ def test_an_empty_path_is_refused_by_the_name_of_its_option(invoke, words, tmp_p
             ["run", "circle_packing", "--models", "offline", "--model", "openai:x"],
             "--model: got 'openai:x' with models, expected only one of them",
         ),
+        (
+            ["run", "circle_packing", "--models", "offline", "--model", "offline"],
+            "--model: got 'offline' with models, expected only one of them",
+        ),
+        (
+            ["run", "circle_packing", "--evaluators", 3, "--evaluations", "local:2"],
+            "--evaluators: got 3 with evaluations 'local:2', expected at most 2",
+        ),
+        (
+            ["run", "circle_packing", "--retry-wait", 600],
+            "--retry-wait: got 600, expected at most --longest-wait, which is 300",
+        ),
+        (
+            ["run", "circle_packing", "--timeout", "1e300"],
+            "--timeout: got 1e+300, expected less than or equal to 31622400",
+        ),
+        (
+            ["sweep", "--problems", "nope", "--methods", "costada", "--out", "x", "--dry-run"],
+            "problem is 'nope'; expected the path of a problem folder, or one of:",
+        ),
+        (
+            [*SWEEP, "--out", "swept", "--seeds", "20261127"],
+            "--seeds: got '20261127', expected a number of seeds up to 10,000, or a list",
+        ),
         (["graph", "--format", "svg", "--out", "x.png"], "--out: got x.png for --format svg"),
         (["graph", "--out", "x.svg"], "--out: got x.svg for --format mermaid"),
         *(
@@ -139,7 +164,7 @@ def test_a_budget_is_written_with_its_digits(budget, text):
 def test_numbers_beyond_reason_take_few_characters():
     assert percent(9_966_360.0) == "996,636,000%"
     assert (count(12_345), count(10**300)) == ("12,345", "1e+300")
-    assert (percent(0.0472), percent(1e298)) == ("4.72%", "1e+300%")
+    assert (percent(0.0472), percent(1e298)) == ("4.72%", ">10,000,000,000%")
     assert (counted(1, "run"), counted(2, "run")) == ("1 run", "2 runs")
 
 
@@ -269,6 +294,27 @@ def test_a_folder_without_a_run_is_refused(invoke, tmp_path, command):
     assert result.exit_code == REFUSED
     assert f"{tmp_path}: holds no run" in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_a_run_is_refused_with_its_folder(invoke, finished):
+    result = invoke("trace", finished / "run.sqlite")
+    assert result.exit_code == REFUSED
+    expected = f"run.sqlite: is a file, expected the folder of a run, such as {finished}"
+    assert expected in result.output.replace("\n", " ")
+
+
+def test_a_folder_that_cannot_be_created_is_named(invoke):
+    result = invoke("init", "/proc/x")
+    assert result.exit_code == REFUSED
+    assert "/proc/x: cannot be created (" in result.output
+
+
+def test_a_port_in_use_is_named(invoke, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = invoke("watch", tmp_path, "--port", port)
+    assert result.exit_code == REFUSED
+    assert f"127.0.0.1:{port}: Address already in use, expected a free port" in result.output
 
 
 def test_a_provider_that_refuses_for_good_ends_the_run_and_says_how_to_resume(

@@ -11,11 +11,10 @@ from costada.cli.options import read_settings
 from costada.cli.run import run
 from costada.cli.sweep_command import sweep
 from costada.runs.config import RunConfig, checked_config
-from costada.runs.config_file import load_config
 from costada.runs.discovery import discover
-from costada.runs.folder import RunFolder
+from costada.runs.folder import RunFolder, load_config
 from costada.runs.keywords import DiscoverKeywords
-from costada.runs.presets import PRESETS
+from costada.runs.setting_types import PRESETS
 from costada.runs.user_input import as_option, explain
 from costada.store.run_store import RunStore
 from costada.store.schema import FORMAT

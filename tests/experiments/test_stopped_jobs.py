@@ -5,9 +5,9 @@ import time
 import pytest
 from fakes import toy_folder
 
+from costada.experiments.sweep.cluster import job_status
 from costada.experiments.sweep.job_file import STOP, JobFile, give_order
-from costada.experiments.sweep.job_status import job_status
-from costada.experiments.sweep.local_sweep import start
+from costada.experiments.sweep.run_process import start
 from costada.experiments.sweep.sweep import Status, run_in
 from costada.runs.config import RunConfig
 

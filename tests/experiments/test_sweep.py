@@ -36,8 +36,7 @@ from costada.experiments.sweep.sweep_progress import (
     sweep_text,
 )
 from costada.runs.config import RunConfig
-from costada.runs.config_file import load_config
-from costada.runs.folder import RunFolder
+from costada.runs.folder import RunFolder, load_config
 from costada.runs.interruption import ExitCode
 from costada.runs.shared_purse import account_name
 from costada.store.purse import OverBudget, Purse

@@ -12,13 +12,12 @@ from time import monotonic, sleep
 import pytest
 from billing_server import BillingServer, Reply
 
-from costada.experiments.sweep.local_sweep import ENTRY, RunProcess, last_error, options_of, start
 from costada.experiments.sweep.loop import STOPPING, StopSignals, SweepLoop
+from costada.experiments.sweep.run_process import ENTRY, RunProcess, last_error, options_of, start
 from costada.experiments.sweep.sweep import Status, SweepGrid, last_step, sweep_runs
 from costada.experiments.sweep.sweep_progress import SweepProgress, exit_code
 from costada.runs.config import RunConfig
-from costada.runs.config_file import load_config
-from costada.runs.folder import RunFolder
+from costada.runs.folder import RunFolder, load_config
 from costada.runs.interruption import ExitCode
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore

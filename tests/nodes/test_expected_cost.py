@@ -10,7 +10,7 @@ from costada.controller.constants import Constants
 from costada.evaluators.registry import problem
 from costada.nodes.attempts import first_prompt, ordinary_input
 from costada.nodes.calls.budget import EXPECTED_ANSWER, EXPECTED_PROGRAM, prompt_tokens
-from costada.runs.presets import PRESETS
+from costada.runs.setting_types import PRESETS
 from costada.values.usage import Usage, call_cost
 
 GLM_5 = PRESETS["glm-5"].price

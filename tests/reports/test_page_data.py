@@ -15,10 +15,9 @@ from costada.controller.constants import Constants
 from costada.graph.build import compile_search
 from costada.models.reply_content import message_to_text
 from costada.nodes.settings import Settings
-from costada.reports.page.differences import diff_rows
 from costada.reports.page.failures import Failure, failures_of, kind_of
 from costada.reports.page.feed import Averages, Feed
-from costada.reports.patch import MAX_DIFF
+from costada.reports.patch import MAX_DIFF, diff_rows
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease

@@ -18,9 +18,8 @@ from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
-from costada.runs.given import SearchRequest
 from costada.runs.interruption import STOPPING, draining_on_signal
-from costada.runs.plan import plan_run
+from costada.runs.plan import SearchRequest, plan_run
 from costada.runs.runner import execute_run, is_finished
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation

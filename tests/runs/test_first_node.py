@@ -10,8 +10,7 @@ from langgraph.runtime import RunControl
 from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.runs.given import SearchRequest
-from costada.runs.plan import plan_run
+from costada.runs.plan import SearchRequest, plan_run
 from costada.runs.runner import execute_run
 from costada.store.run_store import RunStore
 

@@ -12,7 +12,6 @@ from costada.cli.options import read_settings
 from costada.models.menu import MenuModel, ModelEntry
 from costada.models.runnable_tree import underlying_models
 from costada.runs.config import RunConfig, checked_config
-from costada.runs.given import parse_request
 from costada.runs.models_file import (
     ModelsFile,
     named_models,
@@ -20,7 +19,7 @@ from costada.runs.models_file import (
     resolved_entry,
     resolved_menu,
 )
-from costada.runs.plan import menu_model, plan_run
+from costada.runs.plan import menu_model, parse_request, plan_run
 from costada.values.usage import Price
 
 FILE = """

@@ -12,7 +12,7 @@ from costada.evaluators.registry import problem
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.fork import fork_run
-from costada.runs.pareto_files import front_files
+from costada.runs.run_files import front_files
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
 

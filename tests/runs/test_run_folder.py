@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from costada.experiments.sweep.local_sweep import RunProcess
+from costada.experiments.sweep.run_process import RunProcess
 from costada.plugins.gateway.gateway_protocol import hold_address
 from costada.plugins.gateway.response_journal import Journal
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder, unused_folder
-from costada.runs.runner import StepLog
+from costada.runs.run_files import StepLog
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 

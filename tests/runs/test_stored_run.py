@@ -13,8 +13,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from psycopg.conninfo import make_conninfo
 
 from costada import create_discovery_graph, discover, load_run
-from costada.runs.config_file import config_text
-from costada.runs.folder import RunFolder
+from costada.runs.folder import RunFolder, config_text
 from costada.runs.runner import is_finished, saved_state
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import StoredRun, lease_name, named_runs, run_at

@@ -8,9 +8,9 @@ import pytest
 from rows import trace_row
 
 from costada import problem
-from costada.reports.trackers.tracking import Tracking
+from costada.reports.tracking import Tracking
 from costada.runs.folder import RunFolder
-from costada.runs.runner import RunRecord
+from costada.runs.run_files import RunRecord
 from costada.store.call_log import CallKey
 from costada.store.rows import CallRow, CallStatus, LandedTickets, Outcome, OutcomeKind
 from costada.store.run_store import RunStore

@@ -6,8 +6,8 @@ from http.client import HTTPConnection
 import pytest
 from page_runs import serving, settings, step, write_steps
 
-from costada.reports.page.ideas import MAX_BODY
 from costada.reports.page.page import write_page
+from costada.reports.page_server import MAX_BODY
 from costada.store.run_store import RunStore
 from costada.store.user_inputs import MAX_WAITING, TOO_MANY
 

@@ -18,7 +18,7 @@ from page_runs import call, candidate, serving, settings, step, write_steps
 
 from costada.reports.page import page
 from costada.reports.page.feed import Feed
-from costada.reports.page.page import ITERATIONS, blocks, embedded, policy, write_page
+from costada.reports.page.page import ITERATIONS, blocks, embedded_json, policy, write_page
 from costada.reports.page_server import PageServer
 from costada.values.candidate import Program
 
@@ -78,12 +78,12 @@ def hostile(tmp_path):
 
 
 def test_embedded_json_is_ascii_closes_no_element_and_means_the_same():
-    text = embedded({HOSTILE: [HOSTILE, 1.5, None]})
+    text = embedded_json({HOSTILE: [HOSTILE, 1.5, None]})
     assert text.isascii()
     assert not re.search("[<>&]", text)
     assert json.loads(text) == {HOSTILE: [HOSTILE, 1.5, None]}
     with pytest.raises(ValueError, match="not JSON compliant"):
-        embedded(float("nan"))
+        embedded_json(float("nan"))
 
 
 def test_hostile_texts_add_no_element_and_no_address_to_the_page(hostile, run):

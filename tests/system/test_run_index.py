@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from page_runs import candidate, serving_path, settings, step, write_steps
 
-from costada.reports.index_page import run_index
-from costada.reports.index_page.run_index import RunIndex
+from costada.reports import run_index
 from costada.reports.page_server import PageServer
+from costada.reports.run_index import RunIndex
 from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease
 

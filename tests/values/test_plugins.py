@@ -10,7 +10,7 @@ from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem
 from costada.evaluators.remote.engine import open_engine
 from costada.models.chat_models import chat_model
-from costada.reports.trackers.tracker import tracker_kind
+from costada.reports.tracking import tracker_kind
 from costada.values.plugins import loaded, registered
 
 

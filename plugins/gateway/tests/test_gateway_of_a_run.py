@@ -33,8 +33,9 @@ from costada.plugins.gateway.gateway_of_run import (
 from costada.plugins.gateway.gateway_protocol import address_file, is_held, read_address
 from costada.plugins.gateway.response_journal import Journal
 from costada.runs.folder import RunFolder
-from costada.runs.gateways import gateway_choice, gateway_of, uses_gateway
+from costada.runs.gateways import gateway_choice, uses_gateway
 from costada.runs.plan import Plan
+from costada.runs.runner import gateway_of
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 from costada.values.usage import Price

@@ -55,7 +55,7 @@ from costada.plugins.lab.landscape.landscape_menu import (
 )
 from costada.plugins.lab.landscape.strategy_choice import Evolving, as_evolving, chosen_by_strategy
 from costada.plugins.lab.landscape.worlds import LANDSCAPE, answers_of
-from costada.runs.presets import PRESETS
+from costada.runs.setting_types import PRESETS
 from costada.values.candidate import Candidate, LandedCandidate, Program
 from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber, next_iteration
 from costada.values.setting import unknown_name

@@ -25,9 +25,9 @@ from costada.experiments.comparison.comparison import (
     summarize,
 )
 from costada.experiments.comparison.metrics import RunOutcome, normalized_auc
-from costada.experiments.processes import in_processes
 from costada.plugins.lab.landscape.simulation import simulate_run
 from costada.plugins.lab.landscape.worlds import LANDSCAPE, RECORDED, WORLDS
+from costada.plugins.lab.processes import in_processes
 from costada.reports.formats import percent
 from costada.reports.terminal import TerminalTable
 from costada.values.setting import unknown_name

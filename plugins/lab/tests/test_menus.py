@@ -43,7 +43,7 @@ from costada.plugins.lab.menus.menu_batch import (
 from costada.plugins.lab.menus.menu_file import DrawnMenu, FixedMenu, menus_of
 from costada.plugins.lab.menus.menu_report import menu_result
 from costada.plugins.lab.menus.paper_rule import PaperRule
-from costada.runs.presets import PRESETS
+from costada.runs.setting_types import PRESETS
 from costada.runs.user_input import known_names
 from costada.store.run_store import RunStore
 from costada.values.usage import Price, Usage

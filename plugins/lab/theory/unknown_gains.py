@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import sqrt
 from random import Random
 
-from costada.experiments.processes import in_processes
+from costada.plugins.lab.processes import in_processes
 from costada.plugins.lab.theory.games import Game, Share, share_of_opt
 from costada.plugins.lab.theory.policies import OF_METHODS, ONLY_CHEAPEST, RULES
 from costada.plugins.lab.theory.proposition import Instance

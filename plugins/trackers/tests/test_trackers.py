@@ -16,7 +16,7 @@ import pytest
 from crash_runs import kill_often, record_of, run_to_end, serve
 
 from costada import discover
-from costada.reports.trackers.tracker import CHECK_SECONDS
+from costada.reports.tracking import CHECK_SECONDS
 
 pytestmark = pytest.mark.process
 

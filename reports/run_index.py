@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -13,7 +15,6 @@ from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
-from costada.reports.index_page.scan import runs_below
 from costada.reports.page.opening import heading, standing
 from costada.reports.run_view import RunSettings, RunView
 from costada.store.address import is_there
@@ -147,6 +148,7 @@ class RunIndex:
 
     def _refresh(self) -> int:
         """Bring the rows up to date; returns how many are left for the next time."""
+        # The caller holds the lock: a request must not wait until hundreds of runs are read.
         deadline, unread, next_revision = monotonic() + READING_SECONDS, 0, self._revision + 1
         for each in self._runs.values():
             if each.is_current():
@@ -180,6 +182,7 @@ class IndexedRun:
 
     def read(self) -> None:
         """Make the row again; for an unreadable run it holds the reason."""
+        # Before the files are read: what changes meanwhile makes the next look read them again.
         self._seen = self._signature(self.run)
         known = {"id": self.name, "began": self._began()}
         try:
@@ -287,3 +290,75 @@ def _number(value: object) -> float:
 
 def _short(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+
+
+MAX_RUNS = 5_000
+MAX_ENTRIES = 100_000
+"""Files and folders that one scan looks at."""
+
+MAX_DEPTH = 8
+"""Levels below the folder at which a run is still found."""
+
+SHOWN_OBSTACLES = 3
+
+
+@dataclass(slots=True)
+class Scan:
+    """Paths of run folders relative to the scanned folder, and what could not be looked at."""
+
+    found: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def runs_below(root: Path, settings: str) -> Scan:
+    """The folders that hold an ordinary file of the settings' name, in the order of their paths.
+
+    Nothing inside a run folder is looked at, no link is followed, and hidden folders are left out.
+    A missing root holds nothing. The notes say which limit was reached and which folders cannot
+    be read.
+    """
+    scan, entries = Scan(), 0
+    waiting = [(root, 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        try:
+            below = list(_folders_in(folder, MAX_ENTRIES - entries))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if len(scan.notes) < SHOWN_OBSTACLES:
+                scan.notes.append(f"{folder.relative_to(root)}: {error.strerror}")
+            continue
+        entries += len(below)
+        for each in below:
+            if each is None:
+                continue
+            if _is_file(each / settings):
+                scan.found.append(each.relative_to(root))
+            elif depth + 1 < MAX_DEPTH:
+                waiting.append((each, depth + 1))
+        if len(scan.found) >= MAX_RUNS or entries >= MAX_ENTRIES:
+            scan.notes.append(
+                f"more than {MAX_RUNS:,} runs or {MAX_ENTRIES:,} files: not all are listed"
+            )
+            break
+    scan.found = sorted(scan.found)[:MAX_RUNS]
+    return scan
+
+
+def _folders_in(folder: Path, most: int) -> Iterator[Path | None]:
+    """Each entry of a folder: its path if it is a folder to look into, `None` otherwise."""
+    with os.scandir(folder) as entries:
+        for number, entry in enumerate(entries):
+            if number >= most:
+                return
+            is_wanted = not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+            yield Path(entry.path) if is_wanted else None
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a path is an ordinary file itself, not a link to one."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False

@@ -1,4 +1,4 @@
-"""One run of a sweep as a process of this machine: the ordinary command."""
+"""One run of a sweep as a process: on this machine, or where a cluster executes it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
-from typing import IO, cast
+from time import monotonic, sleep
+from typing import IO, Self, cast
 
 from costada.evaluators.sandbox.helper_environment import helper_environment
+from costada.experiments.sweep.job_file import is_ordered_to_stop
 from costada.experiments.sweep.loop import STOPPING, End
 from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.models.menu import price_text
-from costada.reports.trackers.tracker import tracker_names
+from costada.reports.tracking import tracker_names
 from costada.runs.config import CONTROLLER, MENU, OTHER_PRICES, RunConfig
 from costada.runs.interruption import ExitCode
 from costada.runs.stored_run import StoredRun
@@ -62,10 +66,10 @@ class RunProcess:
                 stderr=errors,
                 env=helper_environment(),
                 cwd=directory,
-                process_group=0,
+                process_group=0,  # a terminal sends Ctrl-C to the group of the command only
             )
         self._stdin = cast("IO[bytes]", self._process.stdin)
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):  # it has failed to start; `end` tells why
             self._stdin.write(f"{json.dumps(dict(os.environ))}\n".encode())
             self._stdin.flush()
 
@@ -157,7 +161,7 @@ def tracker_warnings(log: str) -> str:
 def options_of(run: SweepRun) -> list[str]:
     """The options of `costada run` for the settings and the folder of a run."""
     options = []
-    for name, field in RunConfig.model_fields.items():
+    for name, declared in RunConfig.model_fields.items():
         value = getattr(run.config, name)
         is_menu = name == "model" and run.config.models
         if name == "problem" or value is None or value == () or is_menu:
@@ -182,6 +186,97 @@ def options_of(run: SweepRun) -> list[str]:
             options.append(f"{as_option(name)}={','.join(value)}")
         elif not isinstance(value, bool):
             options.append(f"{as_option(name)}={value}")
-        elif value is not field.default:
+        elif value is not declared.default:
             options.append(as_option(name if value else f"no_{name}"))
     return [*options, f"--out={run.folder.path}"]
+
+
+POLL_SECONDS = 0.5
+"""How often a worker checks its process, the run's folder and whether it should stop."""
+
+
+@dataclass
+class WorkerRun:
+    """A run as a cluster gets it; its folder must be on a file system that all nodes share.
+
+    Attributes:
+        run: The run.
+        order: File by which it learns that it should stop; None if signals say so.
+        directory: Working directory, if the node has it.
+        version: Version of the package where the sweep was started.
+    """
+
+    run: SweepRun
+    order: Path | None = None
+    directory: Path = field(default_factory=Path.cwd)
+    version: str = field(default_factory=lambda: version("costada"))
+    _is_stopped: bool = field(default=False, init=False)
+    _process: RunProcess | None = field(default=None, init=False, repr=False)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        """Pickle a run that has not begun, also while this one works."""
+        return type(self), (self.run, self.order, self.directory, self.version)
+
+    def __call__(self) -> End:
+        """Start or resume the run and wait for its end.
+
+        A run that another process holds is waited for: a worker that the cluster has given up may
+        still be saving it.
+
+        Raises:
+            ValueError: If this machine has another version of the package, or cannot see the
+                sweep's folder.
+            OSError: If the process cannot be started.
+        """
+        host = socket.gethostname()
+        if (found := version("costada")) != self.version:
+            raise ValueError(
+                f"{host}: has costada {found}, expected {self.version} as where the sweep was"
+                " started"
+            )
+        if self.order and not self.order.is_file():
+            raise ValueError(
+                f"{self.order}: cannot be seen on {host}; --out must be on a file system that all"
+                " workers share, with the same path"
+            )
+        while not self._should_stop():
+            if self.run.folder.is_running:
+                sleep(POLL_SECONDS)
+                continue
+            # Between the look and the start, another worker may have taken the run's lease.
+            end = self._attempt()
+            if end[0] is not Status.FAILED or not self.run.folder.is_running:
+                return end
+        return Status.INTERRUPTED, ""
+
+    def request_stop(self) -> None:
+        """Let the run save and end; signal handlers may call it."""
+        self._is_stopped = True
+
+    def stop(self, seconds: float) -> None:
+        """Let the running process save and end, and kill it after so many seconds."""
+        if self._process is None:
+            return
+        deadline = monotonic() + seconds
+        self._process.drain()
+        while self._process.end() is None:
+            if monotonic() > deadline:
+                self._process.kill()
+            sleep(POLL_SECONDS)
+
+    def _should_stop(self) -> bool:
+        return self._is_stopped or (self.order is not None and is_ordered_to_stop(self.order))
+
+    def _attempt(self) -> End:
+        directory = self.directory if self.directory.is_dir() else Path(os.sep)
+        self._process = start(self.run, directory)
+        try:
+            is_draining = False
+            while (end := self._process.end()) is None:
+                if not is_draining and self._should_stop():
+                    is_draining = True
+                    self._process.drain()
+                sleep(POLL_SECONDS)
+            return end
+        finally:
+            self._process = None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from costada.evaluators.sandbox.inside.kernel import PR_SET_DUMPABLE, set_process_option
-from costada.reports.trackers.tracker import (
+from costada.reports.tracking import (
     CHECK,
     Step,
     TrackedEnd,
@@ -34,7 +34,7 @@ def main() -> None:
     tracker.check()
     if CHECK in sys.argv[2:]:
         return
-    messages = received()
+    messages = read_messages()
     run = TrackedRun(**next(messages))
     # The process of the run before a kill may still be writing.
     with opened_to_share(Path(f"{run.folder}.lock")) as lock:
@@ -51,7 +51,7 @@ def main() -> None:
         tracker.end(end)
 
 
-def received() -> Iterator[dict[str, Any]]:
+def read_messages() -> Iterator[dict[str, Any]]:
     """The messages of the run, without one that was cut off when its process died."""
     for line in sys.stdin.buffer:
         if line.endswith(b"\n"):

@@ -1,1 +1,0 @@
-"""The tables of a run for other programs: flat rows, and the files that hold them."""

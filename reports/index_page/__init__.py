@@ -1,1 +1,0 @@
-"""The page of many runs: an index of a folder, live."""

@@ -1,1 +1,0 @@
-"""Experiment trackers: each is one file here, and runs in a process of its own."""
