@@ -15,7 +15,7 @@ from langgraph.types import Command, StateSnapshot, StateUpdate
 from costada.controller.constants import Constants
 from costada.graph.continuing import can_continue
 from costada.graph.graph_input import NO_UPDATE, accept_answer, has_answer
-from costada.graph.known_keys import check_input, check_keys
+from costada.graph.known_keys import check_input, check_keys, check_no_context
 from costada.graph.overrides import BUDGET, SEED, Overrides, RunOverrides, SearchContext
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.active_runs import ACTIVE_RUNS, ActiveRuns
@@ -324,7 +324,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         check_input(given, is_parents_state=is_node)
         known = context if self.overrides and isinstance(context, Mapping) else {}
         if self.overrides is None:
-            check_keys("context", context)
+            check_no_context(context)
         check_keys("invoke or stream", options)
         configs = [each or RunnableConfig() for each in (ensure_config(), self.config, config)]
         for each in configs:

@@ -1,15 +1,18 @@
 """Which keys the input and the configuration of a run may have; others are refused."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from langgraph.types import Command
 
 from costada.controller.constants import Constants
 from costada.graph.graph_input import check_command
+from costada.graph.overrides import SearchContext
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput
 
 NOTHING: Mapping[str, object] = {}
+NO_CHOICES = "which is not read there: the graph was made without choices=Choices(...)"
 
 SETTING_ARGUMENTS = {
     **{
@@ -66,6 +69,23 @@ def check_keys(where: str, given: object, known: Mapping[str, object] = NOTHING)
     for key, value in given.items() if isinstance(given, Mapping) else ():
         if key in SETTING_ARGUMENTS and (key not in known or known[key] != value):
             raise ValueError(f"{where}: got key {key!r}, which is not read there{_advice(key)}")
+
+
+def check_no_context(context: object) -> None:
+    """Refuse the context of a graph without choices, which reads none.
+
+    Raises:
+        ValueError: Naming the key, the nearest one of a context and where that setting is given.
+    """
+    if context is None:
+        return
+    if not isinstance(context, Mapping):
+        raise ValueError(f"context: got {context!r}, {NO_CHOICES}")
+    for key in context:
+        near = get_close_matches(str(key), {*SearchContext.__annotations__, *SETTING_ARGUMENTS}, 1)
+        hint = f"; did you mean {near[0]!r}?" if near and near[0] != key else ""
+        advice = _advice(near[0]) if near else ""
+        raise ValueError(f"context: got key {key!r}, {NO_CHOICES}{hint}{advice}")
 
 
 def _advice(key: str) -> str:

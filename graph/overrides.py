@@ -1,6 +1,7 @@
 """What a caller chooses for one run of a graph, within the limits of its builder."""
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ Overrides = Mapping[str, object]
 """What was chosen, by name: plain values that a checkpoint can keep."""
 
 BUDGET, SEED = "budget", "seed"
+MAX_BUILT = 64
+"""Searches of different choices that stay in memory."""
 
 
 class SearchContext(TypedDict, total=False):
@@ -55,7 +58,7 @@ class RunOverrides:
         self.schema, self.defaults = schema, defaults
         self.max_parallel, self.methods = max_parallel, methods
         self._read, self._build = read, build
-        self._built: dict[str, RunContext] = {}
+        self._built: OrderedDict[str, RunContext] = OrderedDict()
         self._lock = Lock()
 
     def read(self, context: object, seed: object = None) -> Overrides:
@@ -130,4 +133,8 @@ class RunOverrides:
                 except ValueError as error:
                     lines = str(error).splitlines()
                     raise ValueError("\n".join(f"context: {line}" for line in lines)) from None
+            self._built.move_to_end(key)
+            # A server is sent any number of budgets; a run in progress holds its own search.
+            while len(self._built) > MAX_BUILT:
+                self._built.popitem(last=False)
             return self._built[key]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from weakref import ref
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
@@ -13,11 +14,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from needed_plugins import needs_plugin
+from pydantic import BaseModel
 from toy_graph import THREAD
 from typing_extensions import TypedDict
 
 from costada import Choices, MenuModel, Price, Purse, as_discovery_node, create_discovery_graph
 from costada.controller.methods import METHODS
+from costada.graph.overrides import RunOverrides
 
 pytestmark = [needs_plugin("evox", "offline"), pytest.mark.process]
 SETTINGS = ("max_iterations", "method", "approve_guides", "controller.base_patience")
@@ -335,3 +338,28 @@ def test_a_run_that_was_killed_is_resumed_with_what_it_chose(tmp_path):
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     resumed = run("a.sqlite", "-1", "resume")
     assert resumed.stdout == run("b.sqlite", "-1").stdout != "", resumed.stderr
+
+
+def test_a_problem_to_choose_from_exists():
+    with pytest.raises(ValueError, match="problems: problem is 'nope'; expected the path of a"):
+        Choices(problems=["nope"])
+    assert Choices(problems=["circle_packing", toy_problem()]).max_budget is None
+
+
+def test_searches_of_many_budgets_do_not_fill_the_memory():
+    class Search:
+        """Stands for the search of a choice."""
+
+    made = []
+
+    def build(chosen):
+        search = Search()
+        made.append(ref(search))
+        return search
+
+    overrides = RunOverrides(BaseModel, {}, dict, build)
+    for number in range(1000):
+        overrides.search({"budget": float(number)})
+    assert 1 <= sum(each() is not None for each in made) <= 64
+    assert overrides.search({"budget": 999.0}) is made[-1]()
+    assert len(made) == 1000

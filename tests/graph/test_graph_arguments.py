@@ -107,6 +107,25 @@ def test_a_setting_in_with_config_in_the_context_or_as_a_keyword_is_refused_too(
     assert model.prompts == []
 
 
+@pytest.mark.parametrize(
+    ("context", "message"),
+    [
+        ({"bugdet": 0.005}, r"got key 'bugdet'.*did you mean 'budget'\?.*budget=DOLLARS"),
+        ({"max_budget": 0.005}, r"got key 'max_budget'.*did you mean 'budget'\?"),
+        ({"tone": "dry"}, r"got key 'tone', .*without choices=Choices"),
+        ([0.005], r"got \[0.005\], .*without choices=Choices"),
+    ],
+)
+def test_a_context_without_choices_is_refused_with_the_nearest_key(context, message):
+    graph, model = graph_of()
+    with pytest.raises(ValueError, match=f"context: {message}"):
+        graph.invoke({}, context=context)
+    with pytest.raises(ValueError, match=f"context: {message}"):
+        asyncio.run(graph.ainvoke({}, context=context))
+    assert model.prompts == []
+    assert graph.invoke({}, context={})["iterations"] > 0
+
+
 def test_configurable_keys_of_a_parent_or_a_server_pass():
     theirs = {"user_id": "u", "model": "their own", "langgraph_auth_user": None, "thread_id": "1"}
     graph, model = graph_of(checkpointer=InMemorySaver(), constants=Constants(max_iterations=1))
