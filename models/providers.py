@@ -6,10 +6,10 @@ Loads no model: settings and commands are read before one is needed.
 from collections.abc import Mapping
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from costada.values.provider_error import YEAR
 from costada.values.setting import MODELS, Setting
@@ -127,3 +127,12 @@ class RetryPolicy(BaseModel):
         WaitSeconds, Setting("costada.nodes.calls.outage:Pause", MODELS, "SECONDS")
     ] = 3600.0
     """How long a run waits for an unavailable provider before it stops."""
+
+    @model_validator(mode="after")
+    def _check_waits(self) -> Self:
+        if self.retry_wait > self.longest_wait:
+            raise ValueError(
+                f"retry_wait: got {self.retry_wait:g}, expected at most longest_wait, which is"
+                f" {self.longest_wait:g}"
+            )
+        return self
