@@ -23,11 +23,13 @@ MAX_FILE = 2**24
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the file's name to an `OSError`; that of a full disk has none."""
+    """Name the file in an `OSError`; that of a full disk has no name, others name the part."""
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        part = str(path.with_name(f".{path.name}."))
+        if not error.filename or str(error.filename).startswith(part):
+            error.filename = str(path)
         raise
 
 

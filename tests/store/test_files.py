@@ -1,8 +1,9 @@
 import os
+from pathlib import Path
 
 import pytest
 
-from costada.store.files import remove_unfinished, replace_folder
+from costada.store.files import remove_unfinished, replace_folder, replace_text
 
 
 def contents(folder):
@@ -75,3 +76,9 @@ def test_what_killed_processes_left_beside_a_folder_is_removed(tmp_path):
     remove_unfinished(path)
     assert list(tmp_path.iterdir()) == [path]
     assert contents(path) == {"a.py": "1"}
+
+
+def test_an_error_names_the_file_and_not_its_unfinished_part():
+    with pytest.raises(OSError, match=r"'/proc/page\.html'$") as caught:
+        replace_text(Path("/proc/page.html"), "text")
+    assert caught.value.filename == "/proc/page.html"
