@@ -77,12 +77,12 @@ def verdict(
     if COMBINED_SCORE not in metrics:
         known = ", ".join(sorted({*metrics, *artifacts})) or "nothing"
         wanted = settings.metric or COMBINED_SCORE
-        fault = f"evaluator.py returned no {wanted}; expected a number (it returned {known})"
+        fault = f"the evaluator returned no {wanted}; expected a number (it returned {known})"
         if COMBINED_SCORE in artifacts:
             given = artifacts[COMBINED_SCORE]
             fault = f"{COMBINED_SCORE} is {given!r}; expected a finite number"
             if given not in ("nan", "inf", "-inf"):
-                fault = f"evaluator.py: {fault}"
+                fault = f"the evaluator's {fault}"
         marked = {**artifacts, EVALUATOR_FAULT: fault}
         return failed(fault, metrics=metrics, artifacts=marked, seconds=seconds)
     objective = metrics[COMBINED_SCORE]

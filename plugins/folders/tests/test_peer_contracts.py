@@ -248,7 +248,7 @@ def test_a_command_line_must_report_a_combined_score(write):
         with pytest.raises(ValueError, match=r"returned no combined_score.* \(it returned s"):
             check_problem(problem)
     leaving = FILES.replace('"combined_score": value', '"speed": value') + MAIN
-    with pytest.raises(ValueError, match="returned no combined_score"):
+    with pytest.raises(ValueError, match="the evaluator returned no combined_score"):
         check_problem(write(leaving, name="evaluate.py"))
 
 

@@ -115,7 +115,7 @@ CASES = {
     "objectives lacking": (
         "objectives",
         "def square(number):\n    return float('nan')\n",
-        "evaluator.py returned no combined_score",
+        "the evaluator returned no combined_score",
     ),
     "noisy right": ("noisy", SQUARE, 1.0),
     "noisy half": ("noisy", START, 0.5),
