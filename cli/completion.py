@@ -16,7 +16,7 @@ from typing import Any
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DECLARATIONS = ("cli", "runs", "controller", "evaluators/benchmarks")
-"""Folders of the package in which a change makes the table out of date."""
+"""Folders of the package in which a change makes the table out of date, beside plug-ins."""
 
 FACTS = (".dist-info", ".egg-info")
 """How the folders end that say what an installed package registers."""
@@ -173,7 +173,7 @@ def table() -> dict[str, Any]:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(unfinished, "w", encoding="utf-8") as file:
             json.dump(made, file)
-        os.replace(unfinished, path)
+        os.replace(unfinished, path)  # atomic: several shells may complete at once
     return made
 
 
@@ -182,14 +182,21 @@ def _changed() -> list[int]:
 
     Installed packages may declare commands too, and what options offer.
     """
+    plugins = os.path.join(PACKAGE, "plugins")
+    folders = [os.path.join(PACKAGE, each) for each in DECLARATIONS]
+    with suppress(OSError), os.scandir(plugins) as entries:  # plug-ins can be taken away
+        folders += [each.path for each in entries if each.is_dir() and each.name != "__pycache__"]
     times = [
         entry.stat().st_mtime_ns
-        for folder in DECLARATIONS
-        for entry in os.scandir(os.path.join(PACKAGE, folder))
+        for folder in folders
+        for entry in os.scandir(folder)
         if entry.name != "__pycache__"
     ]
-    # Not the working folder, which is on the path for some ways to start Python alone.
-    for folder in filter(None, sys.path):
+    # Not the working folder and not a checkout, which are on the path for some ways to start Python
+    # alone: each of them would make the table of the others out of date.
+    for folder in sys.path:
+        if folder in ("", PACKAGE):
+            continue
         with suppress(OSError), os.scandir(folder) as entries:
             times += [each.stat().st_mtime_ns for each in entries if each.name.endswith(FACTS)]
     return [max(times), len(times)]
@@ -248,7 +255,7 @@ def _kind(parameter: Any) -> str | list[str] | None:
 
 
 def _paragraph(text: str | None) -> str:
-    """The first paragraph of a text, in one line."""
+    """The first paragraph of a string, in one line."""
     return " ".join((text or "").split("\n\n")[0].split())
 
 

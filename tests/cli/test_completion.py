@@ -101,6 +101,25 @@ def test_a_damaged_cache_is_replaced(tmp_path, monkeypatch):
     assert json.loads(stored.read_text())["commands"].keys() == found["commands"].keys()
 
 
+def test_a_changed_command_of_a_plug_in_makes_the_table_out_of_date(tmp_path, monkeypatch):
+    command = tmp_path / "plugins" / "mine" / "mine_command.py"
+    for folder in (*completion.DECLARATIONS, "plugins/mine"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "declared.py").touch()
+    monkeypatch.setattr(completion, "PACKAGE", str(tmp_path))
+    before = completion._changed()
+    command.touch()
+    assert completion._changed() != before
+
+
+def test_a_checkout_on_the_path_leaves_the_table_as_it_is(monkeypatch):
+    before = completion._changed()
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != completion.PACKAGE])
+    assert completion._changed() == before
+    monkeypatch.syspath_prepend(completion.PACKAGE)
+    assert completion._changed() == before
+
+
 def test_environments_of_a_user_do_not_replace_each_others_tables(cache, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     before = {path: path.stat().st_ino for path in cache.glob("costada/*.json")}
