@@ -129,6 +129,8 @@ def http_client(*, trust_env: bool = True) -> Any:
     client = DefaultHttpxClient(trust_env=trust_env, verify=_ssl_context())
     for transport in (client._transport, *client._mounts.values()):
         if transport is not None:
+            # httpx leaves the connections of a client that is garbage open. At the end of the
+            # process the system closes them.
             finalize(client, cast(Any, transport)._pool.close).atexit = False
     return client
 
@@ -326,7 +328,7 @@ def without_client_retries(model: BaseChatModel) -> BaseChatModel:
             clients[name] = type(held)(client.with_options(max_retries=0))
     copied = model.model_copy(update={**clients, "max_retries": 0})
     for name in _lazy_clients(model):
-        vars(copied).pop(name, None)
+        vars(copied).pop(name, None)  # built again with no retries when it is next needed
     return model if client_retries(copied) is None else copied
 
 

@@ -323,6 +323,7 @@ class CallMeter(BaseCallbackHandler):
             if inflight is None:
                 return
             reply = read_reply(response)
+            # LangChain adds up the counts of all parts, as if each counted only itself.
             if is_cumulative(inflight.parts):
                 reply = replace(reply, usage=streamed_usage(inflight.parts))
             if reply.is_cache_hit:

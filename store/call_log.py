@@ -52,7 +52,7 @@ class InFlightCalls:
         """Note that a request of a call has ended."""
         with self._changed:
             self._requests[key] -= 1
-            self._requests += Counter()
+            self._requests += Counter()  # drops what has no request left
             self._changed.notify_all()
 
     @contextmanager
@@ -185,6 +185,7 @@ class CallLog:
         """
         key = CallKey(run_id, call.ticket, call.role, call.attempt)
         with self._db.transaction(is_durable=True):
+            # First: the reservation must not count the request that is repeated beside this one.
             if repeats is not None:
                 self._db.write(f"DELETE FROM costada_call WHERE {KEY} AND n = ?", (*key, repeats))  # noqa: S608
             if reserve:
@@ -333,6 +334,7 @@ class CallLog:
 
     def last_error(self, run_id: str) -> str:
         """What went wrong with the last request of a run that failed; empty if none did."""
+        # From the end of the table: by an index, SQLite would read and sort all rows of the run.
         found = self._db.rows(
             "SELECT facts FROM costada_call NOT INDEXED WHERE run_id = ?"
             " AND json_extract(facts, '$.error') IS NOT NULL ORDER BY rowid DESC LIMIT 1",

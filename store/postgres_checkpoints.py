@@ -46,6 +46,7 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
     Its tables are LangGraph's, in the schema of the run store.
     """
 
+    # A checkpoint that is written again becomes the latest one, as it does in SQLite.
     UPSERT_CHECKPOINTS_SQL = (
         PostgresSaver.UPSERT_CHECKPOINTS_SQL.rstrip().rstrip(";") + ", rowid = EXCLUDED.rowid"
     )

@@ -161,6 +161,7 @@ class Purse:
             raise ValueError(f"policy: got {policy!r}, expected 'crossing' or 'hard'")
         _check_text("name", name)
         self._db, self._owns_file = Database(_place(path, dsn)), True
+        # One transaction: another process may open the same purse with another budget meanwhile.
         with self._writing():
             own = self._find(NO_PARENT, name) or self._add(NO_PARENT, name, policy, dollars)
             if own.policy != policy:
