@@ -5,7 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from swept_runs import FINISHED, REFUSED, costada, paid
+from swept_runs import FINISHED, REFUSED, paid
 
 from costada.runs.folder import RunFolder
 from costada.store.address import RunAddress, shown_address
@@ -24,15 +24,17 @@ def words(near: Path, out: Path, *more: object) -> list[object]:
 
 
 @pytest.mark.parametrize(("kind", "policy"), [("file", "hard"), ("postgres", "crossing")])
-def test_all_runs_draw_from_one_purse_until_it_is_empty(near, tmp_path, request, kind, policy):
+def test_all_runs_draw_from_one_purse_until_it_is_empty(
+    near, tmp_path, invoke, request, kind, policy
+):
     out, store = tmp_path / "sweep", []
     place, path, dsn = str(tmp_path / "purse.sqlite"), tmp_path / "purse.sqlite", None
     if kind == "postgres":
         place = dsn = shown_address(request.getfixturevalue("postgres_address"))
         path, store = None, ["--store", place]
     given = words(near, out, "--purse", place, *store, "--budget-policy", policy)
-    result = costada(*given, "--total", TOTAL)
-    assert result.returncode == FINISHED, result.stderr
+    result = invoke(*given, "--total", TOTAL)
+    assert result.exit_code == FINISHED, result.stderr
     assert f"Largest bill from here on: ${TOTAL:g} in the purse" in result.stderr
     runs = json.loads(result.stdout)
     statuses = [run["status"] for run in runs]
@@ -57,17 +59,17 @@ def test_all_runs_draw_from_one_purse_until_it_is_empty(near, tmp_path, request,
             assert bill <= Decimal(str(TOTAL))
         assert purse.remaining == Decimal(str(TOTAL)) - bill
 
-    repeated = costada(*given, "--total", TOTAL)
-    assert repeated.returncode == FINISHED, repeated.stderr
+    repeated = invoke(*given, "--total", TOTAL)
+    assert repeated.exit_code == FINISHED, repeated.stderr
     assert [run["status"] for run in json.loads(repeated.stdout)] == statuses
     bill = sum(map(paid, places), Decimal(0))
     without = words(near, out, *store, "--budget-policy", policy)
-    refused = costada(*without)
-    assert refused.returncode == REFUSED
+    refused = invoke(*without)
+    assert refused.exit_code == REFUSED
     text = " ".join(refused.stderr.split())
     assert f"--purse: is missing, expected {place}, which pays for the runs of" in text
-    again = costada(*given, "--total", 1)
-    assert again.returncode == FINISHED, again.stderr
+    again = invoke(*given, "--total", 1)
+    assert again.exit_code == FINISHED, again.stderr
     ended = json.loads(again.stdout)
     assert [run["status"] for run in ended] == ["finished"] * 3
     assert [run["budget_at_start"] for run in ended] == [run["budget_at_start"] for run in runs]
@@ -76,49 +78,49 @@ def test_all_runs_draw_from_one_purse_until_it_is_empty(near, tmp_path, request,
         assert purse.spent > bill
 
 
-def test_a_run_that_began_with_less_than_its_budget_is_named_and_kept_apart(near, tmp_path):
+def test_a_run_that_began_with_less_than_its_budget_is_named_and_kept_apart(near, tmp_path, invoke):
     place, out = tmp_path / "purse.sqlite", tmp_path / "sweep"
     given = [each for each in words(near, out, "--purse", place, "--jobs", 1) if each != "--json"]
-    first = costada(*given, "--seeds", 1, "--total", 0.04)
-    assert first.returncode == FINISHED, first.stderr
+    first = invoke(*given, "--seeds", 1, "--total", 0.04)
+    assert first.exit_code == FINISHED, first.stderr
     with Purse.existing("sweep", path=place) as purse:
         left = purse.remaining
     assert 0 < left < Decimal("0.03")
     named = "Began with less than --budget, as the purse had no more: 1"
     named += f"\n  {NAME}: ${left:f} of $0.03\n"
-    cut = costada(*given, "--seeds", 2, "--total", 0.04)
+    cut = invoke(*given, "--seeds", 2, "--total", 0.04)
     assert f"{NAME}: cut short" in cut.stdout
-    resumed = costada(*given, "--seeds", 2, "--total", 1)
+    resumed = invoke(*given, "--seeds", 2, "--total", 1)
     for shown in (cut, resumed):
-        assert shown.returncode == FINISHED, shown.stderr
+        assert shown.exit_code == FINISHED, shown.stderr
         assert named in shown.stdout
     assert "Finished 2 of 2 runs" in resumed.stdout
-    compared = costada("compare", out)
+    compared = invoke("compare", out)
     assert f"1 run from {out / NAME}: budget_at_start {left:f}" in compared.stdout
 
 
-def test_a_run_that_a_purse_cannot_pay_for_ends_with_a_code_of_its_own(near, tmp_path):
+def test_a_run_that_a_purse_cannot_pay_for_ends_with_a_code_of_its_own(near, tmp_path, invoke):
     place, out = tmp_path / "purse.sqlite", tmp_path / "run"
     policy = ("--budget-policy", "hard", "--max-iterations", 1)
     with Purse(1e-7, name="small", policy="hard", path=place) as purse:
         words = ("run", near, "--out", out, "--purse", f"{place}#small", *policy)
-        result = costada(*words)
-        assert result.returncode == UNPAID
+        result = invoke(*words)
+        assert result.exit_code == UNPAID
         assert "'small' has $0.0000001 left, expected at least $" in result.stderr
         assert f"costada resume {out} --purse '{place}#small'" in result.stderr
         assert purse.remaining == purse.budget
         purse.raise_to(1)
-        result = costada("resume", out, "--purse", f"{place}#small")
-        assert result.returncode == FINISHED, result.stderr
+        result = invoke("resume", out, "--purse", f"{place}#small")
+        assert result.exit_code == FINISHED, result.stderr
         assert 0 < purse.spent == paid(out / "run.sqlite")
         assert purse.remaining == 1 - purse.spent
 
 
-def test_a_purse_that_does_not_exist_is_refused_before_the_run_begins(near, tmp_path):
+def test_a_purse_that_does_not_exist_is_refused_before_the_run_begins(near, tmp_path, invoke):
     place, out = tmp_path / "purse.sqlite", tmp_path / "run"
     with Purse(1, name="other", path=place):
-        result = costada("run", near, "--out", out, "--purse", f"{place}#mine")
-    assert result.returncode == REFUSED
+        result = invoke("run", near, "--out", out, "--purse", f"{place}#mine")
+    assert result.exit_code == REFUSED
     assert "--purse: name: got 'mine', expected the name of a purse there" in result.stderr
     assert not out.exists()
 
@@ -136,22 +138,22 @@ def test_a_purse_that_does_not_exist_is_refused_before_the_run_begins(near, tmp_
         (["--purse", "p.sqlite", "--total", 0, "--dry-run"], "--total: got 0, expected finite"),
     ],
 )
-def test_a_purse_that_cannot_pay_is_refused(near, tmp_path, monkeypatch, more, text):
+def test_a_purse_that_cannot_pay_is_refused(near, tmp_path, monkeypatch, invoke, more, text):
     monkeypatch.chdir(tmp_path)
-    result = costada(*words(near, tmp_path / "sweep", *more))
-    assert result.returncode == REFUSED
+    result = invoke(*words(near, tmp_path / "sweep", *more))
+    assert result.exit_code == REFUSED
     assert text in " ".join(result.stderr.split())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refused_sweep_leaves_no_purse_and_a_purse_is_never_lowered(near, tmp_path):
+def test_a_refused_sweep_leaves_no_purse_and_a_purse_is_never_lowered(near, tmp_path, invoke):
     place, out = tmp_path / "purse.sqlite", tmp_path / "sweep"
     given = words(near, out, "--purse", place)
-    refused = costada(*given, "--model", "openai:no-such-model", "--total", 5)
-    assert refused.returncode == REFUSED
+    refused = invoke(*given, "--model", "openai:no-such-model", "--total", 5)
+    assert refused.exit_code == REFUSED
     assert list(tmp_path.iterdir()) == []
     short = ("--seeds", 1, "--max-iterations", 1)
-    assert costada(*given, *short, "--total", 0.5).returncode == FINISHED
-    lower = costada(*given, *short, "--total", 0.1)
-    assert lower.returncode == REFUSED
+    assert invoke(*given, *short, "--total", 0.5).exit_code == FINISHED
+    lower = invoke(*given, *short, "--total", 0.1)
+    assert lower.exit_code == REFUSED
     assert "--purse: budget: got 0.1, expected at least 0.5" in lower.stderr
