@@ -33,7 +33,7 @@ from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
 METHODS = ["costada", "adaevolve", "uniform", "best-of-n", *({"evox"} & set(KNOWN))]
-NUM_SEEDS = 20
+NUM_SEEDS = 10
 MILLION = Decimal(1_000_000)
 
 

@@ -160,7 +160,7 @@ def test_a_call_that_never_ends_is_given_up_while_the_others_go_on(server):
     assert sum(call.ended_at < hung.ended_at for call in others) >= 12
 
 
-@pytest.mark.parametrize("parallel", [1, 2, 4, 8])
+@pytest.mark.parametrize("parallel", [2, 8])
 def test_the_ledger_equals_the_bill_with_several_calls_in_flight(server, parallel):
     store = RunStore()
     server.default = uneven_reply
@@ -182,8 +182,7 @@ def test_no_more_is_launched_than_the_budget_is_expected_to_pay_for():
     assert found["spent"] == float(spent_by(store)) == len(answer.ended) * float(CALL_COST)
 
 
-@pytest.mark.parametrize("parallel", [2, 8])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("parallel", "seed"), [(2, 0), (2, 1), (8, 0), (8, 2)])
 def test_a_run_never_oversteps_its_budget_by_more_steps_than_are_in_flight(parallel, seed):
     store = RunStore()
     model = UnevenModel(answer=Timed(lambda number: 0.01 * (number % 3)))
@@ -255,7 +254,7 @@ def simulated(seed):
 
 @pytest.mark.parametrize("method", of_every_method())
 def test_no_two_calls_of_a_run_have_one_key_with_eight_in_flight(method):
-    for seed in range(4):
+    for seed in range(2):
         store, options = RunStore(), {"method": method, "iterations": 10, "order": "launch"}
         model, problem = simulated(seed)
         graph = discovery(model, problem=problem, parallel=8, store=store, **options)
@@ -272,7 +271,7 @@ TRACED = re.compile(r"^\| (\d+) \| (\d\.\d{4}) \|", re.MULTILINE)
 @needs_plugin("evox")
 def test_prompts_of_evox_with_eight_in_flight_count_the_iterations_that_have_landed():
     num_told, num_out_of_turn = 0, 0
-    for seed in range(6):
+    for seed in range(3):
         store, options = RunStore(), {"method": "evox", "iterations": 20, "order": "launch"}
         model, problem = simulated(seed)
         graph = discovery(model, problem=problem, parallel=8, store=store, **options)
@@ -292,11 +291,11 @@ def test_prompts_of_evox_with_eight_in_flight_count_the_iterations_that_have_lan
             traced = TRACED.findall(call.prompt)
             assert {(int(t), score) for t, score in traced} <= scores
             num_told += bool(traced)
-    assert num_told > 6
-    assert num_out_of_turn > 20
+    assert num_told > 3
+    assert num_out_of_turn > 10
 
 
-@pytest.mark.parametrize("latencies", [(0.0, 0.03), (0.03, 0.0), (0.01, 0.02, 0.05)])
+@pytest.mark.parametrize("latencies", [(0.0, 0.03), (0.01, 0.02, 0.05)])
 def test_in_the_order_of_launching_a_seed_gives_the_same_run_whatever_the_latencies(latencies):
     def run(seconds):
         graph = discovery(scripted(Timed(seconds)), parallel=4, iterations=16, order="launch")
@@ -332,11 +331,11 @@ def test_in_the_order_of_launching_the_same_strategies_are_bought_whatever_the_l
         return rows, calls
 
     bought = set()
-    for budget in (0.1, 0.2, 0.4):
+    for budget in (0.1, 0.4):
         quick, slow = run(budget, 0.0), run(budget, 0.05)
         assert quick == slow
         bought |= quick[1]
-    assert len(bought) > 10
+    assert len(bought) > 6
 
 
 def test_in_the_order_of_launching_conversations_go_on_whatever_the_latencies(server):
@@ -486,8 +485,7 @@ def test_what_is_on_the_ledger_is_in_the_state_once_nothing_is_in_flight():
     assert found["best_score"] == best["best_score"]
 
 
-@pytest.mark.parametrize("parallel", [2, 4, 8])
-@pytest.mark.parametrize("iterations", [6, 9, 12])
+@pytest.mark.parametrize(("parallel", "iterations"), [(2, 6), (4, 9), (8, 9), (8, 12)])
 def test_a_guide_is_not_bought_for_a_step_beyond_the_last(parallel, iterations):
     """The third call ends last, so that the last steps are in flight when others stagnate."""
     numbers, store = count(1), RunStore()

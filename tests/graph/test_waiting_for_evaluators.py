@@ -45,8 +45,9 @@ def judged_run(server, *, store=None, saver=None, policy=BRIEF, model=None, **op
     return discovery(model, problem=problem, store=store, saver=saver, **given)
 
 
-@pytest.mark.parametrize("failure", [Refusal(429, "slow"), Refusal(503, "down")], ids=str)
-@pytest.mark.parametrize("parallel", [1, 3])
+@pytest.mark.parametrize(
+    ("failure", "parallel"), [(Refusal(429, "slow"), 1), (Refusal(503, "down"), 3)], ids=str
+)
 def test_a_run_whose_judge_was_unavailable_ends_as_it_would_have(server, failure, parallel):
     calm, hit = RunStore(), RunStore()
     expected = judged_run(server, store=calm, parallel=parallel).invoke({}, THREAD)
