@@ -8,13 +8,23 @@ import json
 import os
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from time import monotonic
 
+from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
+
+
+@cache
+def limited_problem(layer: Layer, wall_seconds: float, memory_mb: int) -> Problem:
+    limits = Limits(
+        wall_seconds=wall_seconds, memory_mb=memory_mb, result_bytes=MEBIBYTE, scratch_mb=64
+    )
+    return replace(problem("circle_packing"), sandbox=layer, limits=limits)
 
 
 def main() -> None:
@@ -26,13 +36,7 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         started = monotonic()
-        limits = Limits(
-            wall_seconds=request["wall_seconds"],
-            memory_mb=request["memory_mb"],
-            result_bytes=MEBIBYTE,
-            scratch_mb=64,
-        )
-        limited = replace(problem("circle_packing"), sandbox=layer, limits=limits)
+        limited = limited_problem(layer, request["wall_seconds"], request["memory_mb"])
         evaluation = limited.evaluate(request["source"])
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         record = {
