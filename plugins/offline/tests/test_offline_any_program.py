@@ -49,7 +49,7 @@ def programs(draw):
     return mark + program.text
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(programs(), programs(), st.integers(0, 9))
 def test_it_answers_for_any_program_that_parses(code, other, seed):
     assert answer(generation(code).data, Random(seed)).startswith("Offline model: ")
