@@ -11,7 +11,12 @@ from costada.evaluators.remote.executor import ExecutorEngine
 from costada.evaluators.remote.worker_processes import WorkerProcesses
 from costada.values.plugins import registered
 
-ENGINES = sorted({"local", "dask", "ray"} & registered("costada.engines").keys())
+IN_CLUSTERS = ("dask", "ray")
+ENGINES = [
+    pytest.param(name, marks=pytest.mark.cluster if name in IN_CLUSTERS else ())
+    for name in ("local", *IN_CLUSTERS)
+    if name in registered("costada.engines")
+]
 
 
 @pytest.fixture(scope="session")

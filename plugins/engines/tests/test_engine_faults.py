@@ -146,6 +146,7 @@ def test_a_problem_that_was_checked_is_not_packed_again(squares):
         assert judge._sent(replace(found, limits=limits))[1] is not payload
 
 
+@pytest.mark.cluster
 def test_dask_refuses_memory_that_no_worker_offers_and_does_not_wait_for_it(
     here, cache, monkeypatch
 ):
@@ -168,6 +169,7 @@ def test_dask_refuses_memory_that_no_worker_offers_and_does_not_wait_for_it(
         assert fitting.judge(RIGHT, "key").score == 1.0
 
 
+@pytest.mark.cluster
 def test_the_client_of_a_scheduler_that_is_gone_is_closed(cache):
     with dask_cluster() as cluster:
         name = f"dask://{cluster.place}"
@@ -183,6 +185,7 @@ def test_the_client_of_a_scheduler_that_is_gone_is_closed(cache):
         assert lost._client.status == "closed"
 
 
+@pytest.mark.cluster
 def test_ray_is_connected_to_the_cluster_that_is_named(here, cache, monkeypatch):
     monkeypatch.setattr(backends, "CHECK_SECONDS", 0.2)
     monkeypatch.setattr(backends, "PATIENCE_SECONDS", 2.0)

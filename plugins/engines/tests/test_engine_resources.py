@@ -32,6 +32,7 @@ def workers_of(problem, program, number):
     return [int(each.artifacts[WORKER].rpartition(":")[2]) for each in judged]
 
 
+@pytest.mark.cluster
 def test_dask_gives_an_evaluation_to_a_worker_that_offers_what_it_takes(here, cache):
     with dask_cluster([("--resources", "GPU=1 CPU=4")]) as cluster:
         engine = shared_engine(f"dask://{cluster.place}")
@@ -45,6 +46,7 @@ def test_dask_gives_an_evaluation_to_a_worker_that_offers_what_it_takes(here, ca
             check_backend(replace(large, gpus=0, cpus=5))
 
 
+@pytest.mark.cluster
 def test_only_the_dask_worker_with_a_gpu_judges_what_takes_one_and_one_at_a_time(here, cache):
     with dask_cluster([("--resources", "GPU=1"), ()]) as cluster:
         engine = shared_engine(f"dask://{cluster.place}")
@@ -64,6 +66,7 @@ def test_only_the_dask_worker_with_a_gpu_judges_what_takes_one_and_one_at_a_time
         assert monotonic() - begun > 3 * SLOW_SECONDS
 
 
+@pytest.mark.cluster
 def test_ray_assigns_the_gpus_cores_and_memory_that_an_evaluation_takes(tmp_path, cache):
     # What Ray has assigned: it names the GPUs in the environment of the worker.
     evaluator = EVALUATOR.replace("is_valid=True,", 'is_valid=True, artifacts={"gpus": GPUS()},')

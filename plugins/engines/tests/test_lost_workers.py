@@ -206,6 +206,7 @@ def test_a_broken_pool_of_an_evaluator_is_its_error_and_no_lost_worker(local_eng
         found.judge(found.start, "key")
 
 
+@pytest.mark.cluster
 def test_dask_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares, cache):
     with dask_cluster() as cluster:
         engine = shared_engine(f"dask://{cluster.place}")
@@ -221,6 +222,7 @@ def test_dask_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(square
                 running.result(SECONDS)
 
 
+@pytest.mark.cluster
 def test_an_evaluation_that_dask_gives_up_after_one_worker_is_repeated_by_others(
     squares, cache, monkeypatch
 ):
@@ -239,6 +241,7 @@ def test_an_evaluation_that_dask_gives_up_after_one_worker_is_repeated_by_others
         assert problem.judge(Program.of(FAST), "key").score == 1.0
 
 
+@pytest.mark.cluster
 def test_a_scheduler_that_hangs_pauses_the_run(squares, cache, monkeypatch):
     monkeypatch.setattr(backends, "CHECK_SECONDS", 0.2)
     monkeypatch.setattr(backends, "PATIENCE_SECONDS", 2.0)
@@ -265,6 +268,7 @@ def test_a_token_cancels_the_evaluations_of_its_context(local_engine, squares):
         current_token.reset(before)
 
 
+@pytest.mark.cluster
 def test_ray_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares, cache):
     with ray_cluster() as cluster:
         problem = judged_by(shared_engine(f"ray://{cluster.place}"), squares)
@@ -278,6 +282,7 @@ def test_ray_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares
                 running.result(2 * SECONDS)
 
 
+@pytest.mark.cluster
 def test_what_ran_on_a_lost_node_of_ray_is_repeated_on_another(squares, cache):
     with ray_cluster() as cluster:
         engine = shared_engine(f"ray://{cluster.place}")

@@ -1,9 +1,6 @@
 """The engine of the documentation, in a package of its own."""
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from doc_blocks import ROOT, blocks_of
@@ -11,12 +8,11 @@ from doc_blocks import ROOT, blocks_of
 pytestmark = pytest.mark.process
 
 PAGE = ROOT / "docs" / "plugins" / "engines.md"
-SECONDS = 120
 
 
-@pytest.fixture
-def installed(tmp_path):
-    """A folder on the path of modules that holds the package."""
+@pytest.fixture(autouse=True)
+def _installed(tmp_path, monkeypatch):
+    """Put the package on the path of this process and of those that it starts."""
     [module, _] = [block for block in blocks_of(PAGE) if block.file]
     (tmp_path / module.file).write_text(module.text)
     about = tmp_path / "costada_threads-1.0.dist-info"
@@ -25,43 +21,35 @@ def installed(tmp_path):
     (about / "entry_points.txt").write_text(
         "[costada.engines]\nthreads = threads_engine:ThreadsEngine\n"
     )
-    return tmp_path
+    monkeypatch.delitem(sys.modules, "threads_engine", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "costada.cli.entry", *map(str, words)],
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-
-
-def test_an_own_engine_evaluates_the_programs_of_a_run(installed, near, tmp_path):
+def test_an_own_engine_evaluates_the_programs_of_a_run(near, tmp_path, invoke):
     out = tmp_path / "run"
     given = ("--max-iterations", 2, "--evaluations", "threads:2", "--out", out)
-    done = run(installed, "run", near, *given)
-    assert done.returncode == 0, done.stderr
-    shown = run(installed, "export", out, "--to", "csv", "--table", "candidates")
+    done = invoke("run", near, *given)
+    assert done.exit_code == 0, done.stderr
+    shown = invoke("export", out, "--to", "csv", "--table", "candidates")
     header, first, *_ = shown.stdout.splitlines()
     worker = first.split(",")[header.split(",").index("worker")]
     assert worker.rpartition(":")[2].isdecimal()
 
 
-def test_an_own_engine_runs_a_sweep(installed, near, tmp_path):
+def test_an_own_engine_runs_a_sweep(near, tmp_path, invoke):
     out = tmp_path / "sweep"
     words = ("sweep", "--problems", near, "--methods", "costada", "--seeds", 2, "--out", out)
-    done = run(installed, *words, "--max-iterations", 2, "--on", "threads:2")
-    assert done.returncode == 0, done.stderr
+    done = invoke(*words, "--max-iterations", 2, "--on", "threads:2")
+    assert done.exit_code == 0, done.stderr
     assert "Finished 2 of 2 runs" in done.stdout
 
 
-def test_what_an_own_engine_refuses_is_said(installed, near, tmp_path):
-    refused = run(installed, "run", near, "--evaluations", "threads:two", "--out", tmp_path / "run")
-    assert refused.returncode == 2
+def test_what_an_own_engine_refuses_is_said(near, tmp_path, invoke):
+    refused = invoke("run", near, "--evaluations", "threads:two", "--out", tmp_path / "run")
+    assert refused.exit_code == 2
     assert "evaluations: threads:two: expected threads:N" in refused.stderr
     words = ("sweep", "--problems", near, "--methods", "costada", "--out", tmp_path / "sweep")
-    refused = run(installed, *words, "--on", "threads:two")
-    assert refused.returncode == 2
+    refused = invoke(*words, "--on", "threads:two")
+    assert refused.exit_code == 2
     assert "--on threads:two: expected threads:N" in refused.stderr

@@ -155,6 +155,7 @@ def check_paused(near, whole, invoke, tmp_path):
     return check
 
 
+@pytest.mark.cluster
 def test_a_dask_cluster_that_is_gone_pauses_a_run(check_paused):
     def lose(problem, run):
         with dask_cluster() as cluster, begun(problem, f"dask://{cluster.place}", run) as process:
@@ -164,6 +165,7 @@ def test_a_dask_cluster_that_is_gone_pauses_a_run(check_paused):
     check_paused(lose, r"dask://\S+ is unavailable")
 
 
+@pytest.mark.cluster
 def test_a_ray_cluster_that_is_gone_pauses_a_run(check_paused):
     def lose(problem, run):
         with ray_cluster() as cluster, ExitStack() as connecting:
