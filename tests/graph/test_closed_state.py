@@ -264,9 +264,17 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("node", ["gate_intervention", "build_context", "allocate_frontier"])
-@pytest.mark.parametrize("is_updated", [True, False])
-@pytest.mark.parametrize("key", CHANGES)
+NODES = ("gate_intervention", "build_context", "allocate_frontier")
+
+
+@pytest.mark.parametrize(
+    ("key", "node", "is_updated"),
+    [
+        (key, NODES[(number + is_updated) % len(NODES)], is_updated)
+        for number, key in enumerate(CHANGES)
+        for is_updated in (True, False)
+    ],
+)
 def test_what_another_graph_has_changed_on_the_thread_is_refused(key, node, is_updated):
     """A server lets a client execute and update any of its graphs on any thread."""
     saver = InMemorySaver()

@@ -1,6 +1,7 @@
 """A run that ends when another gain within its budget has become too unlikely."""
 
 from decimal import Decimal
+from functools import cache
 from itertools import count
 
 import pytest
@@ -35,6 +36,13 @@ def run_flat(threshold, *, store, budget=0.15, **options):
     ).invoke({})
 
 
+@cache
+def stopped():
+    """What a run with a threshold returns, and its rows."""
+    store = RunStore()
+    return run_flat(0.4, store=store), rows_of(store)
+
+
 @pytest.mark.parametrize("parallel", [1, 3])
 def test_a_run_stops_at_the_first_step_after_which_a_gain_is_too_unlikely(parallel):
     store = RunStore()
@@ -53,10 +61,9 @@ def test_a_run_stops_at_the_first_step_after_which_a_gain_is_too_unlikely(parall
 
 
 def test_without_a_threshold_the_same_run_spends_its_budget():
-    store, stopped = RunStore(), RunStore()
+    store = RunStore()
     assert run_flat(None, store=store)["stop_reason"] == "budget"
-    run_flat(0.4, store=stopped)
-    whole, part = rows_of(store), rows_of(stopped)
+    whole, (_, part) = rows_of(store), stopped()
     assert len(part) < len(whole)
     assert part[:-1] == whole[: len(part) - 1]
     assert part[-1]["events"] == [*whole[len(part) - 1]["events"], "flat"]
@@ -71,28 +78,26 @@ def test_what_is_left_goes_back_to_the_purse():
 
 
 def test_a_run_that_is_continued_stops_where_the_uninterrupted_one_does():
-    store, halves = RunStore(), RunStore()
-    run_flat(0.4, store=store)
+    halves = RunStore()
     graph = discovery(
         rising_until(5), budget=0.15, store=halves, saver=InMemorySaver(), stop_when_flat=0.4
     )
     run_until(graph, THREAD, 9)
     assert graph.invoke(None, THREAD)["stop_reason"] == "flat"
-    assert rows_of(halves) == rows_of(store)
+    assert rows_of(halves) == stopped()[1]
 
 
 def test_a_threshold_for_the_rest_of_a_run_knows_the_gains_before_it():
-    store, halves, saver = RunStore(), RunStore(), InMemorySaver()
-    run_flat(0.4, store=store)
+    halves, saver = RunStore(), InMemorySaver()
     model = rising_until(5)
     run_until(discovery(model, budget=0.15, store=halves, saver=saver), THREAD, 6)
     graph = discovery(model, budget=0.15, store=halves, saver=saver, stop_when_flat=0.4)
     assert graph.invoke(None, THREAD)["stop_reason"] == "flat"
-    assert rows_of(halves) == rows_of(store)
+    assert rows_of(halves) == stopped()[1]
 
 
 def test_a_run_that_stopped_goes_on_only_with_a_higher_budget():
-    found = run_flat(0.4, store=RunStore())
+    found, _ = stopped()
     assert not can_resume(found, 0.15, 1000)
     assert can_resume(found, 0.8, 1000)
 
