@@ -29,26 +29,25 @@ print(context_schema(Choices(max_budget=1), {}, {}).model_json_schema())
 """
 
 
-def optimized(*words: object) -> str:
-    """What `python -OO` prints, without a traceback."""
+RUN = """
+import sys
+
+sys.exit(CliRunner().invoke(app, sys.argv[1:]).exit_code)
+"""
+
+
+def test_help_texts_and_runs_are_the_same_without_docstrings_and_assertions(
+    near, finished, tmp_path, capsys
+):
+    exec(TEXTS, {})
+    out = tmp_path / "run"
+    words = ("run", near, "--max-iterations", 3, "--out", out, "--quiet")
     done = subprocess.run(
-        [sys.executable, *map(str, words)],
+        [sys.executable, "-c", TEXTS + RUN, *map(str, words)],
         env={**os.environ, "PYTHONOPTIMIZE": "2"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_all_help_texts_are_there_without_docstrings(capsys):
-    exec(TEXTS, {})
-    assert optimized("-c", TEXTS) == capsys.readouterr().out
-
-
-def test_a_run_without_docstrings_and_assertions_is_the_same(near, finished, tmp_path):
-    out = tmp_path / "run"
-    words = ("run", near, "--max-iterations", 3, "--out", out, "--quiet")
-    optimized("-m", "costada.cli.entry", *words)
+    assert (done.returncode, done.stdout) == (0, capsys.readouterr().out), done.stderr
     for name in ("steps.jsonl", "best_program.py"):
         assert (out / name).read_text() == (finished / name).read_text()
