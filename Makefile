@@ -6,8 +6,10 @@ QUICK := $(addprefix tests/,values controller prompts models store nodes graph p
 	$(addprefix --ignore tests/,graph/test_parallel.py graph/test_savers.py graph/test_closed_state.py \
 	graph/test_flat_stop.py graph/test_questions.py graph/test_user_inputs.py nodes/test_ledger_machine.py \
 	store/test_long_runs.py)
-# A file is run by one process, which makes its fixtures once; files of many tests come first.
-PARALLEL := $(BIN)/pytest --numprocesses auto --dist loadscope
+# A file is run by one process, which makes its fixtures once, in the order of collection.
+PARALLEL := $(BIN)/pytest --dist loadscope --no-loadscope-reorder --numprocesses
+# Tests wait for processes and clocks a third of their time.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() * 3 // 2)')
 # Quiet twice: errors only, no warnings of the installer.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --quiet --no-deps
 # Seven times as fast as pip, but it does not read pip's configuration.
@@ -61,16 +63,16 @@ docs: install  ## Build the documentation site, links checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 quick: install  ## Run the unit tests of the pure rooms and the graph; a minute
-	$(PARALLEL) -m unit $(QUICK)
+	$(PARALLEL) auto -m unit $(QUICK)
 
 test: install  ## Run the test suite without clusters
-	$(PARALLEL)
+	$(PARALLEL) $(WORKERS)
 
 test-clusters: install  ## Run the tests that start Slurm, Dask, Postgres and containers; minutes
 	.ci/slurm .ci/postgres $(BIN)/pytest -m cluster
 
 coverage: install  ## Print the branch coverage of each room; slow
-	$(PARALLEL) --cov --cov-report=json:.coverage.json
+	$(PARALLEL) $(WORKERS) --cov --cov-report=json:.coverage.json
 	$(BIN)/python tests/coverage_by_room.py .coverage.json
 
 check: install  ## Lint, types, import directions

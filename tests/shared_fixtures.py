@@ -30,12 +30,17 @@ PROCESS_EVENTS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn",
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its tier."""
+    """Mark each test with its tier, and leave files of unit tests to the end.
+
+    These are short, and keep all workers busy until the last long file has ended.
+    """
     for item in items:
         for fixture in TIERS_OF_FIXTURES.keys() & set(item.fixturenames):
             item.add_marker(TIERS_OF_FIXTURES[fixture])
         if not any(item.get_closest_marker(tier) for tier in TIERS):
             item.add_marker("unit")
+    long_files = {item.path for item in items if not item.get_closest_marker("unit")}
+    items.sort(key=lambda item: item.path not in long_files)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
