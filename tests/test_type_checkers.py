@@ -17,6 +17,9 @@ pytestmark = pytest.mark.process
 MODEL = "from langchain_openai import ChatOpenAI\n\nmodel = ChatOpenAI()\n"
 """The model that the README's agent has from elsewhere."""
 
+CACHE = ROOT / ".mypy_cache" / "elsewhere"
+"""What mypy knows of installed packages, which takes it half a minute to find out."""
+
 INVOKED = """\
 from costada import SearchContext, create_discovery_graph
 
@@ -31,7 +34,7 @@ def errors_of(*scripts: str, folder: Path) -> str:
     """What mypy reports of scripts in a folder, with no configuration."""
     for number, script in enumerate(scripts):
         (folder / f"script_{number}.py").write_text(script)
-    options = ("--strict", "--config-file=", "--no-error-summary", "--cache-dir=cache")
+    options = ("--strict", "--config-file=", "--no-error-summary", f"--cache-dir={CACHE}")
     checked = subprocess.run(
         [sys.executable, "-P", "-m", "mypy", *options, "."],
         cwd=folder,
