@@ -83,9 +83,10 @@ def hostile_values(key, stranger):
     return own.get(key, [None, 0])
 
 
-@pytest.fixture
-def world(tmp_path):
+@pytest.fixture(scope="module")
+def served_world(tmp_path_factory):
     """A served graph, its provider, one that nothing may be sent to, and what no program writes."""
+    tmp_path = tmp_path_factory.mktemp("served")
     numbers, marker = count(1), tmp_path / "escaped"
 
     def text(body):
@@ -99,11 +100,20 @@ def world(tmp_path):
         (tmp_path / "langgraph.json").write_text(json.dumps(config))
         config_file = tmp_path / "langgraph.json"
         with served(tmp_path, config_file, OPENAI_API_KEY="owners-key") as address:
-            yield address, provider, stranger
-        assert stranger.requests == []
-        assert set(provider.authorizations) == {"Bearer owners-key"}
-        if chosen_layer(Layer.AUTO) is not Layer.PROCESS:
-            assert not marker.exists()
+            yield address, provider, stranger, marker
+
+
+@pytest.fixture
+def world(served_world):
+    """The served graph, its provider and the other one, as if they were new."""
+    address, provider, stranger, marker = served_world
+    provider.reset(provider.default)
+    marker.unlink(missing_ok=True)
+    yield address, provider, stranger
+    assert stranger.requests == []
+    assert set(provider.authorizations) == {"Bearer owners-key"}
+    if chosen_layer(Layer.AUTO) is not Layer.PROCESS:
+        assert not marker.exists()
 
 
 def run_on(thread, address, **given):
@@ -241,6 +251,7 @@ def test_a_run_that_a_client_cancels_is_interrupted_and_resumed(world, parallel)
             assert answer(address, path)["status"] == "interrupted"
     finally:
         released.set()
+        provider.default = answered
     found = run_on(thread, address, input=None)
     assert found["stop_reason"] == "budget"
     assert found["spent"] == pytest.approx(0.002 * len(provider.requests))
