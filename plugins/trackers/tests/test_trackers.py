@@ -3,7 +3,6 @@
 import json
 import logging
 import struct
-import subprocess
 import sys
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from time import monotonic
+from typing import Any
 
 import pytest
 from crash_runs import kill_often, record_of, run_to_end, serve
@@ -200,28 +200,34 @@ def test_a_tracker_that_fails_warns_once_by_name_and_leaves_the_ledger_as_it_is(
             run_to_end(tmp_path / name, server.url, {"log": log, "budget": 0.03})
     (warning,) = [each for each in caplog.records if each.name == "costada.trackers"]
     assert warning.getMessage().startswith("mlflow: mlflow.exceptions.MlflowException: API request")
+    assert warning.getMessage().count("The run continues without it") == 1
     plain, logged = record_of(tmp_path / "plain"), record_of(tmp_path / "logged")
     assert (plain.result, plain.spent) == (logged.result, logged.spent)
 
 
-def swept(near: Path, folder: Path, seeds: int) -> subprocess.CompletedProcess[str]:
-    """A sweep of runs at the same time, logged to MLflow."""
-    words = ["--problems", near, "--methods", "uniform", "--seeds", seeds, "--jobs", 2, "--json"]
-    words += ["--max-iterations", 2, "--out", folder / "sweep", "--log", "mlflow"]
-    command = [sys.executable, "-m", "costada.cli.entry", "sweep", *map(str, words)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+@pytest.fixture
+def swept(near, tmp_path, monkeypatch, invoke):
+    """Make runs at the same time that are logged: swept("mlflow", seeds=2)."""
+    monkeypatch.chdir(tmp_path)
+
+    def sweep(tracker: str, seeds: int) -> Any:
+        words = ["--problems", near, "--methods", "uniform", "--seeds", seeds, "--jobs", 2]
+        words += ["--max-iterations", 2, "--out", "sweep", "--log", tracker, "--json"]
+        done = invoke("sweep", *words)
+        assert done.exit_code == 0, done.output
+        return done
+
+    return sweep
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of mlflow about sqlalchemy
-@pytest.mark.parametrize("is_sqlite", [False, True], ids=["files", "sqlite"])
-def test_each_run_of_a_sweep_is_a_run_of_mlflow(is_sqlite, store, near, tmp_path, monkeypatch):
+def test_each_run_of_a_sweep_is_a_run_of_mlflow(store, swept, tmp_path, monkeypatch):
     """MLflow itself creates the tables of a new SQLite file without a lock."""
     from mlflow.tracking import MlflowClient
 
-    if is_sqlite:
-        pytest.importorskip("sqlalchemy", reason="for SQLite, pip install mlflow")
+    if find_spec("sqlalchemy"):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new.db'}")
-    done = swept(near, tmp_path, seeds=2)
+    done = swept("mlflow", seeds=2)
     assert [run["warning"] for run in json.loads(done.stdout)] == [None, None]
     client = MlflowClient()
     experiment = client.get_experiment_by_name("costada")
@@ -232,13 +238,16 @@ def test_each_run_of_a_sweep_is_a_run_of_mlflow(is_sqlite, store, near, tmp_path
         assert [each.step for each in steps] == [1, 2]
 
 
-@pytest.mark.usefixtures("failing_mlflow")
-def test_a_sweep_says_which_trackers_failed(near, tmp_path):
-    done = swept(near, tmp_path, seeds=1)
+def test_a_sweep_says_which_trackers_failed(swept, tmp_path):
+    trackers = tmp_path / "sweep" / "near" / "uniform" / "seed-0" / "trackers"
+    trackers.mkdir(parents=True)
+    (trackers / "tensorboard").symlink_to(tmp_path)
+    done = swept("tensorboard", seeds=1)
     (run,) = json.loads(done.stdout)
     assert run["status"] == "finished"
-    assert run["warning"].startswith("mlflow: mlflow.exceptions.MlflowException: API request")
-    assert done.stderr.count("The run continues without it") == 1
+    assert run["warning"].startswith("tensorboard: ")
+    assert "is a link, expected a folder of the run's own" in run["warning"]
+    assert done.stderr.count("The run is not logged") == 1
     assert not list(tmp_path.rglob("*.log"))
 
 
