@@ -84,6 +84,9 @@ NO_TOKENS = Usage(0, 0)
 
 MILLION = Decimal(1_000_000)
 
+MAX_PRICE = 1_000_000_000
+"""Dollars per million tokens: far above any price, and its costs stay exact sums of the ledger."""
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Price:
@@ -95,7 +98,7 @@ class Price:
         cached_per_million: Price of cached input; the input price when none is given.
 
     Raises:
-        ValueError: A price is negative, not finite, or not a number.
+        ValueError: A price is negative, above `MAX_PRICE`, not finite, or not a number.
     """
 
     input_per_million: Decimal
@@ -125,6 +128,8 @@ def _dollars(name: str, amount: Decimal | float | str) -> Decimal:
         raise ValueError(f"{name}: got {amount!r}, expected a number of dollars") from None
     if not dollars.is_finite() or dollars < 0:
         raise ValueError(f"{name}: got {amount!r}, expected finite dollars of at least 0")
+    if dollars > MAX_PRICE:
+        raise ValueError(f"{name}: got {amount!r}, expected at most {MAX_PRICE:,} dollars")
     return dollars
 
 

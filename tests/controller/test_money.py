@@ -51,6 +51,7 @@ def test_many_calls_add_up_without_drift() -> None:
     [
         (-1, r"input_per_million: got -1, expected finite dollars of at least 0"),
         ("inf", r"input_per_million: got 'inf', expected finite dollars of at least 0"),
+        ("1e300", r"input_per_million: got '1e300', expected at most 1,000,000,000 dollars"),
         ("free", r"input_per_million: got 'free', expected a number of dollars"),
     ],
 )
