@@ -72,7 +72,7 @@ class RunOverrides:
             ValueError: A name is unknown or a value beyond the limits, or the two seeds differ.
         """
         chosen = self._read({} if context is None else context)
-        if seed is not None and chosen.get(SEED, seed) != seed:
+        if seed is not None and SEED in chosen and chosen[SEED] != seed:
             raise ValueError(
                 f"seed: got {seed!r} in the input and {chosen[SEED]!r} in the context, expected"
                 " only one"

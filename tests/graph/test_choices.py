@@ -51,6 +51,8 @@ def test_a_chosen_seed_is_that_of_the_input():
     assert graph.invoke({}, context={"seed": 5}) == graph.invoke({"seed": 5})
     with pytest.raises(ValueError, match="seed: got 4 in the input and 5 in the context"):
         graph.invoke({"seed": 4}, context={"seed": 5})
+    with pytest.raises(ValueError, match="seed"):
+        graph.invoke({"seed": float("nan")})
 
 
 def test_a_problem_and_models_are_chosen_by_name():
