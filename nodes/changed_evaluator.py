@@ -47,8 +47,8 @@ def check_evaluator(state: SearchState, context: RunContext) -> None:
         return
     programs = _programs(state, context)
     _LOG.warning(
-        "The evaluator has changed since this run started (%s). The %d programs that the run builds"
-        " on are evaluated again and must keep their scores; this makes no model call",
+        "The evaluator has changed since this run started (%s). All programs that the run builds on"
+        " (%d) are evaluated again and must keep their scores; this makes no model call",
         "; ".join(changed),
         len(programs),
     )
