@@ -25,7 +25,7 @@ SECONDS = 120
 HELPERS = (
     "gateway_process",
     "worker_processes",
-    "trackers.tracker_process",
+    "reports.tracker_process",
     "sandbox/inside/server_main",
 )
 ONLY_ON_LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
