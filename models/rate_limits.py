@@ -49,7 +49,8 @@ class Refusals:
     """The refusals that a request has got so far.
 
     Attributes:
-        answers_before: How many requests its model had answered before it was to leave.
+        answers_before: How many requests its model had answered before it was to leave, or when
+            it was refused last.
         number: How many refusals.
         wait: Seconds to wait after the last of them.
     """
@@ -274,6 +275,9 @@ class RequestQueue:
         is_too_long = asked is not None and asked > longest
         pause = None if is_too_long else asked
         is_serving = self.limit.note_refusal(number, pause, refusals.answers_before)
+        # An answer to another request allows one repetition. Otherwise a model that serves no
+        # more would be asked until the deadline of each call that its last answers have overtaken.
+        refusals.answers_before = self.limit.num_answers
         refusals.number += 1
         if asked is None:
             refusals.wait = growing_wait(self.policy.retry_wait, longest, refusals.number)

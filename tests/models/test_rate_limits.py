@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any
 
+import httpx
 import pytest
 from billing_server import Answer, BillingServer, Body, Refusal, Reply
 from gateways import Gate, until
@@ -18,13 +19,14 @@ from langchain_core.runnables import Runnable
 from langchain_openai import ChatOpenAI
 from metered_calls import ask, client
 from needed_plugins import offline_model
+from openai import RateLimitError
 from pydantic import SecretStr
 
 from costada.models.asking import FailureKind, ModelFailure, with_limited_answers
 from costada.models.chat_models import chat_model
 from costada.models.metering import CallMeter
 from costada.models.providers import RetryPolicy
-from costada.models.rate_limits import RateLimit, rate_limit, with_rate_limits
+from costada.models.rate_limits import RateLimit, RequestQueue, rate_limit, with_rate_limits
 from costada.models.retries import may_send_again, sleep_between_requests
 from costada.models.runnable_tree import OutgoingRequest
 
@@ -388,6 +390,24 @@ def reduced_to_one(server: BillingServer) -> None:
     limit.note_refusal(1, None, 0)
     for _ in range(3):
         limit.release()
+
+
+def test_the_last_answer_of_a_model_lets_a_refused_call_ask_once_more_and_not_until_its_deadline():
+    queue, asked = RequestQueue(RateLimit("exhausted"), QUICK), []
+
+    async def answered() -> None:
+        """Another request of the model, the last that it serves."""
+
+    async def refused() -> None:
+        asked.append(len(asked))
+        if len(asked) == 1:
+            await queue.send(answered)
+        response = httpx.Response(429, request=httpx.Request("POST", "http://exhausted"))
+        raise RateLimitError("refused", response=response, body=None)
+
+    with pytest.raises(RateLimitError):
+        asyncio.run(asyncio.wait_for(queue.send(refused), PATIENCE))
+    assert asked == [0, 1]
 
 
 def test_what_waits_for_its_turn_is_not_begun_and_its_deadline_does_not_come_nearer(
