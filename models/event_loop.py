@@ -252,6 +252,7 @@ class _Clock:
         self._timer = timer
         self._loop = asyncio.get_running_loop()
         self._left_at_stop, self._num_stops = 0.0, 0
+        self._has_ended = False
 
     @property
     def left(self) -> float:
@@ -259,18 +260,30 @@ class _Clock:
         when = self._timer.when()
         return self._left_at_stop if when is None else when - self._loop.time()
 
+    @property
+    def _can_move(self) -> bool:
+        """Whether the deadline can still move: asyncio raises once it has passed or the call ended.
+
+        A task may outlive its call: a runnable of a user may race two requests.
+        """
+        return not (self._has_ended or self._timer.expired())
+
     def stop(self) -> None:
         """Let no time of the call pass."""
         self._num_stops += 1
-        if self._num_stops == 1:
+        if self._num_stops == 1 and self._can_move:
             self._left_at_stop = self.left
             self._timer.reschedule(None)
 
     def restart(self) -> None:
         """Let time pass again once all who stopped the clock have restarted it."""
         self._num_stops -= 1
-        if not self._num_stops and not self._timer.expired():
+        if not self._num_stops and self._can_move:
             self._timer.reschedule(self._loop.time() + self._left_at_stop)
+
+    def end(self) -> None:
+        """Leave the deadline where it is: the call is over."""
+        self._has_ended = True
 
 
 _CLOCK: ContextVar[_Clock | None] = ContextVar("costada_clock", default=None)
@@ -285,11 +298,13 @@ async def deadline(seconds: float) -> AsyncIterator[None]:
     """
     try:
         async with asyncio.timeout(seconds) as timer:
-            outer = _CLOCK.set(_Clock(timer))
+            clock = _Clock(timer)
+            outer = _CLOCK.set(clock)
             try:
                 yield
             finally:
                 _CLOCK.reset(outer)
+                clock.end()
     except TimeoutError:
         if not timer.expired():
             raise

@@ -24,6 +24,7 @@ from pydantic import SecretStr
 
 from costada.models.asking import FailureKind, ModelFailure, with_limited_answers
 from costada.models.chat_models import chat_model
+from costada.models.event_loop import deadline
 from costada.models.metering import CallMeter
 from costada.models.providers import RetryPolicy
 from costada.models.rate_limits import RateLimit, RequestQueue, rate_limit, with_rate_limits
@@ -459,6 +460,26 @@ def test_a_call_that_is_given_up_gives_its_turn_back_although_its_request_never_
     assert failure.kind is FailureKind.TIMEOUT
     assert isinstance(ask(model, MESSAGES, {}, QUICK), AIMessage)
     gate.opened.set()
+
+
+def test_a_task_that_outlives_its_call_and_then_gets_a_slot_gives_it_back():
+    """A runnable of a user may race two requests and leave the slower one behind."""
+    queue, answer = RequestQueue(limit_with(1)), "late"
+    queue.limit.note_refusal(1, None, 0)
+    sleep_between_requests.set(lambda seconds: asyncio.sleep(0))
+
+    async def request() -> str:
+        return answer
+
+    async def outlive() -> str:
+        async with deadline(PATIENCE):
+            left_behind = asyncio.create_task(queue.send(request))
+            await asyncio.sleep(0)
+        queue.limit.release()
+        return await asyncio.wait_for(left_behind, PATIENCE)
+
+    assert asyncio.run(outlive()) == answer
+    assert queue.limit.take(queue.limit.enter()) is not None
 
 
 def test_an_answer_is_limited_when_its_request_leaves(server: BillingServer):
