@@ -190,10 +190,12 @@ class UserInputTable:
             (run_id, ticket),
         ):
             return None
-        # One statement decides and takes, so no input has two takers and no ticket two inputs.
+        # One statement decides and takes, so no input has two takers and no ticket two inputs. A
+        # server that has waited for another taker looks at `ticket` again, and not at the choice.
         self._db.write(
             "UPDATE costada_input SET ticket = ?2 WHERE run_id = ?1 AND number ="
             " (SELECT MIN(number) FROM costada_input WHERE run_id = ?1 AND ticket IS NULL)"
+            " AND ticket IS NULL"
             " AND NOT EXISTS (SELECT 1 FROM costada_input WHERE run_id = ?1 AND ticket = ?2)"
             " AND NOT EXISTS (SELECT 1 FROM costada_call WHERE run_id = ?1 AND ticket = ?2)",
             (run_id, ticket),

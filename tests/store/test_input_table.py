@@ -2,9 +2,11 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import psycopg
 import pytest
 from rows import call_row, trace_row
 from store_backends import SHARED
+from waiting import within
 
 from costada.store.history import Cut, cut_back
 from costada.store.run_store import RunStore
@@ -12,6 +14,7 @@ from costada.store.user_inputs import MAX_IDEA, MAX_PROGRAM, MAX_WAITING, InputK
 from costada.values.candidate import Candidate, Program
 
 RUN = "run"
+PATIENCE = 60.0
 
 
 def begun(store):
@@ -77,6 +80,20 @@ def test_many_writers_lose_nothing_and_get_numbers_of_their_own(store, open_stor
     assert sorted(numbers) == list(range(1, 25))
     taken = [store.inputs.take(RUN, ticket).number for ticket in range(1, 25)]
     assert taken == list(range(1, 25))
+
+
+def test_an_input_that_another_client_is_taking_is_not_taken_again(postgres_address):
+    """On a server the later statement has chosen its input before the earlier one commits."""
+    store = begun(RunStore.postgres(postgres_address))
+    store.inputs.put_idea(RUN, "one")
+    with store, psycopg.connect(postgres_address) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("UPDATE costada.costada_input SET ticket = 5")
+        later = pool.submit(store.inputs.take, RUN, 6)
+        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+        within(PATIENCE, lambda: other.execute(waiting).fetchall())
+        other.commit()
+        assert later.result() is None
+        assert store.inputs.take(RUN, 5).text == "one"
 
 
 def test_an_input_of_another_run_in_the_file_is_not_taken(store):
