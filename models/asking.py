@@ -136,6 +136,7 @@ def checked_answer(answer: AIMessage) -> AIMessage | ModelFailure:
 
 def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolicy) -> ModelFailure:
     description = describe(error)
+    # First: some report it with status 429, which would be waited for.
     if is_out_of_quota(error):
         raise ModelUnusable(
             f"the quota of model {_names(model)} is used up: {_CREDIT_REMEDY} ({description})"

@@ -25,6 +25,7 @@ ENTRY_POINTS = "costada.models"
 """Group of entry points; each is a chat model class that takes `seed=`."""
 
 _FORMS = '"offline", "simulated", "openai:NAME" or "PROVIDER:NAME"'
+# The SDK makes no client without a key.
 _KEY_UNUSED = "not-needed"
 MAX_TOKENS = 32_000
 """Default limit of an answer, in tokens."""
@@ -103,6 +104,7 @@ def chat_model(
         "temperature": temperature,
         "max_tokens": max_tokens or MAX_TOKENS,
         "timeout": timeout,
+        # Unseen retries of the SDK could be billed; `with_retries` sends visible ones.
         "max_retries": 0,
         **(parameters or {}),
     }
@@ -200,6 +202,7 @@ def _openai_model(
         api_key=SecretStr(key or _KEY_UNUSED),
         base_url=base_url,
         stream_usage=True,
+        # Most other servers that speak the protocol have its chat completions only.
         use_responses_api=False if base_url else None,
         http_client=http_client(),
         http_async_client=async_http_client(),

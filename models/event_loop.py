@@ -62,6 +62,7 @@ class ThreadPool(ThreadPoolExecutor):
     """
 
     def __init__(self) -> None:
+        # Without that of the base class: asyncio asks for its type, and nothing of it is used.
         self._changed = Condition()
         self._pending: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._num_idle, self._num_threads = 0, 0
@@ -115,6 +116,7 @@ class PaidLoop:
         """Cancel what is left, close the connections and end the thread."""
         with suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(self._clean_up(), self.loop).result(CLOSING_SECONDS)
+        # Before the stop, as `_serve` runs the loop again otherwise.
         self._is_over = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(CLOSING_SECONDS)
@@ -132,6 +134,7 @@ class PaidLoop:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        # One that cannot be detached is being closed already, or was.
         left = [close for finalizer, close in self.closing.items() if finalizer.detach()]
         for close in left:
             await close()
@@ -174,9 +177,11 @@ def close_with_loop(owner: object, close: Close) -> None:
 
     def close_early() -> None:
         with suppress(RuntimeError):  # the loop is closed, and all with it
+            # Garbage may be collected in any thread; tasks are made in that of the loop.
             current.loop.call_soon_threadsafe(begin)
 
     finalizer = finalize(owner, close_early)
+    # At exit the loop closes what is left while it still runs, see `_clean_up`.
     finalizer.atexit = False
     current.closing[finalizer] = close
 

@@ -150,6 +150,7 @@ def _ssl_context() -> Any:
     """What every client verifies servers with; to read the certificates takes most of its start."""
     from openai import DefaultHttpxClient
 
+    # Of the httpx that the SDK uses; it is not a dependency of ours.
     return import_module(DefaultHttpxClient.__mro__[1].__module__).create_ssl_context()
 
 
@@ -204,6 +205,7 @@ def is_safe_in_loop(model: BaseChatModel) -> bool:
     and bind them to the loop that uses them first. A class that overrides no more than the
     synchronous path wants to be asked there.
     """
+    # `safe_in_loop` has put it there.
     if "_agenerate" in vars(model):
         return True
     kinds = type(model).__mro__
@@ -343,6 +345,7 @@ def _lazy_clients(model: BaseChatModel) -> list[str]:
 def failed_before_sending(error: BaseException) -> bool:
     """Whether a request could not be made, for instance because of an unknown parameter."""
     frames = traceback_frames(error)
+    # Before the modules: `_base_client` of the SDKs writes requests as well as it sends them.
     if any(function in _REQUEST_WRITERS for _, function in frames) or _is_unknown_parameter(error):
         return True
     if any(module.endswith("._base_client") or name == "parser" for module, name in frames):

@@ -163,6 +163,7 @@ class CallMeter(BaseCallbackHandler):
     own, each under the name of the model asked.
     """
 
+    # Without it LangChain logs what a callback raises, and sends the request all the same.
     raise_error = True
     run_inline = False
     """What receives the reports writes to a database, which must not stop an event loop."""
@@ -282,6 +283,7 @@ class CallMeter(BaseCallbackHandler):
             _count_connections()
         with self._recording:
             if self._refusal is not None:
+                # A new one, as the traceback of one that is raised again would grow.
                 raise type(self._refusal)(*self._refusal.args)
             request = outgoing_request(facts, prompts)._replace(number=next(self._numbers))
             # First: a request that cannot be recorded is not sent, as what is raised here ends it.
@@ -352,6 +354,7 @@ class CallMeter(BaseCallbackHandler):
     def _report_failed(self, inflight: _Inflight, error: BaseException, result: object) -> None:
         reply = read_failure(result, inflight.arrived)
         usage = reply.usage or streamed_usage(inflight.parts)
+        # Those of threads without a context count: the client may have started one.
         is_connected = self._connections.total != inflight.connections_before[1]
         may_be_sent = is_connected or inflight.model_class in _CONNECTED | ERRORS_TELL_ORIGIN
         is_billed = bool(inflight.words or inflight.parts) or may_have_been_billed(
@@ -371,6 +374,7 @@ class CallMeter(BaseCallbackHandler):
 
     def _pop(self, run_id: UUID) -> _Inflight | None:
         inflight = self._inflight.pop(run_id, None)
+        # Own connections only: those of threads without a context may be of another model.
         if inflight and self._connections.number != inflight.connections_before[0]:
             _CONNECTED.add(inflight.model_class)
         return inflight

@@ -49,6 +49,7 @@ _TRANSIENT_KINDS = (
 )
 _TIMED_OUT = frozenset({"APITimeoutError", "ReadTimeout", "Timeout", "ServerTimeoutError"})
 _SDK_FAILURES = frozenset({"APIError", "LengthFinishReasonError", "ContentFilterFinishReasonError"})
+# Of httpx, requests, urllib3, aiohttp and botocore.
 _NEVER_SENT = frozenset(
     {
         "ClientConnectorError",

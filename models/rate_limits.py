@@ -255,6 +255,7 @@ class RequestQueue:
                 return answer
             finally:
                 self.limit.release()
+            # After the release: a request that waits takes no slot from another one.
             await sleep_between_requests.get()(refusals.wait)
 
     async def _wait_for_slot(self) -> int:

@@ -31,6 +31,7 @@ JITTER = 0.2
 """The largest part by which a wait is made longer at random, so that clients spread out."""
 
 _REPORTS_COST_IN_WHOLE_ANSWERS = "openrouter.ai"
+# A generator of its own: waits must not change what a program draws from the shared one.
 _RANDOM = Random()
 
 sleep_between_requests: ContextVar[Callable[[float], Awaitable[None]]] = ContextVar(
@@ -45,6 +46,7 @@ thread, as it may read a database."""
 
 def growing_wait(first: float, longest: float, number: int) -> float:
     """Seconds to wait after the `number`-th failure in a row, from 1, with jitter."""
+    # 2.0 ** 1024 is an OverflowError.
     return with_jitter(min(longest, first * 2.0 ** min(number - 1, 60)))
 
 

@@ -34,6 +34,7 @@ from costada.models.langchain_openai import (
 UPSTREAM = "costada_upstream"
 """In the metadata of a model that calls through a gateway: the address of its provider."""
 
+# `mapper` and `steps__` are of assignments and parallels, `deps` of functions.
 _PARTS = ("bound", "runnable", "mapper", "steps", "steps__", "deps", "branches", "default")
 _REPLACEABLE_PARTS = frozenset({"bound", "runnable", "fallbacks", "first", "middle", "last"})
 _FORWARDING = (RunnableWithFallbacks, RunnableBranch, RunnableEachBase, DynamicRunnable)
@@ -109,6 +110,7 @@ def asked_models(runnable: Runnable[Any, Any]) -> tuple[AskedModel, ...]:
 
 def _walk(runnable: Runnable[Any, Any], *, is_configured: bool) -> Iterator[AskedModel]:
     pending: list[tuple[Runnable[Any, Any], Mapping[str, Any]]] = [(runnable, {})]
+    # A list: bound parameters, such as tools, cannot be hashed.
     seen: list[tuple[Runnable[Any, Any], Mapping[str, Any]]] = []
     while pending:
         current, bound = pending.pop(0)

@@ -72,6 +72,7 @@ def in_flight_calls(place: Place) -> InFlightCalls:
     if place is None:
         return InFlightCalls()
     with _LOOKING_UP:
+        # Two names of one file share them, or `none_of` would miss requests in flight.
         known = place.resolve() if isinstance(place, Path) else place
         return _IN_PLACES.setdefault(known, InFlightCalls())
 
@@ -246,6 +247,7 @@ class CallLog:
         if not gateways:
             return []
         found = self._db.rows(
+            # Floats only tell amounts from 0; stored as texts, they are exact in Python alone.
             f"SELECT n, json_extract(facts, '$.gateway'), json_extract(facts, '$.model')"  # noqa: S608
             f" FROM costada_call WHERE {KEY} AND {OF_ENTRY}"
             f" AND json_extract(facts, '$.gateway') IN ({', '.join('?' * len(gateways))})"
@@ -509,6 +511,7 @@ class CallLog:
     def unsettled_cost(self, run_id: str, iteration: Iteration, *, counts_lost: bool) -> Decimal:
         """The dollars of all calls whose ticket had not landed by an iteration."""
         found = self._db.rows(
+            # In Postgres `json_extract` is a function of ours that gives text, hence the cast.
             "SELECT DISTINCT ticket FROM costada_call WHERE run_id = ?1 AND ticket NOT IN"
             " (SELECT CAST(json_extract(row, '$.ticket') AS BIGINT) FROM costada_step"
             " WHERE run_id = ?1 AND iteration <= ?2)",

@@ -38,7 +38,7 @@ BEST_OF_BATCH = """
 """
 
 FACTS = [each.name for each in fields(Candidate) if each.name not in ("program", "evaluator")]
-"""Fields kept as JSON; program and verdict have columns of their own."""
+"""Fields kept as JSON; program and evaluator have columns of their own."""
 
 
 class CandidateTable:
@@ -46,6 +46,7 @@ class CandidateTable:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        # By content, so a row that is replaced is read anew and nothing here needs to be forgotten.
         self._row = lru_cache(maxsize=RECENT_ROWS)(self._read_row)
         self._cache: dict[tuple[str, str], Candidate] = {}
         self._archives: dict[tuple[str, int], tuple[int, list[str]]] = {}
@@ -208,7 +209,7 @@ class CandidateTable:
             return Candidate(program=program, evaluator=evaluator, **known)
 
     def evaluators(self, run_id: str) -> list[str]:
-        """The fingerprints of all evaluators whose verdicts a run may use again."""
+        """Fingerprints of the evaluators whose evaluations a run may reuse."""
         found = self._db.rows(
             "SELECT DISTINCT evaluator FROM costada_candidate WHERE run_id = ? AND evaluator != ''",
             (run_id,),

@@ -211,6 +211,8 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """Save a node's pending writes, if a resume needs them before the next checkpoint."""
+        # A node that runs again writes the same, so its results are not kept. Interrupts, answers
+        # to them and errors are, with the checkpoint that they refer to.
         if any(channel in WRITES_IDX_MAP for channel, _ in writes):
             self._write_held_back(thread_of(config))
             super().put_writes(config, writes, task_id, task_path)
@@ -246,6 +248,7 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         thread = thread_of(config)
         names = [name for (name,) in self._found(NEWEST_FIRST, thread)]
         ends = [name for name in names if (*thread, name) not in self._within]
+        # A resume begins with the newest, though it may be from within an iteration.
         kept = {*names[:1], *ends[:KEPT_CHECKPOINTS]}
         if len(kept) < len(names):
             self._delete(thread, [name for name in names if name not in kept])
@@ -323,6 +326,7 @@ class RunSaver(RunCheckpoints, SqliteSaver):
             try:
                 yield cursor
             except (ValueError, RecursionError) as error:
+                # In a write it is the value of a caller that could not be saved, and no damage.
                 if transaction:
                     raise
                 raise damage_error(

@@ -17,7 +17,7 @@ from costada.values.program_form import invalid_files_reason
 
 LEVEL = 1
 AGAINST_ANOTHER = b"\0"
-"""First byte of a text that needs another one; no compressed text begins with it."""
+"""First byte of a text that needs another one; what zlib writes never begins with it."""
 
 DIGEST_BYTES = 32
 WINDOW = 32_768
@@ -123,7 +123,7 @@ class Engine(Protocol):
         """The process that holds each run, or the one of a name; none in a file."""
 
     def begin_snapshot(self) -> None:
-        """Let all later queries see what is committed now; for a reader, until it is closed."""
+        """Let all later queries of a reader see what the first of them does, until it closes."""
 
     def rows(
         self, statement: str, values: Sequence[object] = (), *, locks: bool = False
@@ -322,7 +322,9 @@ class Database:
     def _put_blob(self, name: str, data: bytes) -> None:
         packed = self._packer.pack(data)
         is_new = self.engine.put_blob(name, packed)
-        if is_new and not self._needs_commit:  # another client may have packed it otherwise
+        # A base has to stay and to stand alone: a transaction can be undone, and another client
+        # that was first may have packed the text against a third one.
+        if is_new and not self._needs_commit:
             self._packer.offer_base(name, data, packed)
 
     @property
@@ -352,6 +354,7 @@ class Database:
                 " give create_discovery_graph the store that the run was started with"
             )
         packed = found[0][0]
+        # In a hostile file, bases of bases could lead in a circle.
         if not isinstance(packed, bytes) or (is_base and packed.startswith(AGAINST_ANOTHER)):
             raise damage_error(self.place, f"text {name} is damaged")
         try:

@@ -1,4 +1,4 @@
-"""Files of an untrusted folder: bounded reads, no links followed, owner-only atomic writes.
+"""Files of an untrusted folder: bounded reads, and owner-only atomic writes that follow no links.
 
 A file is written under a fresh name that replaces the old one at the end, so a link in the folder
 is replaced and its target stays as it is.
@@ -97,6 +97,7 @@ def create_text(path: Path, text: str) -> None:
     with naming(path), _unfinished(path) as part:
         with created(part) as file:
             file.write(text.encode("utf-8"))
+        # A rename would replace what is there; a link fails.
         os.link(part, path)
 
 

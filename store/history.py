@@ -332,6 +332,7 @@ class RunHistory(RunFacts):
             f"{chosen} > ? AND {number} <= ? ORDER BY {number}, rowid",
             (span.run_id, span.after, until),
         )
+        # A column of any type can hold bytes in SQLite; what is shown has to be text.
         if any(isinstance(value, bytes) for row in found for value in row):
             raise damage_error(self._db.place, f"a row of {table}s holds bytes, expected strings")
         return found
@@ -386,6 +387,7 @@ def copy_file(source: Path, target: Path) -> None:
         with explaining(target):
             original.backup(copy)
         with explaining(source):
+            # Of the copy, which no run changes meanwhile; its damage is that of the source.
             ((verdict,),) = copy.execute("PRAGMA quick_check(1)").fetchall()
     if verdict != "ok":
         raise damage_error(source, f"is damaged ({verdict})")
@@ -409,7 +411,7 @@ def cut_back(database: Path, cut: Cut, new_id: str) -> None:
         "landing >": cut.landings,
     }
     with closing(connect(database)) as connection, explaining(database), connection:
-        prepare(connection)
+        prepare(connection)  # an older file may lack tables that are cut below
         for table in OWN_TABLES:
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
             if "run_id" not in columns:
@@ -433,6 +435,7 @@ def _cut_ticket(connection: sqlite3.Connection, ticket: TicketNumber, attempt: i
         "DELETE FROM costada_call WHERE ticket = ? AND status = ?", (ticket, CallStatus.STARTED)
     )
     connection.execute(
+        # SQLite casts the digits up to the next dot: the attempt of `ticket.attempt.trial`.
         "DELETE FROM costada_candidate WHERE ticket = ? AND iteration IS NULL"
         " AND CAST(substr(id, instr(id, '.') + 1) AS INTEGER) > ?",
         (ticket, attempt),

@@ -130,6 +130,7 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         """
         if not self._has_tables:
             return None
+        # Before the query: what it finds may be lost with a connection that is cut meanwhile.
         num_losses = self._connections.num_losses
         found = super().get_tuple(config)
         self._losses[thread_of(config)] = num_losses
@@ -177,4 +178,5 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
             for table in ("checkpoint_writes", "checkpoints"):
                 statement = f"DELETE FROM {table} WHERE {NAMED}"  # noqa: S608
                 cursor.execute(statement.encode(), (*thread, list(names)))
+            # Last: a blob is unused once no checkpoint that is left names it.
             cursor.execute(UNUSED_BLOBS.encode(), (*thread, *thread))

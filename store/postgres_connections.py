@@ -170,6 +170,7 @@ class Connections:
         reading = {"default_transaction_read_only": "on"} if is_read_only else {}
         self._session = {**SESSION, **idle, **reading}
         own = " ".join(f"-c {name}={value}" for name, value in self._session.items())
+        # libpq separates options by spaces.
         own = own.replace("read committed", r"read\ committed")
         options = f"{parts.get('options', '')} {own}".strip()
         self._conninfo = make_conninfo(**{**DEFAULTS, **parts, "options": options})
@@ -197,6 +198,8 @@ class Connections:
                 raise ValueError(f"{self.name}: is closed, expected an open store")
             while self._idle:
                 connection, num_losses = self._idle.pop()
+                # One that was idle when another was lost has probably ended as well. Its use
+                # would fail, and count as a further loss.
                 if num_losses == self.num_losses:
                     return connection
                 connection.close()
@@ -212,6 +215,7 @@ class Connections:
         connection = self._connected()
         try:
             with explaining(self.name):
+                # Once: all connections are alike, and the check opens a second one.
                 if not self._server:
                     self._check_session(connection)
                 if self._has_to_set:
@@ -249,6 +253,7 @@ class Connections:
             is_kept = leaving.execute(KEPT, (key,)).fetchall() == [(process, True)]
         end = monotonic() + RESET_SECONDS
         while monotonic() < end:
+            # psycopg prepares what is repeated, and the next session of a pooler would not know it.
             found = connection.execute(LEFT, (process, key, key), prepare=False).fetchall()
             ((is_shared, is_held),) = found
             if is_shared or not is_held:
@@ -276,6 +281,7 @@ class Connections:
     def give(self, connection: psycopg.Connection[Any]) -> None:
         """Take a connection back; one that is broken or in a transaction is closed."""
         if connection.closed:
+            # Here, so that each loss counts once, whatever statement met it.
             with _COUNTING:
                 _LOSSES[self._server] += 1
             return

@@ -73,6 +73,7 @@ class PostgresEngine:
         self._connections = Connections(
             address,
             is_read_only=is_read_only,
+            # Within a lease: a holder that stops in a transaction blocks its successor.
             idle_seconds=min(MAX_IDLE, lease_seconds / 2),
         )
         self.place = self._connections.name
@@ -114,6 +115,7 @@ class PostgresEngine:
                     # From here on a lost connection leaves it open whether the writes are there.
                     self._owner, is_committing = 0, True
                     committing = connection.execute(COMMIT)
+                # COMMIT raises nothing where it rolls back, as after a failed statement.
                 if committing and committing.statusmessage != "COMMIT":
                     undone = "a statement failed, so the transaction was undone"
                     raise OSError(errno.EIO, undone, self.place)
@@ -151,11 +153,12 @@ class PostgresEngine:
         return {held: f"process {pid} on {host} since {since}" for held, pid, host, since in found}
 
     def begin_snapshot(self) -> None:
-        """Let all later queries of this thread see what is committed now, until it is closed."""
+        """Let all later queries of this thread see what the first of them does, until it closes."""
         connection = self._connections.take()
         try:
             with explaining(self.place):
                 connection.execute(BEGIN_SNAPSHOT)
+                # A reader holds no lock that others wait for, so it may be idle.
                 connection.execute(b"SET LOCAL idle_in_transaction_session_timeout TO 0")
         except BaseException:  # raised again: the connection is closed on the way
             self._connections.give(connection)
@@ -173,6 +176,7 @@ class PostgresEngine:
         self._execute(REPLACING[table], row)
 
     def _execute(self, statement: bytes, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        # Other threads read and write beside the transaction, on connections of their own.
         if self.in_transaction and self._current:
             with explaining(self.place):
                 return _fetched(self._current, statement, values)
@@ -208,6 +212,7 @@ class PostgresEngine:
 
     def put_blob(self, name: str, data: bytes) -> bool:
         """Store bytes under their hash, unless they are there; no transaction undoes it."""
+        # Not durable by itself: the server has one log, so the next durable commit takes it along.
         lease = self._leases.guard()
         with self._connections.lent() as connection, RawCursor(connection) as cursor:
             with guarded(lease), in_pipeline(connection):

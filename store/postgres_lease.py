@@ -57,6 +57,7 @@ heartbeat does not wait for them, nor they for it."""
 
 CHECK = b"SELECT costada_check_lease(%s, %s)"
 
+# With the epoch: a process that lost a run may still have the lock of its own epoch.
 LOCK = "hashtextextended(name || ' ' || epoch, 'costada_lease'::regclass::oid::bigint)"
 """Number of the advisory lock of a holder, in a query of its row."""
 
@@ -144,6 +145,7 @@ class Leases:
                     break
                 except _HeldElsewhere:
                     if monotonic() >= deadline:
+                        # Without a lease there is no thread that would close it.
                         if not self._held and self._connection is not None:
                             self._connection.close()
                         raise
@@ -196,6 +198,7 @@ class Leases:
                 if name in found:
                     lease.confirmed = sent
                 else:
+                    # The row has another epoch; the check notes in `lost` who took the run over.
                     with suppress(LostLease), guarded(lease):
                         check(connection, lease)
             for name in found & self._unlocked:
@@ -218,6 +221,7 @@ class Leases:
             with connection.transaction():
                 # An epoch that a crash of the server undid would be given to two holders.
                 connection.execute("SET LOCAL synchronous_commit TO on")
+                # At most a heartbeat: no other lease of this process is renewed while this waits.
                 connection.execute(f"SET LOCAL lock_timeout TO {int(1000 * seconds / BEATS)}")
                 connection.execute(NEW_ROW, (name,))
                 ((pid, host, since, is_free),) = connection.execute(PRESENT, (name,)).fetchall()

@@ -11,6 +11,7 @@ from costada.store.postgres_connections import SCHEMA
 from costada.store.postgres_lease import LEASES
 from costada.store.schema import FORMAT, INDEXES, OWN_TABLES, TABLE, TABLES
 
+# Collation C orders and compares bytes, as SQLite does, whatever the locale of the database is.
 TYPES = {
     "INTEGER": "BIGINT",
     "REAL": "DOUBLE PRECISION",
@@ -25,6 +26,8 @@ KEY = re.compile(r"PRIMARY KEY \(([^)]+)\)|(\w+) \w+ PRIMARY KEY")
 CREATION_LOCK = 7_234_861_455
 """Key of the advisory lock under which one client creates the tables."""
 
+# `ORDER BY rowid` walks the table in SQLite; Postgres needs an index. Texts come compressed, so the
+# server need not try.
 SERVER_INDEXES = """
 CREATE INDEX IF NOT EXISTS costada_call_in_order ON costada_call (run_id, rowid);
 CREATE INDEX IF NOT EXISTS costada_outcome_in_order ON costada_outcome (run_id, rowid);
@@ -196,8 +199,10 @@ def prepare(connection: psycopg.Connection[Any], place: str, *, is_read_only: bo
     with connection.transaction():
         connection.execute("SET LOCAL synchronous_commit TO on")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATION_LOCK,))
+        # Again under the lock: another client may have created them since.
         if not _missing(connection, place):
             return
+        # CREATE SCHEMA IF NOT EXISTS needs the right to create one even where it is there.
         found = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (SCHEMA,))
         if not found.fetchall():
             connection.execute(f"CREATE SCHEMA {SCHEMA}")

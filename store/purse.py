@@ -91,8 +91,10 @@ class Account:
         least = child.budget if child else ZERO
         target = max(least, wanted) if wanted is not None else least or self.remaining
         needed, left, is_hard = max(target, spent) - held, self.remaining, self.policy == "hard"
+        # It holds that much already: an open child its budget, a closed one what it has spent.
         if child and needed <= 0:
             return target
+        # A spender at work keeps its budget where a crossing purse has no more to lend.
         if child and not child.is_closed and not is_hard and left <= 0:
             return child.budget
         self.check_fits(needed if is_hard else ZERO, f"budget: got {target:f}")
@@ -178,6 +180,7 @@ class Purse:
             OSError: The file cannot be opened, or the server cannot be reached.
         """
         place = _place(path, dsn)
+        # `Database` would create the file of a mistyped path.
         if not isinstance(place, str) and not (place and place.is_file()):
             raise ValueError(f"path: got {str(path)!r}, expected the file of a purse")
         purse = cls.__new__(cls)
@@ -305,6 +308,8 @@ class Purse:
         # Postgres does what follows in one round trip; where it cannot decide, nothing is written.
         if self._db.engine.draw(self._row(entry), begins=True):
             return
+        # Durable: were a reservation lost with the power, others could spend its dollars again
+        # while the provider bills the request.
         with self._writing(is_durable=True):
             path = self._locked()
             own = _opened(path)
@@ -355,6 +360,7 @@ class Purse:
             # children first: what an account gives back depends on what those below it hold
             for below in reversed(self.accounts()):
                 if not below.is_closed:
+                    # Read again: closing those below it has changed what it holds.
                     path = self._path(below.id)
                     self._change(path, budget=path[-1].budget, is_closed=True)
 
@@ -470,6 +476,8 @@ class Purse:
             " VALUES (?, ?, ?, ?, '0', '0', 0) ON CONFLICT (parent, name) DO NOTHING",
             (parent, name, policy, f"{budget:f}"),
         )
+        # On a server the insertion waits for a client that adds the same name. This query sees its
+        # row, as every statement of a read-committed transaction has a snapshot of its own.
         return self._named(parent, name)[0]
 
     def _change(self, path: Sequence[Account], *, budget: Decimal, is_closed: bool) -> None:

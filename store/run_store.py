@@ -88,7 +88,7 @@ class NamedRuns:
 
     def save(self, name: str, settings: str) -> None:
         """Replace the settings of a run."""
-        self._db.rows("UPDATE costada_named SET settings = ?2 WHERE name = ?1", (name, settings))
+        self._db.write("UPDATE costada_named SET settings = ?2 WHERE name = ?1", (name, settings))
 
     def last_row(self, name: str) -> str | None:
         """The trace row of a run's last iteration as JSON, `None` before the first has ended."""
@@ -371,6 +371,7 @@ class RunStore(RunFacts):
     def last_improvement(self, run_id: str) -> str | None:
         """The candidate that last became the incumbent of a run, `None` if none has."""
         found = self._db.rows(
+            # CASE, as AND has no order of evaluation, and SQLite raises an error for damaged JSON.
             "SELECT json_extract(row, '$.candidate_id') FROM costada_step WHERE run_id = ?"
             " AND CASE WHEN json_valid(row)"
             " THEN CAST(json_extract(row, '$.global_gain') AS DOUBLE PRECISION) > 0 END"

@@ -120,6 +120,7 @@ class ForeignTables(ValueError):
 ODD_TABLES = """
 SELECT name FROM main.sqlite_master WHERE lower({name}) IN ({known}) AND ({odd})
 """
+# Types and names can be relied on: SQLite opens no schema that contradicts its statements.
 ODDITIES = {
     "name": "type = 'view' OR (type = 'table' AND sql LIKE 'create virtual%') OR (type = 'table'"
     " AND EXISTS (SELECT 1 FROM pragma_table_xinfo(sqlite_master.name) WHERE hidden))",
@@ -167,8 +168,10 @@ def prepare(connection: sqlite3.Connection) -> None:
 
     A file of this format may lack tables that only hold what users add to a run.
     """
+    # Asked first: the transaction would wait for a run that is being written.
     if format_of(connection) is None or ADDED_LATER - set(_tables(connection)):
         connection.executescript(
+            # Where missing, as another process may have created them since.
             f"BEGIN IMMEDIATE; {TABLES} {INDEXES} {FILE_INDEXES} INSERT INTO costada_format"  # noqa: S608
             f" SELECT {FORMAT} WHERE NOT EXISTS (SELECT 1 FROM costada_format); COMMIT;"
         )
@@ -189,6 +192,7 @@ def prepare_to_read(connection: sqlite3.Connection) -> None:
     for table, body in TABLE.findall(TABLES):
         if table in missing:
             connection.execute(f"CREATE TEMP TABLE {table} {body}")
+    # Last, as it refuses temporary tables too.
     connection.execute("PRAGMA query_only = ON")
 
 

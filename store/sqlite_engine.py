@@ -74,6 +74,7 @@ def explanation_of(error: Exception, path: Path | None) -> Exception:
     What hinders the program from using it, such as a full disk, a read-only folder or a lock, is an
     `OSError` that names the file. An error that is not a fault of the file comes back unchanged.
     """
+    # The low byte of an extended code, such as SQLITE_IOERR_FSYNC, is the primary one.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if path is None:
         return error
@@ -100,8 +101,10 @@ def connect(path: Path | None) -> sqlite3.Connection:
     """
     if path:
         _refuse_links(path)
+        # SQLite would create it with the rights of the umask. Its own files get those of this one.
         with suppress(OSError):  # there is one, or SQLite says why there cannot be
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+    # A relative path could begin with `file:` or be `:memory:`, which SQLite takes for its own.
     address = str(path.absolute()) if path else ":memory:"
     return _connected(path, address, _prepare_to_write)
 
@@ -194,6 +197,7 @@ class SqliteEngine:
         self._process, self._is_closed = os.getpid(), False
         self._connection = connect_to_read(path) if path and is_read_only else connect(path)
         weakref.finalize(self, _close, self._connection, self.lock, self._process)
+        # Not in `connect`: LangGraph commits what `sqlite3` begins by itself before a write.
         self._connection.isolation_level = None
         if not is_read_only:
             with explaining(path):
@@ -225,6 +229,7 @@ class SqliteEngine:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:  # raised again: an interrupt undoes the writes as well
+                # After some errors, such as a full disk, SQLite has undone it; ROLLBACK would fail.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
@@ -240,7 +245,7 @@ class SqliteEngine:
         return {}
 
     def begin_snapshot(self) -> None:
-        """Let all later queries see the file as it is now; for a reader, until it is closed."""
+        """Let all later queries see the file as the first of them does, until it closes."""
         self.rows("BEGIN")
 
     def rows(
@@ -250,6 +255,7 @@ class SqliteEngine:
         self._check_usable()
         with self.lock:
             try:
+                # All at once: an open cursor would keep its snapshot, and the log could only grow.
                 return self._connection.execute(statement, values).fetchall()
             except SQLITE_ERRORS as error:
                 explain(error, self.place)
@@ -257,6 +263,7 @@ class SqliteEngine:
     def put_row(self, table: str, row: Sequence[object]) -> None:
         """Write a row in place of the one with its key."""
         marks = ", ".join("?" * len(row))
+        # An update would keep the rowid, by which queries tell what was written last.
         self.rows(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", row)  # noqa: S608
 
     def draw(self, entry: Sequence[object], *, begins: bool) -> bool:
