@@ -1,7 +1,8 @@
 """A picture of the graph without network access, and what a run has spent in each node.
 
 Nodes stand in one column in the order in which they were added. An edge to the next node goes
-straight down; edges further down bend to the right, edges back up to the left.
+straight down; edges further down bend to the right, edges back up to the left. Their labels stand
+outside of their lines, where no other line passes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from io import BytesIO
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from costada.reports.formats import counted, duration, short_dollars
@@ -19,6 +22,7 @@ from costada.store.run_store import RunStore
 if TYPE_CHECKING:
     from langchain_core.runnables.graph import Edge, Graph
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from costada.reports.run_view import RunView
 
@@ -31,12 +35,11 @@ OTHER_CALLS = "generate"
 
 ENDS = {"__start__": "start", "__end__": "end"}
 RIGHT, LEFT = 1, -1
-FIRST_REACH, LANE = 0.45, 0.72
+FIRST_REACH, MIN_LANE, EDGE_SPACE = 0.45, 0.3, 0.25
 HALF_WIDTH, END_HALF_WIDTH, END_HALF_HEIGHT = 1.35, 0.5, 0.25
 GAP, PORT, BAR_INSET, BAR_HEIGHT = 0.48, 0.13, 0.12, 0.075
-LABEL_SPACE = {LEFT: 0.62, RIGHT: 1.15}
-LABEL_PLACE = {LEFT: 0.5, RIGHT: 0.7}
-"""Where along its arc a label stands, seen from the start: clear of the arcs that cross it."""
+LABEL_GAP = 0.07
+"""Between a label and the lines beside it."""
 
 LEGEND_SPACE = 1.1
 CELLS, CELL_WIDTH, CELL_HEIGHT = 24, 0.07, 0.17
@@ -47,7 +50,8 @@ NAME_SIZE, CAPTION_SIZE, TEXT_SIZE = 12.5, 11.5, 11
 PALE, FULL = (0xFF, 0xFF, 0xFF), (0x21, 0x66, 0xAC)
 INK, PAPER, BLUE, ORANGE, AMBER = "#000000", "#ffffff", "#2166ac", "#b35506", "#e08e0b"
 UNSPENT = "#eef4fa"
-LABEL: Any = {"color": ORANGE, "linespacing": 1.05}
+LINE_SPACING = 1.05
+LABEL: Any = {"color": ORANGE, "linespacing": LINE_SPACING}
 WHITE_TEXT_FROM = 0.88
 """Share of the largest node's dollars from which text is white, for contrast."""
 
@@ -161,7 +165,7 @@ def fill_colour(share: float) -> str:
     return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Arc:
     """An edge that leaves the column: from one row to another, rows counted from the top.
 
@@ -177,9 +181,20 @@ class Arc:
     lane: int
 
     @property
-    def reach(self) -> float:
-        """How far the arc leaves the column."""
-        return FIRST_REACH + LANE * self.lane
+    def words(self) -> str:
+        """The label, one word a line."""
+        return self.label.replace(" ", "\n")
+
+    @cached_property
+    def label_size(self) -> tuple[float, float]:
+        """Width and height of the label, with the space that it keeps from other lines."""
+        from matplotlib.textpath import TextPath
+
+        lines = self.words.split("\n")
+        width = max(TextPath((0, 0), line, size=TEXT_SIZE).get_extents().width for line in lines)
+        height = 1.2 * LINE_SPACING * TEXT_SIZE * len(lines)
+        across, down = width / 72 / INCHES_ACROSS, height / 72 / INCHES_DOWN
+        return across + 2 * LABEL_GAP, down + LABEL_GAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +205,31 @@ class Layout:
     straight: Sequence[Edge]
     arcs: Sequence[Arc]
 
+    def departure(self, arc: Arc) -> float:
+        """Height at which an arc leaves, from the middle of its node."""
+        return -PORT if arc.side == RIGHT or arc.lane else 0.0
+
     def arrival(self, arc: Arc) -> float:
-        """How far above the middle of its node an arc arrives: outer arcs above inner ones."""
+        """Height at which an arc arrives, from the middle of its node: outer above inner arcs."""
         side = [each.lane for each in self.arcs if (each.side, each.end) == (arc.side, arc.end)]
         inner = sum(lane < arc.lane for lane in side)
         return PORT / 3 + inner * PORT / 2 if len(side) > 1 else PORT
 
-    def reach(self, side: int) -> float:
-        """How far the arcs of a side leave the column, 0 if there are none."""
-        return max((arc.reach for arc in self.arcs if arc.side == side), default=0.0)
+    def reach(self, side: int, lane: int | None = None) -> float:
+        """How far a lane is from the column, or where the outermost lane of a side ends.
+
+        0 if the side has no arcs. A lane is as wide as its widest label.
+        """
+        widths: dict[int, float] = {}
+        for arc in self.arcs:
+            if arc.side == side:
+                width = arc.label_size[0] if arc.label else MIN_LANE
+                widths[arc.lane] = max(width, widths.get(arc.lane, MIN_LANE))
+        if not widths:
+            return 0.0
+        return FIRST_REACH + sum(
+            widths[inner] for inner in range(len(widths) if lane is None else lane)
+        )
 
 
 def layout(graph: Graph) -> Layout:
@@ -233,11 +264,23 @@ def draw_graph(graph: Graph, format: PictureFormat, spending: RunSpending | None
     both stand below the names in numbers; a legend explains it.
     """
     from matplotlib import rc_context
+
+    buffer = BytesIO()
+    with rc_context({"svg.hashsalt": "costada"}):
+        facts = {"Date": None} if format == "svg" else None
+        drawn_graph(graph, spending).savefig(
+            buffer, format=format, dpi=DOTS_PER_INCH, facecolor="white", metadata=facts
+        )
+    return buffer.getvalue()
+
+
+def drawn_graph(graph: Graph, spending: RunSpending | None = None) -> Figure:
+    """What `draw_graph` draws, before it is saved."""
     from matplotlib.figure import Figure
 
     plan = layout(graph)
     half_height = 0.39 if spending else 0.27
-    left, right = (HALF_WIDTH + plan.reach(side) + LABEL_SPACE[side] for side in (LEFT, RIGHT))
+    left, right = (HALF_WIDTH + plan.reach(side) + EDGE_SPACE for side in (LEFT, RIGHT))
     drop = (2 * half_height + GAP) * (len(plan.names) - 1)
     bottom = -drop - 0.4 - (LEGEND_SPACE if spending else 0.0)
     figure = Figure(figsize=(INCHES_ACROSS * (left + right), INCHES_DOWN * (0.4 - bottom)))
@@ -245,11 +288,7 @@ def draw_graph(graph: Graph, format: PictureFormat, spending: RunSpending | None
     axes.set(xlim=(-left, right), ylim=(bottom, 0.4))
     axes.axis("off")
     _Drawing(axes, plan, half_height).draw(spending)
-    buffer = BytesIO()
-    with rc_context({"svg.hashsalt": "costada"}):
-        facts = {"Date": None} if format == "svg" else None
-        figure.savefig(buffer, format=format, dpi=DOTS_PER_INCH, facecolor="white", metadata=facts)
-    return buffer.getvalue()
+    return figure
 
 
 class _Drawing:
@@ -307,16 +346,35 @@ class _Drawing:
             arc.side * (END_HALF_WIDTH if self._plan.names[row] in ENDS else HALF_WIDTH)
             for row in (arc.start, arc.end)
         )
-        outer = arc.side * (HALF_WIDTH + arc.reach)
-        departure = self._y(arc.start) - PORT * bool(arc.side == RIGHT or arc.lane)
-        arrival = self._y(arc.end) + self._plan.arrival(arc)
+        outer = arc.side * (HALF_WIDTH + self._plan.reach(arc.side, arc.lane))
+        departure, arrival = self._ends(arc)
         leave, arrive = (starts, departure), (ends, arrival)
         self._arrow([leave, (outer, departure), (outer, arrival), arrive], arc.is_conditional)
         if arc.label:
-            middle = departure + LABEL_PLACE[arc.side] * (arrival - departure)
             side: Side = "left" if arc.side == RIGHT else "right"
-            words = arc.label.replace(" ", "\n")
-            self._text(outer + arc.side * 0.07, middle, words, side, **LABEL)
+            place = outer + arc.side * LABEL_GAP, self._label_height(arc)
+            self._text(*place, arc.words, side, **LABEL)
+
+    def _ends(self, arc: Arc) -> tuple[float, float]:
+        """The heights at which an arc leaves and arrives."""
+        plan = self._plan
+        return self._y(arc.start) + plan.departure(arc), self._y(arc.end) + plan.arrival(arc)
+
+    def _label_height(self, arc: Arc) -> float:
+        """Where along an arc its label stands: as near to its middle as outer arcs leave room."""
+        half = arc.label_size[1] / 2
+        low, high = sorted(self._ends(arc))
+        middle = (low + high) / 2
+        outer = (each for each in self._plan.arcs if each.side == arc.side and each.lane > arc.lane)
+        crossing = {y for each in outer for y in self._ends(each) if low - half < y < high + half}
+        gaps = list(pairwise(sorted({low - half, high + half} | crossing)))
+        widest = max(gaps, key=lambda gap: gap[1] - gap[0])
+        places = [
+            min(max(middle, bottom + half), top - half)
+            for bottom, top in gaps
+            if top - bottom >= 2 * half
+        ]
+        return min(places, key=lambda y: abs(y - middle), default=sum(widest) / 2)
 
     def _legend(self, spending: RunSpending) -> None:
         """What the run has spent, and how a node shows its part of that."""

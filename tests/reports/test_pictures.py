@@ -7,9 +7,15 @@ from xml.etree import ElementTree
 import pytest
 from langgraph.graph import END, START, StateGraph
 from matplotlib.image import imread
+from matplotlib.patches import FancyArrowPatch
+from matplotlib.path import Path
 from rows import call_row
 from typing_extensions import TypedDict
 
+from costada.evaluators.registry import problem
+from costada.graph.build import compile_search
+from costada.models.chat_models import chat_model
+from costada.nodes.settings import Settings
 from costada.reports.formats import duration, short_dollars
 from costada.reports.graph_drawing import (
     LEFT,
@@ -17,6 +23,7 @@ from costada.reports.graph_drawing import (
     NodeSpending,
     RunSpending,
     draw_graph,
+    drawn_graph,
     fill_colour,
     layout,
     spending_by_node,
@@ -128,7 +135,7 @@ def test_the_drawing_names_every_node_and_answer_in_order(tmp_path):
     ElementTree.fromstring(svg)
     (tmp_path / "graph.png").write_bytes(draw_graph(loop(), "png"))
     height, width = imread(tmp_path / "graph.png").shape[:2]
-    assert (width > 800, height > 500) == (True, True)
+    assert (width > 600, height > 500) == (True, True)
 
 
 NODES = {
@@ -205,6 +212,41 @@ def test_arcs_go_around_those_they_overlap_and_no_others():
     assert layout(loop()).reach(RIGHT) == 0.0
 
 
+def open_path(path):
+    """An arrow's line and head; a close has no place, and would lead to the origin."""
+    is_drawn = path.codes != Path.CLOSEPOLY
+    return Path(path.vertices[is_drawn], path.codes[is_drawn])
+
+
+def crossed_labels(graph):
+    """The labels of a drawn graph that a line or another label passes."""
+    figure = drawn_graph(graph)
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    arrows = [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
+    lines = [axes.transData.transform_path(open_path(arrow.get_path())) for arrow in arrows]
+    boxes = [(text.get_text(), text.get_window_extent()) for text in axes.texts]
+    is_crossed = [
+        any(box.overlaps(other) for _, other in boxes if other is not box)
+        or any(line.intersects_bbox(box, filled=False) for line in lines)
+        for _, box in boxes
+    ]
+    assert len(lines) == len(graph.edges)
+    return [text for (text, _), crossed in zip(boxes, is_crossed, strict=True) if crossed]
+
+
+@pytest.mark.parametrize("method", ["costada", "evox", "uniform"])
+def test_no_line_crosses_the_label_of_another(method):
+    search = compile_search(
+        problem("circle_packing"),
+        chat_model("offline"),
+        budget=1.0,
+        settings=Settings(method=method),
+    )
+    assert crossed_labels(search.get_graph()) == []
+    assert crossed_labels(loop()) == []
+
+
 def test_the_coloured_picture_names_every_number_and_is_reproducible():
     svg = draw_graph(loop(), "svg", SPENDING).decode()
     texts = set(comments_of(svg))
@@ -251,7 +293,7 @@ def test_the_graph_of_a_run_is_drawn_in_every_form(invoke, finished, tmp_path, f
     if format == "png":
         pixels = imread(target)
         is_blue = (pixels[:, :, 2] > 0.6) & (pixels[:, :, 0] < 0.2)
-        assert is_blue.mean() > 0.01
+        assert is_blue.mean() > 0.005
     else:
         text = target.read_text()
         assert "3 iterations, $" in text.replace("\\$", "$")
