@@ -192,7 +192,9 @@ class RunStore(RunFacts):
                 "path: got the address of a Postgres database, expected a file; use"
                 " RunStore.postgres(address)"
             )
-        self._use(Database(Path(path) if path else None, is_read_only=is_read_only))
+        if path == "":
+            raise ValueError("path: got an empty string, expected a file, or None for memory")
+        self._use(Database(None if path is None else Path(path), is_read_only=is_read_only))
 
     @classmethod
     def postgres(
@@ -219,7 +221,8 @@ class RunStore(RunFacts):
             ValueError: An argument is invalid, or the database is not one of CostAda.
             OSError: The server cannot be reached.
         """
-        if isinstance(lease_seconds, bool) or not MIN_SECONDS <= lease_seconds < inf:
+        is_number = isinstance(lease_seconds, int | float) and not isinstance(lease_seconds, bool)
+        if not is_number or not MIN_SECONDS <= lease_seconds < inf:
             raise ValueError(
                 f"lease_seconds: got {lease_seconds!r}, expected seconds of at least"
                 f" {MIN_SECONDS:g}"

@@ -464,3 +464,14 @@ def test_one_text_named_by_many_files_is_refused_before_it_fills_the_memory(stor
         store.program(f"files-{store.put_text(contents)}")
     with pytest.raises(ValueError, match="program of 17,825,792 bytes: expected at most 16,777"):
         store.put_program(Program.of({f"{number}.py": "a" * 2**20 for number in range(17)}))
+
+
+def test_an_empty_path_is_refused_and_not_taken_for_memory():
+    with pytest.raises(ValueError, match="path: got an empty string, expected a file, or None"):
+        RunStore("")
+
+
+@pytest.mark.parametrize("seconds", [0.5, True, "30", None, float("inf"), float("nan")])
+def test_a_time_of_a_lease_is_seconds_of_at_least_1(seconds):
+    with pytest.raises(ValueError, match=rf"lease_seconds: got {seconds!r}, expected seconds of"):
+        RunStore.postgres("postgresql://u@h/d", lease_seconds=seconds)
