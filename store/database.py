@@ -269,7 +269,7 @@ class Database:
         with self.engine.lock:
             found = self._recent_texts.get(name)
             if found is None:
-                found = self._read_blob(name).decode("utf-8", "surrogatepass") if name else ""
+                found = self._read_text(name) if name else ""
                 self._keep(name, found)
         return found
 
@@ -345,6 +345,12 @@ class Database:
             self._stored_texts.clear()
         self._stored_texts.add(name)
         self._keep(name, text)
+
+    def _read_text(self, name: str) -> str:
+        try:
+            return self._read_blob(name).decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:  # a hostile file holds any bytes under their hash
+            raise damage_error(self.place, f"text {name} is not UTF-8") from error
 
     def _read_blob(self, name: str, *, is_base: bool = False) -> bytes:
         found = self.rows("SELECT data FROM costada_blob WHERE hash = ?", (name,))

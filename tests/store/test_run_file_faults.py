@@ -7,7 +7,9 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import zlib
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,15 @@ def test_a_damaged_text_is_named(tmp_path):
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE costada_blob SET data = x'00ff00'")
     with RunStore(path) as store, pytest.raises(ValueError, match=f"text {name} is damaged"):
+        store.text(name)
+
+
+def test_a_text_of_other_bytes_than_utf_8_is_named(tmp_path):
+    path, data = tmp_path / "run.sqlite", b"x = '\xff'\n"
+    name = sha256(data).hexdigest()
+    RunStore(path).close()
+    spoil(path, "INSERT INTO costada_blob VALUES (?, ?)", name, zlib.compress(data))
+    with RunStore(path) as store, pytest.raises(ValueError, match=rf"run\.sqlite: text {name} is"):
         store.text(name)
 
 
