@@ -101,6 +101,7 @@ def may_have_been_billed(error: BaseException, may_be_sent: bool) -> bool:
     if status is not None and status >= 400 and not is_stream_event:
         return False
     causes = list(_causes(error))
+    # Asked first: these count as errors of a network too, though nothing was sent.
     if any(map(_never_connected, causes)) or failed_before_sending(error):
         return False
     return may_be_sent or any(map(_is_of_a_network, causes)) or failed_reading_response(error)

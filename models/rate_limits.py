@@ -145,6 +145,7 @@ class RateLimit:
             self._answers_of_limit = 0
             self._allowed += 1
             wanted = self._in_flight + len(self._waiting)
+            # With fewer, a burst as large as the one that was refused would be refused again.
             if self._allowed > self._lifted_above and self._allowed >= wanted:
                 self._allowed = None
                 if self._told is not None:

@@ -191,6 +191,7 @@ class CallLog:
                 self._db.write(f"DELETE FROM costada_call WHERE {KEY} AND n = ?", (*key, repeats))  # noqa: S608
             if reserve:
                 reserve(call.bound)
+            # In the transaction, so no other thread draws the same number for this call.
             ((number,),) = self._db.rows(
                 f"SELECT 1 + COALESCE(MAX(n), 0) FROM costada_call WHERE {KEY}",  # noqa: S608
                 key,

@@ -281,6 +281,7 @@ class DeferredCheckpoint(NamedTuple):
 
 def _is_within_iteration(checkpoint: Checkpoint) -> bool:
     """Whether an iteration has ended earlier, and none right before this checkpoint."""
+    # Before the first end there is nothing to begin from, so those checkpoints are written.
     has_ended = END_OF_ITERATION in checkpoint["channel_values"]
     return has_ended and END_OF_ITERATION not in (checkpoint["updated_channels"] or ())
 
