@@ -4,12 +4,15 @@ A file holds each such part between `<!-- generated: NAME -->` and `<!-- end of 
 only names stale files.
 """
 
+import ast
 import inspect
 import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -23,7 +26,7 @@ from typer.testing import CliRunner
 import costada
 from costada.cli.main import app
 from costada.controller.constants import Constants
-from costada.evaluators.folder_settings import FolderSettings
+from costada.evaluators.folder_settings import KEYS, FolderSettings
 from costada.nodes.settings import Settings
 from costada.nodes.trace_row import (
     EVENTS,
@@ -155,18 +158,32 @@ def constants() -> str:
 
 def problem_keys() -> str:
     """The keys of `problem.toml` with meaning, values and default."""
-    return _fields(FolderSettings, "Key", FolderSettings.model_fields)
+    return _fields(FolderSettings, "Key", KEYS)
 
 
 def _fields(model: type[BaseModel], kind: str, names: Iterable[str]) -> str:
     schema, rows, header = model.model_json_schema(), [], [kind, "Meaning", "Values", "Default"]
+    inherited = _attribute_docstrings(model)
     for name in names:
         field, known = model.model_fields[name], schema["properties"][name]
-        row = [f"`{name}`", field.description or "", _values(known, schema), _default(field)]
+        meaning = field.description or inherited.get(name, "")
+        row = [f"`{name}`", meaning, _values(known, schema), _default(field)]
         effects = [f"`{each.effect}`" for each in field.metadata if isinstance(each, Setting)]
         header[4:] = ["Takes effect in"] * len(effects)
         rows.append([*row, *effects])
     return _table(header, rows)
+
+
+def _attribute_docstrings(kind: type) -> dict[str, str]:
+    """The docstrings of the fields that a class has from dataclasses."""
+    found = {}
+    for base in filter(is_dataclass, kind.__mro__):
+        body = ast.parse(inspect.getsource(base)).body[0].body
+        for declared, text in pairwise(body):
+            match declared, text:
+                case ast.AnnAssign(), ast.Expr(ast.Constant(str(words))):
+                    found[declared.target.id] = inspect.cleandoc(words)
+    return found
 
 
 def _values(known: Mapping[str, Any], schema: Mapping[str, Any]) -> str:

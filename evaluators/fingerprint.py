@@ -27,15 +27,13 @@ from itertools import chain
 from operator import methodcaller
 from pathlib import Path
 from pickle import PickleError
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from costada.evaluators.folder_files import READING, content_hash
+from costada.evaluators.problem_fields import ProblemFields
 from costada.evaluators.sandbox.interpreter import interpreter_at
 from costada.evaluators.sandbox.launch import compat_files
-
-if TYPE_CHECKING:
-    from costada.evaluators.problem import Problem
 
 PACKAGE = "costada"
 IN_PART = "~"
@@ -83,7 +81,7 @@ FAULTS = (TypeError, AttributeError, ValueError, RuntimeError, OSError, PickleEr
 """What an object may raise when it is reduced to its parts."""
 
 
-def fingerprint(problem: Problem) -> str:
+def fingerprint(problem: ProblemFields) -> str:
     """A text that two problems share only if they judge every program alike.
 
     It covers the evaluator (its code with all that it carries and refers to, every file of its
@@ -101,7 +99,7 @@ def known_part(fingerprint: str) -> str:
     return fingerprint.partition(IN_PART)[0]
 
 
-def problem_facts(problem: Problem) -> dict[str, object]:
+def problem_facts(problem: ProblemFields) -> dict[str, object]:
     """What a problem contributes to the result of a run, in plain values by name.
 
     The evaluator is represented by its hash; if it can be hashed only in part, by that part.
@@ -114,7 +112,7 @@ def problem_facts(problem: Problem) -> dict[str, object]:
     return {**plain, "limits": asdict(problem.limits), "evaluator": hashed.value.hex()[:16]}
 
 
-def _hashed(problem: Problem, without: Iterable[str]) -> ObjectHash:
+def _hashed(problem: ProblemFields, without: Iterable[str]) -> ObjectHash:
     """Hash of the other fields of a problem; of `evaluate` only if it is not made from `score`."""
     left_out = {*without, *(("evaluate",) if problem.score is not None else ())}
     names = [field.name for field in fields(problem) if field.name not in left_out]

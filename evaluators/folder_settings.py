@@ -3,15 +3,22 @@
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from costada.evaluators.problem_fields import SETTINGS_OF_PROBLEM, ProblemSettings, Weights
 from costada.evaluators.sandbox.inside.scored_commands import FAILURES
-from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
-from costada.evaluators.sandbox.slot_kind import PRELOAD
+from costada.evaluators.sandbox.limits import (
+    MAX_LIMIT,
+    MEBIBYTE,
+    Limits,
+    NumProcesses,
+    OptionalSeconds,
+    Seconds,
+    Size,
+)
 from costada.evaluators.shown_paths import read_shown
 from costada.values.evaluation import Direction
 from costada.values.setting import expectation, refusal
@@ -20,11 +27,8 @@ SETTINGS_FILE = "problem.toml"
 MAX_SETTINGS = 2**20
 """Bytes of `problem.toml`."""
 
-Count = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0)]
 
-
-class FolderSettings(BaseModel):
+class FolderSettings(BaseModel, ProblemSettings):
     """The keys of `problem.toml`; all are optional, but `entry_point` beside a `score`."""
 
     model_config = ConfigDict(
@@ -44,70 +48,36 @@ class FolderSettings(BaseModel):
     JSON, or the file of its `--benchmark-json` or `--export-json` holds measured times."""
     language: str | None = None
     """Language of the program; by the file's ending if absent."""
-    build: str | None = None
-    """Command that builds a candidate, with `{program}` and `{binary}` for paths."""
-    run: str | None = None
-    """Command that runs a candidate, once for each of `CALLS`."""
-    readable: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Files and folders, beside the system's, that build and run may read."""
     config: str | None = None
     """Configuration of another tool to read, such as `config_phase_2.yaml`; `config.yaml`, or else
     the first of the usual names, if absent."""
-    entry_point: str | None = None
-    """Function that every candidate in Python defines; required beside a `score`."""
     metric: str | None = None
     """Metric that counts as `combined_score`, whatever the evaluator says of that; without it, and
     if an `evaluate(program_path)` says none, the mean of its numbers counts, none of which is named
     like a failure."""
-    direction: Annotated[Direction, Field(strict=False)] = Direction.MAXIMIZE
-    """Which way `combined_score` improves; `minimize` needs a reference."""
-    reference: Annotated[float, Field(gt=0)] | None = None
-    """The `combined_score` that counts as score 1; without it, `combined_score` is the score."""
     timeout: Seconds = Limits().wall_seconds
     """Wall-clock limit of one evaluation, in seconds."""
-    call_timeout: Seconds | None = Limits().call_seconds
+    call_timeout: OptionalSeconds = Limits().call_seconds
     """Wall-clock limit of each of several calls, in seconds."""
-    memory_mb: Count = Limits().memory_mb
+    memory_mb: Size = Limits().memory_mb
     """Memory of one evaluation, in MiB."""
-    cpus: Count = 1
-    """Cores of a worker that one evaluation needs, for `--evaluations`."""
-    gpus: Annotated[float, Field(ge=0, strict=False)] = 0.0
-    """GPUs of the worker that one evaluation needs, a fraction to share one; the sandbox opens none
-    to programs."""
-    threads: Count = Limits().threads
+    threads: Size = Limits().threads
     """Threads that a candidate may have at once."""
-    processes: Annotated[int, Field(ge=0)] = Limits().processes
+    processes: NumProcesses = Limits().processes
     """Processes that it may have besides its first."""
-    scratch_mb: Count = Limits().scratch_mb
+    scratch_mb: Size = Limits().scratch_mb
     """Size of the files that it may write, in MiB."""
-    result_mb: Count = Limits().result_bytes // MEBIBYTE
+    result_mb: Annotated[Size, Field(le=MAX_LIMIT // MEBIBYTE)] = Limits().result_bytes // MEBIBYTE
     """Size of what it may return, all calls together, in MiB."""
-    preload: Annotated[tuple[str, ...], Field(strict=False)] = PRELOAD
-    """Modules loaded before a candidate starts; under `landlock`, none of an environment that
-    `costada prepare` made."""
-    sandbox: Annotated[Layer, Field(strict=False)] = Layer.AUTO
-    """What confines the candidate's process."""
     files: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """What an `evaluate(program_path)` may read of the folder, besides what its code imports or
     names: paths or patterns. Of a `repository`, ignored files that its copies hold too."""
-    allow_invalid_start: bool = False
-    """Whether a run may start although the initial program is rejected."""
-    timing_metrics: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Metrics that hold wall-clock time, which no model sees."""
-    repeats: Count = 1
-    """Measurements of each program; with several, a new best is measured again."""
-    aggregate: Literal["median", "mean", "min", "max"] = "median"
-    """What the measurements of a program come to."""
-    objectives: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Metrics of which the best trade-offs are kept, each as `name:max` or `name:min`."""
-    weights: dict[str, float] = Field(default_factory=dict)
-    """What `combined_score` is made of, by metric; absent if the evaluator says it."""
-    human: float | None = None
-    """Best `combined_score` known from people, for reports."""
-    seed_objective: float | None = None
-    """`combined_score` of the initial program, for lists."""
-    source: str = ""
-    """Where the problem is from."""
+    weights: Weights = Field(default_factory=dict)  # pydantic takes no factory of a dataclass
+
+    def problem_fields(self) -> dict[str, Any]:
+        """The fields of a problem that the settings give."""
+        own = {name: getattr(self, name) for name in SETTINGS_OF_PROBLEM}
+        return {**own, "limits": self.limits}
 
     @property
     def limits(self) -> Limits:
@@ -123,13 +93,9 @@ class FolderSettings(BaseModel):
         )
 
 
+KEYS = tuple(sorted(FolderSettings.model_fields, key=SETTINGS_OF_PROBLEM.__contains__))
+"""The keys of `problem.toml`; those that are not fields of a problem come first."""
 UNKNOWN_KEY = "extra_forbidden"
-PROBLEM_FIELDS = (
-    *("entry_point", "limits", "sandbox", "preload", "direction", "reference", "human"),
-    *("seed_objective", "allow_invalid_start", "timing_metrics", "source"),
-    *("build", "run", "readable", "repeats", "aggregate", "objectives", "weights", "cpus", "gpus"),
-)
-"""Settings that are fields of a problem too."""
 
 
 def read_settings(path: Path) -> FolderSettings:
@@ -150,7 +116,7 @@ def read_settings(path: Path) -> FolderSettings:
         found = error.errors()
         faults = "; ".join(map(_fault, found))
         if any(each["type"] == UNKNOWN_KEY for each in found):
-            faults += f" (known keys: {', '.join(FolderSettings.model_fields)})"
+            faults += f" (known keys: {', '.join(KEYS)})"
         raise ValueError(f"{path}: {faults}") from None
     if settings.command is not None and settings.repository is None:
         raise ValueError(f"{path}: repository is missing; needed where command is given")
@@ -177,5 +143,5 @@ def _fault(details: ErrorDetails) -> str:
     key = ".".join(map(str, details["loc"]))
     if details["type"] != UNKNOWN_KEY:
         return refusal(key, details["input"], expectation(details))
-    nearest = get_close_matches(key, FolderSettings.model_fields, n=1)
+    nearest = get_close_matches(key, KEYS, n=1)
     return f"unknown key {key!r}" + (f", did you mean {nearest[0]!r}?" if nearest else "")

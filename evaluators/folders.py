@@ -32,7 +32,6 @@ from costada.evaluators.folder_layout import (
     formats,
 )
 from costada.evaluators.folder_settings import (
-    PROBLEM_FIELDS,
     SETTINGS_FILE,
     FolderSettings,
     read_settings,
@@ -137,7 +136,7 @@ def load_folder(path: str | Path, *, interpreter: str | None = None) -> Problem:
             interpreter=found.interpreter,
             evaluators=config.evaluators,
             notes=(*config.notes, *_notes_on_start(found)),
-            **{name: getattr(settings, name) for name in PROBLEM_FIELDS},
+            **settings.problem_fields(),
             **judging,
         )
     except ValueError as error:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import fsum, isclose, isfinite
-from typing import TYPE_CHECKING
 
 from costada.evaluators.contract import normalize
+from costada.evaluators.problem_fields import Aggregate, ProblemFields
 from costada.values.evaluation import (
     COMBINED_SCORE,
     EVAL_TIME,
@@ -23,9 +23,6 @@ from costada.values.evaluation import (
     failed,
     read_objectives,
 )
-
-if TYPE_CHECKING:
-    from costada.evaluators.problem import Problem
 
 
 def mean(values: Sequence[float]) -> float:
@@ -41,7 +38,7 @@ def median(values: Sequence[float]) -> float:
     return ranked[half] if len(values) % 2 else mean(ranked[half - 1 : half + 1])
 
 
-AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
+AGGREGATES: Mapping[Aggregate, Callable[[Sequence[float]], float]] = {
     "median": median,
     "mean": mean,
     "min": min,
@@ -51,7 +48,7 @@ AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def measured(
-    problem: Problem, measure: Callable[[], Evaluation], incumbent: float | None = None
+    problem: ProblemFields, measure: Callable[[], Evaluation], incumbent: float | None = None
 ) -> Evaluation:
     """Verdict on a program from the measurements that a problem asks for.
 
@@ -78,7 +75,7 @@ def measured(
 
 
 def _measurements(
-    problem: Problem, measure: Callable[[], Evaluation], before: int
+    problem: ProblemFields, measure: Callable[[], Evaluation], before: int
 ) -> list[Evaluation]:
     """The measurements of a program that `before` precede; the last one is its only failure."""
     found: list[Evaluation] = []
@@ -91,7 +88,7 @@ def _measurements(
     return found
 
 
-def _aggregate(problem: Problem, found: Sequence[Evaluation]) -> Evaluation:
+def _aggregate(problem: ProblemFields, found: Sequence[Evaluation]) -> Evaluation:
     """The verdict that measurements come to: the failure, if one of them is."""
     last = found[-1]
     if len(found) == 1 and problem.repeats == 1:
@@ -124,7 +121,7 @@ def _value(measurement: Evaluation) -> float:
     return float(measurement.objective if is_known else measurement.score)  # type: ignore[arg-type]
 
 
-def _score(problem: Problem, found: Sequence[Evaluation], objective: float | None) -> float:
+def _score(problem: ProblemFields, found: Sequence[Evaluation], objective: float | None) -> float:
     """The score of what measurements come to: that of the objective, or the scores' aggregate."""
     reference, direction = problem.reference, problem.direction
     is_known = reference is not None or direction is Direction.MAXIMIZE
@@ -135,11 +132,12 @@ def _score(problem: Problem, found: Sequence[Evaluation], objective: float | Non
     name = problem.aggregate
     if direction is Direction.MINIMIZE:
         # The smallest objective has the highest score.
-        name = {"min": "max", "max": "min"}.get(name, name)
+        opposites: Mapping[Aggregate, Aggregate] = {"min": "max", "max": "min"}
+        name = opposites.get(name, name)
     return AGGREGATES[name]([each.score for each in found])
 
 
-def with_objectives(evaluation: Evaluation, problem: Problem) -> Evaluation:
+def with_objectives(evaluation: Evaluation, problem: ProblemFields) -> Evaluation:
     """A verdict with the score that the weights of a problem give it.
 
     An evaluator that reports no finite number for an objective has failed. Raises as
@@ -172,7 +170,7 @@ def with_objectives(evaluation: Evaluation, problem: Problem) -> Evaluation:
     )
 
 
-def check_verdict(evaluation: object, problem: Problem) -> None:
+def check_verdict(evaluation: object, problem: ProblemFields) -> None:
     """Refuse what is not a verdict.
 
     Raises:
@@ -201,54 +199,3 @@ def _faulty(evaluation: Evaluation, fault: str) -> Evaluation:
     return failed(
         fault, metrics=evaluation.metrics, artifacts=artifacts, seconds=evaluation.seconds
     )
-
-
-def check_measuring(problem: Problem) -> None:
-    """Refuse fields about measurements and objectives that cannot work.
-
-    Raises:
-        ValueError: Naming the field, its value and what was expected.
-    """
-    repeats, weights = problem.repeats, problem.weights
-    if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
-        raise ValueError(f"repeats is {repeats!r}; expected an integer of at least 1")
-    if problem.aggregate not in AGGREGATES:
-        known = ", ".join(map(repr, AGGREGATES))
-        raise ValueError(f"aggregate is {problem.aggregate!r}; expected one of {known}")
-    metrics = _checked_metrics(problem.objectives)
-    if not isinstance(weights, Mapping):
-        raise ValueError(f"weights is {weights!r}; expected a number for each of some objectives")
-    for name, weight in weights.items():
-        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-        if name not in metrics:
-            known = ", ".join(metrics) or "none, as objectives is empty"
-            raise ValueError(f"weights has {name!r}; expected metrics of the objectives ({known})")
-        if not is_number or not isfinite(weight) or weight <= 0:
-            raise ValueError(
-                f"weights[{name!r}] is {weight!r}; expected a positive number (an objective that is"
-                " minimised is subtracted)"
-            )
-    if weights and problem.direction != Direction.MAXIMIZE:
-        raise ValueError(
-            f"direction is {str(problem.direction)!r}, but weights is given; expected 'maximize':"
-            " the weighted sum is better if it is higher"
-        )
-
-
-def _checked_metrics(objectives: object) -> list[str]:
-    """The metrics of the objectives."""
-    if isinstance(objectives, str) or not isinstance(objectives, Sequence):
-        raise ValueError(
-            f"objectives is {objectives!r}; expected a list of strings such as 'speed:max'"
-        )
-    metrics = []
-    for place, text in enumerate(objectives):
-        try:
-            metrics.append(Objective.read(text).metric)
-        except ValueError as error:
-            raise ValueError(f"objectives[{place}] is {error}") from None
-    if len(metrics) == 1 or len({*metrics}) < len(metrics):
-        raise ValueError(
-            f"objectives is {list(objectives)!r}; expected none, or at least two different metrics"
-        )
-    return metrics

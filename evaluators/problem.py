@@ -1,31 +1,29 @@
 """What the search knows about a problem, and the checks before money is spent on it."""
 
 import inspect
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import Any, Protocol, cast
 
-from costada.evaluators.contract import Evaluator, Holdout, Score
+from costada.evaluators.contract import Evaluator
 from costada.evaluators.fingerprint import fingerprint
 from costada.evaluators.measuring import check_verdict, measured
 from costada.evaluators.problem_checks import (
     check_calls,
     check_fields,
+    check_measuring,
     check_preload,
     check_running,
 )
-from costada.evaluators.sandbox.commands import Commands
+from costada.evaluators.problem_fields import ProblemFields
 from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
 from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED, outage_seconds
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.layers.choice import chosen_layer
-from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.minimum_limits import check_minimum
 from costada.evaluators.sandbox.slot import SLOTS
-from costada.evaluators.sandbox.slot_kind import PRELOAD
 from costada.evaluators.sandboxed import PROCESS_KEY, Confined, SandboxedEvaluator
 from costada.evaluators.syntax import SyntaxCheck
 from costada.values.candidate import Program
@@ -40,7 +38,7 @@ from costada.values.evaluation import (
     failed_evaluator,
     is_storable,
 )
-from costada.values.program_form import PYTHON, TEXT, ProgramForm, file_ending, find_language
+from costada.values.program_form import PYTHON
 
 LOG_LINES, LOG_LINE_CHARS = 15, 300
 """How much of the end of a log follows a message."""
@@ -59,8 +57,8 @@ class EvaluationBackend(Protocol):
         """Do what `Problem.judge` does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+@dataclass(frozen=True, kw_only=True)
+class Problem(ProblemFields):
     """A task, the program to start from, and the evaluator (F, Sec. 3) that judges candidates.
 
     Give either `score` or `evaluate`. With `score`, candidates run in the sandbox: their entry
@@ -70,106 +68,15 @@ class Problem:
     Python or of several files, are texts that `score` judges. `evaluate` takes over everything, the
     running of the candidate too.
 
-    Attributes:
-        name: Short name, used in reports and file names.
-        task: The problem in words, as shown to the model.
-        initial_program: The seed program: its text, or the text of each file by relative path.
-        editable: Patterns of the paths that candidates of several files may add, change or delete;
-            empty if they have the files of the initial program and no others.
-        reserved: Patterns of paths that no candidate has, whatever `editable` says: those of a
-            problem folder's own files.
-        language: Language of a candidate of one text, such as `Python` or `C++`.
-        build: Command that builds a candidate in the sandbox; None if there is nothing to build.
-        run: Command that runs it there, once for each call; None if it is not run by a command.
-            In both, `{program}`, `{binary}` and `{folder}` stand for paths; see `Commands`.
-        readable: Absolute paths and patterns of files and folders, beside the system's, that what
-            runs in the sandbox may read. Programs are found in the folders, and in `bin` there.
-        file_name: Name of the file of a candidate of one text that a command runs; by its language
-            if empty.
-        interpreter: Python interpreter that runs candidates; None for this one.
-        evaluate: The evaluator: source text in, verdict out. Made from `score` if that is given.
-        entry_point: Function that `score` judges, which every candidate must define; with several
-            files, `module:function`.
-        score: Judges what the entry point returned; a `ValueError` rejects it with its message.
-        arguments: Keyword arguments of the call: numbers, texts, arrays, lists and dicts. A command
-            takes `stdin`, a string, and `arguments`, a list of strings.
-        calls: The keyword arguments of each of several calls; `score` then judges the list of
-            their `CandidateResult`s, failed ones among them.
-        holdout: Held-out inputs for each valid program, with `score` and `calls`.
-        limits: What one evaluation may take.
-        sandbox: What confines the candidate's process.
-        evaluators: How many programs `judge` evaluates at once; None for as many as this process
-            may use cores, and for one where `repeats` says that scores are noisy. With 1, `score`
-            and `evaluate` are never called by two threads at once. Evaluations by a backend are
-            limited only by a number given here, and each worker by its own cores.
-        cpus: Cores of a worker that one evaluation needs; see `backend`.
-        gpus: GPUs of the worker that one evaluation needs, a fraction to share one. The sandbox
-            opens none to programs: only what runs outside of it, such as `score`, can use one.
-        backend: Evaluates programs in other processes; None to evaluate them in this one.
-        preload: Modules that are loaded before a candidate starts, so that importing them is free;
-            SciPy's before the first that names it.
-        direction: Which way the objective improves.
-        reference: Objective that counts as score 1; None if the objective is the score.
-        human: Best objective known from people, for reports only.
-        seed_objective: Objective of the initial program as recorded, for lists only.
-        seed_evaluation: Verdict on the initial program; a run that has it does not run it again.
-        allow_invalid_start: Whether a run may begin though the initial program is rejected; it is
-            refused otherwise, before any money is spent.
-        timing_metrics: Metrics, beside `eval_time`, that hold wall-clock time. They are recorded
-            and not shown to a model, so that prompts repeat.
-        repeats: Measurements of each program, where scores are noisy; with several, a new best is
-            measured as often again before it becomes the incumbent. See `measured`.
-        aggregate: What the measurements of a program come to: `median`, `mean`, `min` or `max`.
-        objectives: Metrics of which the best trade-offs are kept, each as `name:max` or `name:min`.
-        weights: What `combined_score` is made of, by metric of the objectives: their weighted sum,
-            from which those to minimise are subtracted. Empty if the evaluator says it.
-        evaluator_source: The evaluator's text, shown to the guide; read from the function if empty.
-        source: Where the problem is from.
-        notes: What a reader should know of the settings, one line each; for lists and commands.
-        fingerprint: Hash of what the verdicts depend on.
-        turns: Holds back what `judge` is asked while `evaluators` programs are evaluated.
+    The fields are declared in `problem_fields.py`, with their ranges; the last three are here.
     """
 
-    name: str
-    task: str
-    initial_program: str | Mapping[str, str]
-    editable: Sequence[str] = ()
-    reserved: Sequence[str] = ()
-    language: str = PYTHON.name
-    build: str | None = None
-    run: str | None = None
-    readable: Sequence[str] = ()
-    file_name: str = ""
-    interpreter: str | None = None
-    evaluate: Evaluator = field(default=cast(Evaluator, None))
-    entry_point: str | None = None
-    score: Score | None = None
-    arguments: Mapping[str, object] = field(default_factory=dict)
-    calls: Sequence[Mapping[str, object]] | None = None
-    holdout: Holdout | None = None
-    limits: Limits = field(default_factory=Limits)
-    sandbox: Layer = Layer.AUTO
-    evaluators: int | None = None
-    cpus: int = 1
-    gpus: float = 0.0
     backend: EvaluationBackend | None = field(default=None, repr=False, compare=False)
-    preload: Sequence[str] = PRELOAD
-    direction: Direction = Direction.MAXIMIZE
-    reference: float | None = None
-    human: float | None = None
-    seed_objective: float | None = None
-    seed_evaluation: Evaluation | None = None
-    allow_invalid_start: bool = False
-    timing_metrics: Sequence[str] = ()
-    repeats: int = 1
-    aggregate: str = "median"
-    objectives: Sequence[str] = ()
-    weights: Mapping[str, float] = field(default_factory=dict)
-    evaluator_source: str = ""
-    source: str = ""
-    notes: Sequence[str] = ()
+    """Evaluates programs in other processes; None to evaluate them in this one."""
     fingerprint: str = field(init=False, repr=False, compare=False)
+    """Hash of all that evaluations depend on."""
     turns: FairSemaphore = field(init=False, repr=False, compare=False)
+    """Holds evaluations back while `evaluators` programs are evaluated."""
 
     def __post_init__(self) -> None:
         """Check every field and complete evaluate, evaluator_source and fingerprint.
@@ -178,6 +85,7 @@ class Problem:
             ValueError: Naming the field, its value and what was expected.
         """
         check_fields(self)
+        check_measuring(self)
         object.__setattr__(self, "direction", Direction(self.direction))
         object.__setattr__(self, "sandbox", Layer(self.sandbox))
         check_preload(self.preload, self.sandbox, self.interpreter)
@@ -189,37 +97,6 @@ class Problem:
         object.__setattr__(self, "evaluate", self._evaluator())
         object.__setattr__(self, "evaluator_source", self.evaluator_source or _source(self))
         object.__setattr__(self, "fingerprint", fingerprint(self))
-
-    @property
-    def start(self) -> Program:
-        """The initial program."""
-        return Program.of(self.initial_program)
-
-    @property
-    def form(self) -> ProgramForm:
-        """What the files of candidates may be."""
-        start = self.start
-        return ProgramForm(
-            paths=() if start.is_one_text else tuple(start),
-            patterns=tuple(self.editable),
-            reserved=tuple(self.reserved),
-            language=find_language(self.language) or TEXT,
-            entry_point=self.entry_point,
-            build=self.build,
-            run=self.run,
-        )
-
-    @property
-    def candidate_name(self) -> str:
-        """Name of the file of a candidate of one text."""
-        return self.file_name or f"candidate{file_ending('', self.language)}"
-
-    @property
-    def commands(self) -> Commands | None:
-        """The commands that build and run candidates; None if these are not run by commands."""
-        if self.run is None:
-            return None
-        return Commands(run=self.run, build=self.build, file_name=self.candidate_name)
 
     def judge(
         self, program: Program, key: str = PROCESS_KEY, incumbent: float | None = None

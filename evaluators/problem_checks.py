@@ -1,21 +1,21 @@
 """What the fields of a problem must be; every fault names field, value and expectation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from functools import cache
 from keyword import iskeyword
-from math import inf, isfinite
 from reprlib import repr as shortened
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast, get_args, get_type_hints
 
-from costada.evaluators.measuring import check_measuring
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from costada.evaluators.problem_fields import SURROGATE, Expected, ProblemFields
 from costada.evaluators.sandbox.codec import encode
 from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot_kind import readable_paths
-from costada.values.evaluation import Direction, is_storable
+from costada.values.evaluation import Direction, Objective, is_storable
 from costada.values.program_form import (
     LANGUAGES,
     PYTHON,
@@ -25,47 +25,66 @@ from costada.values.program_form import (
     invalid_pattern_reason,
 )
 
-if TYPE_CHECKING:
-    from costada.evaluators.problem import Problem
+STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+"""As `problem.toml` is read."""
 
 
-def check_fields(problem: Problem) -> None:
+def check_fields(problem: ProblemFields) -> None:
     """Refuse fields of the wrong type or value, one by one."""
-    for name in ("name", "task", "evaluator_source", "source"):
-        _check_text(name, getattr(problem, name))
-    _check_program(problem)
-    _check_entry_point(problem.entry_point, problem.initial_program)
-    choices: dict[str, type[StrEnum]] = {"direction": Direction, "sandbox": Layer}
-    for name, kinds in choices.items():
-        if getattr(problem, name) not in list(kinds):
-            known = ", ".join(repr(kind.value) for kind in kinds)
-            raise ValueError(f"{name} is {getattr(problem, name)!r}; expected one of {known}")
-    if problem.holdout is not None and (problem.score is None or problem.calls is None):
-        raise ValueError("holdout is given without score and calls; expected it with both")
-    if not isinstance(problem.allow_invalid_start, bool):
-        given = problem.allow_invalid_start
-        raise ValueError(f"allow_invalid_start is {given!r}; expected True or False")
+    for name, adapter in _adapters().items():
+        value = getattr(problem, name)
+        try:
+            adapter.validate_python(value)
+        except ValidationError as error:
+            raise ValueError(_refusal(name, value, error.errors()[0])) from None
     if not isinstance(problem.limits, Limits):
         raise ValueError(f"limits is {problem.limits!r}; expected Limits(...)")
-    _check_evaluators(problem.evaluators)
-    _check_resources(problem.cpus, problem.gpus)
-    check_measuring(problem)
-    _check_number("reference", problem.reference, "positive")
-    _check_number("human", problem.human, "finite")
-    _check_number("seed_objective", problem.seed_objective, "finite")
-    timings = problem.timing_metrics
-    is_list = isinstance(timings, Sequence) and not isinstance(timings, str)
-    if not is_list or not all(isinstance(name, str) for name in timings):
-        raise ValueError(f"timing_metrics is {timings!r}; expected a list of metric names")
+    _check_program(problem)
+    _check_entry_point(problem.entry_point, problem.initial_program)
+    if problem.holdout is not None and (problem.score is None or problem.calls is None):
+        raise ValueError("holdout is given without score and calls; expected it with both")
 
 
-def _check_program(problem: Problem) -> None:
+@cache
+def _adapters() -> dict[str, TypeAdapter[Any]]:
+    """What validates each field whose declaration says what is expected."""
+    return {
+        name: TypeAdapter(hint, config=STRICT) for name, hint in _hints().items() if _words(hint)
+    }
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(ProblemFields, include_extras=True)
+
+
+def _words(hint: Any) -> str:
+    found = (each.words for each in getattr(hint, "__metadata__", ()) if isinstance(each, Expected))
+    return next(found, "")
+
+
+def _refusal(name: str, value: object, details: ErrorDetails) -> str:
+    """The message about a field, or about one value of a mapping."""
+    hint, place = _hints()[name], details["loc"]
+    if isinstance(value, Mapping) and len(place) == 1:
+        name, value, hint = f"{name}[{place[0]!r}]", details["input"], get_args(hint.__origin__)[1]
+    if details["type"] == SURROGATE:
+        return f"{name} is {shortened(value)}; {details['msg']}"
+    return f"{name} is {value!r}; expected {_words(hint)}"
+
+
+def _check_program(problem: ProblemFields) -> None:
     given = problem.initial_program
     if find_language(problem.language) is None:
         known = ", ".join(repr(each.name) for each in LANGUAGES)
         raise ValueError(f"language is {problem.language!r}; expected one of {known}")
     if not isinstance(given, Mapping):
-        _check_text("initial_program", given)
+        if not isinstance(given, str) or not given.strip():
+            raise ValueError(f"initial_program is {given!r}; expected a non-empty string")
+        if not is_storable(given):
+            raise ValueError(
+                f"initial_program is {shortened(given)}; expected no half of a surrogate pair"
+            )
         if problem.editable:
             raise ValueError(
                 f"editable is {problem.editable!r}, but initial_program is one text; expected none"
@@ -113,46 +132,45 @@ def _check_entry_point(given: object, program: str | Mapping[str, str]) -> None:
         raise ValueError(f"entry_point is {given!r}; expected {path}.py among the initial program")
 
 
-def _check_resources(cpus: object, gpus: object) -> None:
-    if not isinstance(cpus, int) or isinstance(cpus, bool) or cpus < 1:
-        raise ValueError(f"cpus is {cpus!r}; expected an integer of at least 1")
-    is_number = isinstance(gpus, int | float) and not isinstance(gpus, bool)
-    number = cast(float, gpus) if is_number else -1.0
-    if not 0 <= number < inf or (number > 1 and number % 1):
-        raise ValueError(f"gpus is {gpus!r}; expected an integer, or a fraction of one GPU")
+def check_measuring(problem: ProblemFields) -> None:
+    """Refuse fields about measurements and objectives that cannot work.
+
+    Raises:
+        ValueError: Naming the field, its value and what was expected.
+    """
+    weights = problem.weights
+    metrics = _checked_metrics(problem.objectives)
+    for name in weights:
+        if name not in metrics:
+            known = ", ".join(metrics) or "none, as objectives is empty"
+            raise ValueError(f"weights has {name!r}; expected metrics of the objectives ({known})")
+    if weights and problem.direction != Direction.MAXIMIZE:
+        raise ValueError(
+            f"direction is {str(problem.direction)!r}, but weights is given; expected 'maximize':"
+            " the weighted sum is better if it is higher"
+        )
 
 
-def _check_text(name: str, text: object) -> None:
-    may_be_empty = name in ("evaluator_source", "source")
-    if not isinstance(text, str) or not (text.strip() or may_be_empty):
-        kind = "a string" if may_be_empty else "a non-empty string"
-        raise ValueError(f"{name} is {text!r}; expected {kind}")
-    if not is_storable(text):
-        raise ValueError(f"{name} is {shortened(text)}; expected no half of a surrogate pair")
+def _checked_metrics(objectives: Sequence[str]) -> list[str]:
+    """The metrics of the objectives."""
+    metrics = []
+    for place, text in enumerate(objectives):
+        try:
+            metrics.append(Objective.read(text).metric)
+        except ValueError as error:
+            raise ValueError(f"objectives[{place}] is {error}") from None
+    if len(metrics) == 1 or len({*metrics}) < len(metrics):
+        raise ValueError(
+            f"objectives is {list(objectives)!r}; expected none, or at least two different metrics"
+        )
+    return metrics
 
 
-def _check_evaluators(count: object) -> None:
-    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-        raise ValueError(f"evaluators is {count!r}; expected an integer of at least 1, or None")
-
-
-def _check_number(name: str, value: float | None, kind: str) -> None:
-    if value is None:
-        return
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not isfinite(value) or (kind == "positive" and value <= 0):
-        raise ValueError(f"{name} is {value!r}; expected a {kind} number")
-
-
-def check_preload(preload: object, layer: Layer, interpreter: str | None) -> None:
+def check_preload(preload: Sequence[str], layer: Layer, interpreter: str | None) -> None:
     """Refuse names of modules that are not installed, and what is not a Python interpreter."""
-    if not isinstance(interpreter, str | None):
-        raise ValueError(f"interpreter is {interpreter!r}; expected the path of a Python, or None")
     python = interpreter_at(interpreter) if interpreter is not None else own_interpreter()
-    if isinstance(preload, str) or not isinstance(preload, Sequence):
-        raise ValueError(f"preload is {preload!r}; expected a list of module names")
     for module in preload:
-        parts = module.split(".") if isinstance(module, str) else [module]
+        parts = module.split(".")
         for part in parts:
             _check_name("preload", part, "names of modules, such as 'numpy'")
         is_here = layer is Layer.AUTO or layer.implementation.is_this_system
@@ -160,7 +178,7 @@ def check_preload(preload: object, layer: Layer, interpreter: str | None) -> Non
             raise ValueError(f"preload is {list(preload)!r}; expected modules, found no {parts[0]}")
 
 
-def check_running(problem: Problem) -> None:
+def check_running(problem: ProblemFields) -> None:
     """Refuse settings of how candidates are built, run or called that contradict each other."""
     _check_commands(problem)
     _check_visible(problem)
@@ -178,11 +196,9 @@ def check_running(problem: Problem) -> None:
         )
 
 
-def _check_commands(problem: Problem) -> None:
+def _check_commands(problem: ProblemFields) -> None:
     for name in ("build", "run"):
         command = getattr(problem, name)
-        if command is not None and not (isinstance(command, str) and command.strip()):
-            raise ValueError(f"{name} is {command!r}; expected a command, or None")
         if command is not None and problem.score is None:
             raise ValueError(f"{name} is {command!r}; expected none beside evaluate")
         if command is not None and problem.entry_point is not None:
@@ -197,18 +213,14 @@ def _check_commands(problem: Problem) -> None:
             problem.commands.words(name, has_one_file=problem.form.is_one_text)
 
 
-def _check_visible(problem: Problem) -> None:
+def _check_visible(problem: ProblemFields) -> None:
     name = problem.file_name
     if not isinstance(name, str) or (name and ("/" in name or invalid_path_reason(name))):
         raise ValueError(f"file_name is {name!r}; expected the name of a file")
-    readable = problem.readable
-    is_list = isinstance(readable, Sequence) and not isinstance(readable, str)
-    if not is_list or not all(isinstance(path, str) for path in readable):
-        raise ValueError(f"readable is {readable!r}; expected a list of paths")
-    readable_paths(readable)
+    readable_paths(problem.readable)
 
 
-def check_calls(problem: Problem) -> None:
+def check_calls(problem: ProblemFields) -> None:
     """Refuse arguments that cannot be sent to a candidate, and arguments beside calls."""
     arguments, calls = problem.arguments, problem.calls
     labelled = {"arguments": arguments}

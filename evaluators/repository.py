@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from signal import Signals
-from typing import Any, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from costada.evaluators.environment import interpreter_of
-from costada.evaluators.folder_settings import PROBLEM_FIELDS, SETTINGS_FILE, FolderSettings
+from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.initial_program import read_files
 from costada.evaluators.original_folder import Base, base_of
 from costada.evaluators.problem import Problem
@@ -244,7 +244,7 @@ def load_repository(
             f"{where}: program is {list(patterns)!r}, which fits only files that git ignores;"
             " expected files of the repository"
         )
-    given: dict[str, Any] = {name: getattr(settings, name) for name in PROBLEM_FIELDS}
+    given = settings.problem_fields()
     given |= dict.fromkeys((*NOT_OF_REPOSITORIES, BUILD)) | {"preload": ()}
     given["limits"] = replace(settings.limits, processes=settings.processes or PROCESSES)
     base = base_of(files, program.keys())

@@ -1,10 +1,20 @@
 """How much one evaluation of a candidate may take."""
 
 from dataclasses import dataclass
+from functools import cache
 from math import ceil, inf
+from types import NoneType
+from typing import Annotated, Any, cast, get_args, get_type_hints
+
+from annotated_types import Ge, Gt, Le
 
 MEBIBYTE = 1024 * 1024
 MAX_LIMIT = 2**40  # as many mebibytes still make a number of bytes that the system takes
+
+Seconds = Annotated[float, Gt(0)]
+OptionalSeconds = Annotated[float | None, Gt(0)]
+Size = Annotated[int, Ge(1), Le(MAX_LIMIT)]
+NumProcesses = Annotated[int, Ge(0), Le(MAX_LIMIT)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +34,15 @@ class Limits:
         result_bytes: Longest answer accepted, all calls together.
     """
 
-    wall_seconds: float = 360.0
-    call_seconds: float | None = None
-    memory_mb: int = 2048
-    scratch_mb: int = 256
-    threads: int = 64
-    processes: int = 0
-    log_bytes: int = 65536
-    source_bytes: int = MEBIBYTE
-    result_bytes: int = 64 * MEBIBYTE
+    wall_seconds: Seconds = 360.0
+    call_seconds: OptionalSeconds = None
+    memory_mb: Size = 2048
+    scratch_mb: Size = 256
+    threads: Size = 64
+    processes: NumProcesses = 0
+    log_bytes: Size = 65536
+    source_bytes: Size = MEBIBYTE
+    result_bytes: Size = 64 * MEBIBYTE
 
     def __post_init__(self) -> None:
         """Refuse limits that are not positive numbers.
@@ -40,15 +50,16 @@ class Limits:
         Raises:
             ValueError: Naming the limit, its value and what was expected.
         """
-        for name in ("wall_seconds", "call_seconds"):
-            value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            is_absent = name == "call_seconds" and value is None
-            if not is_absent and not (is_number and 0 < value < inf):
-                raise ValueError(f"{name} is {value!r}; expected a positive number")
-        sizes = ("memory_mb", "scratch_mb", "threads", "log_bytes", "source_bytes", "result_bytes")
-        for name, least in {**dict.fromkeys(sizes, 1), "processes": 0}.items():
-            value = getattr(self, name)
+        for name, hint in _hints().items():
+            value, bounds = getattr(self, name), hint.__metadata__
+            if value is None and NoneType in get_args(hint.__origin__):
+                continue
+            if Gt(0) in bounds:
+                is_number = isinstance(value, int | float) and not isinstance(value, bool)
+                if not (is_number and 0 < value < inf):
+                    raise ValueError(f"{name} is {value!r}; expected a positive number")
+                continue
+            least = next(cast(int, each.ge) for each in bounds if isinstance(each, Ge))
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 expected = f"expected an integer of at least {least}"
                 raise ValueError(f"{name} is {value!r}; {expected}")
@@ -59,3 +70,9 @@ class Limits:
     def files_mb(self) -> int:
         """Size of a file system that holds the scratch folder and the source, in MiB."""
         return self.scratch_mb + ceil(self.source_bytes / MEBIBYTE)
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    """The declared type and range of each limit."""
+    return get_type_hints(Limits, include_extras=True)

@@ -146,6 +146,14 @@ def test_settings_may_begin_with_a_byte_order_mark(make_folder):
         ("preload = ['no_such_module']", "expected modules, found no no_such_module"),
         ("direction = 'up'", "direction: got 'up', expected 'maximize' or 'minimize'"),
         ("reference = -1.0", "reference: got -1.0, expected greater than 0"),
+        ("threads = 1_100_000_000_000", f"threads: got .*, expected less than or equal to {2**40}"),
+        ("result_mb = 2_000_000", "result_mb: got 2000000, expected less than or equal to 1048576"),
+        ("gpus = 1.5", "gpus: got 1.5, expected an integer, or a fraction of one GPU"),
+        ("build = ' '", "build: got ' ', expected a non-empty string"),
+        (
+            "objectives = ['a:max', 'b:min']\nweights = {a = -1.0}",
+            r"weights.a: got -1.0, expected a positive number \(an objective that is minimised is",
+        ),
         ("direction = 'minimize'", "reference is missing; needed where direction is 'minimize'"),
         (
             "metric = 'a'\nobjectives = ['a:max', 'b:min']\nweights = {a = 1.0}",

@@ -76,6 +76,7 @@ def test_a_direction_may_be_given_as_text():
         ("preload", ["a b"], "preload is 'a b'; expected names of modules, such as 'numpy'"),
         ("preload", ["numpi"], r"preload is \['numpi'\]; expected modules, found no numpi"),
         ("task", "to \ud800", r"task is 'to \\ud800'; expected no half of a surrogate pair"),
+        ("source", "\ud800", r"source is '\\ud800'; expected no half of a surrogate pair"),
         ("source", 1930, "source is 1930; expected a string"),
         ("seed_objective", "low", "seed_objective is 'low'; expected a finite number"),
         ("reference", 0.0, "reference is 0.0; expected a positive number"),

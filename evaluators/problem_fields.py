@@ -1,0 +1,222 @@
+"""The fields of a problem: name, type, range, default and meaning, declared once.
+
+`problem.toml` has the keys of `ProblemSettings`, and `Problem` has all fields of `ProblemFields`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Annotated, Literal, cast, get_args
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from costada.evaluators.contract import Evaluator, Holdout, Score
+from costada.evaluators.sandbox.commands import Commands
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.slot_kind import PRELOAD
+from costada.values.candidate import Program
+from costada.values.evaluation import Direction, Evaluation, is_storable
+from costada.values.program_form import PYTHON, TEXT, ProgramForm, file_ending, find_language
+
+GPUS = "an integer, or a fraction of one GPU"
+WEIGHT = "a positive number (an objective that is minimised is subtracted)"
+SURROGATE = "surrogate"
+"""Type of the error of a string that cannot be stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a refusal says that a field must be, beside the range that pydantic checks."""
+
+    words: str
+
+
+def _one_of(names: Sequence[str]) -> Expected:
+    return Expected(f"one of {', '.join(map(repr, names))}")
+
+
+def _choices(kinds: type[StrEnum]) -> Expected:
+    return _one_of([kind.value for kind in kinds])
+
+
+def _encodable(text: str) -> str:
+    if not is_storable(text):
+        raise PydanticCustomError(SURROGATE, "expected no half of a surrogate pair")
+    return text
+
+
+def _not_blank(text: str | None) -> str | None:
+    if text is not None and not text.strip():
+        raise ValueError("expected a non-empty string")
+    return text
+
+
+def _whole_or_part(gpus: float) -> float:
+    if gpus > 1 and gpus % 1:
+        raise ValueError(f"expected {GPUS}")
+    return gpus
+
+
+def _positive_weight(weight: float) -> float:
+    if weight <= 0:
+        raise ValueError(f"expected {WEIGHT}")
+    return weight
+
+
+String = Annotated[str, AfterValidator(_encodable), Expected("a string")]
+NonEmptyString = Annotated[
+    str, AfterValidator(_encodable), AfterValidator(_not_blank), Expected("a non-empty string")
+]
+Flag = Annotated[bool, Expected("True or False")]
+Command = Annotated[str | None, AfterValidator(_not_blank), Expected("a command, or None")]
+Count = Annotated[int, Field(ge=1), Expected("an integer of at least 1")]
+OptionalCount = Annotated[int | None, Field(ge=1), Expected("an integer of at least 1, or None")]
+Gpus = Annotated[float, Field(ge=0), AfterValidator(_whole_or_part), Expected(GPUS)]
+FiniteNumber = Annotated[float | None, Expected("a finite number")]
+PositiveNumber = Annotated[float | None, Field(gt=0), Expected("a positive number")]
+Weight = Annotated[float, AfterValidator(_positive_weight), Expected(WEIGHT)]
+Weights = Annotated[Mapping[str, Weight], Expected("a number for each of some objectives")]
+Aggregate = Literal["median", "mean", "min", "max"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemSettings:
+    """The fields of a problem that are keys of `problem.toml` too."""
+
+    entry_point: Annotated[str | None, Expected("a function name")] = None
+    """Function that every candidate in Python defines, and whose result `score` evaluates; with
+    several files, `module:function`. Required beside a `score`."""
+    build: Command = None
+    """Command that builds a candidate in the sandbox; `{program}`, `{binary}` and `{folder}` stand
+    for paths."""
+    run: Command = None
+    """Command that runs a candidate in the sandbox, once for each call, with the same names of
+    paths."""
+    readable: Annotated[Sequence[str], AfterValidator(tuple), Expected("a list of paths")] = ()
+    """Absolute paths and patterns of files and folders, beside the system's, that what runs in the
+    sandbox may read. Programs are found in the folders, and in `bin` there."""
+    direction: Annotated[Direction, Field(strict=False), _choices(Direction)] = Direction.MAXIMIZE
+    """Which way `combined_score` improves; `minimize` needs a reference."""
+    reference: PositiveNumber = None
+    """The `combined_score` that counts as score 1; without it, `combined_score` is the score."""
+    cpus: Count = 1
+    """Cores of a worker that one evaluation needs, for `--evaluations`."""
+    gpus: Gpus = 0.0
+    """GPUs of the worker that one evaluation needs, a fraction to share one. The sandbox opens none
+    to programs: only what runs outside of it, such as `score`, can use one."""
+    preload: Annotated[Sequence[str], AfterValidator(tuple), Expected("a list of module names")] = (
+        PRELOAD
+    )
+    """Modules loaded before a candidate starts, so that importing them is free; SciPy's before the
+    first that names it. Under `landlock`, none of an environment that `costada prepare` made."""
+    sandbox: Annotated[Layer, Field(strict=False), _choices(Layer)] = Layer.AUTO
+    """What confines the candidate's process."""
+    allow_invalid_start: Flag = False
+    """Whether a run may start although the initial program is rejected."""
+    timing_metrics: Annotated[
+        Sequence[str], AfterValidator(tuple), Expected("a list of metric names")
+    ] = ()
+    """Metrics, beside `eval_time`, that hold wall-clock time. They are recorded, and no model sees
+    them, so that prompts repeat."""
+    repeats: Count = 1
+    """Measurements of each program; with several, a new best is measured again."""
+    aggregate: Annotated[Aggregate, _one_of(get_args(Aggregate))] = "median"
+    """How the measurements of a program are aggregated."""
+    objectives: Annotated[
+        Sequence[str], AfterValidator(tuple), Expected("a list of strings such as 'speed:max'")
+    ] = ()
+    """Metrics of which the best trade-offs are kept, each as `name:max` or `name:min`."""
+    weights: Weights = field(default_factory=dict)
+    """What `combined_score` is made of, by metric of the objectives: their weighted sum, from which
+    those to minimise are subtracted. Absent if the evaluator says it."""
+    human: FiniteNumber = None
+    """Best `combined_score` known from people, for reports."""
+    seed_objective: FiniteNumber = None
+    """`combined_score` of the initial program as recorded, for lists."""
+    source: String = ""
+    """Where the problem is from."""
+
+
+SETTINGS_OF_PROBLEM = tuple(each.name for each in fields(ProblemSettings))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemFields(ProblemSettings):
+    """All that a problem is made of, and what follows from it without a check."""
+
+    name: NonEmptyString
+    """Short name, used in reports and file names."""
+    task: NonEmptyString
+    """The problem in words, as shown to the model."""
+    initial_program: str | Mapping[str, str]
+    """The seed program: its text, or the text of each file by relative path."""
+    editable: Sequence[str] = ()
+    """Patterns of the paths that candidates of several files may add, change or delete; empty if
+    they have the files of the initial program and no others."""
+    reserved: Sequence[str] = ()
+    """Patterns of paths that no candidate has, whatever `editable` says: those of a problem
+    folder's own files."""
+    language: str = PYTHON.name
+    """Language of a candidate of one text, such as `Python` or `C++`."""
+    file_name: str = ""
+    """Name of the file of a candidate of one text that a command runs; by its language if empty."""
+    interpreter: Annotated[str | None, Expected("the path of a Python, or None")] = None
+    """Python interpreter that runs candidates; None for this one."""
+    evaluate: Evaluator = field(default=cast(Evaluator, None))
+    """The evaluator: a program in, an evaluation out. Made from `score` if that is given."""
+    score: Score | None = None
+    """Evaluates what the entry point returned; a `ValueError` rejects it with its message."""
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    """Keyword arguments of the call: numbers, strings, arrays, lists and dicts. A command takes
+    `stdin`, a string, and `arguments`, a list of strings."""
+    calls: Sequence[Mapping[str, object]] | None = None
+    """The keyword arguments of each of several calls; `score` then gets the list of their
+    `CandidateResult`s, failed ones among them."""
+    holdout: Holdout | None = None
+    """Held-out inputs for each valid program, with `score` and `calls`."""
+    limits: Limits = field(default_factory=Limits)
+    """What one evaluation may take."""
+    evaluators: OptionalCount = None
+    """How many programs are evaluated at once; None for as many as this process may use cores, and
+    for one where `repeats` says that scores are noisy. With 1, `score` and `evaluate` are never
+    called by two threads at once. Evaluations by a backend are limited only by a number given here,
+    and each worker by its own cores."""
+    seed_evaluation: Evaluation | None = None
+    """Evaluation of the initial program; a run that has it does not run it again."""
+    evaluator_source: String = ""
+    """The evaluator's text, shown to the guide; read from the function if empty."""
+    notes: Sequence[str] = ()
+    """What a reader should know of the settings, one line each; for lists and commands."""
+
+    @property
+    def start(self) -> Program:
+        """The initial program."""
+        return Program.of(self.initial_program)
+
+    @property
+    def form(self) -> ProgramForm:
+        """What the files of candidates may be."""
+        start = self.start
+        return ProgramForm(
+            paths=() if start.is_one_text else tuple(start),
+            patterns=tuple(self.editable),
+            reserved=tuple(self.reserved),
+            language=find_language(self.language) or TEXT,
+            entry_point=self.entry_point,
+            build=self.build,
+            run=self.run,
+        )
+
+    @property
+    def candidate_name(self) -> str:
+        """Name of the file of a candidate of one text."""
+        return self.file_name or f"candidate{file_ending('', self.language)}"
+
+    @property
+    def commands(self) -> Commands | None:
+        """The commands that build and run candidates; None if these are not run by commands."""
+        if self.run is None:
+            return None
+        return Commands(run=self.run, build=self.build, file_name=self.candidate_name)
