@@ -14,7 +14,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 
 from costada.agents.followed_runs import BackgroundRun, FollowedRun, StoredView
-from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
+from costada.evaluators.sandbox.concurrency import allow_evaluations, cancel_evaluations
 from costada.evaluators.sandbox.layers import Layer
 from costada.runs.config import EXECUTION, RunConfig, checked_config
 from costada.runs.folder import RunFolder, unused_folder

@@ -29,8 +29,8 @@ from threading import Barrier
 from costada.evaluators.contract import Evaluator
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.candidate_runs import run_candidate
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS
 
@@ -71,7 +71,7 @@ def work():
 FIRST = """
 import sys
 from costada.evaluators.contract import Evaluator
-from costada.evaluators.sandbox.layers.choice import chosen_layer
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.candidate_runs import run_candidate

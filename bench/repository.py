@@ -19,8 +19,8 @@ from statistics import median
 from costada.evaluators.original_folder import base_of
 from costada.evaluators.repository_files import repository_files
 from costada.evaluators.sandbox.candidate_runs import run_in_copy
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import Slot
 from costada.evaluators.sandbox.slot_kind import Original, SlotKind

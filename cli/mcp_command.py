@@ -187,7 +187,7 @@ def _serve(
 ) -> None:
     """Serve until the client leaves or a signal arrives; an empty token stands for a new one."""
     from costada.agents.mcp import ADDRESS, serve_over_http, serve_over_stdio
-    from costada.evaluators.sandbox.layers.choice import described_layer
+    from costada.evaluators.sandbox.layer_choice import described_layer
     from costada.reports.page_server import new_token
 
     if not http:

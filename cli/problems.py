@@ -330,7 +330,7 @@ def _other_layer(problem: Problem, fault: str) -> str:
 
 def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
     from costada.evaluators.problem import layer_of
-    from costada.evaluators.sandbox.layers.choice import described_layer
+    from costada.evaluators.sandbox.layer_choice import described_layer
     from costada.evaluators.verdicts import reported_error
 
     layer = layer_of(problem)

@@ -21,8 +21,8 @@ from costada.cli.command_errors import (
     showing_warnings,
 )
 from costada.cli.run_summary import last_failure, summary_json, summary_text
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.reports.status import update_status
 from costada.reports.terminal import show
 from costada.runs.config import EXECUTION, RunConfig

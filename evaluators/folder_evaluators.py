@@ -13,7 +13,7 @@ from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.sandbox.candidate_results import CandidateResult
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
-from costada.evaluators.sandbox.layers.choice import chosen_layer
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.setup_hints import REFUSED, Setup, refused_process, setup_hint
 from costada.evaluators.verdicts import evaluation_error, sort_values, verdict

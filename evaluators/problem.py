@@ -18,10 +18,10 @@ from costada.evaluators.problem_checks import (
     check_running,
 )
 from costada.evaluators.problem_fields import ProblemFields
-from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
+from costada.evaluators.sandbox.concurrency import FairSemaphore, available_cores
 from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED, outage_seconds
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandbox.minimum_limits import check_minimum
 from costada.evaluators.sandbox.slot import SLOTS
 from costada.evaluators.sandboxed import PROCESS_KEY, Confined, SandboxedEvaluator

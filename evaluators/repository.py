@@ -32,7 +32,7 @@ from costada.evaluators.sandbox.candidate_results import (
 from costada.evaluators.sandbox.candidate_runs import run_in_copy
 from costada.evaluators.sandbox.commands import check_no_shell
 from costada.evaluators.sandbox.inside.scored_commands import SECONDS
-from costada.evaluators.sandbox.layers.choice import chosen_layer
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.setup_hints import Setup, setup_hint
 from costada.evaluators.shown_paths import read_shown

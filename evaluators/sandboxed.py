@@ -7,9 +7,8 @@ from pathlib import Path
 from traceback import extract_tb
 
 from costada.evaluators.contract import Holdout, Score, holdout_seed, new_key
-from costada.evaluators.sandbox.candidate_request import named_files
 from costada.evaluators.sandbox.candidate_results import CandidateResult
-from costada.evaluators.sandbox.candidate_runs import run_calls
+from costada.evaluators.sandbox.candidate_runs import named_files, run_calls
 from costada.evaluators.sandbox.codec import Value
 from costada.evaluators.sandbox.commands import Commands, run_commands
 from costada.evaluators.sandbox.inside.error_reports import outage_seconds

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
 
-from costada.evaluators.sandbox.candidate_request import named_files
-from costada.evaluators.sandbox.candidate_runs import find_syntax_faults
+from costada.evaluators.sandbox.candidate_runs import find_syntax_faults, named_files
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.candidate import Program

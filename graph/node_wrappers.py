@@ -12,7 +12,7 @@ from typing import Any, cast
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.runtime import get_runtime
 
-from costada.evaluators.sandbox.cancellation import CancellationToken, current_token
+from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
 from costada.nodes.calls.telemetry import traced
 from costada.nodes.changed_evaluator import check_evaluator
 from costada.nodes.context import Node, PayingNode, RunContext, SearchRuntime

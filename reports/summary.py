@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from costada.controller.step import OUT_OF_MONEY
+from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import described_layer
 from costada.reports.formats import counted, percent
 from costada.reports.terminal import printable
 from costada.store.rows import CallRow

@@ -12,7 +12,7 @@ from select import POLLHUP, POLLNVAL, poll
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
+from costada.evaluators.sandbox.concurrency import allow_evaluations, cancel_evaluations
 from costada.values.redaction import without_passwords
 
 if TYPE_CHECKING:

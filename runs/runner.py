@@ -14,7 +14,7 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 
 from costada.controller.money import remaining
-from costada.evaluators.sandbox.layers.choice import described_layer
+from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.graph.build import DiscoveryGraph
 from costada.graph.continuing import can_continue, can_resume
 from costada.nodes.calls.purse_charges import entry_of, reported_tickets

@@ -27,8 +27,8 @@ import typer
 from warm import end_of_command, keyless_environment, output_of_script
 
 from costada.cli.main import app
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^```(\S*)(?: (\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)

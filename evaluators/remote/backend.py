@@ -28,7 +28,7 @@ from costada.evaluators.remote.task import (
     setting_of,
 )
 from costada.evaluators.remote.worker import answer
-from costada.evaluators.sandbox.cancellation import CANCELLED, is_cancelled
+from costada.evaluators.sandbox.concurrency import CANCELLED, is_cancelled
 from costada.values.candidate import Program
 from costada.values.evaluation import SANDBOX, WORKER, Evaluation
 

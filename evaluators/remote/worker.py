@@ -22,9 +22,9 @@ from costada.evaluators.remote.bundle import REPOSITORY, touch, unpacked
 from costada.evaluators.remote.task import Answer, Reference, Setting, Task, code_version
 from costada.evaluators.repository import load_repository
 from costada.evaluators.repository_files import whole_tree
-from costada.evaluators.sandbox.cancellation import CANCELLED
+from costada.evaluators.sandbox.concurrency import CANCELLED
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 
 MAX_LOADED = 16
 """Problems that a worker keeps loaded."""

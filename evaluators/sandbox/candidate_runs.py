@@ -1,16 +1,15 @@
 """Runs candidates: a program in, plain data or a reason out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from costada.evaluators.sandbox.candidate_request import NamedFiles, named_files, request_for
 from costada.evaluators.sandbox.candidate_results import CandidateResult, results_of
 from costada.evaluators.sandbox.codec import Value
-from costada.evaluators.sandbox.execution import execute_in_any, too_slow
+from costada.evaluators.sandbox.execution import execute_in_any, request_for, too_slow
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE, REPOSITORY
+from costada.evaluators.sandbox.layer_choice import kind_for
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import kind_for
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS, Pool
 from costada.evaluators.sandbox.slot_kind import (
@@ -21,9 +20,48 @@ from costada.evaluators.sandbox.slot_kind import (
     SlotKind,
 )
 from costada.values.candidate import Program
+from costada.values.evaluation import NOT_STORABLE, is_storable
+from costada.values.program_form import invalid_files_reason
 
 if TYPE_CHECKING:  # what is trusted imports nothing that reads problems' folders
     from costada.evaluators.folder_files import EvaluatorFile
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFiles:
+    """The files of a candidate, text by relative path.
+
+    Attributes:
+        files: Text by path below the working folder.
+        path: The path of the only file; empty for that of the folder, if there may be several.
+    """
+
+    files: Mapping[str, str]
+    path: str
+
+    @property
+    def encoded(self) -> dict[str, bytes]:
+        """The files as they are written."""
+        return {path: text.encode() for path, text in self.files.items()}
+
+    def fault(self, limits: Limits) -> str | None:
+        """Why they cannot be written into a sandbox with these limits; None if they can."""
+        if fault := invalid_files_reason(self.files):
+            return f"the program has {fault}"
+        if not all(map(is_storable, self.files.values())):
+            return NOT_STORABLE
+        size = sum(len(text) for text in self.encoded.values())
+        if size > limits.source_bytes:
+            what = "source has" if self.path else "files have together"
+            return f"the {what} {size} bytes; expected at most {limits.source_bytes}"
+        return None
+
+
+def named_files(source: str | Program, file_name: str = CANDIDATE_FILE) -> NamedFiles:
+    """The files of a program: one string under the name given, or files under their own paths."""
+    if isinstance(source, str):
+        return NamedFiles({file_name: source}, file_name)
+    return NamedFiles(source, "")
 
 
 def run_candidate(

@@ -80,6 +80,11 @@ def decode(message: bytes | memoryview) -> "Value":
     return _from_tree(tree, arrays, 0)
 
 
+def framed(message: bytes) -> bytes:
+    """A message behind its length."""
+    return len(message).to_bytes(LENGTH_BYTES, "big") + message
+
+
 def _to_tree(value: object, arrays: "list[Array]", depth: int) -> object:
     if depth > MAX_DEPTH:
         raise ValueError(f"values are nested more than {MAX_DEPTH} deep")

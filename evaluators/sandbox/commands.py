@@ -16,8 +16,8 @@ from pathlib import Path
 from shutil import which
 from typing import cast
 
-from costada.evaluators.sandbox.candidate_request import NamedFiles, named_files, request_for
 from costada.evaluators.sandbox.candidate_results import CandidateResult, log_of, reason_of
+from costada.evaluators.sandbox.candidate_runs import NamedFiles, named_files
 from costada.evaluators.sandbox.codec import Value, decode
 from costada.evaluators.sandbox.execution import (
     ERROR_BYTES,
@@ -25,13 +25,14 @@ from costada.evaluators.sandbox.execution import (
     Execution,
     execute,
     in_any_slot,
+    request_for,
     too_slow,
 )
 from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER, policy
 from costada.evaluators.sandbox.inside.scratch_folder import TOO_LARGE, excess_reason
 from costada.evaluators.sandbox.interpreter import own_interpreter
+from costada.evaluators.sandbox.layer_choice import kind_for
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import kind_for
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 from costada.evaluators.sandbox.slot_kind import SlotKind

@@ -3,16 +3,15 @@
 import os
 import selectors
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from math import ceil, inf
 from time import monotonic
 from typing import TypeVar
 
-from costada.evaluators.sandbox.cancellation import CANCELLED, active_tokens, is_cancelled
-from costada.evaluators.sandbox.candidate_request import Request
-from costada.evaluators.sandbox.codec import LENGTH_BYTES
+from costada.evaluators.sandbox.codec import LENGTH_BYTES, encode, framed
+from costada.evaluators.sandbox.concurrency import CANCELLED, active_tokens, is_cancelled
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 from costada.evaluators.sandbox.slot_kind import SlotKind
@@ -38,6 +37,38 @@ NUM_CORES = os.cpu_count() or 1  # asking the system takes longer than all else 
 NUM_OPENING_FRAMES = 2  # one before the program is loaded, one after; then comes one for each call
 CHILD_LIMITS = ("memory_mb", "scratch_mb", "threads", "processes")
 TOO_MANY_FRAMES = "malformed answer: more than was asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a worker is asked: what it reads before it loads the program, then for each call.
+
+    A request to run a command has no calls: the worker becomes the program, which reads the rest
+    of the opening and writes to the same pipe as the worker. If it is a build, its files are put
+    aside; a request that comes after a build starts with a copy of them.
+    """
+
+    opening: bytes
+    calls: tuple[bytes, ...] = ()
+    is_command: bool = False
+    may_execute: bool = False  # whether the worker starts programs in other languages
+    is_build: bool = False
+    has_built: bool = False  # whether a build came before
+
+
+def request_for(
+    files: Mapping[str, bytes], call: Mapping[str, object], calls: Sequence[Mapping[str, object]]
+) -> Request:
+    """The request to load a program as `call` says, and to call it.
+
+    See `inside/candidate_process.py` for what `call` may hold.
+
+    Raises:
+        ValueError: If an argument of a call is not plain data.
+    """
+    sizes = {path: len(text) for path, text in files.items()}
+    opening = framed(framed(encode({**call, "files": sizes})) + b"".join(files.values()))
+    return Request(opening, tuple(framed(encode(dict(arguments))) for arguments in calls))
 
 
 @dataclass(slots=True)

@@ -13,8 +13,9 @@ from threading import Lock
 from time import monotonic
 from typing import NamedTuple
 
-from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
+from costada.evaluators.sandbox.concurrency import FairSemaphore, available_cores
 from costada.evaluators.sandbox.inside.orders import BEGIN, too_much_memory
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.slot_kind import SlotKind
 
 START_SECONDS = 60.0
@@ -65,7 +66,7 @@ class Slot:
             RuntimeError: If the process does not get ready, with its output.
         """
         self.kind = kind
-        self._layer = kind.layer.implementation(kind)
+        self._layer = Layer(kind.layer).implementation(kind)
         self.scratch = self._layer.scratch
         self.bounds_files = self._layer.has_filesystem
         self._is_ready = False

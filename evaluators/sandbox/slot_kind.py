@@ -7,13 +7,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from glob import glob, has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from costada.evaluators.sandbox.interpreter import Interpreter
 from costada.evaluators.sandbox.limits import Limits
-
-if TYPE_CHECKING:  # the classes of layers know what a slot is prepared for
-    from costada.evaluators.sandbox.layers import Layer
 
 PRELOAD = ("numpy", "scipy.optimize")
 """Modules that most candidates import; importing them in a candidate costs no time."""
@@ -70,7 +66,8 @@ class SlotKind:
     """What a slot is prepared for; candidates of one kind share slots.
 
     Attributes:
-        layer: What confines the candidates; never AUTO.
+        layer: Name of the layer that confines the candidates; never AUTO. The classes of layers
+            know what a slot is prepared for, so this file does not know them.
         preload: Modules loaded before any candidate starts, or before the first that names them.
         files: Files outside of its working folder that a candidate may read.
         is_single_use: Whether each candidate gets an interpreter of its own, started ahead,
@@ -83,7 +80,7 @@ class SlotKind:
             looked for in the folders, and in a `bin` in them.
     """
 
-    layer: "Layer"
+    layer: str
     preload: tuple[str, ...]
     files: tuple[ReadableFile, ...] = ()
     is_single_use: bool = field(default_factory=lambda: not can_fork())

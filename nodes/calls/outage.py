@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from langgraph.runtime import get_runtime
 
-from costada.evaluators.sandbox.cancellation import is_cancelled
+from costada.evaluators.sandbox.concurrency import is_cancelled
 from costada.models.asking import ModelFailure
 from costada.models.errors import ModelUnusable
 from costada.models.event_loop import run

@@ -12,11 +12,7 @@ from threading import Condition, Lock, Thread, main_thread
 from typing import NamedTuple
 from weakref import WeakSet
 
-from costada.evaluators.sandbox.cancellation import (
-    CancellationToken,
-    current_token,
-    is_cancelled,
-)
+from costada.evaluators.sandbox.concurrency import CancellationToken, current_token, is_cancelled
 from costada.nodes.per_run import PerRun
 from costada.store.run_store import RunStore
 

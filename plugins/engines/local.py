@@ -9,7 +9,7 @@ from costada.evaluators.remote.engine import Resources, SweepSettings
 from costada.evaluators.remote.engine_address import engine_and_place
 from costada.evaluators.remote.executor import ExecutorEngine
 from costada.evaluators.remote.worker_processes import WorkerProcesses
-from costada.evaluators.sandbox.fair_semaphore import available_cores
+from costada.evaluators.sandbox.concurrency import available_cores
 
 
 class LocalEngine(ExecutorEngine):

@@ -14,8 +14,8 @@ from billing_server import BillingServer, Reply
 from fakes import toy_folder
 from langgraph_server import START_SECONDS, answer, needs_langgraph_cli, refusal, served
 
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.nodes.state import SearchState
 
 pytestmark = [pytest.mark.process, needs_langgraph_cli]

@@ -8,8 +8,8 @@ from shutil import copytree
 import pytest
 
 from costada.evaluators.folders import load_folder
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 
 pytestmark = pytest.mark.process
 

@@ -9,8 +9,8 @@ from needed_programs import how_to_install
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, Direction

@@ -5,8 +5,8 @@ import pytest
 from costada.evaluators.problem import confine
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.candidate_runs import run_candidate
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.minimum_limits import EMPTY_PROGRAM, minimum_memory
 

@@ -7,8 +7,8 @@ import pytest
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem, confine
 from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import UNCONFINED, Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 
 pytestmark = pytest.mark.process
 

@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.runtime import RunControl
 from toy_graph import PRICE, THREAD, calls_of, client, discovery, rows_of
 
-from costada.evaluators.sandbox.cancellation import CancellationToken, current_token
+from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
 from costada.models.providers import RetryPolicy
 from costada.store.run_store import RunStore
 

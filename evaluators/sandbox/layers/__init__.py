@@ -5,9 +5,7 @@ from typing import Self
 
 from costada.evaluators.sandbox.layers.bubblewrap import Bubblewrap
 from costada.evaluators.sandbox.layers.container import Container
-from costada.evaluators.sandbox.layers.landlock import Landlock
-from costada.evaluators.sandbox.layers.none import Unlimited
-from costada.evaluators.sandbox.layers.process import Process
+from costada.evaluators.sandbox.layers.direct import Landlock, Process, Unlimited
 from costada.evaluators.sandbox.layers.protocol import SandboxLayer
 
 

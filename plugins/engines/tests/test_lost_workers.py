@@ -22,7 +22,7 @@ from costada.evaluators.remote import backend as backends
 from costada.evaluators.remote.backend import EngineBackend
 from costada.evaluators.remote.engine import ALL_WORKERS, Engine, shared_engine
 from costada.evaluators.remote.executor import ExecutorEngine
-from costada.evaluators.sandbox.cancellation import (
+from costada.evaluators.sandbox.concurrency import (
     CancellationToken,
     allow_evaluations,
     cancel_evaluations,

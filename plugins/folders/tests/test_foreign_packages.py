@@ -14,8 +14,8 @@ from made_wheels import write_wheel
 
 from costada.evaluators.environment import environment_folder, interpreter_of
 from costada.evaluators.folders import load_folder
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.plugins.folders.installation import make_environment
 
 pytestmark = pytest.mark.process

@@ -9,14 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
-from costada.evaluators.sandbox.candidate_request import request_for
 from costada.evaluators.sandbox.candidate_results import results_of
 from costada.evaluators.sandbox.candidate_runs import run_candidate
-from costada.evaluators.sandbox.execution import execute
+from costada.evaluators.sandbox.execution import execute, request_for
 from costada.evaluators.sandbox.inside import process_tree
 from costada.evaluators.sandbox.inside.orders import POLICY as POLICY
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot_kind import PRELOAD
 
@@ -169,7 +168,7 @@ def start_script(text: str, folder: Path, **environment: str) -> subprocess.Pope
     """Start Python code that has `run`, `Limits` and the rest, with folder as TMPDIR."""
     opening = (
         "import os, signal, sys, threading, time, warnings\n"
-        "from costada.evaluators.sandbox.layers.choice import chosen_layer\n"
+        "from costada.evaluators.sandbox.layer_choice import chosen_layer\n"
         "from costada.evaluators.sandbox.layers import Layer\n"
         "from costada.evaluators.sandbox.slot_kind import SlotKind\n"
         "from costada.evaluators.sandbox.limits import Limits\n"

@@ -25,14 +25,15 @@ from sandbox_runs import (
 from waiting import check_in_time
 
 from costada.evaluators.problem import Problem, confine
-from costada.evaluators.sandbox.cancellation import (
+from costada.evaluators.sandbox.candidate_runs import run_candidate
+from costada.evaluators.sandbox.concurrency import (
     CancellationToken,
+    FairSemaphore,
     allow_evaluations,
+    available_cores,
     cancel_evaluations,
     current_token,
 )
-from costada.evaluators.sandbox.candidate_runs import run_candidate
-from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
 from costada.evaluators.sandbox.launch import SERVER_FILE
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -293,7 +294,7 @@ def test_a_strategy_does_not_wait_behind_candidates():
 
 def test_a_fork_of_the_trusted_process_holds_none_of_its_permits(tmp_path):
     text = (
-        "from costada.evaluators.sandbox.fair_semaphore import FairSemaphore\n"
+        "from costada.evaluators.sandbox.concurrency import FairSemaphore\n"
         "semaphore = FairSemaphore(1)\n"
         "with semaphore.permit():\n"
         "    number = os.fork()\n"

@@ -286,7 +286,7 @@ def test_this_package_cannot_be_read_or_imported_where_it_is_installed(confined,
 AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
 SCRIPT = """
 import json, os, sys
-from costada.evaluators.sandbox.layers.choice import chosen_layer
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.candidate_runs import run_candidate

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sandbox_runs import HERE, becomes_true, output_of, run_in, start_script, why_absent
 
+from costada.evaluators.sandbox.layer_choice import PROBE_FILE
 from costada.evaluators.sandbox.layers import BY_STRENGTH, Layer, container
-from costada.evaluators.sandbox.layers.choice import PROBE_FILE
 from costada.evaluators.sandbox.layers.container import ENGINES, local_engine, run_command
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import Slot

@@ -10,8 +10,8 @@ from copy import deepcopy
 import pytest
 from sandbox_runs import LAYERS, ONE, becomes_true, output_of, start_script, why_absent
 
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import BY_STRENGTH, UNCONFINED, WITH_FILESYSTEM, Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 
 pytestmark = pytest.mark.process
 

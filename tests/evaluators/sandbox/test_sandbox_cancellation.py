@@ -22,7 +22,7 @@ from sandbox_runs import (
     start_script,
 )
 
-from costada.evaluators.sandbox.cancellation import (
+from costada.evaluators.sandbox.concurrency import (
     CancellationToken,
     allow_evaluations,
     cancel_evaluations,
@@ -143,7 +143,7 @@ def test_ctrl_c_ends_a_program_at_once_and_leaves_nothing(layer, tmp_path, momen
 
 def test_a_fork_of_the_trusted_process_has_a_token_of_its_own(tmp_path):
     text = (
-        "from costada.evaluators.sandbox.cancellation import cancel_evaluations\n"
+        "from costada.evaluators.sandbox.concurrency import cancel_evaluations\n"
         "number = os.fork()\n"
         "if number == 0:\n"
         "    cancel_evaluations()\n"

@@ -16,8 +16,8 @@ from sandbox_runs import (
 )
 from waiting import check_in_time
 
+from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import described_layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS
 
@@ -159,7 +159,7 @@ HOARD = f"""
 {WITHOUT_NAMESPACES}
 import json
 from concurrent.futures import ThreadPoolExecutor
-from costada.evaluators.sandbox.layers.choice import described_layer
+from costada.evaluators.sandbox.layer_choice import described_layer
 def hoard(source): return run(source, layer, Limits(wall_seconds=30, scratch_mb=10)).error
 try:
     chosen_layer(layer)

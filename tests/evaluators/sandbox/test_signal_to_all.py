@@ -16,7 +16,7 @@ from sandbox_runs import (
     why_absent,
 )
 
-from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
+from costada.evaluators.sandbox.concurrency import allow_evaluations, cancel_evaluations
 from costada.evaluators.sandbox.execution import SIGNAL_SECONDS
 from costada.evaluators.sandbox.layers import Layer
 

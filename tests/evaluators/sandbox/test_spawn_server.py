@@ -23,9 +23,8 @@ from sandbox_runs import (
 from waiting import check_in_time
 
 from costada.evaluators.benchmarks.circle_packing.evaluator import ENTRY_POINT, score_packing
-from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
-from costada.evaluators.sandbox.candidate_request import request_for
-from costada.evaluators.sandbox.execution import execute
+from costada.evaluators.sandbox.concurrency import allow_evaluations, cancel_evaluations
+from costada.evaluators.sandbox.execution import execute, request_for
 from costada.evaluators.sandbox.inside import process_tree
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits

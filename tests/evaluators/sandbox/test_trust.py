@@ -15,7 +15,7 @@ pytestmark = pytest.mark.process
 ROOT = Path(costada.__file__).parent
 SANDBOX = "costada.evaluators.sandbox"
 LISTED = re.compile(r"`([\w/]+\.py)`")
-OUTSIDE = ("candidate_runs", "commands", "layers.choice")
+OUTSIDE = ("candidate_runs", "commands", "layer_choice")
 SERVER = ("confined_build", "fork_server", "import_finders", "seccomp", "spawn_server")
 SERVER_MAIN = "evaluators/sandbox/inside/server_main.py"
 

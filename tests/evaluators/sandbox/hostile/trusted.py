@@ -14,8 +14,8 @@ from time import monotonic
 
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.layers.choice import chosen_layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 
 

@@ -1,9 +1,19 @@
-"""The process layer: a process of its own with limits, and nothing that keeps candidates in it."""
+"""The layers whose server is started directly and sees this machine: landlock, process and none.
+
+They need no privileges and no program. Under landlock, candidates restrict themselves before they
+load a program; see `inside/confinement.py` for what holds for the forks of a server.
+"""
 
 from collections.abc import Callable, Mapping
 
 from costada.evaluators.sandbox.layers.protocol import SandboxLayer
 from costada.evaluators.sandbox.limits import Limits
+
+
+class Landlock(SandboxLayer):
+    """Landlock and seccomp around each candidate."""
+
+    strength = 2
 
 
 class Process(SandboxLayer):
@@ -30,3 +40,11 @@ class Process(SandboxLayer):
         # Nothing keeps the probe from forking, so the watch over processes must not end it.
         attempt(Limits(processes=1))
         return None
+
+
+class Unlimited(Process):
+    """For trusted code on a machine where limits are in the way."""
+
+    strength = 0
+    is_automatic = False
+    has_limits = False

@@ -12,9 +12,8 @@ from tempfile import gettempdir
 from threading import Lock
 from typing import NamedTuple
 
-from costada.evaluators.sandbox.candidate_request import request_for
 from costada.evaluators.sandbox.candidate_results import results_of
-from costada.evaluators.sandbox.execution import execute_in_any
+from costada.evaluators.sandbox.execution import execute_in_any, request_for
 from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.evaluators.sandbox.interpreter import interpreter_at
 from costada.evaluators.sandbox.launch import SANDBOX_FOLDER
