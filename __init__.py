@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from costada.agents.node import as_discovery_node
     from costada.agents.tool import create_discovery_tool
     from costada.controller.constants import Constants
-    from costada.evaluators.contract import Holdout, normalize
     from costada.evaluators.problem import Problem
+    from costada.evaluators.problem_fields import Holdout
     from costada.evaluators.registry import problem
     from costada.evaluators.sandbox.candidate_results import CandidateResult
     from costada.evaluators.sandbox.layers import Layer
     from costada.evaluators.sandbox.limits import Limits
+    from costada.evaluators.scoring import normalize
     from costada.graph.overrides import SearchContext
     from costada.models.chat_models import chat_model
     from costada.models.errors import UnmeteredCall
@@ -80,7 +81,7 @@ _HOMES = {
     "Evaluation": "costada.values.evaluation",
     "Layer": "costada.evaluators.sandbox.layers",
     "Purse": "costada.store.purse",
-    "Holdout": "costada.evaluators.contract",
+    "Holdout": "costada.evaluators.problem_fields",
     "LoadedRun": "costada.runs.loaded_run",
     "Limits": "costada.evaluators.sandbox.limits",
     "MenuModel": "costada.models.menu",
@@ -100,7 +101,7 @@ _HOMES = {
     "interrupting_evaluations": "costada.runs.interruption",
     "load_run": "costada.runs.loaded_run",
     "menu_models": "costada.runs.plan",
-    "normalize": "costada.evaluators.contract",
+    "normalize": "costada.evaluators.scoring",
     "problem": "costada.evaluators.registry",
 }
 

@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 from costada.agents.node import arun_search, run_search
 from costada.evaluators.problem import Problem, check_problem
 from costada.evaluators.remote.backend import evaluated_by
-from costada.evaluators.remote.engine_address import IN_PROCESS
+from costada.evaluators.remote.engine import IN_PROCESS
 from costada.graph.compiled import DiscoveryGraph
 from costada.models.menu import MenuModel, ModelEntry
 from costada.nodes.context import ChatModel

@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from threading import Barrier
 
-from costada.evaluators.contract import Evaluator
+from costada.evaluators.problem_fields import Evaluator
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.layer_choice import chosen_layer
@@ -70,7 +70,7 @@ def work():
 """
 FIRST = """
 import sys
-from costada.evaluators.contract import Evaluator
+from costada.evaluators.problem_fields import Evaluator
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits

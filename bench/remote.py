@@ -30,8 +30,7 @@ from time import monotonic, perf_counter, sleep
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.registry import problem
 from costada.evaluators.remote.backend import EngineBackend
-from costada.evaluators.remote.engine import Engine, shared_engine
-from costada.evaluators.remote.executor import ExecutorEngine
+from costada.evaluators.remote.engine import Engine, ExecutorEngine, shared_engine
 from costada.plugins.engines.dask import DaskEngine
 from costada.plugins.engines.local import LocalEngine
 from costada.values.candidate import Program

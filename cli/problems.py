@@ -329,9 +329,9 @@ def _other_layer(problem: Problem, fault: str) -> str:
 
 
 def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
+    from costada.evaluators.folder_evaluators import reported_error
     from costada.evaluators.problem import layer_of
     from costada.evaluators.sandbox.layer_choice import described_layer
-    from costada.evaluators.verdicts import reported_error
 
     layer = layer_of(problem)
     objective = evaluation.objective
@@ -351,10 +351,10 @@ def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
 
 def _maximised(problem: Problem, evaluation: Evaluation) -> str:
     """The number that the search maximises, and why it is this one."""
+    from costada.evaluators.folder_evaluators import reported_error
     from costada.evaluators.folder_settings import SETTINGS_FILE
     from costada.evaluators.repository import RepositoryEvaluator
     from costada.evaluators.sandbox.inside.scored_commands import SECONDS
-    from costada.evaluators.verdicts import reported_error
     from costada.values.evaluation import COMBINED_SCORE, SCORED_BY, Direction, read_objectives
 
     judge = problem.score or problem.evaluate

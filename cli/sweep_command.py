@@ -19,7 +19,7 @@ from costada.cli import options
 from costada.cli.command_errors import refusing, say, showing_warnings
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
-from costada.evaluators.remote.engine_address import CLUSTERS
+from costada.evaluators.remote.engine import CLUSTERS
 from costada.experiments.sweep.cluster import SLURM, cancel_jobs, job_status, runs_on
 from costada.experiments.sweep.loop import StopSignals, SweepLoop
 from costada.experiments.sweep.place import given_place, keep_place, steps_in

@@ -1,4 +1,4 @@
-"""What the verdicts of a problem depend on: as a hash that is the same in every process.
+"""What the evaluations of a problem depend on: as a hash that is the same in every process.
 
 A function is its code with constants, defaults, closure and the globals that it refers to; an
 object of a user's class is that class and its attributes; what an installed package defines is its
@@ -41,12 +41,12 @@ IN_PART = "~"
 
 EVALUATOR = ("evaluate", "score", "arguments", "calls", "holdout", "evaluator_source")
 FOR_MODELS = ("task", "initial_program", "editable", "reserved", "timing_metrics")
-"""Fields that decide what a model sees or starts from, not how programs are judged."""
+"""Fields that decide what a model sees or starts from, not how programs are evaluated."""
 
 FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "notes", "fingerprint")
 FOR_SPEED = ("evaluators", "turns", "cpus", "gpus", "backend")
 NOT_DECIDING = (*FOR_REPORTS, *FOR_SPEED, "allow_invalid_start")
-"""Fields that decide no verdict; the last one decides whether a run may begin."""
+"""Fields that no evaluation depends on; the last one decides whether a run may begin."""
 
 DECIDING_SCORE = (
     *("evaluator", "entry_point", "build", "run", "direction", "reference"),
@@ -82,11 +82,11 @@ FAULTS = (TypeError, AttributeError, ValueError, RuntimeError, OSError, PickleEr
 
 
 def fingerprint(problem: ProblemFields) -> str:
-    """A text that two problems share only if they judge every program alike.
+    """A string that two problems share only if they evaluate every program alike.
 
     It covers the evaluator (its code with all that it carries and refers to, every file of its
     folder), what candidates are called with, their limits, what confines them, and every other
-    field that is not known to decide no verdict. An evaluator that can be hashed only in part
+    field that an evaluation may depend on. An evaluator that can be hashed only in part
     shares its fingerprint with no other problem, in no other process either.
     """
     hashed = _hashed(problem, without=(*NOT_DECIDING, *FOR_MODELS))
@@ -394,8 +394,8 @@ def _is_installed(file: str) -> bool:
 
 
 @functools.cache
-def judging_code() -> str:
-    """Hash of all code of this package that judges programs, and of what evaluators import."""
+def evaluation_code() -> str:
+    """Hash of all code of this package that evaluates programs, and of what evaluators import."""
     rooms = (Path(__file__).parents[1] / room for room in ("evaluators", "values"))
     places = (*rooms, *map(Path, compat_files().values()))
     return "".join((content_hash(each) or b"").hex() for each in places)
@@ -405,13 +405,13 @@ def judging_code() -> str:
 def _version(module: str) -> str:
     """Version of the package that a module belongs to.
 
-    Of the standard library it is Python's, of this package the hash of all that judges programs.
+    Of the standard library it is Python's, of this package the hash of all that evaluates programs.
     """
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return f"{sys.version_info.major}.{sys.version_info.minor}"
     if top == PACKAGE:
-        return judging_code()
+        return evaluation_code()
     try:
         return metadata.version(top)
     except metadata.PackageNotFoundError:

@@ -1,8 +1,12 @@
-"""The evaluators of problem folders: one that judges here, and one that runs in the sandbox."""
+"""The evaluators of problem folders, and how their answers become evaluations.
+
+A `score(output)` runs in this process, an `evaluate(program_path)` in the sandbox.
+"""
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 from numbers import Real
 from pathlib import Path
 from types import ModuleType
@@ -12,24 +16,37 @@ from costada.evaluators.folder_files import EvaluatorFile, reads_elsewhere
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.sandbox.candidate_results import CandidateResult
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
+from costada.evaluators.sandbox.execution import too_slow
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
+from costada.evaluators.sandbox.inside.scored_commands import FAILURES, names_failure
 from costada.evaluators.sandbox.layer_choice import chosen_layer
+from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandboxed import Confined
+from costada.evaluators.scoring import normalize, weighted_sum
 from costada.evaluators.setup_hints import REFUSED, Setup, refused_process, setup_hint
-from costada.evaluators.verdicts import evaluation_error, sort_values, verdict
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     COMBINED_SCORE,
+    EVALUATOR_FAULT,
     LOG,
+    MARKS,
     NO_VERDICT,
     PRIVATE_METRICS,
     SANDBOX_FAULT,
     SCORED_BY,
+    Direction,
     Evaluation,
     failed,
     failed_evaluator,
+    read_objectives,
     storable,
 )
+
+VALIDITY = "validity"
+NO_ERROR = (None, "", "None", "False", "[]")
+"""Texts of an error where there is none."""
+RENAMED = "reported_"
+"""Begins the name of a text that the evaluator reports under the name of a mark."""
 
 SCORE_NAME = re.compile(r"(^|_)(score|fitness|accuracy|quality|reward)$")
 """Fits the names of metrics that most likely say how good a program is."""
@@ -69,7 +86,7 @@ class FolderScore:
         return (self.folder, self.imports, *self.shared, rest)
 
     def __call__(self, output: object, **known: object) -> Evaluation:
-        """Verdict on what a candidate returned; raises whatever `score` raises."""
+        """Evaluation of what a candidate returned; raises whatever `score` raises."""
         answer = self.score(output, **known)
         if isinstance(answer, Evaluation):
             return answer
@@ -82,12 +99,12 @@ class FolderScore:
         for name, value in answer.items():
             is_number = isinstance(value, Real) or getattr(value, "shape", None) == ()
             values[str(name)] = float(value) if is_number else value
-        return verdict(*sort_values(values), self.settings)
+        return folder_evaluation(*sort_values(values), self.settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderEvaluator(Confined):
-    """Judges candidates by the evaluator of a folder, run in the sandbox.
+    """Evaluates candidates by the evaluator of a folder, run in the sandbox.
 
     Attributes:
         evaluator: The evaluator and how it is called.
@@ -102,11 +119,11 @@ class FolderEvaluator(Confined):
     dimensions: tuple[str, ...] = ()
 
     def decided_by(self) -> tuple[object, ...]:
-        """What the verdicts depend on besides the limits: every file of the folder, and helpers."""
+        """What the evaluations depend on besides the limits: every file of the folder, and helpers."""
         return self.evaluator.decided_by()
 
     def __call__(self, source: str | Program) -> Evaluation:
-        """Verdict on a program; raises as `SandboxedEvaluator` does."""
+        """Evaluation of a program; raises as `SandboxedEvaluator` does."""
         run = run_evaluator(
             source,
             self.evaluator,
@@ -117,12 +134,12 @@ class FolderEvaluator(Confined):
             self.file_name,
             self.readable,
         )
-        return self._judge(run)
+        return self._evaluation_of(run)
 
-    def _judge(self, run: CandidateResult) -> Evaluation:
-        """Verdict from what the evaluator answered.
+    def _evaluation_of(self, run: CandidateResult) -> Evaluation:
+        """Evaluation made of what the evaluator answered.
 
-        Numbers become metrics; texts, None and numbers that are not finite become artifacts.
+        Numbers become metrics; strings, None and numbers that are not finite become artifacts.
         """
         log = {LOG: run.log} if run.log else {}
         if run.error is not None and run.is_own_fault:
@@ -131,8 +148,10 @@ class FolderEvaluator(Confined):
             return failed(error, artifacts=log | {mark: error}, seconds=run.seconds)
         if run.error is not None:
             fault = f"{self.evaluator.path.name} failed: {self._explained(run.error, run.log)}"
-            judged = failed_evaluator(fault, run.outage)
-            return replace(judged, artifacts=log | {**judged.artifacts}, seconds=run.seconds)
+            evaluation = failed_evaluator(fault, run.outage)
+            return replace(
+                evaluation, artifacts=log | {**evaluation.artifacts}, seconds=run.seconds
+            )
         match run.output:
             case {
                 "metrics": dict(values),
@@ -147,9 +166,11 @@ class FolderEvaluator(Confined):
                 is_chosen = self.settings.weights or self.settings.metric
                 if COMBINED_SCORE not in values and not is_chosen:
                     chosen = [name for name in names if name not in self.dimensions] or names
-                    metrics, artifacts = _averaged(values, metrics, artifacts, [*map(str, chosen)])
-                return verdict(metrics, artifacts, self.settings, run.seconds)
-        return verdict({}, log, self.settings, run.seconds)
+                    metrics, artifacts = _with_mean_score(
+                        values, metrics, artifacts, [*map(str, chosen)]
+                    )
+                return folder_evaluation(metrics, artifacts, self.settings, run.seconds)
+        return folder_evaluation({}, log, self.settings, run.seconds)
 
     def _explained(self, error: str, log: str) -> str:
         """The evaluator's error and a hint; a refused process is named first."""
@@ -172,7 +193,7 @@ class FolderEvaluator(Confined):
         return setup_hint(error, log, setup)
 
 
-def _averaged(
+def _with_mean_score(
     values: Mapping[str, object],
     metrics: Mapping[str, float],
     artifacts: Mapping[str, str],
@@ -206,3 +227,106 @@ def _unlike_scores(found: Mapping[str, float]) -> list[str]:
         if (NO_SCORE.search(name) and not SCORE_NAME.search(name))
         or (has_ratio and abs(value) > FAR_ABOVE_ONE)
     ]
+
+
+def sort_values(values: Mapping[str, object]) -> tuple[dict[str, float], dict[str, str]]:
+    """Finite numbers as metrics, and everything else as text in artifacts."""
+    numbers = {k: v for k, v in values.items() if isinstance(v, float) and isfinite(v)}
+    return numbers, {k: storable(str(v)) for k, v in values.items() if k not in numbers}
+
+
+def evaluation_error(error: str, limits: Limits) -> str:
+    """Why an evaluation failed, with the setting of a time limit that it exceeded.
+
+    Evaluator and candidate share one time limit, so neither is blamed.
+    """
+    if error != too_slow(limits.wall_seconds):
+        return error
+    seconds = f"{limits.wall_seconds:g} s"
+    return f"timeout: the evaluation exceeded {seconds} (timeout in problem.toml, or --timeout)"
+
+
+def reported_error(artifacts: Mapping[str, str]) -> str | None:
+    """Why a candidate failed, in the words of its evaluator; None if there are none."""
+    found = (artifacts.get(name) for name in FAILURES)
+    return next((text for text in found if text not in NO_ERROR), None)
+
+
+def folder_evaluation(
+    metrics: Mapping[str, float],
+    artifacts: Mapping[str, str],
+    settings: FolderSettings,
+    seconds: float = 0.0,
+) -> Evaluation:
+    """Evaluation from the metrics and artifacts of a folder's evaluator.
+
+    The candidate failed if the evaluator says validity 0, an error with a score of 0 or none, or
+    nothing but numbers whose names tell a failure. A text under the name of a mark, which may come
+    from the candidate, is renamed.
+    """
+    artifacts = {RENAMED + name if name in MARKS else name: artifacts[name] for name in artifacts}
+    if settings.weights:
+        metrics = _with_weighted_score(metrics, artifacts, settings)
+    if settings.metric:
+        metrics = _with_chosen_score(metrics, artifacts, settings.metric)
+    error = reported_error(artifacts)
+    if not {COMBINED_SCORE, settings.metric} & {*metrics, *artifacts}:
+        if not error and metrics and all(map(names_failure, metrics)):
+            numbers = ", ".join(f"{name} {value:g}" for name, value in metrics.items())
+            error = f"the evaluator reports {numbers}, and no {settings.metric or COMBINED_SCORE}"
+        if error:
+            return failed(error, metrics=metrics, artifacts=artifacts, seconds=seconds)
+    if COMBINED_SCORE not in metrics:
+        known = ", ".join(sorted({*metrics, *artifacts})) or "nothing"
+        wanted = settings.metric or COMBINED_SCORE
+        fault = f"the evaluator returned no {wanted}; expected a number (it returned {known})"
+        if COMBINED_SCORE in artifacts:
+            given = artifacts[COMBINED_SCORE]
+            fault = f"{COMBINED_SCORE} is {given!r}; expected a finite number"
+            if given not in ("nan", "inf", "-inf"):
+                fault = f"the evaluator's {fault}"
+        marked = {**artifacts, EVALUATOR_FAULT: fault}
+        return failed(fault, metrics=metrics, artifacts=marked, seconds=seconds)
+    objective = metrics[COMBINED_SCORE]
+    score = normalize(objective, settings.reference, settings.direction)
+    is_invalid = metrics.get(VALIDITY, 1.0) <= 0
+    if is_invalid and not error:
+        error = f"the evaluator says {VALIDITY} {metrics[VALIDITY]:g}"
+    error = error if is_invalid or score <= 0 else None
+    if error is None and settings.direction is Direction.MINIMIZE and objective <= 0:
+        error = (
+            f"{COMBINED_SCORE} is {objective:g}; expected a positive number, as an objective that"
+            f" is minimised is scored by reference / {COMBINED_SCORE}"
+        )
+    if error:
+        return failed(error, metrics=metrics, artifacts=artifacts, seconds=seconds)
+    return Evaluation(
+        score=score,
+        objective=objective,
+        is_valid=True,
+        metrics=metrics,
+        artifacts=artifacts,
+        seconds=seconds,
+    )
+
+
+def _with_chosen_score(
+    metrics: Mapping[str, float], artifacts: Mapping[str, str], metric: str
+) -> dict[str, float]:
+    """The metrics with one of them as `combined_score`, which a failed candidate need not have."""
+    if metric in metrics:
+        return {**metrics, COMBINED_SCORE: metrics[metric]}
+    if reported_error(artifacts) or metrics.get(VALIDITY, 1.0) <= 0:
+        return {**metrics, COMBINED_SCORE: 0.0}
+    return {name: value for name, value in metrics.items() if name != COMBINED_SCORE}
+
+
+def _with_weighted_score(
+    metrics: Mapping[str, float], artifacts: Mapping[str, str], settings: FolderSettings
+) -> Mapping[str, float]:
+    """The metrics with the `combined_score` that weights make of them, 0 for a failed candidate."""
+    objectives = read_objectives(settings.objectives)
+    if all(each.metric in metrics for each in objectives):
+        return {**metrics, COMBINED_SCORE: weighted_sum(metrics, objectives, settings.weights)}
+    has_failed = reported_error(artifacts) or metrics.get(VALIDITY, 1.0) <= 0
+    return {**metrics, COMBINED_SCORE: 0.0} if has_failed else metrics

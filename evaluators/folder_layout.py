@@ -81,7 +81,7 @@ class Layout:
 
     Attributes:
         folder: The folder.
-        evaluator: The file that judges.
+        evaluator: The file of the evaluator.
         source: Its text.
         contract: How it is called.
         num_stages: How many stages it has; 0 if it is called once.

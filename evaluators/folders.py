@@ -6,7 +6,7 @@ two kinds of evaluators:
 
 - A native one defines `score(output)`. Candidates run in the sandbox, where the entry point that
   `problem.toml` names is called with `ARGUMENTS` (or once with each of `CALLS`); what it returns is
-  judged here, in another process. `HOLDOUT` may add held-out inputs, and `GUIDE_READS` imported
+  evaluated here, in another process. `HOLDOUT` may add held-out inputs, and `GUIDE_READS` imported
   functions whose source a guide reads.
 - One of another tool is given the path of the candidate's file. It runs in the sandbox, in the same
   process as the candidate, and answers with metrics, of which "combined_score" is the score.
@@ -20,7 +20,6 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from costada.evaluators.contract import Holdout
 from costada.evaluators.environment import interpreter_of
 from costada.evaluators.folder_evaluators import FolderEvaluator, FolderScore
 from costada.evaluators.folder_layout import (
@@ -44,6 +43,7 @@ from costada.evaluators.initial_program import (
     read_text,
 )
 from costada.evaluators.problem import Problem
+from costada.evaluators.problem_fields import Holdout
 from costada.evaluators.repository import load_repository
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
 from costada.evaluators.trusted_module import load_trusted, own_imports, shared_files
@@ -111,11 +111,11 @@ def load_folder(path: str | Path, *, interpreter: str | None = None) -> Problem:
     if refusal := found.missing.refusal:
         raise ValueError(f"{folder}: {refusal}")
     if layout.contract is Contract.SCORE:
-        judging = _native(layout, settings, program)
+        own_fields = _native(layout, settings, program)
     else:
         evaluator = layout.evaluator_file(settings)
         evaluator.shown()
-        judging = {
+        own_fields = {
             "evaluator_source": _guide_blocks(layout.source),
             "evaluate": FolderEvaluator(
                 evaluator=evaluator,
@@ -137,7 +137,7 @@ def load_folder(path: str | Path, *, interpreter: str | None = None) -> Problem:
             evaluators=config.evaluators,
             notes=(*config.notes, *_notes_on_start(found)),
             **settings.problem_fields(),
-            **judging,
+            **own_fields,
         )
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
@@ -206,15 +206,15 @@ def _native(layout: Layout, settings: FolderSettings, program: InitialProgram) -
         raise ValueError(f"{path}: score is {score!r}; expected a function of one argument")
     if not isinstance(holdout, Holdout | None):
         raise ValueError(f"{path}: HOLDOUT is {holdout!r}; expected a costada.Holdout")
-    judge = FolderScore(
+    folder_score = FolderScore(
         score, settings, layout.folder, path, own_imports(module), shared_files(module)
     )
     return {
         "evaluator_source": _shown_to_guide(layout.source, module, path),
-        "score": judge,
+        "score": folder_score,
         "arguments": getattr(module, "ARGUMENTS", {}),
         "calls": getattr(module, "CALLS", None),
-        "holdout": holdout and replace(holdout, score=replace(judge, score=holdout.score)),
+        "holdout": holdout and replace(holdout, score=replace(folder_score, score=holdout.score)),
     }
 
 

@@ -7,9 +7,7 @@ from functools import partial
 from math import inf
 from typing import Any, Protocol, cast
 
-from costada.evaluators.contract import Evaluator
 from costada.evaluators.fingerprint import fingerprint
-from costada.evaluators.measuring import check_verdict, measured
 from costada.evaluators.problem_checks import (
     check_calls,
     check_fields,
@@ -17,15 +15,15 @@ from costada.evaluators.problem_checks import (
     check_preload,
     check_running,
 )
-from costada.evaluators.problem_fields import ProblemFields
+from costada.evaluators.problem_fields import Evaluator, ProblemFields
 from costada.evaluators.sandbox.concurrency import FairSemaphore, available_cores
 from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED, outage_seconds
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.minimum_limits import check_minimum
 from costada.evaluators.sandbox.slot import SLOTS
-from costada.evaluators.sandboxed import PROCESS_KEY, Confined, SandboxedEvaluator
-from costada.evaluators.syntax import SyntaxCheck
+from costada.evaluators.sandboxed import PROCESS_KEY, Confined, SandboxedEvaluator, SyntaxCheck
+from costada.evaluators.scoring import aggregate_measurements, check_evaluation
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     FAULTS,
@@ -59,13 +57,13 @@ class EvaluationBackend(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Problem(ProblemFields):
-    """A task, the program to start from, and the evaluator (F, Sec. 3) that judges candidates.
+    """A task, the program to start from, and the evaluator (F, Sec. 3) of candidates.
 
     Give either `score` or `evaluate`. With `score`, candidates run in the sandbox: their entry
-    point is called with `arguments`, and `score` judges the plain data that comes back, outside,
+    point is called with `arguments`, and `score` evaluates the plain data that comes back, outside,
     in this process. Candidates with a `run` command are built and run there as programs, and
-    `score` judges what they write; see `run_commands`. Those with neither, in another language than
-    Python or of several files, are texts that `score` judges. `evaluate` takes over everything, the
+    `score` evaluates what they write; see `run_commands`. Those with neither, in another language than
+    Python or of several files, are texts that `score` evaluates. `evaluate` takes over everything, the
     running of the candidate too.
 
     The fields are declared in `problem_fields.py`, with their ranges; the last three are here.
@@ -101,14 +99,14 @@ class Problem(ProblemFields):
     def judge(
         self, program: Program, key: str = PROCESS_KEY, incumbent: float | None = None
     ) -> Evaluation:
-        """Verdict on a program in a run whose secret is `key`; see `Holdout`.
+        """Evaluate a program in a run whose secret is `key`; see `Holdout`.
 
         Where scores are noisy, a program that is better than `incumbent`, the best score so far, is
-        measured again; see `measured`.
+        measured again; see `aggregate_measurements`.
 
         Any number of threads may call it: `evaluators` programs are evaluated at once, others wait,
         first come, first served. Waiting counts neither as a program's time nor towards its limits.
-        A program that cannot be stored as it is judged is not valid.
+        A program that cannot be stored is not valid.
 
         Raises:
             InterruptedError: If the evaluation was cancelled, also while it waited.
@@ -122,7 +120,9 @@ class Problem(ProblemFields):
                 return self.backend.evaluate(self, program, key, incumbent)
         secret = (key,) if isinstance(self.evaluate, SandboxedEvaluator) else ()
         with self.turns.permit():
-            return measured(self, partial(self._evaluate, program.source, *secret), incumbent)
+            return aggregate_measurements(
+                self, partial(self._evaluate, program.source, *secret), incumbent
+            )
 
     def _evaluate(self, *arguments: Any) -> Evaluation:
         try:
@@ -175,8 +175,8 @@ def check_problem(problem: Problem) -> Evaluation:
 
     A known `problem.seed_evaluation` is checked alike. A valid initial program may score 0. A
     rejected one passes only with `allow_invalid_start`: any other rejection may be a mistake of the
-    evaluator, which would reject all that is paid for. An initial program without a verdict,
-    because it crashes, takes too long or has no finite score, never passes.
+    evaluator, which would reject all that is paid for. An initial program that crashes,
+    takes too long or has no finite score never passes.
 
     Raises:
         ValueError: If the evaluator, the sandbox or the initial program itself fails, the score is
@@ -186,7 +186,7 @@ def check_problem(problem: Problem) -> Evaluation:
     if evaluation is None:
         # As every incumbent, it is measured twice where scores are noisy.
         evaluation = problem.judge(problem.start, incumbent=-inf)
-    check_verdict(evaluation, problem)
+    check_evaluation(evaluation, problem)
     for mark in FAULTS:
         if mark in evaluation.artifacts:
             fault = evaluation.artifacts[mark]
@@ -195,8 +195,8 @@ def check_problem(problem: Problem) -> Evaluation:
     if not (evaluation.is_valid or problem.allow_invalid_start):
         reason = evaluation.artifacts.get(REJECTED_AT) or evaluation.error
         said = (reason or "", evaluation.artifacts.get(LOG, ""))
-        judge = problem.evaluate
-        hint = (judge.hint(*said) if isinstance(judge, Confined) else "") or (
+        evaluator = problem.evaluate
+        hint = (evaluator.hint(*said) if isinstance(evaluator, Confined) else "") or (
             "If the start is meant to be invalid, say so: --allow-invalid-start,"
             " Problem(allow_invalid_start=True), or allow_invalid_start = true in problem.toml"
         )

@@ -186,13 +186,13 @@ def check_running(problem: ProblemFields) -> None:
         return
     if problem.form.is_one_text and find_language(problem.language) is PYTHON:
         raise ValueError(
-            "entry_point is None; expected the function that score judges, or run, the command"
+            "entry_point is None; expected the function whose result score evaluates, or run, the command"
             " that runs a candidate"
         )
     if problem.arguments or problem.calls is not None:
         raise ValueError(
             "arguments or calls are given without entry_point and run; expected one of these,"
-            " as nothing is called where score judges a text"
+            " as nothing is called where score evaluates the text itself"
         )
 
 

@@ -3,15 +3,15 @@
 `problem.toml` has the keys of `ProblemSettings`, and `Problem` has all fields of `ProblemFields`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated, Any, Literal, Protocol, cast, get_args
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from costada.evaluators.contract import Evaluator, Holdout, Score
+from costada.evaluators.sandbox.candidate_results import CandidateResult
 from costada.evaluators.sandbox.commands import Commands
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -19,6 +19,45 @@ from costada.evaluators.sandbox.slot_kind import PRELOAD
 from costada.values.candidate import Program
 from costada.values.evaluation import Direction, Evaluation, is_storable
 from costada.values.program_form import PYTHON, TEXT, ProgramForm, file_ending, find_language
+
+Evaluator = Callable[[Any], Evaluation]
+"""Program in, evaluation out (F, Sec. 3). Deterministic, never a model.
+
+It is given the source text of a program of one text, else the text of each file by path.
+"""
+
+Score = Callable[[Any], Evaluation]
+"""Evaluates the plain data that a candidate returned."""
+
+
+class HeldOutScore(Protocol):
+    """Evaluates the results of the calls that were drawn from a seed."""
+
+    def __call__(
+        self, results: Sequence[CandidateResult], /, *, seed: int, published: Evaluation
+    ) -> Evaluation:
+        """Evaluation of the results."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdout:
+    """Inputs drawn for each program, to detect programs that remember published answers.
+
+    The score of a program stays the one on the published inputs. A program whose score on inputs
+    of the same kind is lower by more than the margin is rejected.
+
+    Attributes:
+        calls: Draws the keyword arguments of each call from a seed.
+        score: Evaluates the results of those calls; it is given the same `seed` by name, and the
+            `published` evaluation. It must count calls that fail, or a program could answer the easy
+            ones only.
+        margin: How far the score may fall, in units of the score.
+    """
+
+    calls: Callable[[int], Sequence[Mapping[str, object]]]
+    score: HeldOutScore
+    margin: float
+
 
 GPUS = "an integer, or a fraction of one GPU"
 WEIGHT = "a positive number (an objective that is minimised is subtracted)"

@@ -19,6 +19,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from costada.evaluators.environment import interpreter_of
+from costada.evaluators.folder_evaluators import evaluation_error, folder_evaluation
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.initial_program import read_files
 from costada.evaluators.original_folder import Base, base_of
@@ -36,7 +37,6 @@ from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.setup_hints import Setup, setup_hint
 from costada.evaluators.shown_paths import read_shown
-from costada.evaluators.verdicts import evaluation_error, verdict
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     COMBINED_SCORE,
@@ -101,7 +101,7 @@ class CommandReport(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryEvaluator(Confined):
-    """Judges candidates by a command that runs in a clean copy of a repository.
+    """Evaluates candidates by a command that runs in a clean copy of a repository.
 
     Attributes:
         folder: The problem folder.
@@ -126,11 +126,11 @@ class RepositoryEvaluator(Confined):
         return found[1] if found else None
 
     def decided_by(self) -> tuple[object, ...]:
-        """What the verdicts depend on besides the limits: all files of the copies, and commands."""
+        """What the evaluations depend on besides the limits: all files of the copies, and commands."""
         return (self.base.digest, tuple(sorted(self.commands.items())))
 
     def __call__(self, source: str | Program) -> Evaluation:
-        """Verdict on a program; raises as `SandboxedEvaluator` does.
+        """Evaluation of a program; raises as `SandboxedEvaluator` does.
 
         It raises a ValueError too if the repository has changed since the problem was loaded.
         """
@@ -148,7 +148,7 @@ class RepositoryEvaluator(Confined):
             interpreter=self.interpreter,
             readable=self.readable,
         )
-        return self._judged(run)
+        return self._evaluation_of(run)
 
     def hint(self, error: str, log: str) -> str:
         """What may help where a command fails for where it runs; empty if nothing is known."""
@@ -157,8 +157,8 @@ class RepositoryEvaluator(Confined):
             error, log, Setup(commands, chosen_layer(self.layer), self.limits.processes)
         )
 
-    def _judged(self, run: CandidateResult) -> Evaluation:
-        """Verdict on what the commands did."""
+    def _evaluation_of(self, run: CandidateResult) -> Evaluation:
+        """Evaluation of what the commands did."""
         seconds = run.seconds
         report = _report_in(run.output)
         if run.error is not None or report is None:
@@ -186,12 +186,12 @@ class RepositoryEvaluator(Confined):
             time = metrics[SECONDS]
             is_minimized = self.settings.direction is Direction.MINIMIZE
             metrics[COMBINED_SCORE] = time if is_minimized else 1 / time
-        judged = verdict(metrics, {**log, **texts}, self.settings, seconds)
-        if EVALUATOR_FAULT in judged.artifacts:
+        evaluation = folder_evaluation(metrics, {**log, **texts}, self.settings, seconds)
+        if EVALUATOR_FAULT in evaluation.artifacts:
             known = ", ".join(sorted(metrics)) or "no number"
             reason = f"the command reports no {COMBINED_SCORE}; expected a number (found {known})"
             return failed(reason, metrics=metrics, artifacts=log, seconds=seconds)
-        return judged
+        return evaluation
 
 
 def _report_in(output: object) -> CommandReport | None:

@@ -1,14 +1,17 @@
-"""Evaluators whose candidates run in the sandbox."""
+"""Evaluators whose candidates run in the sandbox, after a check of their syntax."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
+from hashlib import blake2b
+from importlib.util import find_spec
 from pathlib import Path
+from secrets import token_hex
 from traceback import extract_tb
 
-from costada.evaluators.contract import Holdout, Score, holdout_seed, new_key
+from costada.evaluators.problem_fields import Holdout, Score
 from costada.evaluators.sandbox.candidate_results import CandidateResult
-from costada.evaluators.sandbox.candidate_runs import named_files, run_calls
+from costada.evaluators.sandbox.candidate_runs import find_syntax_faults, named_files, run_calls
 from costada.evaluators.sandbox.codec import Value
 from costada.evaluators.sandbox.commands import Commands, run_commands
 from costada.evaluators.sandbox.inside.error_reports import outage_seconds
@@ -16,7 +19,6 @@ from costada.evaluators.sandbox.inside.foreign_code import capture_exception
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot_kind import PRELOAD
-from costada.evaluators.syntax import SyntaxCheck
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     COMBINED_SCORE,
@@ -31,9 +33,120 @@ from costada.values.evaluation import (
     failed,
     failed_evaluator,
 )
+from costada.values.program_form import PYTHON, ProgramForm, language_of
+
+CHECK_SECONDS = 10.0
+"""Wall-clock limit of a check; one that takes longer finds nothing."""
+
+LIBRARIES = ("Python", "JSON", "TOML", "YAML")
+"""Languages that need no further package."""
+
+GRAMMARS = {
+    "C++": "tree_sitter_cpp.language",
+    "C": "tree_sitter_c.language",
+    "Rust": "tree_sitter_rust.language",
+    "Go": "tree_sitter_go.language",
+    "Java": "tree_sitter_java.language",
+    "JavaScript": "tree_sitter_javascript.language",
+    "TypeScript": "tree_sitter_typescript.language_typescript",
+    "shell": "tree_sitter_bash.language",
+    "Julia": "tree_sitter_julia.language",
+    "Ruby": "tree_sitter_ruby.language",
+}
+"""Tree-sitter's grammars by language, of the packages that the extra `syntax` installs."""
+
+
+def new_key() -> str:
+    """A fresh secret that decides which inputs programs are given."""
+    return token_hex(16)
+
+
+def holdout_seed(key: str, code: str) -> int:
+    """Seed of a program's held-out inputs: a hash keyed by a secret that no program can read."""
+    text = code.encode("utf-8", "replace")
+    return int.from_bytes(blake2b(text, key=key.encode(), digest_size=8).digest())
+
 
 PROCESS_KEY = new_key()
 """The secret that decides the held-out inputs of evaluations outside of runs."""
+
+
+def checker_of(language: str) -> str | None:
+    """What checks a language here: its library, its grammar, or nothing."""
+    if language in LIBRARIES:
+        return language
+    grammar = GRAMMARS.get(language, "")
+    module = grammar.rpartition(".")[0]
+    is_there = module and find_spec("tree_sitter") and find_spec(module)
+    return grammar if is_there else None
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxCheck:
+    """Finds the first syntax error of a candidate.
+
+    Python files are not checked where an entry point is called: loading them does that. Nor is a
+    language in which the start has errors: its grammar does not know all that the compiler takes.
+
+    Attributes:
+        start: The initial program.
+        form: What the files of a candidate may be.
+        file_name: Name of a candidate of one text in errors.
+    """
+
+    start: Program
+    form: ProgramForm
+    file_name: str
+
+    def fault(self, source: str | Program, limits: Limits, layer: Layer) -> str | None:
+        """The first error with its file and line; None if there is none, or no check.
+
+        Raises:
+            InterruptedError: If the evaluation was cancelled.
+            OSError: If the scratch folder cannot be made.
+            RuntimeError: If the sandbox itself does not work.
+        """
+        languages = self.languages_of(Program.of(source))
+        if not languages:
+            return None
+        limits = replace(limits, wall_seconds=min(limits.wall_seconds, CHECK_SECONDS))
+        unchecked = _start_faults(self, limits, layer)
+        for path, fault in _faults(source, self.file_name, languages, limits, layer).items():
+            if languages[path] not in unchecked:
+                return fault
+        return None
+
+    def languages_of(self, program: Program) -> dict[str, str]:
+        """What checks each file that can be checked, by path."""
+        if program.is_one_text:
+            languages = {self.file_name: self.form.language}
+        else:
+            languages = {path: language_of(path) for path in program}
+        checkers = {
+            path: checker_of(language.name)
+            for path, language in languages.items()
+            if language != PYTHON or self.form.entry_point is None
+        }
+        return {path: checker for path, checker in checkers.items() if checker}
+
+
+@lru_cache(maxsize=64)
+def _start_faults(check: SyntaxCheck, limits: Limits, layer: Layer) -> frozenset[str]:
+    """What finds errors in the initial program."""
+    languages = check.languages_of(check.start)
+    found = _faults(check.start.source, check.file_name, languages, limits, layer)
+    return frozenset(languages[path] for path in found)
+
+
+def _faults(
+    source: str | Program,
+    file_name: str,
+    languages: Mapping[str, str],
+    limits: Limits,
+    layer: Layer,
+) -> dict[str, str]:
+    program = named_files(source, file_name)
+    return {} if program.fault(limits) else find_syntax_faults(program, languages, limits, layer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +171,8 @@ class SandboxedEvaluator(Confined):
     Attributes:
         entry_point: The function to call; None if there is none.
         commands: The commands that build and run a candidate; if there are neither these nor an
-            entry point, `score` judges the candidate's text.
-        score: Judges the output of the call, or the list of results if there are several calls.
+            entry point, `score` evaluates the candidate's text.
+        score: Evaluates the output of the call, or the list of results if there are several calls.
         calls: Keyword arguments of each call.
         is_single: Whether `score` takes the output of the one call.
         holdout: Held-out inputs for each valid program; None for none.
@@ -75,7 +188,7 @@ class SandboxedEvaluator(Confined):
     syntax: SyntaxCheck | None = None
 
     def __call__(self, source: str | Program, key: str = PROCESS_KEY) -> Evaluation:
-        """Verdict on a program; `key` is the secret that decides its held-out inputs.
+        """Evaluate a program; `key` is the secret that decides its held-out inputs.
 
         The metrics hold `combined_score` and `eval_time` (seconds) beside what the score function
         reports, the artifacts what the program printed.
@@ -91,8 +204,8 @@ class SandboxedEvaluator(Confined):
             return published
         code = source if isinstance(source, str) else source.text
         holdout, seed = self.holdout, holdout_seed(key, code)
-        judge = partial(holdout.score, seed=seed, published=published)
-        second = self._look(source, holdout.calls(seed), judge)
+        held_out_score = partial(holdout.score, seed=seed, published=published)
+        second = self._look(source, holdout.calls(seed), held_out_score)
         seconds = published.seconds + second.seconds
         if {EVALUATOR_FAULT, SANDBOX_FAULT} & second.artifacts.keys():
             return replace(second, seconds=seconds)
@@ -110,18 +223,18 @@ class SandboxedEvaluator(Confined):
     def _look(
         self, source: str | Program, calls: Sequence[Mapping[str, object]], score: Score
     ) -> Evaluation:
-        """Verdict on what a program returns for these calls."""
+        """Evaluation of what a program returns for these calls."""
         results = self._results(source, calls)
         if results[0].error is not None and (self.is_single or results[0].is_unbuilt):
-            judged = failed(results[0].error)
+            evaluation = failed(results[0].error)
         else:
-            judged = _scored(score, results[0].output if self.is_single else results)
+            evaluation = _score_output(score, results[0].output if self.is_single else results)
         log = "\n".join(dict.fromkeys(result.log for result in results if result.log))
         printed = {LOG: log} if log else {}
-        artifacts = {**printed, **judged.artifacts, **_marks(judged, results)}
+        artifacts = {**printed, **evaluation.artifacts, **_marks(evaluation, results)}
         seconds = sum(result.seconds for result in results)
-        metrics = {**judged.metrics, COMBINED_SCORE: judged.score, EVAL_TIME: seconds}
-        return replace(judged, metrics=metrics, artifacts=artifacts, seconds=seconds)
+        metrics = {**evaluation.metrics, COMBINED_SCORE: evaluation.score, EVAL_TIME: seconds}
+        return replace(evaluation, metrics=metrics, artifacts=artifacts, seconds=seconds)
 
     def _results(
         self, source: str | Program, calls: Sequence[Mapping[str, object]]
@@ -156,19 +269,19 @@ class SandboxedEvaluator(Confined):
         )
 
 
-def _marks(judged: Evaluation, results: list[CandidateResult]) -> dict[str, str]:
-    """Marks of a verdict on a program of which no call returned, or whose sandbox failed."""
+def _marks(evaluation: Evaluation, results: list[CandidateResult]) -> dict[str, str]:
+    """Marks of the evaluation of a program of which no call returned, or whose sandbox failed."""
     errors = [result.error for result in results if result.error is not None]
     broken = [result.error for result in results if result.is_sandbox_fault]
     marks = {}
-    if len(errors) == len(results) and not judged.is_valid:
+    if len(errors) == len(results) and not evaluation.is_valid:
         marks[NO_VERDICT] = errors[0]
     if broken:
         marks[SANDBOX_FAULT] = broken[0] or "the sandbox broke down"
     return marks
 
 
-def _scored(score: Callable[[object], object], output: object) -> Evaluation:
+def _score_output(score: Callable[[object], object], output: object) -> Evaluation:
     """What a score function says, or what went wrong in it."""
     answer: object = None
     # No data of a candidate may end the search, not even by an exit.
@@ -180,9 +293,9 @@ def _scored(score: Callable[[object], object], output: object) -> Evaluation:
         fault = str(error)
     elif isinstance(error, ValueError) and outage is None:
         reason = str(error) or "rejected without a reason"
-        return failed(reason, artifacts={REJECTED_AT: _described(error)})
+        return failed(reason, artifacts={REJECTED_AT: _describe(error)})
     elif error is not None:
-        fault = f"the score function failed: {_described(error)}"
+        fault = f"the score function failed: {_describe(error)}"
     elif not isinstance(answer, Evaluation):
         given = type(answer).__name__
         fault = f"the score function returned {given}; expected an Evaluation"
@@ -191,7 +304,7 @@ def _scored(score: Callable[[object], object], output: object) -> Evaluation:
     return failed_evaluator(fault, outage)
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """An error with its place in the score function, not in a library that it calls."""
     frames = extract_tb(error.__traceback__)
     last = [frame for frame in frames if "site-packages" not in frame.filename] or frames

@@ -69,7 +69,7 @@ def read_shown(path: Path, *folders: Path, with_hidden: bool = False) -> bytes:
 def is_output(path: Path) -> bool:
     """Whether a file or folder is hidden, or left behind by Python or by runs.
 
-    The files of a run must not change what judges it.
+    The files of a run must not change its evaluator.
     """
     name = path.name
     if name.startswith(".") or name in OUTPUT_FOLDERS or name.endswith(OUTPUT_SUFFIXES):

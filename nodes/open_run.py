@@ -10,8 +10,8 @@ from langgraph.runtime import get_runtime
 from costada.controller.method import Controller
 from costada.controller.router import Router, start_router
 from costada.controller.step import num_seeds, seed_archives
-from costada.evaluators.contract import new_key
 from costada.evaluators.problem import check_problem, layer_of
+from costada.evaluators.sandboxed import new_key
 from costada.models.runnable_tree import model_facts
 from costada.nodes.calls.purse_charges import draw_budget
 from costada.nodes.context import RunContext, budget_of, num_archives

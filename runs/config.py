@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from costada.controller.constants import MAX_ITERATIONS, Constants
 from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
-from costada.evaluators.remote.engine_address import IN_PROCESS, engine_and_place
+from costada.evaluators.remote.engine import IN_PROCESS, engine_and_place
 from costada.evaluators.sandbox.layers import Layer
 from costada.models.menu import ModelEntry
 from costada.models.providers import KEY_VARIABLES

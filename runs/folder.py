@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from costada.evaluators.registry import is_built_in
-from costada.evaluators.remote.engine_address import is_local
+from costada.evaluators.remote.engine import is_local
 from costada.evaluators.sandbox.layers import UNCONFINED
 from costada.models.providers import KEY_VARIABLES, is_loopback
 from costada.runs.config import RunConfig

@@ -15,7 +15,7 @@ from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem, check_problem, confine, layer_of
 from costada.evaluators.registry import problem
 from costada.evaluators.remote.backend import check_backend, evaluated_by
-from costada.evaluators.remote.engine_address import FORMS
+from costada.evaluators.remote.engine import FORMS
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, compile_search
 from costada.graph.menu_prices import priced_models, with_reference_cost

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat
 
 from costada.evaluators.registry import is_built_in
-from costada.evaluators.remote.engine_address import checked_place
+from costada.evaluators.remote.engine import checked_place
 from costada.models.providers import checked_address
 from costada.reports.tracking import tracker_names
 from costada.values.provider_error import YEAR

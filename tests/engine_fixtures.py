@@ -7,7 +7,7 @@ from squares import write_squares
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import confine
 from costada.evaluators.remote.backend import evaluated_by
-from costada.evaluators.remote.executor import ExecutorEngine
+from costada.evaluators.remote.engine import ExecutorEngine
 from costada.evaluators.remote.worker_processes import WorkerProcesses
 from costada.values.plugins import registered
 

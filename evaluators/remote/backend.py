@@ -11,14 +11,15 @@ from time import monotonic
 from costada.evaluators.problem import Problem, gpu_note
 from costada.evaluators.remote.engine import (
     ALL_WORKERS,
+    IN_PROCESS,
     Call,
     Engine,
+    ExecutorEngine,
     Outcome,
     Resources,
+    checked_address,
     shared_engine,
 )
-from costada.evaluators.remote.engine_address import IN_PROCESS, checked_address
-from costada.evaluators.remote.executor import ExecutorEngine
 from costada.evaluators.remote.task import (
     NOT_SENT,
     Answer,

@@ -1,18 +1,84 @@
-"""The interface of engines, which execute evaluations and the runs of sweeps in other processes."""
+"""Engines, which execute evaluations and the runs of sweeps in other processes.
+
+Their addresses come first, then the interface, then the engine of an executor of the caller.
+"""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Executor, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from math import inf
 from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from costada.evaluators.remote.engine_address import GROUP, engine_and_place
-from costada.values.plugins import made, registered
+from costada.values.plugins import loaded, made, registered
+from costada.values.redaction import without_passwords
+
+GROUP = "costada.engines"
+"""Group of entry points; see `costada.evaluators.remote.engine.open_engine`."""
+
+IN_PROCESS = "here"
+"""Evaluate in the process of the run."""
+
+FORMS = f"{IN_PROCESS}, local:N (1 to 9999), dask://HOST:PORT, ray://HOST:PORT or ray://auto"
+CLUSTERS = "slurm, dask://HOST:PORT, ray://HOST:PORT or ray:// (the Ray cluster of this machine)"
+"""Where evaluations run, and where the runs of a sweep do, in words for users."""
+
+EVALUATIONS = re.compile(
+    r"local:[1-9][0-9]{0,3}|dask://[^\s/@]+:[0-9]+|ray://([^\s/@]+:[0-9]+|auto)"
+)
+RUNS = re.compile(r"slurm|dask://[^\s/@]+|ray://[^\s/@]*")
+OURS = ("local", "slurm", "dask", "ray")
+ADDRESS = re.compile(r"(?P<name>[a-z][a-z0-9_-]*)(:(//)?(?P<place>[^\s@]*))?")
+
+
+def engine_and_place(address: str) -> tuple[str, str]:
+    """The name of an engine and the place in its address; both are empty if it is not an address.
+
+    The address has the form `NAME`, `NAME:PLACE` or `NAME://PLACE`.
+    """
+    parts = ADDRESS.fullmatch(address)
+    return (parts["name"], parts["place"] or "") if parts else ("", "")
+
+
+def checked_address(given: str, pattern: re.Pattern[str] = EVALUATIONS, forms: str = FORMS) -> str:
+    """The address as it was given.
+
+    Args:
+        given: What a user wrote.
+        pattern: Addresses of the engines that CostAda brings along.
+        forms: These addresses in words.
+
+    Raises:
+        ValueError: If it is neither one of these, nor that of another registered engine.
+    """
+    name, _ = engine_and_place(given)
+    if not pattern.fullmatch(given) and (name in OURS or name not in registered(GROUP)):
+        raise ValueError(f"got {without_passwords(given)!r}, expected {forms}")
+    return given
+
+
+def checked_place(given: str) -> str:
+    """Where evaluations run, as it was given; raises `ValueError` if it is not such a place."""
+    return given if given == IN_PROCESS else checked_address(given)
+
+
+def is_local(address: str) -> bool:
+    """Whether an engine is on this machine, or its cluster is the one this machine belongs to."""
+    name, place = engine_and_place(address)
+    host = place.rpartition(":")[0].strip("[]")
+    if name == "local" or place in ("", "auto") or host == "localhost":
+        return True
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return False
+
 
 ALL_WORKERS = inf
 """Number of lost workers if the engine can execute nothing any more."""
@@ -233,3 +299,45 @@ def shared_engine(address: str) -> Engine:
 def has_resources(offered: Mapping[str, float], wanted: Mapping[str, float]) -> bool:
     """Whether a worker or node offers at least the wanted amount of each resource."""
     return all(offered.get(name, 0.0) >= amount for name, amount in wanted.items())
+
+
+class ExecutorEngine(Engine):
+    """An executor of the caller, which assigns no resources. The caller closes it.
+
+    It may have been made by the client of a cluster for which an engine is registered; its errors
+    mean what they mean to that engine.
+    """
+
+    losses: ClassVar[Mapping[str, float]] = {
+        "concurrent.futures._base.BrokenExecutor": ALL_WORKERS,
+    }
+
+    def __init__(self, executor: Executor) -> None:
+        """Take an open executor."""
+        self.name = type(executor).__name__
+        self._executor = executor
+
+    @classmethod
+    def loss_of(cls, error: BaseException) -> float | None:
+        """As `Engine.loss_of`, also of the registered engines."""
+        lost = super().loss_of(error)
+        for plugin in registered(GROUP).values():
+            if lost is None:
+                with suppress(ValueError):  # one that cannot be loaded has made no executor
+                    engine = loaded(plugin, type)
+                    if issubclass(engine, Engine) and not issubclass(engine, ExecutorEngine):
+                        lost = engine.loss_of(error)
+        return lost
+
+    def start(self, calls: Sequence[Call]) -> list[Future[Any]]:
+        """Submit to the executor; a broken or closed one raises `RuntimeError`."""
+        return [self._executor.submit(call.function, *call.arguments) for call in calls]
+
+    def check(self, needs: Resources) -> str:
+        """Note which resources are not requested from the executor."""
+        if needs.gpus or needs.cpus > 1:
+            return (
+                f"evaluations: {self.name} is not asked for the problem's cpus = {needs.cpus} and"
+                f" gpus = {needs.gpus:g}; its workers must have them"
+            )
+        return ""

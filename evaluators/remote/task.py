@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from costada.evaluators.fingerprint import PACKAGE, judging_code, known_part
+from costada.evaluators.fingerprint import PACKAGE, evaluation_code, known_part
 from costada.evaluators.folder_evaluators import FolderEvaluator, FolderScore
 from costada.evaluators.problem import Problem, layer_of
 from costada.evaluators.registry import BENCHMARKS
@@ -123,9 +123,9 @@ def _plain(value: object) -> object:
 
 @cache
 def code_version() -> str:
-    """The Python and the package that judge programs, in words that two machines compare."""
+    """The Python and the package that evaluate programs, in words that two machines compare."""
     python = ".".join(map(str, sys.version_info[:2]))
-    return f"{PACKAGE} {metadata.version(PACKAGE)} ({judging_code()[:12]}) on Python {python}"
+    return f"{PACKAGE} {metadata.version(PACKAGE)} ({evaluation_code()[:12]}) on Python {python}"
 
 
 def setting_of(problem: Problem) -> tuple[Setting, bytes | None]:

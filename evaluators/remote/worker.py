@@ -108,7 +108,7 @@ def _load(setting: Setting, payload: bytes | None) -> Problem | None:
     )
     if known_part(given.fingerprint) != setting.fingerprint:
         raise ValueError(
-            "programs may be judged differently: a package that the evaluator uses has another"
+            "programs may be evaluated differently: a package that the evaluator uses has another"
             " version here, or a file that it reads is not there"
         )
     return given if setting.layer is None else replace(given, sandbox=_layer(setting.layer))

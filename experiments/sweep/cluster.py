@@ -11,17 +11,15 @@ from typing import Any
 
 from costada.evaluators.remote.engine import (
     ALL_WORKERS,
+    CLUSTERS,
+    RUNS,
     Call,
     Engine,
     QueueEngine,
     SweepSettings,
-    open_engine,
-)
-from costada.evaluators.remote.engine_address import (
-    CLUSTERS,
-    RUNS,
     checked_address,
     engine_and_place,
+    open_engine,
 )
 from costada.experiments.sweep.job_file import (
     JOBS,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from concurrent.futures import BrokenExecutor, Future
 from typing import Any
 
-from costada.evaluators.remote.engine import Resources, SweepSettings
-from costada.evaluators.remote.engine_address import engine_and_place
-from costada.evaluators.remote.executor import ExecutorEngine
+from costada.evaluators.remote.engine import (
+    ExecutorEngine,
+    Resources,
+    SweepSettings,
+    engine_and_place,
+)
 from costada.evaluators.remote.worker_processes import WorkerProcesses
 from costada.evaluators.sandbox.concurrency import available_cores
 

@@ -17,9 +17,9 @@ from costada.evaluators.remote.engine import (
     Engine,
     Resources,
     SweepSettings,
+    engine_and_place,
     has_resources,
 )
-from costada.evaluators.remote.engine_address import engine_and_place
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
 AUTO = ("", "auto")

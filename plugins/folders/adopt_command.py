@@ -35,7 +35,7 @@ SKELETON = '''\
 """The score of a candidate, computed apart from it: the skeleton of a native evaluator.
 
 Candidates run alone in the sandbox, where `{entry_point}` is called with `ARGUMENTS`; what it
-returns is judged here, in a process that no candidate can reach. Complete `score`, set
+returns is scored here, in a process that no candidate can reach. Complete `score`, set
 entry_point = "{entry_point}" in problem.toml, and put this file in the place of {evaluator}.
 """
 

@@ -159,14 +159,14 @@ def needs_of(
 ) -> MissingPackages:
     """What the evaluator and the initial program of a folder need and an interpreter lacks.
 
-    An evaluator that judges in this process has been loaded here, so it lacks nothing.
+    An evaluator that runs in this process has been loaded here, so it lacks nothing.
 
     Raises:
         ValueError: If the settings declare files that cannot be shown.
     """
     files = {"program.py": program.source} if isinstance(program.source, str) else program.source
     is_native = layout.contract is Contract.SCORE
-    # Where score judges the text itself, nothing of the program runs.
+    # Where score evaluates the text itself, nothing of the program runs.
     is_run = not is_native or settings.entry_point is not None or settings.run is not None
     is_python = is_run and program.language == PYTHON.name
     sources = [text for path, text in files.items() if path.endswith(".py") and is_python]

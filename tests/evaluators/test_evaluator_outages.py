@@ -7,9 +7,9 @@ import openai
 import pytest
 from fakes import SEED_PROGRAM, program, toy_problem
 
-from costada.evaluators.contract import Holdout
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
+from costada.evaluators.problem_fields import Holdout
 from costada.evaluators.remote.backend import evaluated_by
 from costada.evaluators.sandbox.inside.error_reports import outage_seconds
 from costada.evaluators.sandbox.layers import Layer

@@ -17,8 +17,9 @@ from toy_graph import CALL_COST, THREAD, calls_of, discovery, graph_of, run_unti
 from typing_extensions import TypedDict
 
 from costada.controller.constants import Constants
-from costada.evaluators.contract import Holdout, holdout_seed
 from costada.evaluators.problem import Problem
+from costada.evaluators.problem_fields import Holdout
+from costada.evaluators.sandboxed import holdout_seed
 from costada.graph.compiled import superstep_limit
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation

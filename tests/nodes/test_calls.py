@@ -17,8 +17,8 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import PRICE, THREAD, calls_of, client, discovery, scripted
 
+from costada.evaluators.folder_evaluators import folder_evaluation, sort_values
 from costada.evaluators.folder_settings import FolderSettings
-from costada.evaluators.verdicts import sort_values, verdict
 from costada.graph.build import DiscoveryGraph
 from costada.models.asking import ModelFailure
 from costada.models.chat_models import chat_model
@@ -171,7 +171,7 @@ def test_a_later_score_that_is_no_number_is_rechecked_on_the_best_program(
         is_broken = len(judged) > 2 if is_broken_for_all else value == 0.2
         found = NAN if is_broken else value
         if form == "dict":
-            return verdict(*sort_values({"combined_score": found}), FolderSettings())
+            return folder_evaluation(*sort_values({"combined_score": found}), FolderSettings())
         return Evaluation(score=found, objective=found, is_valid=True)
 
     problem = toy_problem(evaluate=None, score=score)

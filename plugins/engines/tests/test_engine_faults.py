@@ -15,8 +15,7 @@ from costada.evaluators.problem import Problem, gpu_note
 from costada.evaluators.remote import backend as backends
 from costada.evaluators.remote.backend import EngineBackend, check_backend
 from costada.evaluators.remote.bundle import bundle, unpacked
-from costada.evaluators.remote.engine import shared_engine
-from costada.evaluators.remote.executor import ExecutorEngine
+from costada.evaluators.remote.engine import ExecutorEngine, shared_engine
 from costada.evaluators.remote.task import Answer
 from costada.evaluators.sandbox.limits import MEBIBYTE
 from costada.plugins.engines.ray import RayEngine

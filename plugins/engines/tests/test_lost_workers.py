@@ -20,8 +20,7 @@ from waiting import within
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.remote import backend as backends
 from costada.evaluators.remote.backend import EngineBackend
-from costada.evaluators.remote.engine import ALL_WORKERS, Engine, shared_engine
-from costada.evaluators.remote.executor import ExecutorEngine
+from costada.evaluators.remote.engine import ALL_WORKERS, Engine, ExecutorEngine, shared_engine
 from costada.evaluators.sandbox.concurrency import (
     CancellationToken,
     allow_evaluations,

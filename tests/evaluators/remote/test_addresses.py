@@ -3,8 +3,7 @@
 import pytest
 
 from costada.evaluators.remote.backend import evaluated_by
-from costada.evaluators.remote.engine import open_engine
-from costada.evaluators.remote.engine_address import is_local
+from costada.evaluators.remote.engine import is_local, open_engine
 
 pytestmark = pytest.mark.process
 

@@ -17,7 +17,7 @@ from costada.evaluators.registry import problem
 from costada.evaluators.remote import bundle as bundles
 from costada.evaluators.remote.backend import EngineBackend, check_backend
 from costada.evaluators.remote.bundle import bundle, unpacked
-from costada.evaluators.remote.executor import ExecutorEngine
+from costada.evaluators.remote.engine import ExecutorEngine
 from costada.evaluators.remote.task import Answer, Task, code_version, setting_of
 from costada.evaluators.remote.worker import answer
 from costada.evaluators.sandbox.layers import Layer

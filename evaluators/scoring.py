@@ -1,8 +1,8 @@
-"""How a verdict comes of several measurements of one program, and of several objectives.
+"""How an objective becomes a score, and several objectives or measurements one evaluation.
 
 Where scores are noisy, as run times are, a program is measured `repeats` times, and each number of
-the verdict is their `aggregate`. A program that is better than the incumbent by that is measured as
-often again: it keeps what all its measurements come to, so that luck makes no incumbent.
+its evaluation is their `aggregate`. A new best is measured as often again and keeps the aggregate
+of all measurements, so noise alone cannot make it the incumbent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import fsum, isclose, isfinite
 
-from costada.evaluators.contract import normalize
 from costada.evaluators.problem_fields import Aggregate, ProblemFields
 from costada.values.evaluation import (
     COMBINED_SCORE,
@@ -23,6 +22,33 @@ from costada.values.evaluation import (
     failed,
     read_objectives,
 )
+
+
+def normalize(objective: float, reference: float | None, direction: Direction) -> float:
+    """Normalised score of an objective; higher is better (f_t, Sec. 3, App. H).
+
+    The score is the objective's share of the reference, so reaching the reference scores 1
+    and passing it scores more. A minimised objective is a positive quantity: its share is
+    inverted, and values at or below 0 score 0.
+
+    Args:
+        objective: Value in benchmark units.
+        reference: Positive objective that counts as 1; None leaves a maximised objective as is.
+        direction: Which way the objective improves.
+
+    Returns:
+        A finite number; 0 for an objective or a share that is not finite.
+
+    Raises:
+        ValueError: If a minimised objective comes without a reference.
+    """
+    if direction is Direction.MINIMIZE:
+        if reference is None:
+            raise ValueError("reference is None; expected a number to divide by the objective")
+        score = reference / objective if objective > 0 else 0.0
+    else:
+        score = objective if reference is None else objective / reference
+    return float(score) if isfinite(objective) and isfinite(score) else 0.0
 
 
 def mean(values: Sequence[float]) -> float:
@@ -44,33 +70,33 @@ AGGREGATES: Mapping[Aggregate, Callable[[Sequence[float]], float]] = {
     "min": min,
     "max": max,
 }
-"""What the measurements of a number may come to, by the name in `Problem.aggregate`."""
+"""The ways to aggregate the measurements of a number, by the name in `Problem.aggregate`."""
 
 
-def measured(
+def aggregate_measurements(
     problem: ProblemFields, measure: Callable[[], Evaluation], incumbent: float | None = None
 ) -> Evaluation:
-    """Verdict on a program from the measurements that a problem asks for.
+    """Aggregate the measurements that a problem asks for into one evaluation of a program.
 
     A program is invalid if one of its measurements is.
 
     Args:
-        problem: Says how many measurements there are, and what they come to.
+        problem: Says how many measurements there are, and how they are aggregated.
         measure: Evaluates the program once.
         incumbent: Score of the best program so far, which a better one must beat a second time;
             `None` where nothing is confirmed.
     """
     first = _measurements(problem, measure, 0)
-    verdict = _aggregate(problem, first)
-    is_better = incumbent is not None and verdict.is_valid and verdict.score > incumbent
+    evaluation = _aggregate(problem, first)
+    is_better = incumbent is not None and evaluation.is_valid and evaluation.score > incumbent
     if problem.repeats == 1 or not is_better:
-        return verdict
+        return evaluation
     second = _measurements(problem, measure, len(first))
     pooled = _aggregate(problem, [*first, *second])
     if not pooled.is_valid:
         return pooled
     return replace(
-        pooled, measurements=verdict.measurements, confirmation=tuple(map(_value, second))
+        pooled, measurements=evaluation.measurements, confirmation=tuple(map(_value, second))
     )
 
 
@@ -89,7 +115,7 @@ def _measurements(
 
 
 def _aggregate(problem: ProblemFields, found: Sequence[Evaluation]) -> Evaluation:
-    """The verdict that measurements come to: the failure, if one of them is."""
+    """The aggregate of measurements; the failure, if one of them failed."""
     last = found[-1]
     if len(found) == 1 and problem.repeats == 1:
         return last
@@ -122,7 +148,7 @@ def _value(measurement: Evaluation) -> float:
 
 
 def _score(problem: ProblemFields, found: Sequence[Evaluation], objective: float | None) -> float:
-    """The score of what measurements come to: that of the objective, or the scores' aggregate."""
+    """The score of the aggregate: that of its objective, or else the aggregate of the scores."""
     reference, direction = problem.reference, problem.direction
     is_known = reference is not None or direction is Direction.MAXIMIZE
     if objective is not None and is_known:
@@ -138,12 +164,12 @@ def _score(problem: ProblemFields, found: Sequence[Evaluation], objective: float
 
 
 def with_objectives(evaluation: Evaluation, problem: ProblemFields) -> Evaluation:
-    """A verdict with the score that the weights of a problem give it.
+    """An evaluation with the score that the weights of a problem give it.
 
     An evaluator that reports no finite number for an objective has failed. Raises as
-    `check_verdict` does.
+    `check_evaluation` does.
     """
-    check_verdict(evaluation, problem)
+    check_evaluation(evaluation, problem)
     objectives = read_objectives(problem.objectives)
     if not objectives or not evaluation.is_valid:
         return evaluation
@@ -170,8 +196,8 @@ def with_objectives(evaluation: Evaluation, problem: ProblemFields) -> Evaluatio
     )
 
 
-def check_verdict(evaluation: object, problem: ProblemFields) -> None:
-    """Refuse what is not a verdict.
+def check_evaluation(evaluation: object, problem: ProblemFields) -> None:
+    """Refuse what is not an evaluation.
 
     Raises:
         ValueError: Naming what the evaluator returned.

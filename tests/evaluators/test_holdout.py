@@ -1,50 +1,16 @@
-"""From objective to score, and the check on held-out inputs."""
+"""Programs that remember published answers are found by inputs held out from them."""
 
-import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from costada.evaluators.contract import Holdout, holdout_seed, new_key, normalize
 from costada.evaluators.problem import Problem
+from costada.evaluators.problem_fields import Holdout
+from costada.evaluators.sandboxed import holdout_seed, new_key
 from costada.values.candidate import Program
-from costada.values.evaluation import EVALUATOR_FAULT, Direction, Evaluation
+from costada.values.evaluation import EVALUATOR_FAULT, Evaluation
 
 pytestmark = pytest.mark.process
-
-MAXIMIZE, MINIMIZE = Direction
-positive = st.floats(min_value=1e-6, max_value=1e6)
-
-
-@pytest.mark.parametrize(
-    ("objective", "reference", "direction", "score"),
-    [
-        (1.0, 2.0, MAXIMIZE, 0.5),
-        (4.0, 2.0, MINIMIZE, 0.5),
-        (3.5, None, MAXIMIZE, 3.5),
-        *((value, 2.0, way, 0.0) for value in (math.nan, math.inf, -math.inf) for way in Direction),
-        *((value, 2.0, MINIMIZE, 0.0) for value in (0.0, -1.0, 5e-324)),
-    ],
-)
-def test_a_score_is_the_share_of_the_reference_or_zero(objective, reference, direction, score):
-    assert normalize(objective, reference, direction) == score
-
-
-def test_minimising_without_a_reference_is_refused():
-    with pytest.raises(ValueError, match="reference is None"):
-        normalize(1.0, None, MINIMIZE)
-
-
-@given(positive, positive, positive)
-def test_a_better_objective_never_scores_less_and_the_reference_scores_one(one, two, reference):
-    low, high = sorted((one, two))
-    assert normalize(low, reference, MAXIMIZE) <= normalize(high, reference, MAXIMIZE)
-    assert normalize(low, reference, MINIMIZE) >= normalize(high, reference, MINIMIZE)
-    assert normalize(reference, reference, MAXIMIZE) == 1.0
-    assert normalize(reference, reference, MINIMIZE) == 1.0
-
 
 SQUARE = "def square(x):\n    return x * x\n"
 TABLE = "def square(x):\n    return {2: 4, 3: 9}.get(x, 0)\n"

@@ -1,4 +1,4 @@
-"""Verdicts of several measurements, and of several objectives."""
+"""Scores of objectives, and evaluations of several measurements and of several objectives."""
 
 import sys
 from collections.abc import Callable
@@ -8,15 +8,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from costada.evaluators.folder_evaluators import folder_evaluation
 from costada.evaluators.folder_settings import FolderSettings
-from costada.evaluators.measuring import AGGREGATES, mean, median
 from costada.evaluators.problem import Problem, check_problem
-from costada.evaluators.verdicts import verdict
+from costada.evaluators.scoring import AGGREGATES, mean, median, normalize
 from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_FAULT, Direction, Evaluation, failed
 
+MAXIMIZE, MINIMIZE = Direction
 PROGRAM = Program.of("x = 1")
 finite = st.floats(allow_nan=False, allow_infinity=False)
+positive = st.floats(min_value=1e-6, max_value=1e6)
 
 
 def valid(value: float, **metrics: float) -> Evaluation:
@@ -179,12 +181,12 @@ def test_a_failed_program_needs_no_objectives():
 
 def test_the_metrics_of_a_folder_are_weighted_where_it_reports_no_combined_score():
     settings = FolderSettings(objectives=TWO, weights={"speed": 2.0, "memory": 0.5})
-    found = verdict({"speed": 4.0, "memory": 3.0}, {}, settings)
+    found = folder_evaluation({"speed": 4.0, "memory": 3.0}, {}, settings)
     assert (found.is_valid, found.score) == (True, 6.5)
-    crashed = verdict({"validity": 0.0}, {"error": "it crashed"}, settings)
+    crashed = folder_evaluation({"validity": 0.0}, {"error": "it crashed"}, settings)
     assert (crashed.is_valid, crashed.error) == (False, "it crashed")
     assert EVALUATOR_FAULT not in crashed.artifacts
-    assert EVALUATOR_FAULT in verdict({"speed": 4.0}, {}, settings).artifacts
+    assert EVALUATOR_FAULT in folder_evaluation({"speed": 4.0}, {}, settings).artifacts
 
 
 @pytest.mark.parametrize(
@@ -230,3 +232,31 @@ def test_problems_share_verdicts_only_if_they_measure_alike():
         for fields in ({}, {"repeats": 2}, {"aggregate": "min"}, {"objectives": TWO})
     }
     assert len(prints) == 4
+
+
+@pytest.mark.parametrize(
+    ("objective", "reference", "direction", "score"),
+    [
+        (1.0, 2.0, MAXIMIZE, 0.5),
+        (4.0, 2.0, MINIMIZE, 0.5),
+        (3.5, None, MAXIMIZE, 3.5),
+        *((value, 2.0, way, 0.0) for value in (nan, inf, -inf) for way in Direction),
+        *((value, 2.0, MINIMIZE, 0.0) for value in (0.0, -1.0, 5e-324)),
+    ],
+)
+def test_a_score_is_the_share_of_the_reference_or_zero(objective, reference, direction, score):
+    assert normalize(objective, reference, direction) == score
+
+
+def test_minimising_without_a_reference_is_refused():
+    with pytest.raises(ValueError, match="reference is None"):
+        normalize(1.0, None, MINIMIZE)
+
+
+@given(positive, positive, positive)
+def test_a_better_objective_never_scores_less_and_the_reference_scores_one(one, two, reference):
+    low, high = sorted((one, two))
+    assert normalize(low, reference, MAXIMIZE) <= normalize(high, reference, MAXIMIZE)
+    assert normalize(low, reference, MINIMIZE) >= normalize(high, reference, MINIMIZE)
+    assert normalize(reference, reference, MAXIMIZE) == 1.0
+    assert normalize(reference, reference, MINIMIZE) == 1.0
