@@ -78,7 +78,7 @@ with showing_warnings():
     if limits.wall_seconds > float(sys.argv[2]):
         found = confine(found, timeout=float(sys.argv[2]))
     print("LOADED", flush=True)
-    verdict = found.judge(found.start, "bench")
+    verdict = found.evaluate_program(found.start, "bench")
 marks = {key: text for key, text in verdict.artifacts.items() if key.isupper() or "fault" in key}
 print("RESULT " + json.dumps({
     "score": verdict.objective if verdict.objective is not None else verdict.score,

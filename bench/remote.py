@@ -134,14 +134,14 @@ def warm(found: Problem, program: Program, workers: int) -> None:
     waiting = Program.of(f"import time\ntime.sleep({WAIT_SECONDS})\n{program.text}")
     with ThreadPoolExecutor(workers) as threads:
         while len(seen) < workers and monotonic() < end:
-            judged = threads.map(lambda _: found.judge(waiting, "bench"), range(workers))
+            judged = threads.map(lambda _: found.evaluate_program(waiting, "bench"), range(workers))
             seen |= {each.artifacts.get("worker", str(place)) for place, each in enumerate(judged)}
 
 
 def one(found: Problem, program: Program) -> float:
     """Seconds of one evaluation."""
     start = perf_counter()
-    assert found.judge(program, "bench").is_valid
+    assert found.evaluate_program(program, "bench").is_valid
     return perf_counter() - start
 
 
@@ -157,7 +157,9 @@ def throughput(found: Problem, program: Program, workers: int) -> float:
     waiting = Program.of(f"import time\ntime.sleep({WAIT_SECONDS})\n{program.text}")
     start = perf_counter()
     with ThreadPoolExecutor(workers) as threads:
-        verdicts = list(threads.map(lambda _: found.judge(waiting, "bench"), range(number)))
+        verdicts = list(
+            threads.map(lambda _: found.evaluate_program(waiting, "bench"), range(number))
+        )
     assert all(each.is_valid for each in verdicts)
     return number / (perf_counter() - start)
 

@@ -134,7 +134,7 @@ def evaluate(
     for note in found.notes:
         say(note)
     with refusing(ExitCode.FAILED), ending_on_signal(), keeping_output_clean():
-        evaluation = program if isinstance(program, Evaluation) else found.judge(program)
+        evaluation = program if isinstance(program, Evaluation) else found.evaluate_program(program)
     show((evaluation_json if as_json else evaluation_text)(evaluation, layer_of(found)))
     if {EVALUATOR_FAULT, SANDBOX_FAULT} & evaluation.artifacts.keys():
         raise typer.Exit(ExitCode.FAILED)
@@ -296,7 +296,7 @@ def _evaluated(problem: Problem) -> tuple[str | None, Evaluation]:
 
     from costada.evaluators.problem import check_problem
 
-    evaluation = problem.judge(problem.start)
+    evaluation = problem.evaluate_program(problem.start)
     try:
         check_problem(replace(problem, seed_evaluation=evaluation))
     except ValueError as error:
@@ -385,7 +385,7 @@ def _variation(problem: Problem, first: Evaluation) -> Facts:
     """Whether a short second evaluation scores the initial program differently."""
     if not first.is_valid or problem.repeats > 1 or first.seconds > SHORT_SECONDS:
         return {}
-    second = problem.judge(problem.start)
+    second = problem.evaluate_program(problem.start)
     if not second.is_valid or isclose(first.score, second.score):
         return {}
     low, high = sorted([first.score, second.score])

@@ -119,7 +119,7 @@ class FolderEvaluator(Confined):
     dimensions: tuple[str, ...] = ()
 
     def decided_by(self) -> tuple[object, ...]:
-        """What the evaluations depend on besides the limits: every file of the folder, and helpers."""
+        """What evaluations depend on besides the limits: every file of the folder, and helpers."""
         return self.evaluator.decided_by()
 
     def __call__(self, source: str | Program) -> Evaluation:

@@ -168,7 +168,7 @@ class EvaluatorFile:
         return found
 
     def decided_by(self) -> tuple[object, ...]:
-        """What its evaluations depend on: every file of the folder, and helpers of other folders."""
+        """What evaluations depend on: every file of the folder, and helpers of other folders."""
         helpers = [path for path in self.shown() if not path.is_relative_to(self.folder)]
         return (self.folder, *sorted(helpers))
 

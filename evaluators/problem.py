@@ -52,7 +52,7 @@ class EvaluationBackend(Protocol):
     def evaluate(
         self, problem: "Problem", program: Program, key: str, incumbent: float | None
     ) -> Evaluation:
-        """Do what `Problem.judge` does."""
+        """Do what `Problem.evaluate_program` does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +60,11 @@ class Problem(ProblemFields):
     """A task, the program to start from, and the evaluator (F, Sec. 3) of candidates.
 
     Give either `score` or `evaluate`. With `score`, candidates run in the sandbox: their entry
-    point is called with `arguments`, and `score` evaluates the plain data that comes back, outside,
-    in this process. Candidates with a `run` command are built and run there as programs, and
-    `score` evaluates what they write; see `run_commands`. Those with neither, in another language than
-    Python or of several files, are texts that `score` evaluates. `evaluate` takes over everything, the
-    running of the candidate too.
+    point is called with `arguments`, and `score` evaluates the plain data that comes back, in this
+    process. Candidates with a `run` command are built and run there as programs, and `score`
+    evaluates what they write; see `run_commands`. Candidates with neither, in another language
+    than Python or of several files, are never run: `score` gets their text. `evaluate` takes over
+    everything, the running of the candidate too.
 
     The fields are declared in `problem_fields.py`, with their ranges; the last three are here.
     """
@@ -96,7 +96,7 @@ class Problem(ProblemFields):
         object.__setattr__(self, "evaluator_source", self.evaluator_source or _source(self))
         object.__setattr__(self, "fingerprint", fingerprint(self))
 
-    def judge(
+    def evaluate_program(
         self, program: Program, key: str = PROCESS_KEY, incumbent: float | None = None
     ) -> Evaluation:
         """Evaluate a program in a run whose secret is `key`; see `Holdout`.
@@ -185,7 +185,7 @@ def check_problem(problem: Problem) -> Evaluation:
     evaluation = problem.seed_evaluation
     if evaluation is None:
         # As every incumbent, it is measured twice where scores are noisy.
-        evaluation = problem.judge(problem.start, incumbent=-inf)
+        evaluation = problem.evaluate_program(problem.start, incumbent=-inf)
     check_evaluation(evaluation, problem)
     for mark in FAULTS:
         if mark in evaluation.artifacts:

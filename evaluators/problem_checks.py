@@ -186,8 +186,8 @@ def check_running(problem: ProblemFields) -> None:
         return
     if problem.form.is_one_text and find_language(problem.language) is PYTHON:
         raise ValueError(
-            "entry_point is None; expected the function whose result score evaluates, or run, the command"
-            " that runs a candidate"
+            "entry_point is None; expected the function whose result score evaluates, or run,"
+            " the command that runs a candidate"
         )
     if problem.arguments or problem.calls is not None:
         raise ValueError(

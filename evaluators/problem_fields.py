@@ -48,8 +48,8 @@ class Holdout:
 
     Attributes:
         calls: Draws the keyword arguments of each call from a seed.
-        score: Evaluates the results of those calls; it is given the same `seed` by name, and the
-            `published` evaluation. It must count calls that fail, or a program could answer the easy
+        score: Evaluates the results of those calls, given the same `seed` and the `published`
+            evaluation by name. It must count calls that fail, or a program could answer the easy
             ones only.
         margin: How far the score may fall, in units of the score.
     """

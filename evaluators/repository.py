@@ -126,7 +126,7 @@ class RepositoryEvaluator(Confined):
         return found[1] if found else None
 
     def decided_by(self) -> tuple[object, ...]:
-        """What the evaluations depend on besides the limits: all files of the copies, and commands."""
+        """What evaluations depend on besides the limits: all files of the copies, and commands."""
         return (self.base.digest, tuple(sorted(self.commands.items())))
 
     def __call__(self, source: str | Program) -> Evaluation:

@@ -77,9 +77,9 @@ def _evaluated(program: Program, state: SearchState, context: RunContext) -> Eva
     """Evaluate a program; an evaluator that fails on it must still evaluate the incumbent."""
     problem, key = context.problem, state["run"].holdout_key
     best = candidate_of(state["best"], state, context)
-    evaluate_best = partial(problem.judge, best.program, key)
+    evaluate_best = partial(problem.evaluate_program, best.program, key)
     evaluation = _evaluate_when_up(
-        partial(problem.judge, program, key, best.score), evaluate_best, state, context
+        partial(problem.evaluate_program, program, key, best.score), evaluate_best, state, context
     )
     if EVALUATOR_FAULT in evaluation.artifacts:
         again = _evaluate_when_up(evaluate_best, evaluate_best, state, context)

@@ -53,7 +53,7 @@ def check_evaluator(state: SearchState, context: RunContext) -> None:
         len(programs),
     )
     for program, candidate in programs.items():
-        evaluation = context.problem.judge(program, state["run"].holdout_key)
+        evaluation = context.problem.evaluate_program(program, state["run"].holdout_key)
         if not _is_same(candidate, evaluation, context.problem):
             raise ValueError(
                 f"evaluator of {context.problem.name!r}: program {candidate.id} scores"

@@ -358,7 +358,7 @@ class TraceRow(TypedDict):
             Column(
                 "objective of each measurement of the candidate's program, of the first series;"
                 " only with `repeats`",
-                "costada.evaluators.problem:Problem.judge",
+                "costada.evaluators.problem:Problem.evaluate_program",
                 label="measured",
                 is_exported=False,
             ),
@@ -370,7 +370,7 @@ class TraceRow(TypedDict):
             Column(
                 "the same of the second series, of a program that was better than the incumbent;"
                 " only with `repeats`",
-                "costada.evaluators.problem:Problem.judge",
+                "costada.evaluators.problem:Problem.evaluate_program",
                 label="measured again",
                 is_exported=False,
             ),
@@ -537,11 +537,11 @@ EVENTS: Mapping[str, Event] = {
     ),
     CONFIRMED: Event(
         "a second series of measurements confirms the best",
-        "costada.evaluators.problem:Problem.judge",
+        "costada.evaluators.problem:Problem.evaluate_program",
     ),
     MEASURED_AGAIN: Event(
         "a second series of measurements did not confirm it",
-        "costada.evaluators.problem:Problem.judge",
+        "costada.evaluators.problem:Problem.evaluate_program",
     ),
     PARETO_FRONT: Event(
         "no other program is better in every objective", "costada.nodes.pareto_front:front_of"

@@ -73,7 +73,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One evaluation: the arguments of `Problem.judge`."""
+    """One evaluation: the arguments of `Problem.evaluate_program`."""
 
     setting: Setting
     program: Program

@@ -45,7 +45,7 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
         ValueError: If this worker has another version, a weaker sandbox, or not what the problem
             needs.
         OSError: If the problem's files cannot be kept here.
-        Exception: What `Problem.judge` raises.
+        Exception: What `Problem.evaluate_program` raises.
     """
     if version != code_version():
         raise ValueError(f"worker {_name()} has {code_version()}; expected {version}")
@@ -54,7 +54,7 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
     if problem is None:
         return Answer(_name()).to_json()
     try:
-        evaluation = problem.judge(task.program, task.key, task.incumbent)
+        evaluation = problem.evaluate_program(task.program, task.key, task.incumbent)
     except InterruptedError as error:
         if error.args != (CANCELLED,):  # one that the evaluator raised
             raise

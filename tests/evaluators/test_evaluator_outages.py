@@ -113,14 +113,14 @@ def check_outage(judged: Evaluation, seconds: float = 12.5) -> None:
 
 @pytest.mark.parametrize("changes", PROBLEMS.values(), ids=PROBLEMS)
 def test_an_outage_in_an_evaluator_is_marked(changes):
-    check_outage(toy_problem(**changes, sandbox=Layer.PROCESS).judge(START))
+    check_outage(toy_problem(**changes, sandbox=Layer.PROCESS).evaluate_program(START))
 
 
 @pytest.mark.parametrize("name", ["score", "evaluate"])
 def test_an_outage_in_a_worker_is_marked(name):
     problem = toy_problem(**PROBLEMS[name], sandbox=Layer.PROCESS)
     with ThreadPoolExecutor(1) as pool:
-        check_outage(evaluated_by(problem, pool).judge(START))
+        check_outage(evaluated_by(problem, pool).evaluate_program(START))
 
 
 def test_another_error_of_a_problems_own_evaluator_is_raised():
@@ -128,7 +128,7 @@ def test_another_error_of_a_problems_own_evaluator_is_raised():
         raise ZeroDivisionError("broken")
 
     with pytest.raises(ZeroDivisionError, match="broken"):
-        toy_problem(evaluate=broken).judge(START)
+        toy_problem(evaluate=broken).evaluate_program(START)
 
 
 SDK = """
@@ -167,13 +167,13 @@ def folder_problem(folder, evaluator: str, config: str = "") -> Problem:
     ids=["one stage", "the second stage"],
 )
 def test_an_outage_in_the_sandbox_is_marked(tmp_path, evaluator, config):
-    check_outage(folder_problem(tmp_path / "own", evaluator, config).judge(START), 0.0)
+    check_outage(folder_problem(tmp_path / "own", evaluator, config).evaluate_program(START), 0.0)
 
 
 def test_a_program_cannot_claim_an_outage(tmp_path):
     problem = folder_problem(tmp_path / "own", ONE_STAGE.format(CALLED))
     claimed = f"{SDK}\ndef value():\n    {DOWN}\n"
-    judged = problem.judge(Program.of(claimed))
+    judged = problem.evaluate_program(Program.of(claimed))
     assert EVALUATOR_OUTAGE not in judged.artifacts
     assert "APIConnectionError: nobody" in str(judged.error)
-    assert problem.judge(Program.of(program(0.5))).score == 0.5
+    assert problem.evaluate_program(Program.of(program(0.5))).score == 0.5

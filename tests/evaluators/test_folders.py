@@ -497,8 +497,8 @@ HOLDOUT = Holdout(
 
 def test_a_folder_may_take_a_second_look(make_folder):
     problem = load_folder(make_folder(HELD_OUT))
-    assert problem.judge(Program.of("def answer(x): return x * x"), "key").score == 1
-    evaluation = problem.judge(Program.of("def answer(x): return 4"), "key")
+    assert problem.evaluate_program(Program.of("def answer(x): return x * x"), "key").score == 1
+    evaluation = problem.evaluate_program(Program.of("def answer(x): return 4"), "key")
     assert "scores 1 on the published inputs and 0 on others" in evaluation.error
     assert "~" not in problem.fingerprint
     other = load_folder(make_folder(HELD_OUT.replace("0.5", "0.4")))

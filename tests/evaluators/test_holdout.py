@@ -52,7 +52,7 @@ def test_the_seed_depends_on_key_and_program_and_on_nothing_else():
 
 @pytest.mark.parametrize(("code", "margin"), [(SQUARE, 0.5), (TABLE, 1.0)])
 def test_a_method_and_a_fall_of_just_the_margin_keep_their_score(code, margin):
-    assert squares(margin=margin).judge(Program.of(code), "key").score == 1
+    assert squares(margin=margin).evaluate_program(Program.of(code), "key").score == 1
 
 
 SQUARE_FILES = {"pkg/main.py": "from pkg.table import square", "pkg/table.py": SQUARE}
@@ -65,16 +65,18 @@ def test_the_second_look_of_several_files_depends_on_each_of_them_and_not_on_the
     turned = dict(reversed(SQUARE_FILES.items()))
     other = {**SQUARE_FILES, "pkg/table.py": f"{SQUARE}# or not"}
     remembering = {**SQUARE_FILES, "pkg/table.py": TABLE}
-    verdicts = [problem.judge(Program.of(each), "key") for each in (SQUARE_FILES, turned, other)]
+    verdicts = [
+        problem.evaluate_program(Program.of(each), "key") for each in (SQUARE_FILES, turned, other)
+    ]
     assert [verdict.score for verdict in verdicts] == [1, 1, 1]
     assert seen[0] == seen[1] != seen[2]
-    assert "and 0 on others" in problem.judge(Program.of(remembering), "key").error
-    assert problem.judge(Program.of(SQUARE_FILES), "kez").score == 1
+    assert "and 0 on others" in problem.evaluate_program(Program.of(remembering), "key").error
+    assert problem.evaluate_program(Program.of(SQUARE_FILES), "kez").score == 1
     assert len(set(seen)) == 4
 
 
 def test_remembered_answers_are_rejected_with_both_scores():
-    evaluation = squares().judge(Program.of(TABLE), "key")
+    evaluation = squares().evaluate_program(Program.of(TABLE), "key")
     assert (evaluation.score, evaluation.is_valid) == (0, False)
     assert "scores 1 on the published inputs and 0 on others of the same kind" in evaluation.error
 
@@ -85,20 +87,20 @@ def test_a_program_that_fails_on_other_inputs_is_rejected_with_its_error():
             raise ValueError(results[0].error)
         return share_right(results, drawn(seed))
 
-    assert "KeyError" in squares(score=score).judge(Program.of(FAILING), "key").error
+    assert "KeyError" in squares(score=score).evaluate_program(Program.of(FAILING), "key").error
 
 
 def test_a_fault_of_the_second_score_function_is_the_evaluators():
     def score(results, seed, published):
         raise TypeError("broken")
 
-    evaluation = squares(score=score).judge(Program.of(SQUARE), "key")
+    evaluation = squares(score=score).evaluate_program(Program.of(SQUARE), "key")
     assert "broken" in evaluation.artifacts[EVALUATOR_FAULT]
 
 
 def test_the_time_of_both_looks_counts():
     slow = "import time\ndef square(x):\n    time.sleep(0.05)\n    return x * x\n"
-    assert squares().judge(Program.of(slow), "key").seconds >= 0.2
+    assert squares().evaluate_program(Program.of(slow), "key").seconds >= 0.2
 
 
 def test_inputs_of_a_second_look_need_calls():

@@ -41,7 +41,7 @@ def make(**fields: object) -> Problem:
 
 
 def judged(subject: Problem, program: str | dict[str, str]) -> Evaluation:
-    return subject.judge(Program.of(program))
+    return subject.evaluate_program(Program.of(program))
 
 
 @needs_gcc
@@ -126,7 +126,7 @@ def test_the_file_of_a_program_has_the_ending_of_its_language():
         ({"run": "sh 'a"}, 'run is "sh \'a"; expected a command with {binary} and'),
         ({"run": None, "build": "make", "entry_point": None}, "build is 'make' and run is None"),
         ({"entry_point": "f"}, "entry_point is 'f'; expected one: a command runs programs"),
-        ({"run": None}, "entry_point is None; expected the function that score judges, or run"),
+        ({"run": None}, "entry_point is None; expected the function whose result score evaluates"),
         ({"evaluate": len, "score": None}, "expected none beside evaluate"),
         (
             {"calls": [{"input": "a"}]},

@@ -108,7 +108,7 @@ def test_a_bad_field_is_refused_by_name(field, value, expected):
         ({"arguments": {}, "calls": {"x": 1}}, "calls is {'x': 1}; expected a list of at least"),
         ({"arguments": {}, "calls": [3]}, r"calls\[0\] is 3; expected a dict of keyword arguments"),
         ({"arguments": {}, "calls": [{}, {"x": len}]}, r"calls\[1\]\['x'\] is <built-in function"),
-        ({"entry_point": None}, "entry_point is None; expected the function that score judges"),
+        ({"entry_point": None}, "entry_point is None; expected the function whose result score"),
         ({"evaluate": failed}, "expected one of them, a function"),
         ({"score": "worth"}, "score is 'worth'; expected one of them, a function"),
         ({"score": None, "evaluate": failed}, "arguments or calls are given without score"),
@@ -142,7 +142,7 @@ def test_problems_that_judge_alike_share_a_fingerprint_and_others_do_not():
 def test_a_program_that_no_file_can_hold_is_not_valid():
     judged = []
     problem = make_problem(evaluate=lambda code: judged.append(code))
-    verdict = problem.judge(Program.of("x = '\ud800'"), "key")
+    verdict = problem.evaluate_program(Program.of("x = '\ud800'"), "key")
     assert (verdict.is_valid, judged) == (False, [])
     assert "half of a surrogate pair" in str(verdict.error)
 
@@ -202,6 +202,6 @@ def test_an_evaluator_of_several_files_is_given_them_by_path():
 
     problem = make_problem(initial_program={"b.py": "2", "a.py": "1"}, evaluate=evaluate)
     assert check_problem(problem).score == 0.5
-    assert problem.judge(Program.of({"c.py": "3"}), "key").score == 0.5
-    assert problem.judge(Program.of({"c.py": "\ud800"}), "key").error is not None
+    assert problem.evaluate_program(Program.of({"c.py": "3"}), "key").score == 0.5
+    assert problem.evaluate_program(Program.of({"c.py": "\ud800"}), "key").error is not None
     assert judged == [{"a.py": "1", "b.py": "2"}, {"c.py": "3"}]

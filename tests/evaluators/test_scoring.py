@@ -42,14 +42,14 @@ def noisy(*values: float, **fields: object) -> Problem:
 
 def test_a_program_that_is_measured_once_keeps_the_very_verdict():
     one = valid(3.0, other=1.0)
-    assert make(series(one)).judge(PROGRAM, incumbent=1.0) is one
+    assert make(series(one)).evaluate_program(PROGRAM, incumbent=1.0) is one
 
 
 @pytest.mark.parametrize(
     ("aggregate", "expected"), [("median", 3.0), ("mean", 5.0), ("min", 2.0), ("max", 10.0)]
 )
 def test_a_verdict_is_what_its_measurements_come_to(aggregate, expected):
-    found = noisy(10.0, 2.0, 3.0, aggregate=aggregate).judge(PROGRAM)
+    found = noisy(10.0, 2.0, 3.0, aggregate=aggregate).evaluate_program(PROGRAM)
     assert (found.score, found.objective) == (expected, expected)
     assert found.metrics == {"combined_score": expected}
     assert (found.measurements, found.confirmation) == ((10.0, 2.0, 3.0), ())
@@ -58,13 +58,15 @@ def test_a_verdict_is_what_its_measurements_come_to(aggregate, expected):
 
 def test_each_metric_is_aggregated_and_one_that_is_not_always_reported_is_left_out():
     answers = valid(1.0, a=5.0, eval_time=1.0), valid(2.0, a=1.0, b=9.0, eval_time=2.0)
-    found = make(series(*answers, valid(3.0, a=3.0, eval_time=4.0)), repeats=3).judge(PROGRAM)
+    found = make(series(*answers, valid(3.0, a=3.0, eval_time=4.0)), repeats=3).evaluate_program(
+        PROGRAM
+    )
     assert found.metrics == {"combined_score": 2.0, "a": 3.0, "eval_time": 3.0}
 
 
 def test_a_new_best_is_measured_again_and_all_measurements_count():
     # The median of the first three, 9, is above the incumbent; that of all six is 6.5.
-    found = noisy(9.0, 12.0, 1.0, 4.0, 2.0, 10.0).judge(PROGRAM, incumbent=8.0)
+    found = noisy(9.0, 12.0, 1.0, 4.0, 2.0, 10.0).evaluate_program(PROGRAM, incumbent=8.0)
     assert found.score == 6.5
     assert (found.measurements, found.confirmation) == ((9.0, 12.0, 1.0), (4.0, 2.0, 10.0))
     assert found.seconds == 6.0
@@ -72,18 +74,20 @@ def test_a_new_best_is_measured_again_and_all_measurements_count():
 
 @pytest.mark.parametrize("incumbent", [9.0, 9.5, None])
 def test_what_is_no_new_best_is_not_measured_again(incumbent):
-    found = noisy(9.0, 12.0, 1.0).judge(PROGRAM, incumbent=incumbent)
+    found = noisy(9.0, 12.0, 1.0).evaluate_program(PROGRAM, incumbent=incumbent)
     assert (found.score, found.confirmation) == (9.0, ())
 
 
 def test_a_program_that_fails_in_a_later_measurement_is_invalid_and_measured_no_more():
     crash = failed("it crashed", seconds=1.0)
-    found = make(series(valid(1.0), crash), repeats=3).judge(PROGRAM)
+    found = make(series(valid(1.0), crash), repeats=3).evaluate_program(PROGRAM)
     assert (found.is_valid, found.error) == (False, "measurement 2 of 3: it crashed")
     assert (found.measurements, found.seconds) == ((), 2.0)
-    first = make(series(crash), repeats=3).judge(PROGRAM)
+    first = make(series(crash), repeats=3).evaluate_program(PROGRAM)
     assert first.error == "it crashed"
-    third = make(series(*[valid(9.0)] * 4, crash), repeats=3).judge(PROGRAM, incumbent=8.0)
+    third = make(series(*[valid(9.0)] * 4, crash), repeats=3).evaluate_program(
+        PROGRAM, incumbent=8.0
+    )
     assert (third.is_valid, third.error) == (False, "measurement 5 of 6: it crashed")
 
 
@@ -101,9 +105,9 @@ def shares(reference: float, *objectives: float) -> list[Evaluation]:
 def test_a_minimised_objective_is_aggregated_and_then_scored():
     answers = shares(6.0, 2.0, 3.0, 4.0)
     fields = {"direction": "minimize", "reference": 6.0, "repeats": 3}
-    means = make(series(*answers), aggregate="mean", **fields).judge(PROGRAM)
+    means = make(series(*answers), aggregate="mean", **fields).evaluate_program(PROGRAM)
     assert (means.objective, means.score) == (3.0, 2.0)
-    lowest = make(series(*answers), aggregate="min", **fields).judge(PROGRAM)
+    lowest = make(series(*answers), aggregate="min", **fields).evaluate_program(PROGRAM)
     assert (lowest.objective, lowest.score) == (2.0, 3.0)
 
 
@@ -113,9 +117,9 @@ def test_a_score_of_the_evaluators_own_is_aggregated_the_same_way():
         for score, objective in ((0.2, 9.0), (0.7, 4.0), (0.4, 5.0))
     ]
     fields = {"direction": Direction.MINIMIZE, "reference": 1.0, "repeats": 3}
-    lowest = make(series(*answers), aggregate="min", **fields).judge(PROGRAM)
+    lowest = make(series(*answers), aggregate="min", **fields).evaluate_program(PROGRAM)
     assert (lowest.objective, lowest.score) == (4.0, 0.7)
-    middle = make(series(*answers), **fields).judge(PROGRAM)
+    middle = make(series(*answers), **fields).evaluate_program(PROGRAM)
     assert (middle.objective, middle.score) == (5.0, 0.4)
 
 
@@ -148,17 +152,17 @@ def traded(**fields: object) -> Problem:
 
 
 def test_weights_make_the_score_and_an_objective_to_minimise_is_subtracted():
-    found = traded(weights={"speed": 2.0, "memory": 0.5}).judge(PROGRAM)
+    found = traded(weights={"speed": 2.0, "memory": 0.5}).evaluate_program(PROGRAM)
     assert (found.score, found.objective, found.metrics["combined_score"]) == (6.5, 6.5, 6.5)
-    halved = traded(weights={"speed": 2.0}, reference=16.0).judge(PROGRAM)
+    halved = traded(weights={"speed": 2.0}, reference=16.0).evaluate_program(PROGRAM)
     assert (halved.score, halved.objective) == (0.5, 8.0)
-    assert traded().judge(PROGRAM).score == 9.0
+    assert traded().evaluate_program(PROGRAM).score == 9.0
 
 
 @pytest.mark.parametrize("metrics", [{"speed": 4.0}, {"speed": 4.0, "memory": inf}])
 def test_an_evaluator_that_reports_no_number_for_an_objective_has_failed(metrics):
     problem = make(lambda code: valid(1.0, **metrics), objectives=TWO)
-    found = problem.judge(PROGRAM)
+    found = problem.evaluate_program(PROGRAM)
     assert not found.is_valid
     assert found.artifacts[EVALUATOR_FAULT] == (
         "objectives names the metric 'memory', for which the evaluator reports no finite number"
@@ -172,11 +176,11 @@ def test_weights_that_overflow_are_a_fault_and_no_crash():
     problem = make(
         series(valid(1.0, speed=1e308, memory=1.0)), objectives=TWO, weights={"speed": 1e9}
     )
-    assert "add up to inf" in problem.judge(PROGRAM).artifacts[EVALUATOR_FAULT]
+    assert "add up to inf" in problem.evaluate_program(PROGRAM).artifacts[EVALUATOR_FAULT]
 
 
 def test_a_failed_program_needs_no_objectives():
-    assert make(series(failed("no")), objectives=TWO).judge(PROGRAM).error == "no"
+    assert make(series(failed("no")), objectives=TWO).evaluate_program(PROGRAM).error == "no"
 
 
 def test_the_metrics_of_a_folder_are_weighted_where_it_reports_no_combined_score():

@@ -25,7 +25,7 @@ def problem_of(start, language="Python", **settings) -> Problem:
 
 
 def error_of(problem: Problem, source) -> str | None:
-    return problem.judge(Program.of(source)).error
+    return problem.evaluate_program(Program.of(source)).error
 
 
 @pytest.mark.parametrize(

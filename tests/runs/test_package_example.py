@@ -52,9 +52,9 @@ def longest_to_least_loaded(seconds, machines):
 def test_changes_of_two_files_score_what_their_plans_are_worth():
     problem = load_folder(EXAMPLE)
     changed = {"schedule/order.py": LONGEST_FIRST, "schedule/assign.py": LEAST_LOADED}
-    judged = problem.judge(Program.of({**problem.start, **changed}), "key")
+    judged = problem.evaluate_program(Program.of({**problem.start, **changed}), "key")
     assert judged.score == pytest.approx(score_of(longest_to_least_loaded))
-    assert problem.judge(problem.start, "key").score < 0.8 * judged.score
+    assert problem.evaluate_program(problem.start, "key").score < 0.8 * judged.score
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,9 @@ def test_changes_of_two_files_score_what_their_plans_are_worth():
 def test_a_package_that_does_not_work_is_rejected_with_the_reason(files, expected):
     problem = load_folder(EXAMPLE)
     whole = {**problem.start, **files}
-    judged = problem.judge(Program.of({k: v for k, v in whole.items() if v is not None}), "key")
+    judged = problem.evaluate_program(
+        Program.of({k: v for k, v in whole.items() if v is not None}), "key"
+    )
     assert (judged.is_valid, expected in judged.error) == (False, True), judged.error
 
 

@@ -63,7 +63,7 @@ def test_an_error_of_an_evaluator_is_raised_as_it_is_and_loses_no_worker(name):
             backend=EngineBackend(engine),
         )
         with pytest.raises(type(ERRORS[name]), match=str(ERRORS[name])):
-            found.judge(Program.of(name), "key")
+            found.evaluate_program(Program.of(name), "key")
     assert engine.submitted == 2  # the second time with the problem itself
 
 
@@ -93,7 +93,7 @@ def test_what_a_cluster_returns_executes_no_code(here, tmp_path):
     made = tmp_path / "made"
     found = replace(here, backend=EngineBackend(Returning(pickle.dumps(Executing(made)))))
     with pytest.raises(ValueError, match=r"returning returned .*; expected the answer of a worker"):
-        found.judge(RIGHT, "key")
+        found.evaluate_program(RIGHT, "key")
     assert not made.exists()
 
 
@@ -154,7 +154,7 @@ def test_dask_refuses_memory_that_no_worker_offers_and_does_not_wait_for_it(
         judge = EngineBackend(shared_engine(f"dask://{cluster.place}"))
         fitting = replace(here, gpus=1, backend=judge)
         assert check_backend(fitting) == gpu_note(fitting)
-        assert fitting.judge(RIGHT, "key").score == 1.0
+        assert fitting.evaluate_program(RIGHT, "key").score == 1.0
         large = replace(fitting, limits=replace(here.limits, memory_mb=offered + 1))
         wanted = f"GPU=1 MEMORY={(offered + 1) * MEBIBYTE}"
         with pytest.raises(ValueError, match=f'no worker offers {wanted}.*--resources "{wanted}"'):
@@ -164,8 +164,8 @@ def test_dask_refuses_memory_that_no_worker_offers_and_does_not_wait_for_it(
         with pytest.raises(
             OSError, match=r"is unavailable \(for \d+ s, no worker that has cpus = 1, gpus"
         ):
-            large.judge(RIGHT, "key")
-        assert fitting.judge(RIGHT, "key").score == 1.0
+            large.evaluate_program(RIGHT, "key")
+        assert fitting.evaluate_program(RIGHT, "key").score == 1.0
 
 
 @pytest.mark.cluster
@@ -191,11 +191,11 @@ def test_ray_is_connected_to_the_cluster_that_is_named(here, cache, monkeypatch)
     with ray_cluster() as first:
         lost = RayEngine(f"ray://{first.place}")
         found = replace(here, backend=EngineBackend(lost))
-        assert found.judge(RIGHT, "key").score == 1.0
+        assert found.evaluate_program(RIGHT, "key").score == 1.0
         with pytest.raises(
             OSError, match=r"gone \(for \d+ s, no worker that has cpus = 1, gpus = 2"
         ):
-            replace(found, gpus=2).judge(RIGHT, "key")
+            replace(found, gpus=2).evaluate_program(RIGHT, "key")
         with pytest.raises(
             OSError, match=rf"process is connected to ray://{first.place}, and Ray allows one"
         ):
@@ -204,4 +204,4 @@ def test_ray_is_connected_to_the_cluster_that_is_named(here, cache, monkeypatch)
         with ray_cluster() as second:
             opened = RayEngine(f"ray://{second.place}")
             found = replace(here, backend=EngineBackend(opened))
-            assert found.judge(RIGHT, "key").score == 1.0
+            assert found.evaluate_program(RIGHT, "key").score == 1.0

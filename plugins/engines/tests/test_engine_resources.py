@@ -28,7 +28,7 @@ SLOW_SECONDS = 1.0
 def workers_of(problem, program, number):
     """The processes that judge a program, of so many evaluations at once."""
     with ThreadPoolExecutor(number) as threads:
-        judged = threads.map(lambda _: problem.judge(program, "key"), range(number))
+        judged = threads.map(lambda _: problem.evaluate_program(program, "key"), range(number))
     return [int(each.artifacts[WORKER].rpartition(":")[2]) for each in judged]
 
 
@@ -38,7 +38,7 @@ def test_dask_gives_an_evaluation_to_a_worker_that_offers_what_it_takes(here, ca
         engine = shared_engine(f"dask://{cluster.place}")
         fitting = replace(here, gpus=0.5, cpus=4, backend=EngineBackend(engine))
         assert check_backend(fitting) == gpu_note(fitting) != ""
-        assert fitting.judge(RIGHT, "key").score == 1.0
+        assert fitting.evaluate_program(RIGHT, "key").score == 1.0
         large = replace(here, gpus=2, backend=EngineBackend(engine))
         with pytest.raises(ValueError, match=r'no worker offers GPU=2.*--resources "GPU=2"'):
             check_backend(large)
@@ -82,7 +82,7 @@ def test_ray_assigns_the_gpus_cores_and_memory_that_an_evaluation_takes(tmp_path
         def gpus_of(gpus):
             taking = replace(found, gpus=gpus)
             assert check_backend(taking) == gpu_note(taking)
-            return taking.judge(RIGHT, "key").artifacts["gpus"]
+            return taking.evaluate_program(RIGHT, "key").artifacts["gpus"]
 
         assert gpus_of(1) in ("0", "1")
         assert gpus_of(0.5) in ("0", "1")

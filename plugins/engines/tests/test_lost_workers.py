@@ -49,7 +49,7 @@ def judged_by(engine, squares):
 def evaluation(problem, program):
     """An evaluation that runs while the block does."""
     with ThreadPoolExecutor(1) as thread:
-        yield thread.submit(problem.judge, Program.of(program), "key")
+        yield thread.submit(problem.evaluate_program, Program.of(program), "key")
 
 
 def pid_of(evaluation):
@@ -108,7 +108,7 @@ def test_a_local_worker_that_is_killed_is_replaced_and_its_evaluation_repeated(
     local_engine, squares
 ):
     problem = judged_by(local_engine, squares)
-    assert pid_of(problem.judge(Program.of(FAST), "key"))
+    assert pid_of(problem.evaluate_program(Program.of(FAST), "key"))
     verdict = judged_despite_losses(
         problem, lambda: {each.pid for each in local_processes(local_engine)}, 1
     )
@@ -117,7 +117,7 @@ def test_a_local_worker_that_is_killed_is_replaced_and_its_evaluation_repeated(
 
 def test_a_program_that_loses_every_worker_pauses_the_run(local_engine, squares):
     problem = judged_by(local_engine, squares)
-    problem.judge(Program.of(FAST), "key")
+    problem.evaluate_program(Program.of(FAST), "key")
     with evaluation(problem, ENDLESS) as running:
         killed = set()
         while not running.done():
@@ -128,12 +128,12 @@ def test_a_program_that_loses_every_worker_pauses_the_run(local_engine, squares)
         with pytest.raises(OSError, match="lost several workers, one after the other"):
             running.result()
     assert len(killed) == 3
-    assert problem.judge(Program.of(FAST), "key").score == 1.0
+    assert problem.evaluate_program(Program.of(FAST), "key").score == 1.0
 
 
 def test_a_cancelled_evaluation_ends_its_local_worker(local_engine, squares):
     problem = judged_by(local_engine, squares)
-    problem.judge(Program.of(FAST), "key")
+    problem.evaluate_program(Program.of(FAST), "key")
     with evaluation(problem, ENDLESS) as running:
         [busy] = within(SECONDS, lambda: local_processes(local_engine))
         cancel_evaluations()
@@ -143,7 +143,7 @@ def test_a_cancelled_evaluation_ends_its_local_worker(local_engine, squares):
         finally:
             allow_evaluations()
         within(SECONDS, lambda: busy.poll() is not None)
-    assert problem.judge(Program.of(FAST), "key").score == 1.0
+    assert problem.evaluate_program(Program.of(FAST), "key").score == 1.0
 
 
 def test_workers_end_with_the_process_that_started_them(squares, tmp_path, cache):
@@ -154,7 +154,7 @@ def test_workers_end_with_the_process_that_started_them(squares, tmp_path, cache
         "from costada.evaluators.problem import confine\n"
         "from costada.evaluators.remote.backend import evaluated_by\n"
         "problem = confine(evaluated_by(load_folder(sys.argv[1]), 'local:1'))\n"
-        "verdict = problem.judge(problem.start, 'key')\n"
+        "verdict = problem.evaluate_program(problem.start, 'key')\n"
         "print(verdict.artifacts['worker'].rpartition(':')[2], flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -174,7 +174,7 @@ def test_workers_end_with_the_process_that_started_them(squares, tmp_path, cache
 def test_a_broken_pool_of_the_caller_is_gone_and_says_how_to_go_on(squares, cache):
     with processes() as pool:
         problem = judged_by(ExecutorEngine(pool), squares)
-        first = problem.judge(Program.of(FAST), "key")
+        first = problem.evaluate_program(Program.of(FAST), "key")
         with evaluation(problem, ENDLESS) as running:
             sleep(0.5)
             for pid in list(pool._processes):
@@ -185,7 +185,7 @@ def test_a_broken_pool_of_the_caller_is_gone_and_says_how_to_go_on(squares, cach
                 running.result(SECONDS)
         assert first.score == 1.0
         with pytest.raises(OSError, match="ProcessPoolExecutor is unavailable"):
-            problem.judge(Program.of(FAST), "key")
+            problem.evaluate_program(Program.of(FAST), "key")
 
 
 def breaking(program):
@@ -202,7 +202,7 @@ def test_a_broken_pool_of_an_evaluator_is_its_error_and_no_lost_worker(local_eng
         backend=EngineBackend(local_engine),
     )
     with pytest.raises(BrokenProcessPool, match="a pool of the evaluator's own"):
-        found.judge(found.start, "key")
+        found.evaluate_program(found.start, "key")
 
 
 @pytest.mark.cluster
@@ -210,7 +210,7 @@ def test_dask_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(square
     with dask_cluster() as cluster:
         engine = shared_engine(f"dask://{cluster.place}")
         problem = judged_by(engine, squares)
-        problem.judge(Program.of(FAST), "key")
+        problem.evaluate_program(Program.of(FAST), "key")
         busy = partial(dask_workers, engine._client)
         verdict = judged_despite_losses(problem, busy, 1)
         assert (verdict.score, verdict.error) == (1.0, None)
@@ -229,7 +229,7 @@ def test_an_evaluation_that_dask_gives_up_after_one_worker_is_repeated_by_others
     with dask_cluster() as cluster:
         engine = shared_engine(f"dask://{cluster.place}")
         problem = judged_by(engine, squares)
-        problem.judge(Program.of(FAST), "key")
+        problem.evaluate_program(Program.of(FAST), "key")
         busy = partial(dask_workers, engine._client)
         verdict = judged_despite_losses(problem, busy, 2)
         assert (verdict.score, verdict.error) == (1.0, None)
@@ -237,7 +237,7 @@ def test_an_evaluation_that_dask_gives_up_after_one_worker_is_repeated_by_others
             assert len(kill_workers(running, busy, 3)) == 3
             with pytest.raises(OSError, match="lost several workers, one after the other"):
                 running.result(SECONDS)
-        assert problem.judge(Program.of(FAST), "key").score == 1.0
+        assert problem.evaluate_program(Program.of(FAST), "key").score == 1.0
 
 
 @pytest.mark.cluster
@@ -246,14 +246,14 @@ def test_a_scheduler_that_hangs_pauses_the_run(squares, cache, monkeypatch):
     monkeypatch.setattr(backends, "PATIENCE_SECONDS", 2.0)
     with dask_cluster() as cluster:
         problem = judged_by(shared_engine(f"dask://{cluster.place}"), squares)
-        assert problem.judge(Program.of(FAST), "key").score == 1.0
+        assert problem.evaluate_program(Program.of(FAST), "key").score == 1.0
         cluster.scheduler.suspend()
         try:
             with pytest.raises(OSError, match=r"is unavailable \(for .* s, no worker"):
-                problem.judge(Program.of(FAST), "key")
+                problem.evaluate_program(Program.of(FAST), "key")
         finally:
             cluster.scheduler.resume()
-        assert problem.judge(Program.of(FAST), "key").score == 1.0
+        assert problem.evaluate_program(Program.of(FAST), "key").score == 1.0
 
 
 def test_a_token_cancels_the_evaluations_of_its_context(local_engine, squares):
@@ -262,7 +262,7 @@ def test_a_token_cancels_the_evaluations_of_its_context(local_engine, squares):
     token.cancel()
     try:
         with pytest.raises(InterruptedError):
-            problem.judge(Program.of(ENDLESS), "key")
+            problem.evaluate_program(Program.of(ENDLESS), "key")
     finally:
         current_token.reset(before)
 
@@ -271,7 +271,7 @@ def test_a_token_cancels_the_evaluations_of_its_context(local_engine, squares):
 def test_ray_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares, cache):
     with ray_cluster() as cluster:
         problem = judged_by(shared_engine(f"ray://{cluster.place}"), squares)
-        problem.judge(Program.of(FAST), "key")
+        problem.evaluate_program(Program.of(FAST), "key")
         verdict = judged_despite_losses(problem, ray_workers, 1)
         assert (verdict.score, verdict.error) == (1.0, None)
         with evaluation(problem, ENDLESS) as running:

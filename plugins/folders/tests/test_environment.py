@@ -151,4 +151,4 @@ def test_a_program_is_run_by_the_interpreter_that_its_problem_names(folder):
         preload=(),
         interpreter=str(program),
     )
-    assert problem.judge(problem.start).score == 1.0
+    assert problem.evaluate_program(problem.start).score == 1.0

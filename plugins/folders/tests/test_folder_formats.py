@@ -53,7 +53,7 @@ def test_a_registered_format_is_read_like_ours(write, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(package)
     problem = load_folder(write({"judge.py": LENGTH, "TASK": "Be long."}))
     assert (problem.task, problem.limits.wall_seconds) == ("Be long.", 9.0)
-    assert problem.judge(problem.start).score == 5.0
+    assert problem.evaluate_program(problem.start).score == 5.0
 
 
 @pytest.mark.parametrize("function", ["evaluate(program_path)", "score(files)"])

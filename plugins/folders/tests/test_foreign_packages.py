@@ -221,7 +221,7 @@ def test_a_build_runs_in_the_sandbox(folder, own_wheels, tmp_path, monkeypatch, 
     assert (place / "secret").stat().st_mode & 0o777 == 0o600
     assert sorted(os.listdir(place)) == ["secret", "socket"]
     evaluation = load_folder(folder)
-    assert evaluation.judge(evaluation.start).score == 0.75
+    assert evaluation.evaluate_program(evaluation.start).score == 0.75
 
 
 def test_no_code_of_packages_runs_before_the_confinement(
@@ -260,7 +260,7 @@ def test_no_code_of_packages_runs_before_the_confinement(
         prepared = invoke("prepare", folder, "--with", "evil-package")
         assert prepared.exit_code == 0, prepared.stderr
     problem = load_folder(folder)
-    evaluation = problem.judge(problem.start)
+    evaluation = problem.evaluate_program(problem.start)
     assert evaluation.score == 0.5, evaluation
     assert evaluation.artifacts["secret"] == "refused"
     assert evaluation.artifacts["names"] == "['exit', 'quit', 'help']"

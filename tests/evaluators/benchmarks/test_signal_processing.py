@@ -217,7 +217,7 @@ def test_a_program_that_answers_only_the_easy_ones_of_other_signals_is_rejected(
     filtered = gaussian_filter1d(noisy_signal, {0: 10, 3: 20}[i])
     filtered[-1] = noisy_signal[-1]
     return {'filtered_signal': filtered[19:]}"""
-    evaluation = PROBLEM.judge(Program.of(REMEMBERING.format(choice=choice)), "key")
+    evaluation = PROBLEM.evaluate_program(Program.of(REMEMBERING.format(choice=choice)), "key")
     assert (evaluation.is_valid, evaluation.score) == (False, 0.0)
     assert "expected at most 0.07 less" in evaluation.error
 
@@ -233,7 +233,7 @@ def run_signal_processing(noisy_signal, window_size=20):
 @pytest.mark.process
 def test_a_filter_that_fails_for_one_kind_of_signals_is_accepted():
     failing = SMOOTHING.format(check="assert len(noisy_signal) != 600")
-    evaluation = PROBLEM.judge(Program.of(failing), "key")
+    evaluation = PROBLEM.evaluate_program(Program.of(failing), "key")
     assert evaluation.is_valid
     assert evaluation.metrics["success_rate"] == 0.8
 
@@ -242,8 +242,10 @@ def test_a_filter_that_fails_for_one_kind_of_signals_is_accepted():
 def test_filters_are_accepted_whatever_the_key():
     for key in ("a", "b", "c"):
         smoothing = SMOOTHING.format(check="")
-        assert PROBLEM.judge(Program.of(smoothing), key).score == pytest.approx(0.6825, abs=5e-5)
-        assert PROBLEM.judge(PROBLEM.start, key).is_valid
+        assert PROBLEM.evaluate_program(Program.of(smoothing), key).score == pytest.approx(
+            0.6825, abs=5e-5
+        )
+        assert PROBLEM.evaluate_program(PROBLEM.start, key).is_valid
 
 
 def test_fresh_signals_are_of_the_published_kinds_and_differ_by_seed():

@@ -149,9 +149,9 @@ def test_a_problem_of_any_kind_is_judged_as_in_this_process(case, given, folders
         require("g++")
     found = load_folder(folders / kind)
     here, there = confine(found), confine(evaluated_by(found, given))
-    judged = there.judge(Program.of(program), "key")
+    judged = there.evaluate_program(Program.of(program), "key")
     assert WORKER in judged.artifacts
-    assert compared(judged) == compared(here.judge(Program.of(program), "key"))
+    assert compared(judged) == compared(here.evaluate_program(Program.of(program), "key"))
     if isinstance(expected, str):
         assert not judged.is_valid
         assert expected in judged.error
@@ -161,9 +161,9 @@ def test_a_problem_of_any_kind_is_judged_as_in_this_process(case, given, folders
 
 def test_a_noisy_program_is_measured_again_where_it_beats_the_incumbent(given, folders):
     found = confine(evaluated_by(load_folder(folders / "noisy"), given))
-    better = found.judge(Program.of(SQUARE), "key", 0.5)
+    better = found.evaluate_program(Program.of(SQUARE), "key", 0.5)
     assert (better.measurements, better.confirmation) == ((1.0,) * 3, (1.0,) * 3)
-    worse = found.judge(Program.of(START), "key", 0.5)
+    worse = found.evaluate_program(Program.of(START), "key", 0.5)
     assert (worse.measurements, worse.confirmation) == ((0.5,) * 3, ())
 
 
@@ -173,8 +173,8 @@ def test_held_out_inputs_depend_on_the_key_of_the_run(given, folders):
     # Right for each published input, and for held-out inputs below 500.
     program = Program.of("def square(number):\n    return number**2 if number < 500 else None\n")
     keys = [f"key {number}" for number in range(12)]
-    verdicts = [there.judge(program, key).is_valid for key in keys]
-    assert verdicts == [here.judge(program, key).is_valid for key in keys]
+    verdicts = [there.evaluate_program(program, key).is_valid for key in keys]
+    assert verdicts == [here.evaluate_program(program, key).is_valid for key in keys]
     assert {*verdicts} == {True, False}
 
 
@@ -183,4 +183,4 @@ def test_a_large_folder_is_sent_without_a_warning_of_the_engine(given, tmp_path)
     folder = write_squares(tmp_path / "squares", 'entry_point = "square"\ntimeout = 20\n')
     (folder / "data").write_bytes(os.urandom(12 * 2**20))
     found = confine(evaluated_by(load_folder(folder), given))
-    assert found.judge(Program.of(SQUARE), "key").score == 1.0
+    assert found.evaluate_program(Program.of(SQUARE), "key").score == 1.0

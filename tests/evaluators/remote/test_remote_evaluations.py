@@ -36,12 +36,12 @@ def compared(evaluation):
 def test_an_engine_gives_the_verdict_of_this_process(name, remote, here):
     program, seconds = Program.of(PROGRAMS[name]), 2.0 if name == "hanging" else 20.0
     problems = [confine(problem, timeout=seconds) for problem in (remote, here)]
-    judged, expected = (compared(problem.judge(program, "key")) for problem in problems)
+    judged, expected = (compared(problem.evaluate_program(program, "key")) for problem in problems)
     assert judged == expected
 
 
 def test_a_verdict_names_the_worker_and_the_layer(remote, here):
-    evaluation = remote.judge(Program.of(PROGRAMS["valid"]), "key")
+    evaluation = remote.evaluate_program(Program.of(PROGRAMS["valid"]), "key")
     assert evaluation.score == 1.0
     assert evaluation.artifacts[SANDBOX] == here.sandbox
     host, _, process = evaluation.artifacts[WORKER].rpartition(":")
@@ -58,5 +58,5 @@ def test_the_initial_program_is_checked_by_the_engine(remote):
 def test_limits_of_a_run_hold_in_workers(remote):
     slow = Program.of("import time\ndef square(number):\n    time.sleep(0.9)\n    return 4\n")
     short = confine(remote, timeout=1.0)
-    assert short.judge(slow, "key").error == "timeout: the program exceeded 1 s"
-    assert WORKER in short.judge(Program.of(PROGRAMS["valid"]), "key").artifacts
+    assert short.evaluate_program(slow, "key").error == "timeout: the program exceeded 1 s"
+    assert WORKER in short.evaluate_program(Program.of(PROGRAMS["valid"]), "key").artifacts

@@ -55,7 +55,7 @@ def test_a_folder_is_sent_once_to_each_worker_and_kept_for_the_next(
     monkeypatch.setenv("XDG_CACHE_HOME", str(own))
     found, sent = recorded(worker_engine, load_folder(write_squares(tmp_path / "squares")))
     size = len(setting_of(found)[1])
-    scores = [found.judge(RIGHT, "key").score for _ in range(6)]
+    scores = [found.evaluate_program(RIGHT, "key").score for _ in range(6)]
     assert scores == [1.0] * 6
     # The first worker lacks the files; the second finds them in the folder of this machine.
     assert sorted(sent) == [0, 0, 0, 0, 0, 0, size]
@@ -79,9 +79,9 @@ def test_files_that_a_worker_has_lost_are_sent_again(worker_engine, tmp_path, mo
         "    return {'combined_score': float([square(2), square(3)] == right)}\n"
     )
     found, sent = recorded(worker_engine, load_folder(folder))
-    scores = [found.judge(RIGHT, "key").score for _ in range(3)]
+    scores = [found.evaluate_program(RIGHT, "key").score for _ in range(3)]
     shutil.rmtree(tmp_path / "caches")
-    scores += [found.judge(RIGHT, "key").score for _ in range(3)]
+    scores += [found.evaluate_program(RIGHT, "key").score for _ in range(3)]
     assert scores == [1.0] * 6
     assert len([size for size in sent if size]) == 2
 
@@ -93,7 +93,7 @@ def test_a_worker_that_cannot_keep_the_files_names_itself(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     found, _ = recorded(worker_engine, load_folder(squares))
     with pytest.raises(OSError, match=r"^worker .*:[0-9]+, problem 'squares': .*Not a directory"):
-        found.judge(RIGHT, "key")
+        found.evaluate_program(RIGHT, "key")
 
 
 def test_a_link_to_a_file_of_the_folder_is_sent_and_another_is_refused(squares, tmp_path):
@@ -119,7 +119,7 @@ def test_a_link_to_a_file_of_the_folder_is_sent_and_another_is_refused(squares, 
 
 def test_a_benchmark_travels_by_name(worker_engine):
     found, sent = recorded(worker_engine, problem("heilbronn_convex"))
-    assert found.judge(found.start, "key").is_valid
+    assert found.evaluate_program(found.start, "key").is_valid
     assert sent == [0]
 
 
@@ -132,7 +132,7 @@ def test_an_object_travels_pickled_and_judges_alike(worker_engine):
         score=length_score,
     )
     found, sent = recorded(worker_engine, given)
-    assert found.judge(Program.of("abc"), "key").score == 3.0
+    assert found.evaluate_program(Program.of("abc"), "key").score == 3.0
     assert [size > 0 for size in sent] == [False, True]
 
 
@@ -173,7 +173,7 @@ def test_helpers_beside_a_folder_are_sent_with_it(worker_engine, tmp_path):
         "    return {'combined_score': sum(square(n) == n2 for n, n2 in zip((2, 3), TABLE)) / 2}\n"
     )
     found, _ = recorded(worker_engine, load_folder(folder))
-    assert found.judge(RIGHT, "key").score == 1.0
+    assert found.evaluate_program(RIGHT, "key").score == 1.0
 
 
 def asked(found, *, version=None, payload=None):
@@ -205,9 +205,9 @@ def test_a_weaker_layer_than_asked_for_is_refused_and_a_stronger_one_taken(
                 (programs / path.name).symlink_to(path)
     monkeypatch.setenv("PATH", str(programs))  # the workers start with it
     with pytest.raises(ValueError, match=r"worker .*weaker than 'bubblewrap' \(.*bwrap"):
-        found.judge(RIGHT, "key")
+        found.evaluate_program(RIGHT, "key")
     weaker = confine(found, sandbox=Layer.PROCESS)
-    assert weaker.judge(RIGHT, "key").artifacts[SANDBOX] == Layer.PROCESS
+    assert weaker.evaluate_program(RIGHT, "key").artifacts[SANDBOX] == Layer.PROCESS
 
 
 def test_a_worker_refuses_a_problem_that_it_would_judge_differently(here):

@@ -91,21 +91,21 @@ def remote(given, here):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_engine_gives_the_verdict_of_this_process(name, remote, here):
     program = solver(PROGRAMS[name])
-    there = remote.judge(program, "key")
+    there = remote.evaluate_program(program, "key")
     assert WORKER in there.artifacts
-    assert compared(there) == compared(here.judge(program, "key"))
+    assert compared(there) == compared(here.evaluate_program(program, "key"))
 
 
 def test_the_verdicts_are_those_that_the_benchmark_says(remote):
-    valid = remote.judge(solver(PROGRAMS["valid"]), "key")
+    valid = remote.evaluate_program(solver(PROGRAMS["valid"]), "key")
     assert (valid.score, valid.is_valid) == (12.0, True)
     printed = valid.artifacts["stdout"]
     assert "there: .hidden/tracked link.txt built.so new.txt\n" in printed
     assert "the tool runs" in printed
-    failing = remote.judge(solver(PROGRAMS["failing"]), "key")
+    failing = remote.evaluate_program(solver(PROGRAMS["failing"]), "key")
     assert not failing.is_valid
     assert failing.error.startswith("command failed (exit status 1)")
-    unbuilt = remote.judge(solver(PROGRAMS["unbuilt"]), "key")
+    unbuilt = remote.evaluate_program(solver(PROGRAMS["unbuilt"]), "key")
     assert unbuilt.error.startswith("build failed (exit status 1)")
     assert "no build" in unbuilt.error
 
@@ -117,10 +117,10 @@ def test_files_are_sent_once_and_the_folders_of_this_machine_are_not_used(
     monkeypatch.setenv("XDG_CACHE_HOME", str(own))
     found, sent = recorded(worker_engine, make_problem(tmp_path))
     setting, payload = setting_of(found)
-    assert found.judge(found.start, "key").score == 3.0
+    assert found.evaluate_program(found.start, "key").score == 3.0
     shutil.rmtree(tmp_path / "repository")
     shutil.rmtree(tmp_path / "problem")
-    scores = [found.judge(solver(PROGRAMS["valid"]), "key").score for _ in range(4)]
+    scores = [found.evaluate_program(solver(PROGRAMS["valid"]), "key").score for _ in range(4)]
     assert scores == [12.0] * 4
     assert sorted(sent) == [0, 0, 0, 0, 0, len(payload)]
     [kept] = (own / "costada" / "problems").iterdir()
@@ -184,7 +184,7 @@ def test_a_repository_that_has_changed_since_it_was_loaded_is_refused(
         check_backend(found)
     (tmp_path / "repository" / path).unlink()
     with pytest.raises(ValueError, match="its files have changed since the problem was loaded"):
-        found.judge(found.start, "key")
+        found.evaluate_program(found.start, "key")
     assert sent == []
 
 

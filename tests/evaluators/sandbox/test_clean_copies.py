@@ -92,11 +92,13 @@ def test_the_example_scores_its_start_and_a_better_program(tmp_path, any_layer):
     start = check_problem(problem)
     assert (start.metrics["bins"], start.metrics["least"]) == (668, 517)
     assert start.score == 517 / 668
-    better = problem.judge(Program.of({**problem.start, "src/packing/greedy.py": FIRST_FIT}), "k")
+    better = problem.evaluate_program(
+        Program.of({**problem.start, "src/packing/greedy.py": FIRST_FIT}), "k"
+    )
     assert better.metrics["bins"] < 600, better.error
     files = {"src/packing/__init__.py": FIRST_FIT.replace("packing.bins", "packing.box")}
     files["src/packing/box.py"] = problem.start["src/packing/bins.py"]
-    added_and_deleted = problem.judge(Program.of(files), "k")
+    added_and_deleted = problem.evaluate_program(Program.of(files), "k")
     assert added_and_deleted.score == better.score
 
 
@@ -104,12 +106,12 @@ def test_a_candidate_changes_neither_the_repository_nor_the_next_copy(
     repository, tmp_path, any_layer
 ):
     problem = confine(problem_of(repository, tmp_path / "problem"), sandbox=any_layer)
-    assert problem.judge(problem.start, "k").score == 0.5
+    assert problem.evaluate_program(problem.start, "k").score == 0.5
     before = state_of(repository), state_of(tmp_path / "problem")
     for _ in range(2):
-        judged = problem.judge(solver(LEAVES_TRACES), "k")
+        judged = problem.evaluate_program(solver(LEAVES_TRACES), "k")
         assert judged.score == 0.25, judged.error
-    assert problem.judge(problem.start, "k").score == 0.5
+    assert problem.evaluate_program(problem.start, "k").score == 0.5
     assert (state_of(repository), state_of(tmp_path / "problem")) == before
 
 
@@ -164,11 +166,11 @@ def test_no_path_leads_from_a_copy_to_the_repository(layer, repository, tmp_path
     made = problem.evaluate.base.original(tmp_path / "problem").path
     before = state_of(repository), state_of(tmp_path / "problem")
     program = ESCAPES.format(original=str(repository), made=f"{made}/repository")
-    judged = problem.judge(solver(program), "k")
+    judged = problem.evaluate_program(solver(program), "k")
     assert judged.score == 0.75, judged.error
     assert "SECRET" not in str(judged)
     assert (state_of(repository), state_of(tmp_path / "problem")) == before
-    assert problem.judge(problem.start, "k").score == 0.5
+    assert problem.evaluate_program(problem.start, "k").score == 0.5
 
 
 def test_links_lead_to_the_copy_and_never_to_the_repository(repository, tmp_path, any_layer):
@@ -180,7 +182,7 @@ def test_links_lead_to_the_copy_and_never_to_the_repository(repository, tmp_path
         "above is left out of the copies: it leads to ../problem/problem.md",
         "away is left out of the copies: it leads to /etc",
     ]
-    judged = problem.judge(
+    judged = problem.evaluate_program(
         solver(
             "import os\n"
             "def answer():\n"
@@ -199,7 +201,7 @@ def test_a_program_with_a_file_below_a_link_is_rejected(repository, tmp_path):
     (repository / "src" / "link").symlink_to("../data")
     problem = problem_of(repository, tmp_path / "problem")
     for path in ("src/link/x.py", "bench.py", "data"):
-        judged = problem.judge(Program.of({"src/solver.py": SOLVER, path: ""}), "k")
+        judged = problem.evaluate_program(Program.of({"src/solver.py": SOLVER, path: ""}), "k")
         assert "a file where none can be" in judged.error
 
 
@@ -224,7 +226,7 @@ def answer():
     return number if links == {{1}} else 0
 '''
 problem = confine(problem_of(Path({repository!r}), Path({folder!r})), sandbox=Layer.LANDLOCK)
-judged = problem.judge(Program.of({{"src/solver.py": TEXT}}), "k")
+judged = problem.evaluate_program(Program.of({{"src/solver.py": TEXT}}), "k")
 print(judged.score, judged.error)
 """
 
@@ -276,7 +278,7 @@ class OneSlot:
 
 def judged_by(command: str, repository: Path, tmp_path: Path, settings: str = "", program=SOLVER):
     problem = problem_of(repository, tmp_path / "problem", command, settings)
-    return problem.judge(solver(program), "k")
+    return problem.evaluate_program(solver(program), "k")
 
 
 @pytest.mark.parametrize(
@@ -333,7 +335,7 @@ def test_a_report_that_a_candidate_writes_in_the_weakest_layer_is_its_failure(
     problem = confine(problem_of(repository, tmp_path / "problem"), sandbox=Layer.PROCESS)
     message = encode({"output": report})
     framed = len(message).to_bytes(LENGTH_BYTES, "big") + message
-    judged = problem.judge(solver(FORGES.format(message=framed)), "k")
+    judged = problem.evaluate_program(solver(FORGES.format(message=framed)), "k")
     assert judged.error == "malformed answer: it is not a report of a command"
 
 
@@ -385,9 +387,9 @@ def test_a_repository_may_be_in_any_language(
     settings = f"build = '{build}'" if build else ""
     problem = problem_of(repository, tmp_path / "problem", command, settings, "src/a.*")
     problem = confine(problem, sandbox=layer)
-    judged = problem.judge(problem.start, "k")
+    judged = problem.evaluate_program(problem.start, "k")
     assert judged.score == 0.5, judged.error
-    wrong = problem.judge(Program.of({path: "nonsense("}), "k")
+    wrong = problem.evaluate_program(Program.of({path: "nonsense("}), "k")
     assert wrong.error.startswith("build failed" if build else "command failed")
     assert f"{path}:1" in wrong.error
 
@@ -402,13 +404,13 @@ def test_files_of_the_copy_have_their_names_and_permissions(repository, tmp_path
     write(repository, {"run": "#!/bin/sh\ncat src/score.py 'odd\nname'\n", "odd\nname": "0.5\n"})
     (repository / "run").chmod(0o755)
     problem = problem_of(repository, tmp_path / "problem", "./run")
-    judged = problem.judge(Program.of({"src/score.py": "no score\n"}), "k")
+    judged = problem.evaluate_program(Program.of({"src/score.py": "no score\n"}), "k")
     assert (judged.score, judged.artifacts["stdout"]) == (0.5, "no score\n0.5\n")
 
 
 def test_a_path_of_the_sandbox_is_in_no_text(repository, tmp_path, any_layer):
     problem = confine(problem_of(repository, tmp_path / "problem"), sandbox=any_layer)
-    judged = problem.judge(solver("def answer():\n    return 1 / 0\n"), "k")
+    judged = problem.evaluate_program(solver("def answer():\n    return 1 / 0\n"), "k")
     assert 'File "src/solver.py", line 2' in judged.error
     assert "costada-" not in str(judged)
 
@@ -456,8 +458,11 @@ def test_a_repository_that_changes_after_it_was_loaded_is_refused(repository, tm
     problem = problem_of(repository, tmp_path / "problem")
     (repository / "data" / "numbers.txt").write_text("4")
     with pytest.raises(ValueError, match="its files have changed since the problem was loaded"):
-        problem.judge(problem.start, "k")
-    assert problem_of(repository, tmp_path / "problem").judge(problem.start, "k").score == 0.5
+        problem.evaluate_program(problem.start, "k")
+    assert (
+        problem_of(repository, tmp_path / "problem").evaluate_program(problem.start, "k").score
+        == 0.5
+    )
 
 
 def test_a_problem_folder_for_a_repository_is_written_by_one_command(repository, tmp_path, invoke):

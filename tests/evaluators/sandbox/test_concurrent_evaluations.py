@@ -93,7 +93,9 @@ def judged_at_once(problem, programs):
     begun = monotonic()
     with ThreadPoolExecutor(len(programs)) as threads:
         evaluations = list(
-            threads.map(problem.judge, map(Program.of, programs), ["key"] * len(programs))
+            threads.map(
+                problem.evaluate_program, map(Program.of, programs), ["key"] * len(programs)
+            )
         )
     return evaluations, monotonic() - begun
 
@@ -185,7 +187,7 @@ def test_programs_are_evaluated_in_the_order_in_which_they_came():
     programs = [f"x = {number}" for number in range(8)]
     with ThreadPoolExecutor(8) as threads:
         for number, program in enumerate(programs):
-            threads.submit(problem.judge, Program.of(program), "key")
+            threads.submit(problem.evaluate_program, Program.of(program), "key")
             assert becomes_true(lambda count=number + 1: num_asking(problem) == count)
         is_open.set()
     assert order == programs
@@ -228,9 +230,10 @@ def test_a_token_cancels_the_evaluations_of_its_pool_running_and_waiting_and_no_
     token, other_token = CancellationToken(), CancellationToken()
     with ThreadPoolExecutor(6) as threads:
         futures = [
-            threads.submit(under, token, problem.judge, sleeping(600), "key") for _ in range(5)
+            threads.submit(under, token, problem.evaluate_program, sleeping(600), "key")
+            for _ in range(5)
         ]
-        kept = threads.submit(under, other_token, other.judge, sleeping(1.5), "key")
+        kept = threads.submit(under, other_token, other.evaluate_program, sleeping(1.5), "key")
         assert becomes_true(lambda: problem.turns._num_held == 2)
         sleep(0.3)
         token.cancel()
@@ -238,14 +241,16 @@ def test_a_token_cancels_the_evaluations_of_its_pool_running_and_waiting_and_no_
         assert kept.result(PATIENCE_SECONDS).score == 1.0
     assert [type(error) for error in errors] == [InterruptedError] * 5
     assert {str(error) for error in errors} == {"the evaluation was interrupted"}
-    assert problem.judge(sleeping(0), "key").score == 1.0
+    assert problem.evaluate_program(sleeping(0), "key").score == 1.0
 
 
 def test_cancelling_all_evaluations_reaches_those_under_tokens_of_their_own():
     problem = sleeping_problem(1)
     with ThreadPoolExecutor(3) as threads:
         futures = [
-            threads.submit(under, CancellationToken(), problem.judge, sleeping(600), "key")
+            threads.submit(
+                under, CancellationToken(), problem.evaluate_program, sleeping(600), "key"
+            )
             for _ in range(3)
         ]
         assert becomes_true(lambda: num_asking(problem) == 3)
@@ -280,7 +285,7 @@ def test_a_strategy_does_not_wait_behind_candidates():
     running, token = sleeping_problem(SLOTS._turns.limit), CancellationToken()
     with ThreadPoolExecutor(running.evaluators) as threads:
         for _ in range(running.evaluators):
-            threads.submit(under, token, running.judge, sleeping(600), "key")
+            threads.submit(under, token, running.evaluate_program, sleeping(600), "key")
         try:
             assert becomes_true(lambda: SLOTS._turns._num_held == SLOTS._turns.limit)
             strategy = run_candidate(

@@ -175,7 +175,7 @@ def test_an_evaluator_that_fails_at_such_a_link_is_told_why(confined, folder):
         "    return {'size': len((Path(__file__).parent / 'plain.json').read_text())}\n"
     )
     problem = load_folder(folder)
-    said = problem.judge(problem.start).artifacts[EVALUATOR_FAULT]
+    said = problem.evaluate_program(problem.start).artifacts[EVALUATOR_FAULT]
     assert "/problem/plain.json leads to " in said
     assert f"outside of {folder}, so it is not shown: copy it into the folder" in said
 

@@ -109,7 +109,7 @@ def test_links_in_the_place_of_its_folders_are_refused(tmp_path, name):
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(others)
     with pytest.raises(ValueError, match=f"{name} is a link; expected a folder, or nothing"):
-        problem.judge(problem.start, "k")
+        problem.evaluate_program(problem.start, "k")
     assert sorted(path.name for path in others.rglob("*")) == [
         *("originals", "poetry", "poetry.lock", "poetry.lock", "x"),
     ]
@@ -127,7 +127,7 @@ def test_the_folder_of_the_files_is_mended_and_removed_when_none_uses_it(tmp_pat
     write(made, {"repository/bench.py": "spoiled"})
     with open(places / "used.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        assert problem.judge(problem.start, "k").score == 0.5
+        assert problem.evaluate_program(problem.start, "k").score == 0.5
     left = {path.name for path in places.iterdir()}
     assert left == {"used", "used.lock", made.name, f"{made.name}.lock"}
     assert (made / "repository" / "bench.py").read_text() == BENCH
