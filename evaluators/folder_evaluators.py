@@ -36,6 +36,7 @@ from costada.values.evaluation import (
     SCORED_BY,
     Direction,
     Evaluation,
+    InvalidEvaluation,
     failed,
     failed_evaluator,
     read_objectives,
@@ -92,13 +93,16 @@ class FolderScore:
             return answer
         if not isinstance(answer, Mapping):
             given = type(answer).__name__
-            raise TypeError(
+            raise InvalidEvaluation(
                 f"score returned {given}; expected an Evaluation or a dict with {COMBINED_SCORE}"
             )
         values: dict[str, object] = {}
         for name, value in answer.items():
             is_number = isinstance(value, Real) or getattr(value, "shape", None) == ()
-            values[str(name)] = float(value) if is_number else value
+            try:
+                values[str(name)] = float(value) if is_number else value
+            except OverflowError:
+                raise InvalidEvaluation(f"score returned a {name} too large for a float") from None
         return folder_evaluation(*sort_values(values), self.settings)
 
 

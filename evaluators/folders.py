@@ -13,7 +13,6 @@ two kinds of evaluators:
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from inspect import getsource, signature
 from pathlib import Path
@@ -43,6 +42,7 @@ from costada.evaluators.initial_program import (
     read_text,
 )
 from costada.evaluators.problem import Problem
+from costada.evaluators.problem_checks import check_called_function
 from costada.evaluators.problem_fields import Holdout
 from costada.evaluators.repository import load_repository
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
@@ -202,8 +202,7 @@ def _native(layout: Layout, settings: FolderSettings, program: InitialProgram) -
         )
     module = load_trusted(path)
     score, holdout = module.score, getattr(module, "HOLDOUT", None)
-    if not callable(score) or not _takes_one(score):
-        raise ValueError(f"{path}: score is {score!r}; expected a function of one argument")
+    _check_score(score, path)
     if not isinstance(holdout, Holdout | None):
         raise ValueError(f"{path}: HOLDOUT is {holdout!r}; expected a costada.Holdout")
     folder_score = FolderScore(
@@ -218,11 +217,19 @@ def _native(layout: Layout, settings: FolderSettings, program: InitialProgram) -
     }
 
 
-def _takes_one(function: Callable[[Any], object]) -> bool:
-    if not isinstance(function, FunctionType):
-        return True
+def _check_score(score: object, path: Path) -> None:
+    """Refuse what cannot be called with the output of a candidate."""
+    if not callable(score):
+        raise ValueError(f"{path}: score is {score!r}; expected a function")
     try:
-        signature(function).bind(None)
+        check_called_function("score", score)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not isinstance(score, FunctionType):  # the signature of other callables may be unknown
+        return
+    try:
+        signature(score).bind(None)
     except TypeError:
-        return False
-    return True
+        raise ValueError(
+            f"{path}: score{signature(score)} does not take one argument; expected score(output)"
+        ) from None

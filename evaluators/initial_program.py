@@ -212,10 +212,12 @@ def read_text(path: Path, folder: Path, *, keeps_line_ends: bool = False) -> str
     """The text of a file that a problem folder needs; lines end in LF unless the ends are kept.
 
     Raises:
-        ValueError: It is missing, empty, no text, or may not be shown.
+        ValueError: It is missing, empty, too large or not a text, or may not be shown.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is missing in {path.parent}; a problem folder needs it")
+    if (size := path.stat().st_size) > MAX_PROGRAM:
+        raise ValueError(f"{path} has {size:,} bytes; expected at most {MAX_PROGRAM:,}")
     newline = "" if keeps_line_ends else None
     content = open_shown(path, folder)
     try:

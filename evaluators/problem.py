@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 from costada.evaluators.fingerprint import fingerprint
 from costada.evaluators.problem_checks import (
+    check_called_function,
     check_calls,
     check_fields,
     check_measuring,
@@ -127,7 +128,9 @@ class Problem(ProblemFields):
     def _evaluate(self, *arguments: Any) -> Evaluation:
         try:
             return self.evaluate(*arguments)
-        except Exception as error:
+        except Exception as error:  # raised again unless it is an outage
+            # The errors of a provider have no class of their own that could be named here: they
+            # are recognised by their attributes, so that no provider's package is imported.
             if (outage := outage_seconds(error)) is None:
                 raise
             return failed_evaluator(f"evaluate failed: {type(error).__name__}: {error}", outage)
@@ -139,6 +142,9 @@ class Problem(ProblemFields):
                 f"evaluate is {self.evaluate!r} and score is {self.score!r}; "
                 "expected one of them, a function"
             )
+        check_called_function(
+            "score" if self.score is not None else "evaluate", self.score or self.evaluate
+        )
         preload = tuple(self.preload)
         if self.score is not None:
             return SandboxedEvaluator(

@@ -1,7 +1,8 @@
 """What the fields of a problem must be; every fault names field, value and expectation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from inspect import iscoroutinefunction
 from keyword import iskeyword
 from reprlib import repr as shortened
 from typing import Any, cast, get_args, get_type_hints
@@ -241,6 +242,12 @@ def check_calls(problem: ProblemFields) -> None:
             _check_name(f"an argument in {label}", name, "the name of a keyword argument")
             _check_plain(f"{label}[{name!r}]", value)
         _check_plain(label, dict(call))
+
+
+def check_called_function(name: str, function: Callable[..., object]) -> None:
+    """Refuse a coroutine function, as nothing awaits what it returns."""
+    if iscoroutinefunction(function):
+        raise ValueError(f"{name} is an async function; expected one that is called without await")
 
 
 def _check_call_of_command(label: str, call: Mapping[str, object]) -> None:

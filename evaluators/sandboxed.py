@@ -7,7 +7,7 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
-from traceback import extract_tb
+from traceback import walk_tb
 
 from costada.evaluators.problem_fields import Holdout, Score
 from costada.evaluators.sandbox.candidate_results import CandidateResult
@@ -67,6 +67,8 @@ def holdout_seed(key: str, code: str) -> int:
     return int.from_bytes(blake2b(text, key=key.encode(), digest_size=8).digest())
 
 
+PACKAGE = __name__.partition(".")[0]
+BENCHMARKS_PACKAGE = f"{__package__}.benchmarks."
 PROCESS_KEY = new_key()
 """The secret that decides the held-out inputs of evaluations outside of runs."""
 
@@ -305,8 +307,17 @@ def _score_output(score: Callable[[object], object], output: object) -> Evaluati
 
 
 def _describe(error: BaseException) -> str:
-    """An error with its place in the score function, not in a library that it calls."""
-    frames = extract_tb(error.__traceback__)
-    last = [frame for frame in frames if "site-packages" not in frame.filename] or frames
-    place = f"{Path(last[-1].filename).name}, line {last[-1].lineno}"
-    return f"{type(error).__name__}: {error} ({place})"
+    """An error with its place in the score function, not in a library or in what calls it."""
+    lines = [
+        (Path(frame.f_code.co_filename), number)
+        for frame, number in walk_tb(error.__traceback__)
+        if not _is_ours(str(frame.f_globals.get("__name__")))
+    ]
+    last = [each for each in lines if "site-packages" not in each[0].parts] or lines
+    place = f" ({last[-1][0].name}, line {last[-1][1]})" if last else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _is_ours(module: str) -> bool:
+    """Whether a module is of this package, and not of a benchmark's evaluator."""
+    return module.startswith(f"{PACKAGE}.") and not module.startswith(BENCHMARKS_PACKAGE)

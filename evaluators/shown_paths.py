@@ -9,6 +9,7 @@ that unpack archives or clone repositories make none to files elsewhere.
 import fcntl
 import json
 import os
+from contextlib import ExitStack
 from io import BufferedReader
 from pathlib import Path
 from stat import S_ISREG
@@ -47,16 +48,16 @@ def open_shown(path: Path, *folders: Path, with_hidden: bool = False) -> Buffere
         ValueError: If it may not be shown, with the reason, or is not a regular file.
         OSError: If it cannot be opened.
     """
+    # Not to wait for a writer where a pipe is in the place of the file.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+    with ExitStack() as unless_shown:
+        unless_shown.callback(os.close, descriptor)
         reason = _reason(path, _path_of(descriptor), folders, with_hidden=with_hidden)
         if reason is None and not S_ISREG(os.fstat(descriptor).st_mode):
             reason = "is not a regular file"
         if reason is not None:
             raise ValueError(f"{path} {reason}; expected a file of {folders[0]}, or a copy of it")
-    except BaseException:
-        os.close(descriptor)
-        raise
+        unless_shown.pop_all()
     return os.fdopen(descriptor, "rb")
 
 

@@ -13,8 +13,7 @@ from traceback import extract_tb
 from types import FunctionType, ModuleType, TracebackType
 
 from costada.evaluators.fingerprint import is_own_module
-
-BENCHMARKS_PACKAGE = "costada.evaluators.benchmarks."
+from costada.evaluators.sandboxed import BENCHMARKS_PACKAGE
 
 _LOADING = RLock()
 

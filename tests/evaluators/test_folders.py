@@ -123,6 +123,16 @@ def test_a_wrong_value_is_refused_without_the_list_of_keys(make_folder):
     assert "known keys" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("name", ["problem.md", "evaluator.py", "initial_program.py"])
+def test_a_text_too_large_for_a_prompt_is_refused_by_its_name(make_folder, name):
+    folder = make_folder()
+    with (folder / name).open("a") as file:
+        file.write("#" * 2**22)
+    expected = rf"{name} has 4,194,[0-9]+ bytes; expected at most 4,194,304"
+    with pytest.raises(ValueError, match=expected):
+        load_folder(folder)
+
+
 def test_settings_may_begin_with_a_byte_order_mark(make_folder):
     folder = make_folder()
     (folder / "problem.toml").write_bytes(b"\xef\xbb\xbfentry_point = 'f'\ntimeout = 7")
@@ -374,7 +384,11 @@ NAN = "initial program: combined_score is 'nan'; expected a finite number"
         ),
         ("def evaluate(path): import absent", FROM_EVALUATE + "No module named 'absent'"),
         ("def evaluate(:", FROM_EVALUATE + r'File "evaluator.py", line 1'),
-        ("x = 1", FROM_EVALUATE + "has no attribute 'evaluate'"),
+        (
+            "x = 1",
+            FROM_EVALUATE
+            + r"evaluator.py defines neither score\(output\) nor evaluate\(program_pa",
+        ),
         (
             "import sys\ndef evaluate(path): sys.exit(2)",
             FROM_EVALUATE + r"SystemExit: the program called exit \(2\)",
@@ -383,6 +397,11 @@ NAN = "initial program: combined_score is 'nan'; expected a finite number"
         ("def score(o): return {'points': 1}", r"returned no combined_score; .*it returned points"),
         ("def score(o): return {'combined_score': 'high'}", "combined_score is 'high'; expected a"),
         ("def score(o):\n    return o['x']", r"TypeError: .* \(evaluator.py, line 2\)"),
+        ("def score(o): return None", "score returned NoneType; expected .* combined_score$"),
+        (
+            "def score(o): return {'combined_score': 10**400}",
+            "initial program: score returned a combined_score too large for a float$",
+        ),
     ],
 )
 def test_a_broken_evaluator_is_found_before_the_search(make_folder, evaluator, expected):
@@ -559,8 +578,10 @@ def test_an_evaluator_may_define_dataclasses(make_folder):
         ("import rules\n" + NATIVE, r"rules.py, line 2: NameError: name 'y' is not defined"),
         ("import broken\n" + NATIVE, r"broken.py, line 1: SyntaxError: "),
         ("import sys\nsys.exit('no data')\n" + NATIVE, "line 2: SystemExit: no data"),
-        ("def score(): pass", r"score is <function score .*; expected a function of one argument"),
-        ("score = 3", "score is 3; expected a function of one argument"),
+        ("def score(): pass", r"score\(\) does not take one argument; expected score\(output\)"),
+        ("def score(a, b): pass", r"score\(a, b\) does not take one argument; expected score\(out"),
+        ("async def score(o): pass", "score is an async function; expected one that is called wit"),
+        ("score = 3", "score is 3; expected a function$"),
         (NATIVE + "ARGUMENTS = {'x': {1}}", r"arguments\['x'\] is \{1\}; expected a number, text"),
         (NATIVE + "ARGUMENTS = [1]", r"arguments is \[1\]; expected a dict of keyword arguments"),
         (NATIVE + "CALLS = []", r"calls is \[\]; expected a list of at least one dict"),

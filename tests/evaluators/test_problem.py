@@ -21,6 +21,10 @@ def always_half(code: str) -> Evaluation:
     return Evaluation(score=0.5, objective=0.5, is_valid=True)
 
 
+async def asynchronous(output: object) -> Evaluation:
+    return always_half("")
+
+
 def make_problem(**fields: object) -> Problem:
     given = {"name": "p", "task": "Do it.", "initial_program": "x = 1", "evaluate": always_half}
     return Problem(**(given | fields))
@@ -111,6 +115,10 @@ def test_a_bad_field_is_refused_by_name(field, value, expected):
         ({"entry_point": None}, "entry_point is None; expected the function whose result score"),
         ({"evaluate": failed}, "expected one of them, a function"),
         ({"score": "worth"}, "score is 'worth'; expected one of them, a function"),
+        (
+            {"score": asynchronous},
+            "score is an async function; expected one that is called without",
+        ),
         ({"score": None, "evaluate": failed}, "arguments or calls are given without score"),
     ],
 )

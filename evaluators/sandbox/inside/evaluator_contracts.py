@@ -54,7 +54,10 @@ def load_evaluator(request: Mapping[str, Any], program: str) -> Callable[..., ob
     module = load_module("evaluator", file)
     if request["thresholds"]:
         return Stages(module, program, request["thresholds"])
-    return lambda: _as_dict(module.evaluate(program))
+    if not callable(evaluate := getattr(module, "evaluate", None)):
+        name = os.path.basename(file)
+        raise TypeError(f"{name} defines neither score(output) nor evaluate(program_path)")
+    return lambda: _as_dict(evaluate(program))
 
 
 class Stages:
