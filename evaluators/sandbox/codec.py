@@ -115,6 +115,7 @@ def _to_array(value: object) -> "Array":
 
     if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
         raise ValueError("a masked array cannot be returned; fill it first")
+    # Converted once: the `__array__` of a candidate's object may return something else next time.
     array = np.asarray(value)
     if array.dtype.kind == "f":
         return array.astype(np.float64)
@@ -131,6 +132,7 @@ def _read_array(message: bytes | memoryview, start: int, spec: object) -> tuple[
         raise ValueError(f"message holds an array of shape {str(shape)[:MAX_SHAPE_CHARS]}")
     if len(shape) > MAX_DIMENSIONS:
         raise ValueError(f"message announces an array of {len(shape)} dimensions")
+    # Before the product, which could be a number of a thousand digits.
     if any(n > len(message) for n in shape):
         raise ValueError("message announces an array, too few bytes arrived")
     count = math.prod(shape)

@@ -39,6 +39,8 @@ class CancellationToken:
         self._open()
 
     def _open(self) -> None:
+        # A pipe and not an event of `threading`: an execution waits for it together with the pipes
+        # of its candidate, and a signal handler may write to it, but must not take a lock.
         self._read_fd, self._write_fd = pipe = os.pipe()
         for descriptor in pipe:
             os.set_blocking(descriptor, False)
@@ -130,6 +132,7 @@ class FairSemaphore:
 
     def _acquire(self) -> None:
         with self._lock:
+            # Not ahead of those who wait, even if a permit is free at this moment.
             if self._num_held < self.limit and not self._waiting:
                 self._num_held += 1
                 return
@@ -141,6 +144,8 @@ class FairSemaphore:
                     raise InterruptedError(CANCELLED)
         except BaseException:  # raised again
             with self._lock:
+                # The permit may have been given between the last look and the cancellation. Nobody
+                # would release it: it goes to the next one who waits.
                 if served.is_set():
                     self._num_held -= 1
                     self._serve()

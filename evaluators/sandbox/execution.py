@@ -296,6 +296,7 @@ class Execution:
             self.is_slot_lost = True
         else:
             self.status, self.exceeded = answer.status, answer.exceeded
+            # As the server saw it: here, the time until this thread runs again would count too.
             self.exited = answer.ended
             # The end may be reported before all that was written ahead of it has been read.
             self.answers.drain()
@@ -324,6 +325,7 @@ def execute(slot: Slot, request: Request, limits: Limits, seconds: float) -> Exe
         while not execution.has_ended:
             _process_events(execution, selector)
         execution.ended = monotonic()
+        # After a command, the next order may differ: a build is followed by calls of what it built.
         if not (execution.is_slot_lost or request.is_command):
             # Before the result is read and scored, so that both take place at the same time.
             slot.prepare(_order_of(limits, request))

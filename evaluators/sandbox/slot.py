@@ -75,8 +75,9 @@ class Slot:
         self._memory_mb = 0
         self._prepared: tuple[dict[str, int], Pipes] | None = None
         with ExitStack() as undoing:
+            # Called in reverse order: the folder can be removed once nothing writes to it.
             undoing.callback(self._layer.remove_unused_folder)
-            undoing.callback(self.destroy)  # called first
+            undoing.callback(self.destroy)
             self._layer.launch()
             try:
                 self.await_ready()
@@ -156,9 +157,12 @@ class Slot:
             OSError: If pipes cannot be made.
         """
         self.await_ready(READY_SECONDS)
-        has_ended = b"\n" in self._unread  # the prepared process: its answer has been received
+        # An answer before the program was sent: the prepared process has ended.
+        has_ended = b"\n" in self._unread
+        # It has confined itself with the limits of the candidate before, which cannot be loosened.
         if has_ended or (self._prepared and self._prepared[0] != limits):
             self._discard()
+        # Before the program is sent: the bound is what the group holds now, and what may be added.
         self._layer.bound(limits)
         self._memory_mb = limits["memory_mb"]
         pipes = self._prepared[1] if self._prepared else self._order(limits)
@@ -246,6 +250,7 @@ class Slot:
 
     def destroy(self) -> None:
         """Kill the process and everything it started; a folder that is still written to is left."""
+        # First, so that a server that is still alive sees the end of its orders and ends by itself.
         self.control.close()
         self._close_prepared()
         self._layer.end()

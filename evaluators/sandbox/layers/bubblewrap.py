@@ -93,6 +93,7 @@ class Bubblewrap(SandboxLayer):
         Without bwrap, what is in the namespace would live on: `--die-with-parent` follows the
         thread that starts a process, and a slot may outlive that.
         """
+        # By a descriptor: once the process has ended, its number may belong to another one.
         with suppress(ProcessLookupError):
             if self._init_fd is not None:
                 signal.pidfd_send_signal(self._init_fd, signal.SIGKILL)
