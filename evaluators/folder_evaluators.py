@@ -47,7 +47,7 @@ VALIDITY = "validity"
 NO_ERROR = (None, "", "None", "False", "[]")
 """Texts of an error where there is none."""
 RENAMED = "reported_"
-"""Begins the name of a text that the evaluator reports under the name of a mark."""
+"""Begins the name of a string that the evaluator reports under the name of a mark."""
 
 SCORE_NAME = re.compile(r"(^|_)(score|fitness|accuracy|quality|reward)$")
 """Fits the names of metrics that most likely say how good a program is."""

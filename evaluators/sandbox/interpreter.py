@@ -11,7 +11,7 @@ from importlib.machinery import PathFinder
 from importlib.metadata import distributions
 from pathlib import Path
 
-OLDEST = (3, 11)
+MIN_VERSION = (3, 11)
 QUERY_SECONDS = 30.0
 QUERY = """
 import json, os, site, sys
@@ -117,10 +117,10 @@ def _asked(program: str, _stamp: int) -> Interpreter:
             f"interpreter is {program!r}; expected the path of a Python ({reason})"
         ) from None
     version = tuple(known["version"])
-    if version < OLDEST:
+    if version < MIN_VERSION:
         raise ValueError(
             f"interpreter is {program!r}, Python {'.'.join(map(str, version))}; expected"
-            f" {'.'.join(map(str, OLDEST))} or newer"
+            f" {'.'.join(map(str, MIN_VERSION))} or newer"
         )
     prefixes = tuple(dict.fromkeys(known["prefixes"]))
     return Interpreter(program, version, prefixes, _libraries(known["path"]))

@@ -113,7 +113,7 @@ class MissingPackages:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Missing modules of which nothing says what to install for them."""
+        """Missing modules that no known package provides."""
         named = {canonicalize_name(_name(line)) for line in self.unmet}
         return tuple(
             module
