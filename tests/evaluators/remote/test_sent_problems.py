@@ -214,7 +214,7 @@ def test_a_worker_refuses_a_problem_that_it_would_judge_differently(here):
     setting, packed = setting_of(here)
     other = replace(setting, fingerprint="0" * 64)
     task = pickle.dumps(Task(other, RIGHT, "key", None))
-    with pytest.raises(ValueError, match="programs may be judged differently"):
+    with pytest.raises(ValueError, match="programs may be evaluated differently"):
         answer(code_version(), task, packed)
 
 
