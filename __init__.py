@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from costada.evaluators.sandbox.layers import Layer
     from costada.evaluators.sandbox.limits import Limits
     from costada.evaluators.scoring import normalize
-    from costada.graph.overrides import SearchContext
+    from costada.graph.graph_input import SearchContext
     from costada.models.chat_models import chat_model
     from costada.models.errors import UnmeteredCall
     from costada.models.menu import MenuModel
@@ -90,7 +90,7 @@ _HOMES = {
     "Price": "costada.values.usage",
     "Problem": "costada.evaluators.problem",
     "RunStore": "costada.store.run_store",
-    "SearchContext": "costada.graph.overrides",
+    "SearchContext": "costada.graph.graph_input",
     "UnmeteredCall": "costada.models.errors",
     "as_discovery_node": "costada.agents.node",
     "chat_model": "costada.models.chat_models",

@@ -11,8 +11,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot, interrupt
 
-from costada.graph.known_keys import check_input
-from costada.graph.overrides import SearchContext
+from costada.graph.graph_input import SearchContext, check_input
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 
 Search = CompiledStateGraph[SearchState, SearchContext, SearchInput, SearchOutput]

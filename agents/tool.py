@@ -20,7 +20,7 @@ from costada.evaluators.remote.engine import IN_PROCESS
 from costada.graph.compiled import DiscoveryGraph
 from costada.models.menu import MenuModel, ModelEntry
 from costada.nodes.context import ChatModel
-from costada.nodes.parallel.pool import NODE_THREADS
+from costada.nodes.pool import NODE_THREADS
 from costada.nodes.state import SearchInput, SearchOutput
 from costada.prompts.reply_parts import fenced
 from costada.reports.summary import REASONS

@@ -43,26 +43,28 @@ class Constants(BaseModel):
     ] = 100
     """Iterations after which a run ends whatever it spent (T_max)."""
 
-    min_intensity: Annotated[Share, Setting("costada.controller.intensity:intensity")] = 0.15
+    min_intensity: Annotated[Share, Setting("costada.controller.allocation:intensity")] = 0.15
     """Smallest exploration intensity, a probability (I_min, Sec. 4.3)."""
 
-    max_intensity: Annotated[Share, Setting("costada.controller.intensity:intensity")] = 0.5
+    max_intensity: Annotated[Share, Setting("costada.controller.allocation:intensity")] = 0.5
     """Largest exploration intensity, a probability (I_max, Sec. 4.3)."""
 
-    intensity_stabilizer: Annotated[Positive, Setting("costada.controller.intensity:intensity")] = (
-        1e-8
-    )
+    intensity_stabilizer: Annotated[
+        Positive, Setting("costada.controller.allocation:intensity")
+    ] = 1e-8
     """Keeps the square root of the utility smooth at zero (eps_H)."""
 
-    exploitation_share: Annotated[Share, Setting("costada.controller.intensity:sample_action")] = (
+    exploitation_share: Annotated[Share, Setting("costada.controller.allocation:sample_action")] = (
         0.7
     )
     """Part of the non-exploring probability that exploits (pi_local, B.2)."""
 
-    utility_smoothing: Annotated[Share, Setting("costada.controller.frontier:after_visit")] = 0.9
+    utility_smoothing: Annotated[Share, Setting("costada.controller.allocation:after_visit")] = 0.9
     """Share the old smoothed utility keeps (alpha, Sec. 4.2)."""
 
-    allocation_smoothing: Annotated[Share, Setting("costada.controller.frontier:after_visit")] = 0.9
+    allocation_smoothing: Annotated[Share, Setting("costada.controller.allocation:after_visit")] = (
+        0.9
+    )
     """Share the old allocation estimate keeps (gamma, Sec. 4.3)."""
 
     optimism_scale: Annotated[Ratio, Setting("costada.controller.allocation:optimism_bonus")] = 0.5
@@ -71,20 +73,20 @@ class Constants(BaseModel):
     min_cost_weight: Annotated[Share, Setting("costada.controller.credit:cost_weight")] = 0.25
     """Smallest weight of cost in the divisor (lambda_min, Sec. 4.2)."""
 
-    reference_cost: Annotated[Positive, Setting("costada.controller.money:normalized_cost")] = 0.01
+    reference_cost: Annotated[Positive, Setting("costada.controller.credit:normalized_cost")] = 0.01
     """Dollars one step is expected to cost (c-bar, Sec. 3.1)."""
 
-    cost_stabilizer: Annotated[Positive, Setting("costada.controller.money:normalized_cost")] = 1e-8
+    cost_stabilizer: Annotated[Positive, Setting("costada.controller.credit:normalized_cost")] = (
+        1e-8
+    )
     """Dollars added to the reference cost (eps_c, Sec. 3.1)."""
 
-    guide_cost_ratio: Annotated[
-        Ratio, Setting("costada.controller.intervention:can_afford_guide")
-    ] = 2.0
+    guide_cost_ratio: Annotated[Ratio, Setting("costada.controller.guidance:can_afford_guide")] = (
+        2.0
+    )
     """Estimated price of a guide in reference costs (c^_guide / c-bar, B.4.1)."""
 
-    base_patience: Annotated[
-        Natural, Setting("costada.controller.intervention:required_patience")
-    ] = 6
+    base_patience: Annotated[Natural, Setting("costada.controller.guidance:required_patience")] = 6
     """Stagnant steps tolerated once nothing is left to spend (nu_0, B.4.1)."""
 
     progress_threshold: Annotated[Positive, Setting("costada.controller.credit:made_progress")] = (
@@ -103,13 +105,13 @@ class Constants(BaseModel):
     max_attempts: Annotated[Count, Setting("costada.graph.routes:after_evaluation")] = 3
     """Attempts one iteration may make."""
 
-    tactics_per_guide: Annotated[Count, Setting("costada.nodes.tactic_cycle:buy_tactics")] = 3
+    tactics_per_guide: Annotated[Count, Setting("costada.nodes.tactics:buy_tactics")] = 3
     """Tactics asked of one guide."""
 
     uses_per_tactic: Annotated[Count, Setting("costada.controller.guidance:new_cycle")] = 2
     """Attempts that may follow one tactic."""
 
-    max_guide_calls: Annotated[Count, Setting("costada.nodes.tactic_cycle:buy_tactics")] = 2
+    max_guide_calls: Annotated[Count, Setting("costada.nodes.tactics:buy_tactics")] = 2
     """Calls one guide may make until it yields a tactic."""
 
     migration_interval: Annotated[Count, Setting("costada.controller.archive:is_migration_due")] = (
@@ -123,12 +125,12 @@ class Constants(BaseModel):
     calibrates_cost: Annotated[bool, Setting("costada.controller.credit:cost_divisor")] = True
     """Whether credit is divided by the cost divisor."""
 
-    conditions_on_budget: Annotated[bool, Setting("costada.controller.money:visible_ratio")] = True
+    conditions_on_budget: Annotated[bool, Setting("costada.controller.credit:visible_ratio")] = True
     """Whether credit and control see the remaining budget."""
 
-    gates_intervention: Annotated[
-        bool, Setting("costada.controller.intervention:should_intervene")
-    ] = True
+    gates_intervention: Annotated[bool, Setting("costada.controller.guidance:should_intervene")] = (
+        True
+    )
     """Whether a guide must be affordable and evidence of low yield counts."""
 
     fixed_global_weight: Annotated[Share, Setting("costada.controller.credit:global_weight")] = 0.5

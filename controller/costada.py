@@ -6,53 +6,57 @@ from math import isfinite
 from random import Random
 from typing import ClassVar, Self
 
-from costada.controller.allocation import Allocation, allocation_reward, select_frontier
+from costada.controller.allocation import (
+    Action,
+    Allocation,
+    Frontier,
+    after_visit,
+    allocation_reward,
+    bootstrap_action,
+    higher_score,
+    intensity,
+    sample_action,
+    select_frontier,
+    visits_in_flight,
+    with_best,
+    with_frontier,
+)
 from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights, migrate
 from costada.controller.constants import Constants
 from costada.controller.credit import (
+    Balance,
     Credit,
     cost_divisor,
     global_weight,
     is_low_yield,
     low_yield_cost,
+    normalized_cost,
     normalized_gain,
     stagnation,
     utility,
 )
-from costada.controller.frontier import (
-    Frontier,
-    after_visit,
-    higher_score,
-    visits_in_flight,
-    with_best,
-    with_frontier,
-)
 from costada.controller.guidance import (
     GuidanceCycle,
+    Intervention,
     Mode,
     after_landing,
     after_step,
     after_use,
     backs_off,
+    can_afford_guide,
     consolidation_left,
     cycle_succeeded,
     failed_mode,
     guide_mode,
-    held_frontier,
-    mode_override,
-    new_cycle,
-)
-from costada.controller.intensity import Action, bootstrap_action, intensity, sample_action
-from costada.controller.intervention import (
-    Intervention,
-    can_afford_guide,
     has_low_yield,
+    held_frontier,
     is_free_for_guide,
     is_stagnant,
+    mode_override,
+    new_cycle,
     should_intervene,
 )
 from costada.controller.method import Evidence, PaidStep, ParentRule
-from costada.controller.money import Balance, normalized_cost
 from costada.values.numbering import START, Iteration, next_iteration
 
 

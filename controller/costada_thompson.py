@@ -8,9 +8,8 @@ from typing import Self
 from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
-from costada.controller.credit import Credit
+from costada.controller.credit import Balance, Credit, remaining
 from costada.controller.method import PaidStep
-from costada.controller.money import Balance, remaining
 from costada.controller.router import DEFAULT_ROUTER, ModelOption, Money, Router, start_router
 
 NO_RECORDS = Router(DEFAULT_ROUTER, ())
@@ -68,7 +67,7 @@ class CostAdaThompson(CostAda):
         """
         after, earned = super(CostAdaThompson, self).tell(allocation, step, balance, constants)
         credit = 1.0 if after.incumbent_score > self.incumbent_score else 0.0
-        router = self.router.credited(_name(allocation.frontier), credit, step.cost)
+        router = self.router.with_credit(_name(allocation.frontier), credit, step.cost)
         return replace(after, router=router), earned
 
 

@@ -12,10 +12,8 @@ from typing_extensions import TypeIs
 from costada.controller.allocation import Allocation
 from costada.controller.archive import Archive, EliteWeights
 from costada.controller.constants import Constants
-from costada.controller.credit import Credit
-from costada.controller.guidance import GuidanceCycle
-from costada.controller.intervention import Intervention
-from costada.controller.money import Balance
+from costada.controller.credit import Balance, Credit
+from costada.controller.guidance import GuidanceCycle, Intervention
 from costada.values.numbering import Iteration
 
 

@@ -58,9 +58,9 @@ class Method:
 
     def start(self, seed_score: float, constants: Constants) -> Controller:
         """The controller of a run that begins."""
-        return self.kind.start(seed_score, self.adjusted(constants))
+        return self.kind.start(seed_score, self.apply_switches(constants))
 
-    def adjusted(self, constants: Constants) -> Constants:
+    def apply_switches(self, constants: Constants) -> Constants:
         """The constants with the switches of an ablation."""
         return constants.model_copy(update=self.switches) if self.switches else constants
 

@@ -14,7 +14,7 @@ from math import inf, log, sqrt
 from operator import attrgetter
 from random import Random
 
-from costada.controller.frontier import moving_average
+from costada.controller.allocation import moving_average
 
 FIRST_TRIES = 4
 """Tries of a model before its record alone speaks for it."""
@@ -119,8 +119,8 @@ def attempt_price(record: ModelRecord, option: ModelOption) -> float:
     return (option.expected + record.dollars) / (1 + record.tries)
 
 
-def awaits_first_tries(record: ModelRecord, option: ModelOption, money: Money) -> bool:
-    """Whether a model is owed another of its first tries, and may have it (waits).
+def has_first_tries_left(record: ModelRecord, option: ModelOption, money: Money) -> bool:
+    """Whether the model has first tries left and can afford the next one (waits).
 
     Attempts in flight count as tries, and as dollars at their expected cost.
     """
@@ -181,9 +181,8 @@ class Router:
     ) -> str | None:
         """Name of the model for the next attempt; `None` where nothing left can pay for any.
 
-        The order of the menu does not matter. Models that are disabled are never chosen, and one
-        whose expected price exceeds what is left only if that holds for all of them, or if it is
-        the one that `fixed:NAME` names.
+        The order of the menu does not matter. Disabled models are never chosen. A model that costs
+        more than what is left is chosen only if all do, or if `fixed:NAME` names it.
 
         Args:
             options: Every model of the menu.
@@ -242,9 +241,9 @@ class Router:
             credit = normalized_gain_to_reference(score, parent_score)
         else:
             credit, scale = scaled_gain(gain, scale or gain), next_scale(scale, gain)
-        return replace(self.credited(name, credit, dollars), scale=scale)
+        return replace(self.with_credit(name, credit, dollars), scale=scale)
 
-    def credited(self, name: str, credit: float, dollars: float) -> Router:
+    def with_credit(self, name: str, credit: float, dollars: float) -> Router:
         """The router after an attempt that earned credit, in [0, 1], and cost dollars."""
         return self._changed(
             name,
@@ -311,7 +310,7 @@ def budgeted_thompson(
     a Beta distribution whose parameters are not integers (cf. Agrawal and Goyal 2012). Among
     models that cost nothing the highest drawn credit decides.
     """
-    waiting = [arm for arm in arms if awaits_first_tries(arm.record, arm.option, money)]
+    waiting = [arm for arm in arms if has_first_tries_left(arm.record, arm.option, money)]
     if waiting:
         return min(waiting, key=lambda arm: (arm.begun, arm.option.expected))
     drawn = []

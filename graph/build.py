@@ -2,22 +2,19 @@
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import replace
-from math import inf
-from typing import Any, get_args
+from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
-from typing_extensions import TypedDict, Unpack
+from typing_extensions import Unpack
 
 from costada.controller.methods import METHODS
-from costada.controller.router import DEFAULT_ROUTER, start_router
 from costada.evaluators.problem import Problem
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
-from costada.graph.menu_prices import GivenModels, priced_models, with_reference_cost
-from costada.graph.node_wrappers import CancellableNode, Route, observed, takes_config
-from costada.graph.overrides import Overrides, RunOverrides, SearchContext
+from costada.graph.execution import CancellableNode, Route, takes_config, wrap_node
+from costada.graph.graph_input import RunOverrides, SearchContext
 from costada.graph.routes import (
     after_allocation,
     after_answer,
@@ -29,28 +26,25 @@ from costada.graph.routes import (
     after_generation,
     after_guide,
 )
+from costada.graph.search_context import GivenModels, SearchOptions, search_context
 from costada.nodes.allocate_frontier import allocate_frontier
 from costada.nodes.approve_guide import approve_guide
 from costada.nodes.ask_for_budget import ask_for_budget
-from costada.nodes.attempts import first_prompt
+from costada.nodes.attempts import steered
 from costada.nodes.build_context import build_context
-from costada.nodes.calls.budget import check_first_request
 from costada.nodes.charge_ledger import charge_ledger
-from costada.nodes.choose_model import choose_model
-from costada.nodes.context import ChatModel, LandingOrder, Node, PayingNode, RunContext
+from costada.nodes.choose_model import choose_model, taught
+from costada.nodes.context import Node, PayingNode, RunContext
 from costada.nodes.evaluate import evaluate
 from costada.nodes.gate_intervention import gate_intervention
 from costada.nodes.generate import generate
 from costada.nodes.guide import guide
 from costada.nodes.in_flight import landed, launched, launched_guide
-from costada.nodes.model_choice import taught
-from costada.nodes.settings import MAX_PARALLEL, Settings
+from costada.nodes.saved_state import STORED_KEYS, StoredValue
+from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
-from costada.nodes.stored_value import STORED_KEYS, StoredValue
 from costada.nodes.update_utility import update_utility
-from costada.nodes.user_steps import steered
 from costada.store.checkpoints import RunCheckpoints
-from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 NODES: Mapping[str, Node | PayingNode] = {
@@ -86,7 +80,7 @@ def build_discovery_graph(
     Args:
         context: That of a run whose caller chooses nothing.
         max_parallel: Most steps that a run may have in flight.
-        methods: Other methods that a run may use than that of the context.
+        methods: Methods that a run may use beside that of the context.
     """
     graph: StateGraph[SearchState, SearchContext, SearchInput, SearchOutput] = StateGraph(
         SearchState, input_schema=SearchInput, output_schema=SearchOutput
@@ -99,7 +93,7 @@ def build_discovery_graph(
 
     def add(name: str, node: Node | PayingNode) -> None:
         # LangGraph has no type for a node that takes a config and a runtime
-        ready: Any = observed(node, name, context)
+        ready: Any = wrap_node(node, name, context)
         graph.add_node(name, CancellableNode(ready, name) if takes_config(node) else ready)
 
     for name, node in nodes.items():
@@ -155,27 +149,11 @@ def build_discovery_graph(
     }
     branch("gate_intervention", after_gate, next_steps)
     branch("ask_for_budget", after_answer, next_steps)
-    after_call: dict[Hashable, str] = {
-        "next step": "allocate_frontier",
-        "landing": "evaluate",
-    }
+    after_call: dict[Hashable, str] = {"next step": "allocate_frontier", "landing": "evaluate"}
     asked = {"buy": "guide", "question": "approve_guide", **after_call}
     branch("approve_guide", after_approval, asked)
     branch("guide", after_guide, after_call)
     return graph
-
-
-class SearchOptions(TypedDict, total=False):
-    """Arguments of `search_context` beside the first three."""
-
-    guide_model: ChatModel | None
-    settings: Settings | None
-    purse: Purse | None
-    parallel: int
-    order: LandingOrder
-    router: str
-    chosen: Overrides | None
-    max_budget: float
 
 
 def compile_search(
@@ -244,80 +222,8 @@ def saved_by(
     return replace(context, is_saved_by_time=not isinstance(checkpointer, RunCheckpoints))
 
 
-def search_context(
-    problem: Problem,
-    model: GivenModels,
-    *,
-    budget: float,
-    store: RunStore,
-    name: str = "costada",
-    guide_model: ChatModel | None = None,
-    settings: Settings | None = None,
-    purse: Purse | None = None,
-    parallel: int = 1,
-    order: LandingOrder = "landing",
-    router: str = DEFAULT_ROUTER,
-    chosen: Overrides | None = None,
-    max_budget: float = inf,
-) -> RunContext:
-    """Check what a search is given, and put it together.
-
-    Args:
-        problem: The starting program and its evaluator.
-        model: The chat model that proposes programs; may be wrapped in retries or fallbacks. Of
-            several, a menu, the router chooses one for each attempt; a bare model is called by its
-            own name there, and `MenuModel` gives it another one, or a price.
-        budget: Dollars a run may spend (B). The step that crosses it completes, then the run stops.
-        store: Where programs and calls are kept.
-        name: Name of the graph.
-        guide_model: The chat model that is asked for tactics; by default `model`, of several the
-            first.
-        settings: Controller constants, seed and prices.
-        purse: A purse that each run draws its budget from, as an account named by its run id, and
-            returns to at its end what it did not spend. Where less than the budget is left, a run
-            gets what there is; a hard purse raises `OverBudget` when the run begins.
-        parallel: How many steps are in flight at a time (K). With more than one, model calls and
-            evaluations overlap.
-        order: Steps land in the order in which they finish, the fastest, or with `"launch"` in
-            that of their launch, so that a seed gives the same run whatever the latencies.
-        router: Who chooses among several models: a name in `ROUTERS`, or `fixed:NAME`.
-        chosen: What a caller has chosen for a run, which the run's state keeps.
-        max_budget: The most dollars that a caller may grant a run when it is asked for more.
-
-    Raises:
-        ValueError: An argument is not what it should be, a model that may be called has no price
-            or two, two models have one name, a model makes retries that cannot be seen, a guide
-            price comes without a guide model, the purse is hard and the budget policy is not, a
-            hard budget pays for no request and the caller is not to be asked for more, or a model
-            is to use tools and cannot.
-    """
-    settings = settings or Settings()
-    _check_arguments(problem, budget, guide_model, settings, store)
-    _check_parallel(parallel, order)
-    _check_purse(purse, settings)
-    models = priced_models(model, guide_model, problem, settings)
-    start_router(router, [each.name for each in models.menu])
-    if settings.budget_policy == "hard" and settings.on_exhausted == "stop":
-        check_first_request(models.menu, first_prompt(problem), budget)
-    return RunContext(
-        name=name,
-        problem=problem,
-        menu=models.menu,
-        guide_model=models.guide_model,
-        router=router,
-        budget=budget,
-        settings=with_reference_cost(settings, models.menu),
-        store=store,
-        purse=purse,
-        parallel=parallel,
-        order=order,
-        chosen=chosen or {},
-        max_budget=max_budget,
-    )
-
-
 def store_beside(checkpointer: BaseCheckpointSaver[Any] | bool | None) -> RunStore:
-    """Open a store that lives as long as the checkpoints do.
+    """Open a store that lasts as long as the checkpoints.
 
     An SQLite saver shares its file; without a saver, with one in memory or with a parent graph's
     the store is in memory.
@@ -337,35 +243,6 @@ def store_beside(checkpointer: BaseCheckpointSaver[Any] | bool | None) -> RunSto
     )
 
 
-def _check_arguments(
-    problem: object, budget: object, guide_model: object, settings: object, store: object
-) -> None:
-    if not isinstance(problem, Problem):
-        raise ValueError(f"problem: got {problem!r}, expected a Problem such as problem(NAME)")
-    if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 < budget < inf:
-        raise ValueError(f"budget: got {budget!r}, expected finite dollars above 0")
-    if not isinstance(settings, Settings):
-        raise ValueError(f"settings: got {settings!r}, expected Settings(...)")
-    if settings.guide_price is not None and guide_model is None:
-        raise ValueError("guide_price: got one without guide_model, expected both or none")
-    if not isinstance(store, RunStore | None):
-        # without the value: an address may hold a password
-        raise ValueError(
-            f"store: got a {type(store).__name__}, expected None or a RunStore, such as"
-            " RunStore.postgres(ADDRESS)"
-        )
-
-
-def _check_parallel(parallel: object, order: object) -> None:
-    is_no_number = isinstance(parallel, bool) or not isinstance(parallel, int)
-    if is_no_number or parallel not in range(1, MAX_PARALLEL + 1):
-        raise ValueError(
-            f"parallel: got {parallel!r}, expected an integer from 1 to {MAX_PARALLEL}"
-        )
-    if order not in get_args(LandingOrder):
-        raise ValueError(f"order: got {order!r}, expected 'landing' or 'launch'")
-
-
 def _check_saver(settings: Settings, checkpointer: BaseCheckpointSaver[Any] | bool | None) -> None:
     """Refuse to ask the caller anything where no checkpoint would keep the run."""
     asks = {
@@ -378,13 +255,3 @@ def _check_saver(settings: Settings, checkpointer: BaseCheckpointSaver[Any] | bo
                 f"{field}: got {getattr(settings, field)!r} with checkpointer {checkpointer!r},"
                 " expected a LangGraph saver, or True below a parent graph that has one"
             )
-
-
-def _check_purse(purse: object, settings: Settings) -> None:
-    """Refuse a hard purse for a run that may cross its budget."""
-    if not isinstance(purse, Purse | None):
-        raise ValueError(f"purse: got {purse!r}, expected Purse(BUDGET) or None")
-    if purse and purse.policy == "hard" and settings.budget_policy != "hard":
-        raise ValueError(
-            f"budget_policy: got {settings.budget_policy!r} with a hard purse, expected 'hard'"
-        )

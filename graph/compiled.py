@@ -13,14 +13,24 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot, StateUpdate
 
 from costada.controller.constants import Constants
-from costada.graph.continuing import can_continue
-from costada.graph.graph_input import NO_UPDATE, accept_answer, has_answer
-from costada.graph.known_keys import check_input, check_keys, check_no_context
-from costada.graph.overrides import BUDGET, SEED, Overrides, RunOverrides, SearchContext
+from costada.graph.execution import ACTIVE_RUNS, ActiveRuns
+from costada.graph.graph_input import (
+    BUDGET,
+    NO_UPDATE,
+    SEED,
+    Overrides,
+    RunOverrides,
+    SearchContext,
+    accept_answer,
+    check_input,
+    check_keys,
+    check_no_context,
+    has_answer,
+)
+from costada.graph.routes import can_continue
 from costada.nodes.context import RunContext
-from costada.nodes.parallel.active_runs import ACTIVE_RUNS, ActiveRuns
-from costada.nodes.parallel.pool import NODE_THREADS
-from costada.nodes.seal import check_seal, sealed
+from costada.nodes.pool import NODE_THREADS
+from costada.nodes.saved_state import check_seal, with_seal
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.store.checkpoints import RunCheckpoints
 from costada.store.lease import Lease, LostLease, guarded_by
@@ -235,7 +245,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
     def _begin(
         self, given: object, own: RunnableConfig, context: object, saved: StateSnapshot | None
     ) -> tuple[RunContext, object]:
-        """The search of a run, and the input with the seed that the context chooses.
+        """The context of a run, and its input with the seed that the caller's context chooses.
 
         A new input on a thread whose run is not over resumes that run: a run that began again would
         leave out the calls of the step in flight when it is charged.
@@ -253,6 +263,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
             _check_same_seed(given, values)
             is_resumed, given = True, None
             if _is_nested(place):
+                # a parent that is not resumed says so, and LangGraph would begin a new run
                 own["configurable"][RESUMING] = True
         search = self.search
         if self.overrides is not None:
@@ -275,7 +286,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         own: RunnableConfig,
         search: RunContext,
     ) -> bool:
-        """Whether a run that stops, or has stopped, is resumed and has something left to do now.
+        """Whether a stopped or stopping run is resumed and has something left to do.
 
         While calls are in flight, the current step comes first. After too many failures only its
         caller can resume it, by giving no input.
@@ -293,11 +304,11 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
 
     def _reopened(self, saved: StateSnapshot) -> list[list[StateUpdate]]:
         """The update that reopens a run."""
-        update = sealed(cast(SearchState, saved.values), REOPENED, self.search.store)
+        update = with_seal(cast(SearchState, saved.values), REOPENED, self.search.store)
         return [[StateUpdate(dict(update), "gate_intervention")]]
 
     def _has_saved(self, given: object, config: RunnableConfig | None) -> bool:
-        """Whether the thread of an execution may hold a run that it continues.
+        """Whether the thread of an execution may hold a run to continue.
 
         Below a parent it does if the search keeps its state across visits, or is resumed. Otherwise
         each visit has a place of its own, which only LangGraph knows.
@@ -358,6 +369,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         if thread := self._shared_thread(config):
             holding = asyncio.ensure_future(asyncio.to_thread(self.search.store.hold, thread))
             try:
+                # Shielded, as the thread cannot be cancelled: a lease that it still gets must be
+                # released by someone.
                 runs.lease = await asyncio.shield(holding)
             except asyncio.CancelledError:
                 holding.add_done_callback(_give_up)
@@ -388,11 +401,11 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
             runs.release()
 
     def _place(self, config: RunnableConfig | None) -> dict[str, Any]:
-        """What is configurable in an execution, also by what it is executed in."""
+        """The configurable keys of an execution, including those of its parents."""
         return merge_configs(ensure_config(), self.config, config).get("configurable", {})
 
     def _shared_thread(self, config: RunnableConfig | None) -> str:
-        """What names the thread of an execution in the store.
+        """The name of an execution's thread in the store.
 
         Empty where no other process can execute it: the store is this process's own, or there is no
         saver.
@@ -407,7 +420,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         return f"thread {place['thread_id']!r}" + (f", {namespace}" if namespace else "")
 
     def _limited(self, config: RunnableConfig, search: RunContext) -> RunnableConfig:
-        """A configuration with the limit of supersteps of a search, or that of `with_config`."""
+        """A configuration with the superstep limit of a search, or that of `with_config`."""
         limit = (self.config or {}).get("recursion_limit", self.limit)
         if limit == self.limit:
             limit = _limit_of(search)
@@ -452,9 +465,9 @@ def _give_up(holding: "asyncio.Future[Lease | None]") -> None:
 
 
 def _resumed(overrides: RunOverrides, values: Mapping[str, Any], context: object) -> Overrides:
-    """What holds for a run that is resumed; raises `ValueError` as `RunOverrides` does."""
-    begun = {**overrides.kept(values.get("chosen", {})), SEED: values["run"].seed}
-    resumed = overrides.resumed(begun, context)
+    """The choices of a resumed run; raises `ValueError` as `RunOverrides` does."""
+    begun = {**overrides.check_saved(values.get("chosen", {})), SEED: values["run"].seed}
+    resumed = overrides.resume(begun, context)
     if values["account"].granted is not None and resumed.get(BUDGET) != begun.get(BUDGET):
         raise ValueError(
             f"context: got budget {resumed[BUDGET]!r} for a run that draws from a purse, expected"

@@ -1,14 +1,15 @@
-"""The routes between nodes: each function reads the state and names the next edge.
+"""Who goes next: the routes between nodes, and whether there is room for another step.
 
-They read from the state what is in flight, so every execution takes the same route.
+A route reads the state and names the next edge. It reads from the state what is in flight, so every
+execution takes the same route.
 """
 
 from typing import Literal
 
-from costada.nodes.context import RunContext
-from costada.nodes.parallel.launching import can_launch, can_repeat, has_room, needs_guide
-from costada.nodes.state import SearchState, has_current_step
-from costada.nodes.user_steps import is_submission
+from costada.controller.credit import remaining
+from costada.controller.step import stop_reason
+from costada.nodes.context import RunContext, budget_of, extension_of
+from costada.nodes.state import SearchState, has_current_step, needs_guide
 
 
 def after_allocation(
@@ -24,7 +25,7 @@ def after_context(
     state: SearchState, context: RunContext
 ) -> Literal["proposal", "choice", "submission"]:
     """`"choice"` when a router chooses the model; a program of a user needs none."""
-    if is_submission(state["step"]):
+    if state["step"].is_submission:
         return "submission"
     return "choice" if context.has_choice else "proposal"
 
@@ -56,7 +57,7 @@ def after_evaluation(state: SearchState, context: RunContext) -> str:
     is_last = made >= settings.constants.max_attempts
     is_failing = state["failures"] + made >= settings.max_failures
     is_out_of_money = attempt.is_out_of_money or attempt.is_cut_short
-    is_over = is_last or is_failing or is_out_of_money or state["stopping"] or is_submission(step)
+    is_over = is_last or is_failing or is_out_of_money or state["stopping"] or step.is_submission
     if is_over or not attempt.failure or not can_repeat(state, context):
         return context.method.name if context.method.inner else "charge"
     return "other model" if attempt.is_refused else "retry"
@@ -108,3 +109,80 @@ def after_approval(
     if state["refused_answer"]:
         return "question"
     return "buy" if state["controller"].pending else after_guide(state, context)
+
+
+def can_launch(state: SearchState, context: RunContext) -> bool:
+    """Whether another step may be launched beside those in flight.
+
+    No more than `parallel`, nor than the iterations left. Where nothing is in flight, the reasons
+    to stop have been looked at already.
+    """
+    tickets = state["flight"].tickets
+    if not tickets:
+        return True
+    if state["stopping"] or needs_guide(state) or len(tickets) >= context.parallel:
+        return False
+    return has_room(state, context)
+
+
+def has_room(state: SearchState, context: RunContext) -> bool:
+    """Whether iterations and money are left for one more step beside those in flight.
+
+    Not while one of them waits for money.
+    """
+    flight = state["flight"]
+    if flight.is_waiting_for_funds:
+        return False
+    begun = state["controller"].iteration + len(flight.tickets)
+    return begun < context.constants.max_iterations and is_within_budget(state, context)
+
+
+def is_within_budget(state: SearchState, context: RunContext) -> bool:
+    """Whether the budget has room for one more step beside those in flight.
+
+    What is spent counts, what the calls in flight are expected to cost, and one more step at the
+    average cost of those that have landed.
+    """
+    spent, iterations = state.get("spent", 0.0), state["controller"].iteration
+    another = spent / iterations if iterations else 0.0
+    return spent + state["flight"].expected + another < budget_of(state, context)
+
+
+def can_repeat(state: SearchState, context: RunContext) -> bool:
+    """Whether the budget has room for a further attempt of the step that has landed.
+
+    A run with one step in flight completes its step whatever it costs; several steps in flight
+    would cross the budget by all their attempts.
+    """
+    so_far = state.get("spent", 0.0) + state["step"].cost + state["flight"].expected
+    return context.parallel == 1 or so_far < budget_of(state, context)
+
+
+def can_resume(state: SearchState, budget: float, max_iterations: int) -> bool:
+    """Whether a stopped run has something left to do.
+
+    It has when its budget or iteration limit was raised, and after too many failures, whose cause
+    may have passed. A run that stopped for want of gains needs a higher budget.
+
+    Args:
+        state: The state of the stopped run.
+        budget: Dollars that it may spend now (B).
+        max_iterations: Iterations that it may make now (T_max).
+    """
+    if stop_reason(budget, state["spent"], state["iterations"], max_iterations):
+        return False
+    if state["stop_reason"] in ("budget", "flat"):
+        return remaining(budget, state["spent"]) > state["remaining"]
+    return True
+
+
+def can_continue(state: SearchState, context: RunContext) -> bool:
+    """Whether a run that stops, or has stopped, has something left to do in this graph."""
+    reason = state.get("stop_reason") or state.get("stopping")
+    if not reason:
+        return False
+    budget = max(context.budget, extension_of(state, context))
+    if context.purse and reason == "budget":
+        # The purse may not have the whole budget.
+        budget = min(budget, state["spent"] + max(0.0, float(context.purse.remaining)))
+    return can_resume({**state, "stop_reason": reason}, budget, context.constants.max_iterations)

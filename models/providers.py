@@ -124,7 +124,7 @@ class RetryPolicy(BaseModel):
     """Longest wait between two requests; a provider that asks for more stops the run."""
 
     longest_pause: Annotated[
-        WaitSeconds, Setting("costada.nodes.calls.outage:Pause", MODELS, "SECONDS")
+        WaitSeconds, Setting("costada.nodes.calls.health:Pause", MODELS, "SECONDS")
     ] = 3600.0
     """How long a run waits for an unavailable provider before it stops."""
 

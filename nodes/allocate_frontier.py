@@ -3,12 +3,10 @@
 from dataclasses import replace
 
 from costada.controller.step import ask_step
-from costada.nodes.calls.purse_charges import draw_budget
-from costada.nodes.context import SearchRuntime, balance_of
-from costada.nodes.model_choice import check_menu
+from costada.nodes.calls.budget import draw_budget
+from costada.nodes.context import RunContext, SearchRuntime, balance_of
 from costada.nodes.open_run import open_run
-from costada.nodes.parallel.launching import needs_guide
-from costada.nodes.state import SearchState, Step
+from costada.nodes.state import SearchState, Step, needs_guide
 from costada.values.numbering import START_TICKET, TicketNumber, next_iteration
 
 
@@ -26,7 +24,7 @@ def allocate_frontier(state: SearchState, runtime: SearchRuntime) -> SearchState
     context = runtime.context
     is_running = "run" in state and not state["stop_reason"]
     if is_running:
-        check_menu(state, context)
+        _check_menu(state, context)
         opening: SearchState = {}
         if (granted := draw_budget(state["run"].id, context)) is not None:
             opening["account"] = replace(state["account"], granted=granted)
@@ -55,3 +53,24 @@ def allocate_frontier(state: SearchState, runtime: SearchRuntime) -> SearchState
     )
     step = Step(ticket, allocation, next_iteration(controller.iteration))
     return {**opening, "flight": flight, "step": step}
+
+
+def _check_menu(state: SearchState, context: RunContext) -> None:
+    """Refuse to continue a run with another router, or other models than its router knows.
+
+    Raises:
+        ValueError: Naming the models, or the router, of the run and those of the graph.
+    """
+    router = state.get("router")
+    known = [each.name for each in router.records] if router else []
+    given = [each.name for each in context.menu] if context.has_choice else []
+    if sorted(known) != sorted(given):
+        raise ValueError(
+            f"models: got {', '.join(given) or 'one'} for a run with"
+            f" {', '.join(known) or 'one model'}, expected those it began with"
+        )
+    if known and router and router.rule != context.router:
+        raise ValueError(
+            f"router: got {context.router!r} for a run with {router.rule!r}, expected the one it"
+            " began with"
+        )

@@ -1,18 +1,24 @@
-"""The attempts of a step: what each starts from, and its prompt."""
+"""The attempts of a step: what each starts from and carries out, and its prompt.
+
+An attempt follows a tactic of a guide or an idea of a user, or is a program that a user submitted.
+"""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from costada.controller.allocation import Action
 from costada.controller.constants import Constants
-from costada.controller.intensity import Action
 from costada.controller.method import ParentRule
 from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.evaluators.problem import Problem
+from costada.models.asking import ModelFailure
 from costada.models.reply_content import estimated_usage
 from costada.nodes.calls.budget import EXPECTED_PROGRAM, prompt_tokens
-from costada.nodes.context import RunContext, candidate_of, prompt_view
-from costada.nodes.state import Attempt, SearchState, Step
+from costada.nodes.calls.paid_calls import ModelUnavailable
+from costada.nodes.context import Node, RunContext, SearchRuntime, candidate_of, prompt_view
+from costada.nodes.state import Attempt, SearchState, SteeredBy, Step
+from costada.prompts.changes import invalid_program_reason
 from costada.prompts.render import Prompt, generation_prompt
 from costada.prompts.requests import (
     FailedAttempt,
@@ -21,6 +27,7 @@ from costada.prompts.requests import (
     PromptData,
     Siblings,
 )
+from costada.store.user_inputs import InputKind
 from costada.values.candidate import Candidate
 
 
@@ -79,7 +86,7 @@ def failed_attempts(state: SearchState, context: RunContext) -> tuple[FailedAtte
 
 
 def _failed(step: Step) -> tuple[Attempt, ...]:
-    """Every attempt that failed, the last one included."""
+    """Every failed attempt of the step, including the current one."""
     return (*step.earlier, step.attempt) if step.attempt.failure else step.earlier
 
 
@@ -117,3 +124,80 @@ def load_prompt(state: SearchState, context: RunContext) -> Prompt:
     data = PromptData(**json.loads(text(attempt.prompt_data)))
     data = replace(data, program=program, others=others)
     return Prompt(context.problem.task, text(attempt.prompt), data)
+
+
+def with_refusal(step: Step, failure: ModelFailure, context: RunContext) -> Step:
+    """The step after its model refused the attempt, which another model may make."""
+    reason = context.store.put_text(failure.reason)
+    refusal = reason if isinstance(failure, ModelUnavailable) else ""
+    attempt = replace(step.attempt, failure=reason, is_refused=True, refusal=refusal)
+    return replace(step, attempt=attempt, refused=(*step.refused, attempt.model))
+
+
+SUBMITTED = "submitted by a user"
+"""Summary of the changes of a program that a user submitted."""
+
+
+def with_input(state: SearchState, context: RunContext) -> SearchState:
+    """The state after the step took the oldest waiting user input, if there is one.
+
+    A step takes its input when its first attempt is prepared; all its attempts carry it out.
+    """
+    step = state["step"]
+    if step.attempt.number or step.steered:
+        return state
+    taken = context.store.inputs.take(state["run"].id, step.ticket)
+    if taken is None:
+        return state
+    text = taken.text
+    if taken.kind is InputKind.TACTIC:
+        text = context.store.put_text(text)
+    steered = SteeredBy(number=taken.number, kind=taken.kind.value, text=text)
+    return {**state, "step": replace(step, steered=steered)}
+
+
+def steered(build_context: Node) -> Node:
+    """Let a step take the input of a user before a node writes the prompt of its first attempt.
+
+    User-submitted programs skip prompting.
+    """
+
+    def take_input_and_build(state: SearchState, runtime: SearchRuntime) -> SearchState:
+        state = with_input(state, runtime.context)
+        if state["step"].is_submission:
+            return {"step": with_submission(state, runtime.context)}
+        return {"step": state["step"], **build_context(state, runtime)}
+
+    return take_input_and_build
+
+
+def idea_of(step: Step, context: RunContext) -> str | None:
+    """The idea of a user that the step carries out, `None` without one."""
+    if step.steered is None or step.is_submission:
+        return None
+    return context.store.text(step.steered.text)
+
+
+def with_submission(state: SearchState, context: RunContext) -> Step:
+    """The step with a user's program as its only attempt, which costs nothing.
+
+    Its parent is the incumbent, which the page compares it with. A program that the problem does
+    not allow is a failed attempt.
+    """
+    step, store, problem = state["step"], context.store, context.problem
+    name = step.steered.text if step.steered else ""
+    program, start = store.program(name), problem.start
+    fault = None
+    if program.is_one_text != start.is_one_text:
+        expected = "one text" if start.is_one_text else "several files"
+        fault = f"The submitted program is not {expected}, as programs of this problem are."
+    elif not program.is_one_text:
+        fault = invalid_program_reason(dict(program), start, problem.form)
+    attempt = Attempt(
+        number=1,
+        parent=state["best"],
+        program="" if fault else name,
+        changes=store.put_text(SUBMITTED),
+        failure=store.put_text(fault or ""),
+    )
+    return replace(step, attempt=attempt)

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
-from costada.controller.method import ParentRule
+from costada.controller.guidance import is_active
+from costada.controller.method import Controller, ParentRule, is_guided
 from costada.controller.step import draw_attempt
-from costada.nodes.attempts import AttemptContext, failed_attempts, next_attempt
+from costada.nodes.attempts import AttemptContext, failed_attempts, idea_of, next_attempt
 from costada.nodes.context import RunContext, SearchRuntime, archives_of, candidate_of, prompt_view
 from costada.nodes.state import SearchState
-from costada.nodes.tactic_cycle import take_tactic
+from costada.nodes.tactics import TacticBatch, user_tactic
 from costada.prompts.requests import USER, GenerationRequest, Siblings
+from costada.prompts.tactics import Tactic
 from costada.store.candidates import SEED_ID
+from costada.values.numbering import next_iteration
 
 
 def build_context(state: SearchState, runtime: SearchRuntime) -> SearchState:
@@ -19,8 +22,8 @@ def build_context(state: SearchState, runtime: SearchRuntime) -> SearchState:
     none.
     """
     context = runtime.context
-    controller, assignment = take_tactic(state, context)
-    drawn = _draw_context(state, context, is_guided=assignment is not None)
+    controller, tactic, mode = _take_tactic(state, context)
+    drawn = _draw_context(state, context, is_guided=tactic is not None)
     failed = failed_attempts(state, context)
     request = GenerationRequest(
         task=context.problem.task,
@@ -29,16 +32,32 @@ def build_context(state: SearchState, runtime: SearchRuntime) -> SearchState:
         others=tuple(prompt_view(each, context.problem) for each in drawn.inspirations),
         timeout=context.problem.limits.wall_seconds,
         entry_point=context.problem.entry_point,
-        tactic=assignment.tactic if assignment else None,
-        tactic_mode=assignment.mode if assignment else None,
+        tactic=tactic,
+        tactic_mode=mode,
         siblings=drawn.siblings,
         failure=failed[-1] if failed else None,
         form=context.problem.form,
     )
     step = next_attempt(state, drawn, request, context)
-    follows_guide = assignment is not None and assignment.mode != USER
+    follows_guide = tactic is not None and mode != USER
     step = replace(step, is_guided=step.is_guided or follows_guide)
     return {"controller": controller, "step": step}
+
+
+def _take_tactic(
+    state: SearchState, context: RunContext
+) -> tuple[Controller, Tactic | None, str | None]:
+    """The idea of a user, or one use of the current tactic; with the guide's mode, or `USER`."""
+    controller, step = state["controller"], state["step"]
+    if idea := idea_of(step, context):
+        return controller, user_tactic(idea), USER
+    if not is_guided(controller) or not is_active(controller.cycle):
+        return controller, None, None
+    after_next = next_iteration(next_iteration(controller.iteration))
+    used, index = controller.use_tactic(is_first=not step.is_guided)
+    ((_, record),) = context.store.tactics(state["run"].id, after_next, count=1)
+    batch = TacticBatch.model_validate_json(record)
+    return used, batch.tactics[index], batch.mode
 
 
 def _draw_context(state: SearchState, context: RunContext, *, is_guided: bool) -> AttemptContext:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from costada.controller.money import remaining
-from costada.nodes.calls.purse_charges import open_account, report_cost
+from costada.controller.credit import remaining
+from costada.nodes.calls.budget import open_account, report_cost
 from costada.nodes.context import SearchRuntime, budget_of
 from costada.nodes.state import SearchState, has_current_step
 from costada.values.numbering import next_iteration
@@ -21,8 +21,9 @@ def charge_ledger(state: SearchState, runtime: SearchRuntime) -> SearchState:
     tickets = [ticket for ticket in (state["flight"].guide_ticket,) if ticket]
     if has_current_step(state):
         tickets.append(step.ticket)
-    counts_lost = context.settings.lost_calls == "count"
-    charge = context.store.call_log.charge(run_id, iteration, tickets, counts_lost=counts_lost)
+    charge = context.store.call_log.charge(
+        run_id, iteration, tickets, counts_lost=context.counts_lost
+    )
     for ticket in tickets:
         report_cost(open_account(run_id, context), run_id, ticket, context)
     spent, in_doubt = float(charge.spent), float(charge.in_doubt)

@@ -1,14 +1,26 @@
-"""Node: choose the model of the next attempt, in a run with several."""
+"""Node: choose the model of the next attempt, in a run with several; and what the router learns."""
 
+import logging
 from dataclasses import replace
 from decimal import Decimal
+
+from langchain_core.runnables import RunnableConfig
 
 from costada.controller.router import ModelOption, Money
 from costada.controller.step import draws
 from costada.nodes.attempts import load_prompt
 from costada.nodes.calls.budget import minimal_bound
-from costada.nodes.context import RunContext, SearchRuntime, budget_of
-from costada.nodes.state import SearchState, Step
+from costada.nodes.context import (
+    PayingNode,
+    RunContext,
+    SearchRuntime,
+    budget_of,
+    candidate_of,
+    models_left,
+)
+from costada.nodes.state import SearchState, Step, has_current_step
+
+_LOG = logging.getLogger("costada.money")
 
 
 def choose_model(state: SearchState, runtime: SearchRuntime) -> SearchState:
@@ -20,14 +32,13 @@ def choose_model(state: SearchState, runtime: SearchRuntime) -> SearchState:
     context, step, prompt = runtime.context, state["step"], load_prompt(state, runtime.context)
     attempt, left = step.attempt, money_for_attempt(step, state, context)
     in_flight = [model for each in state["flight"].steps for model in each.models[-1:]]
-    is_hard = context.settings.budget_policy == "hard"
     options = [
         ModelOption(
             each.name,
             each.expected,
             launched=in_flight.count(each.name),
             is_payable=each.name not in step.refused
-            and (not is_hard or minimal_bound(each, prompt) <= left),
+            and (not context.is_hard or minimal_bound(each.first, each.prices, prompt) <= left),
         )
         for each in context.menu
     ]
@@ -44,11 +55,68 @@ def choose_model(state: SearchState, runtime: SearchRuntime) -> SearchState:
 
 
 def money_for_attempt(step: Step, state: SearchState, context: RunContext) -> Decimal:
-    """Dollars that are neither spent, by this step so far too, nor expected in flight."""
-    counts_lost = context.settings.lost_calls == "count"
+    """Dollars left of the budget, less the step's calls so far and what is expected in flight."""
     so_far = context.store.call_log.cost_before(
-        state["run"].id, step.ticket, step.attempt.first_call, counts_lost=counts_lost
+        state["run"].id, step.ticket, step.attempt.first_call, counts_lost=context.counts_lost
     )
     expected = sum(Decimal(str(ticket.expected)) for ticket in state["flight"].tickets)
     spent = Decimal(str(state.get("spent", 0.0)))
     return Decimal(str(budget_of(state, context))) - spent - so_far - expected
+
+
+def taught(evaluate: PayingNode) -> PayingNode:
+    """Let the router learn from each scored attempt, in a run with several models.
+
+    It learns nothing from an attempt that was not made because no model could be paid for, nor
+    from a program that a user submitted.
+    """
+
+    def evaluate_and_tell(
+        state: SearchState, runtime: SearchRuntime, config: RunnableConfig
+    ) -> SearchState:
+        context, update = runtime.context, evaluate(state, runtime, config)
+        after: SearchState = {**state, **update}
+        step = after["step"]
+        if not context.has_choice or not has_current_step(after) or step.is_submission:
+            return update
+        if step.attempt.is_out_of_money:
+            return update
+        return {**update, **tell_router(after, context)}
+
+    return evaluate_and_tell
+
+
+def tell_router(state: SearchState, context: RunContext) -> SearchState:
+    """Router and step after the current attempt, which has a score or has failed.
+
+    It learns the dollars of exactly that attempt's calls. An attempt without a call teaches it
+    nothing, and one that its model refused is not a try. The last model that is left is not
+    disabled: it is asked again, and its refusal ends the run.
+    """
+    step, router = state["step"], state["router"]
+    attempt = step.attempt
+    name, first = attempt.model, attempt.first_call
+    calls = range(first, max(step.num_requested, first) + 1)
+    cost = context.store.call_log.attempt_cost(
+        state["run"].id, step.ticket, calls, name, counts_lost=context.counts_lost
+    )
+    if cost is not None and attempt.is_refused:
+        router = router.charge(name, float(cost))
+    elif cost is not None:
+        router = router.tell(
+            name,
+            None if attempt.failure else attempt.score,
+            candidate_of(attempt.parent, state, context).score,
+            float(cost),
+            has_reference=context.problem.reference is not None,
+        )
+    left = {each.name for each in models_left(state, context)}
+    if not attempt.refusal or name not in left:
+        return {"router": router}
+    if left == {name}:
+        others = tuple(each for each in step.refused if each != name)
+        return {"router": router, "step": replace(step, refused=others)}
+    reason = context.store.text(attempt.refusal)
+    _LOG.warning("Model %s is disabled for the rest of the run: %s", name, reason)
+    step = replace(step, disabled=(*step.disabled, name))
+    return {"router": router.disable(name), "step": step}

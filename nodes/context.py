@@ -1,9 +1,11 @@
 """The run's context: models, problem, prices and store, and what nodes read of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Literal
+from threading import Lock
+from typing import Generic, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage
@@ -12,21 +14,31 @@ from langgraph.runtime import Runtime
 
 from costada.controller.archive import Archive
 from costada.controller.constants import Constants
+from costada.controller.credit import Balance
 from costada.controller.method import Controller, is_archiving
 from costada.controller.methods import METHODS, Method
-from costada.controller.money import Balance
 from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem
 from costada.models.menu import ModelEntry
 from costada.models.prices import PriceBook
+from costada.models.providers import RetryPolicy
 from costada.models.runnable_tree import AskedModel, asked_models
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchState, Step
+from costada.prompts.render import Prompt
 from costada.prompts.requests import ProgramView
+from costada.store.call_log import InFlightCalls
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate
-from costada.values.evaluation import EVAL_TIME, UNSHOWN
+from costada.values.evaluation import (
+    EVAL_TIME,
+    UNSHOWN,
+    FrontMember,
+    objective_values,
+    read_objectives,
+)
+from costada.values.numbering import TicketNumber
 
 ChatModel = Runnable[LanguageModelInput, AIMessage]
 
@@ -61,7 +73,7 @@ class PricedModel:
 
     @property
     def call_timeout(self) -> float | None:
-        """Seconds of one call; `None`: as the settings say."""
+        """Seconds that one call may take; `None`: as the settings say."""
         return None if self.entry is None else self.entry.timeout
 
 
@@ -75,7 +87,8 @@ class RunContext:
     flight at a time; they land in the `order` in which they finish, or in which they were launched.
     `is_saved_by_time` says that the saver takes the latest checkpoint by its time. `chosen` is what
     the caller of a run has chosen for it, which its state keeps; `max_budget` is the most that it
-    may grant when it is asked, in dollars.
+    may grant when it is asked, in dollars. `method`, `constants` and `retry_policy` follow from the
+    settings.
     """
 
     name: str
@@ -92,25 +105,35 @@ class RunContext:
     order: LandingOrder = "landing"
     chosen: Mapping[str, object] = field(default_factory=dict)
     max_budget: float = inf
+    method: Method = field(init=False)
+    constants: Constants = field(init=False)
+    retry_policy: RetryPolicy = field(init=False)
 
     @property
     def has_choice(self) -> bool:
         """Whether a router chooses the model of each attempt."""
         return len(self.menu) > 1
 
+    @property
+    def is_hard(self) -> bool:
+        """Whether no call may exceed the budget."""
+        return self.settings.budget_policy == "hard"
+
+    @property
+    def counts_lost(self) -> bool:
+        """Whether calls with an unknown outcome count at their upper bound."""
+        return self.settings.lost_calls == "count"
+
     def entry_of(self, asked: PricedModel) -> str | None:
-        """The menu's name of a model, empty for a guide model beside it; `None` without a menu."""
+        """Name of a model in the menu, empty for a separate guide model; `None` without a menu."""
         return asked.name if self.has_choice else None
 
-    @property
-    def method(self) -> Method:
-        """How the budget is spent."""
-        return METHODS[self.settings.method]
-
-    @property
-    def constants(self) -> Constants:
-        """The method's constants."""
-        return self.method.adjusted(self.settings.constants)
+    def __post_init__(self) -> None:
+        # once for all steps: a plug-in's method is looked up among entry points
+        method = METHODS[self.settings.method]
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "constants", method.apply_switches(self.settings.constants))
+        object.__setattr__(self, "retry_policy", self.settings.retry_policy)
 
 
 SearchRuntime = Runtime[RunContext]
@@ -155,12 +178,12 @@ def model_of(step: Step, context: RunContext) -> PricedModel:
 
 
 def named_model(name: str, context: RunContext) -> PricedModel:
-    """The model that the menu calls so."""
+    """The model of this name in the menu."""
     return next(each for each in context.menu if each.name == name)
 
 
 def guides_of(state: SearchState, context: RunContext) -> list[PricedModel]:
-    """The models that may be asked for a guide, in the order in which they are.
+    """The models that may be asked for a guide, in that order.
 
     A guide model of the menu comes first there unless it is disabled.
     """
@@ -184,11 +207,6 @@ def is_sequential(state: SearchState, context: RunContext) -> bool:
     A run with one step in flight at a time may continue one that had several.
     """
     return context.parallel == 1 and not state["flight"].tickets
-
-
-def is_unpaid(step: Step) -> bool:
-    """Whether a hard budget could not pay for the first attempt of a step."""
-    return step.attempt.is_out_of_money and step.attempt.number == 1
 
 
 def candidate_of(candidate_id: str, state: SearchState, context: RunContext) -> Candidate:
@@ -236,3 +254,76 @@ def repeatable_metrics(candidate: Candidate, problem: Problem) -> dict[str, floa
     """The metrics without wall-clock times, which would make every prompt different."""
     timings = {EVAL_TIME, *problem.timing_metrics}
     return {name: value for name, value in candidate.metrics.items() if name not in timings}
+
+
+Kept = TypeVar("Kept")
+
+Bought = TypeVar("Bought")
+
+
+@dataclass(frozen=True, slots=True)
+class PaidNode(Generic[Bought]):
+    """A node whose call belongs to the step that follows.
+
+    Attributes:
+        prompt: Writes the prompt; the same prompt is asked whenever the call is repeated.
+        buy: Asks for it under the number of a ticket; changes nothing but the journal.
+        accept: The update of the state with what was bought, as it is when that arrives.
+    """
+
+    prompt: Callable[[SearchState, RunContext], Prompt]
+    buy: Callable[[Prompt, TicketNumber, SearchState, RunnableConfig, RunContext], Bought]
+    accept: Callable[[Bought, SearchState, RunContext], SearchState]
+
+    def __call__(
+        self, state: SearchState, runtime: SearchRuntime, config: RunnableConfig
+    ) -> SearchState:
+        """Buy it at once."""
+        context, ticket = runtime.context, next_ticket(state)
+        bought = self.buy(self.prompt(state, context), ticket, state, config, context)
+        return self.accept(bought, state, context)
+
+
+def next_ticket(state: SearchState) -> TicketNumber:
+    """The number of the next ticket."""
+    return TicketNumber(state["flight"].last_ticket + 1)
+
+
+def front_of(state: SearchState, context: RunContext) -> list[Candidate]:
+    """The candidates on the Pareto front, oldest first; none with one objective."""
+    if not context.problem.objectives:
+        return []
+    return context.store.candidates.front(state["run"].id, state["archives"].seq)
+
+
+def front_members(front: Sequence[Candidate], context: RunContext) -> list[FrontMember]:
+    """What a caller sees of the front."""
+    objectives = read_objectives(context.problem.objectives)
+    return [
+        FrontMember(
+            candidate_id=each.id,
+            score=each.score,
+            objectives=objective_values(objectives, each.metrics),
+        )
+        for each in front
+    ]
+
+
+class PerRun(Generic[Kept]):
+    """One object per run, shared by all that have its run file open in this process.
+
+    It is kept as long as one of them has.
+    """
+
+    def __init__(self, make: Callable[[], Kept]) -> None:
+        self._make = make
+        self._kept: WeakKeyDictionary[InFlightCalls, dict[str, Kept]] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    def of(self, store: RunStore, run_id: str) -> Kept:
+        """The object of a run, made when it is first asked for."""
+        with self._lock:
+            runs = self._kept.setdefault(store.call_log.in_flight, {})
+            if run_id not in runs:
+                runs[run_id] = self._make()
+            return runs[run_id]

@@ -1,10 +1,24 @@
-"""Node: score the proposed program."""
+"""Node: score the proposed program. A run evaluates a program once; repeats reuse the result."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from costada.nodes.candidate_evaluation import evaluate_program
-from costada.nodes.context import SearchRuntime
+from costada.models.asking import FailureKind, ModelFailure
+from costada.nodes.calls.health import Outages, Pause, PauseText, outlast
+from costada.nodes.context import PerRun, RunContext, SearchRuntime, candidate_of
 from costada.nodes.state import SearchState
+from costada.values.candidate import Candidate, Program
+from costada.values.evaluation import EVALUATOR_FAULT, EVALUATOR_OUTAGE, Evaluation
+
+MAX_ALONE = 3
+"""How often an evaluator's model may fail for a program just before it serves the incumbent."""
+
+MAX_REASON_CHARS = 500
+"""How much of an evaluator's error the log of a pause shows."""
+
+OUTAGES = PerRun(Outages)
+"""The outages of the model that the evaluator of a run asks."""
 
 
 def evaluate(state: SearchState, runtime: SearchRuntime) -> SearchState:
@@ -29,3 +43,114 @@ def evaluate(state: SearchState, runtime: SearchRuntime) -> SearchState:
         failure=store.put_text(candidate.error or ""),
     )
     return {"step": replace(step, attempt=scored)}
+
+
+def evaluate_program(
+    name: str,
+    program: Program,
+    changes: str,
+    state: SearchState,
+    context: RunContext,
+    *,
+    is_trial: bool = False,
+) -> Candidate:
+    """Evaluate and store a program of the current attempt.
+
+    A program that the run has evaluated before keeps its evaluation. So does one whose evaluation
+    was stored under the same id by a process that died before the attempt ended. `name` is that id;
+    a trial is a program that the model only evaluates with a tool.
+
+    Raises:
+        InterruptedError: The evaluation was asked to stop.
+        ValueError: The evaluator fails even on the incumbent.
+    """
+    table, run_id = context.store.candidates, state["run"].id
+    step, attempt = state["step"], state["step"].attempt
+    evaluator = context.problem.fingerprint
+    stored = table.find(run_id, name)
+    # The score of another evaluator counts only where the model has been shown it.
+    is_usable = stored is not None and (is_trial or stored.evaluator in ("", evaluator))
+    if stored is not None and is_usable and stored.program == program:
+        return stored
+    known = table.judged(
+        run_id, program, evaluator, step.ticket, attempt.number, state["flight"].seen
+    )
+    parent = candidate_of(attempt.parent, state, context)
+    is_cached = known is not None
+    if known is None:
+        known = Candidate.judged(name, program, _evaluate(program, state, context), evaluator)
+    candidate = replace(
+        known,
+        id=name,
+        ticket=step.ticket,
+        parent_id=parent.id,
+        generation=parent.generation + 1,
+        changes=changes,
+        migrated_in=None,
+        is_cached=is_cached,
+        inspirations=attempt.inspirations,
+        label=attempt.label,
+        is_trial=is_trial,
+    )
+    table.put(run_id, candidate)
+    return candidate
+
+
+def _evaluate(program: Program, state: SearchState, context: RunContext) -> Evaluation:
+    """Evaluate a program; an evaluator that fails on it must still evaluate the incumbent."""
+    problem, key = context.problem, state["run"].holdout_key
+    best = candidate_of(state["best"], state, context)
+    evaluate_best = partial(problem.evaluate_program, best.program, key)
+    evaluation = _evaluate_when_up(
+        partial(problem.evaluate_program, program, key, best.score), evaluate_best, state, context
+    )
+    if EVALUATOR_FAULT in evaluation.artifacts:
+        again = _evaluate_when_up(evaluate_best, evaluate_best, state, context)
+        if EVALUATOR_FAULT in again.artifacts:
+            raise ValueError(
+                f"evaluator of {problem.name!r}: fails on the best program, which it had evaluated"
+                f" before ({again.error})"
+            )
+    return evaluation
+
+
+def _evaluate_when_up(
+    evaluate: Callable[[], Evaluation],
+    evaluate_best: Callable[[], Evaluation],
+    state: SearchState,
+    context: RunContext,
+) -> Evaluation:
+    """Evaluate a program, when the provider of a model that the evaluator asks is available.
+
+    While it is not, the run is paused as for its own models, and the program is evaluated again.
+    One for which the model does not answer although it does for the incumbent, time and again, has
+    made the evaluator fail by itself: its request may be too large.
+
+    Raises:
+        ModelUnusable: The pause lasted too long.
+        InterruptedError: The run was asked to stop while it waited.
+    """
+    num_alone = 0
+
+    def repeat(failure: ModelFailure) -> Evaluation:
+        nonlocal num_alone
+        evaluation = evaluate()
+        if _outage_in(evaluation) and not _outage_in(evaluate_best()):
+            num_alone += 1
+            if num_alone == MAX_ALONE:
+                others = {**evaluation.artifacts}
+                del others[EVALUATOR_OUTAGE]
+                return replace(evaluation, artifacts=others)
+        return evaluation
+
+    outages = OUTAGES.of(context.store, state["run"].id)
+    pause = Pause(context.retry_policy, PauseText("the provider of the evaluator's model"))
+    return outlast(evaluate, repeat, _outage_in, outages, pause)
+
+
+def _outage_in(evaluation: Evaluation) -> ModelFailure | None:
+    seconds = evaluation.artifacts.get(EVALUATOR_OUTAGE)
+    if seconds is None:
+        return None
+    reason = " ".join((evaluation.error or "").split())[:MAX_REASON_CHARS]
+    return ModelFailure(reason, FailureKind.DOWN, float(seconds) or None)

@@ -6,7 +6,7 @@ from langchain_core.runnables import RunnableConfig
 
 from costada.models.asking import ModelFailure
 from costada.models.reply_content import answer_text
-from costada.nodes.attempts import load_prompt
+from costada.nodes.attempts import load_prompt, with_refusal
 from costada.nodes.calls.paid_calls import (
     NOT_ATTEMPTED,
     StepCapReached,
@@ -14,7 +14,6 @@ from costada.nodes.calls.paid_calls import (
     ask_within_budget,
 )
 from costada.nodes.context import RunContext, SearchRuntime, candidate_of, model_of
-from costada.nodes.model_choice import refused
 from costada.nodes.state import SearchState
 from costada.nodes.tools.agent import ask_with_tools
 from costada.prompts.changes import read_change
@@ -37,7 +36,7 @@ def ask_once(state: SearchState, config: RunnableConfig, context: RunContext) ->
     prompt = load_prompt(state, context)
     answer = ask_within_budget(model_of(step, context), prompt, key, state, config, context)
     if context.has_choice and isinstance(answer, NOT_ATTEMPTED):
-        return {"step": refused(step, answer, context)}
+        return {"step": with_refusal(step, answer, context)}
     if isinstance(answer, ModelFailure):
         attempt = replace(
             attempt,

@@ -16,21 +16,22 @@ from typing import TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 
+from costada.controller.router import ModelOption, attempt_price
 from costada.nodes.attempts import load_prompt
 from costada.nodes.calls.budget import FUNDS_QUEUES, expected_cost, prompt_tokens
 from costada.nodes.context import (
     Node,
+    PaidNode,
     PayingNode,
+    PricedModel,
     RunContext,
     SearchRuntime,
     guides_of,
     is_sequential,
-    is_unpaid,
     model_of,
+    next_ticket,
 )
-from costada.nodes.model_choice import expected_price
-from costada.nodes.paid_node import PaidNode, next_ticket
-from costada.nodes.parallel.pool import Pool, pool_of
+from costada.nodes.pool import Pool, pool_of
 from costada.nodes.state import Flight, SearchState, Step, Ticket, has_current_step
 from costada.prompts.render import Prompt
 from costada.prompts.requests import PromptData
@@ -56,6 +57,8 @@ def launched(generate: PayingNode, evaluate: Node) -> PayingNode:
         context, flight = runtime.context, state["flight"]
         if is_sequential(state, context):
             return generate(state, runtime, config)
+        # The launched step differs from the current one in this only: `landed` tells by it whether
+        # the current step has been evaluated, or waits in a thread.
         step = replace(state["step"], is_launched=True)
         expected = _expected_of_step(step, state, context)
         ticket = _new_ticket(step.ticket, step, step.attempt.prompt, expected, state)
@@ -125,9 +128,9 @@ def landed(evaluate: Node, generate: PayingNode, guide: PaidNode[Bought]) -> Pay
             state["run"].id,
             ticket.number,
             step.num_requested + 1,
-            counts_lost=context.settings.lost_calls == "count",
+            counts_lost=context.counts_lost,
         )
-        if state["stopping"] and not flight.guide_ticket and is_unpaid(step) and not cost:
+        if state["stopping"] and not flight.guide_ticket and step.is_unpaid and not cost:
             # a step that no money was left for leaves no iteration once the run stops
             context.store.inputs.release(state["run"].id, ticket.number)
             others = tuple(each for each in flight.open_tickets if each != ticket.number)
@@ -160,7 +163,7 @@ def _buy(
     state: SearchState,
     ticket: Ticket,
 ) -> Bought:
-    """What a guide gives for its prompt, as it was stored at the launch."""
+    """Buy a guide with the prompt that was stored at its launch."""
     stored = json.loads(runtime.context.store.text(ticket.prompt))
     data = stored.pop("data")
     prompt = Prompt(**stored, data=PromptData(**data) if data else None)
@@ -207,14 +210,14 @@ def _land(work: Work, state: SearchState, context: RunContext) -> tuple[Ticket, 
     # Stored at once and not with the state: nodes that follow may pay for calls that depend on the
     # order before the next checkpoint is written.
     if recorded is None or recorded.ticket != key[0]:
-        awaits_money = FUNDS_QUEUES.of(context.store, run_id).has_waiting
-        recorded = Landing(key[0], awaits_money)
+        is_waiting_for_funds = FUNDS_QUEUES.of(context.store, run_id).has_waiting
+        recorded = Landing(key[0], is_waiting_for_funds)
         call_log.put_landing(run_id, landing, recorded)
     landed = replace(
         flight,
         tickets=tuple(ticket for other, ticket in tickets.items() if other != key),
         num_landed=landing,
-        awaits_money=recorded.awaits_money,
+        is_waiting_for_funds=recorded.is_waiting_for_funds,
     )
     return tickets[key], result, landed
 
@@ -244,14 +247,14 @@ def _launch(ticket: Ticket, work: Work, state: SearchState, context: RunContext)
 
 
 def _expected_of_step(step: Step, state: SearchState, context: RunContext) -> float:
-    """Dollars of a step before this call, and those the call is expected to cost.
+    """Dollars that a step has cost before this call, plus the expected cost of the call.
 
     A step is expected to cost what the steps so far have cost on average. The call itself does not
     count where it was made already: a launch that is repeated expects what it expected before.
     """
     first = step.requests + 1 if step.requests else step.attempt.number
     so_far = context.store.call_log.cost_before(
-        state["run"].id, step.ticket, first, counts_lost=context.settings.lost_calls == "count"
+        state["run"].id, step.ticket, first, counts_lost=context.counts_lost
     )
     if context.has_choice:
         return float(so_far) + expected_price(model_of(step, context), state)
@@ -259,3 +262,9 @@ def _expected_of_step(step: Step, state: SearchState, context: RunContext) -> fl
         return float(so_far) + state["spent"] / iterations
     tokens = prompt_tokens(load_prompt(state, context))
     return float(so_far + expected_cost(model_of(step, context), tokens))
+
+
+def expected_price(asked: PricedModel, state: SearchState) -> float:
+    """Expected cost of an attempt of a model by list price and experience, in dollars."""
+    record = next(each for each in state["router"].records if each.name == asked.name)
+    return attempt_price(record, ModelOption(asked.name, asked.expected))

@@ -1,23 +1,36 @@
-"""The beginning of a run: the starting program is evaluated once and put on every frontier."""
+"""The beginning of a run, and what is checked when it is resumed by another graph.
 
-from time import sleep
+The starting program is evaluated once and put on every frontier. Scores of two evaluators cannot be
+compared: under a stricter one nothing new would ever become the incumbent. Whether a change matters
+is found out, without a model call, before anything is paid for.
+"""
+
+import logging
+from dataclasses import replace
+from math import isclose
 from typing import cast
-from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
+from uuid import NAMESPACE_OID, uuid4, uuid5
 
-from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.runtime import get_runtime
 
-from costada.controller.method import Controller
+from costada.controller.method import Controller, ParentRule
 from costada.controller.router import Router, start_router
 from costada.controller.step import num_seeds, seed_archives
-from costada.evaluators.problem import check_problem, layer_of
+from costada.evaluators.problem import Problem, check_problem, layer_of
 from costada.evaluators.sandboxed import new_key
 from costada.models.runnable_tree import model_facts
-from costada.nodes.calls.purse_charges import draw_budget
-from costada.nodes.context import RunContext, budget_of, num_archives
-from costada.nodes.pareto_front import front_members
-from costada.nodes.seal import new_seal_key
-from costada.nodes.settings import check_seed, problem_texts, settings_texts
+from costada.nodes.calls.budget import draw_budget
+from costada.nodes.context import (
+    RunContext,
+    archives_of,
+    budget_of,
+    candidate_of,
+    front_members,
+    num_archives,
+    population_of,
+)
+from costada.nodes.saved_state import new_seal_key
+from costada.nodes.settings import check_seed, evaluator_texts, problem_texts, settings_texts
 from costada.nodes.state import (
     Account,
     ArchiveVersion,
@@ -27,53 +40,11 @@ from costada.nodes.state import (
     SearchState,
     Step,
 )
-from costada.store.candidates import FRONT
-from costada.store.rows import RunSetup, as_texts
-from costada.values.candidate import Candidate
-from costada.values.evaluation import Evaluation
+from costada.store.candidates import FRONT, SEED_ID
+from costada.store.rows import RunSetup, as_texts, changes
+from costada.values.candidate import Candidate, Program
+from costada.values.evaluation import Evaluation, objective_values, read_objectives
 from costada.values.numbering import START
-
-PATIENCE_SECONDS = 1.0
-"""How long to wait for a clock that is behind, as those of two machines may be."""
-
-TICKS_PER_SECOND = 10_000_000
-"""Resolution of the time in an id."""
-
-
-def newest_checkpoint(state: SearchState) -> str:
-    """Highest id of a checkpoint that a run knows of; raises as `await_clock` does."""
-    now = get_runtime().execution_info
-    if now is None or now.thread_id is None:
-        return ""
-    newest = max(now.checkpoint_id, state.get("newest_checkpoint", ""))
-    await_clock(newest, now.thread_id)
-    return newest
-
-
-def await_clock(newest: str, thread: str) -> None:
-    """Wait until a new checkpoint has a higher id than the newest one of a thread.
-
-    Raises:
-        ValueError: That takes more than a second; the message says how far the clock is behind.
-    """
-    while (made := empty_checkpoint()["id"]) <= newest:
-        behind = seconds_after(made, newest)
-        if behind > PATIENCE_SECONDS:
-            raise ValueError(
-                f"clock: it is {behind:.0f} seconds before the newest checkpoint of thread"
-                f" {thread!r}, so it was set back. The saver takes the checkpoint with the latest"
-                " time for the newest, and would never find what is saved now. Correct the clock"
-                " or wait until then, and resume; no request was sent"
-            )
-        sleep(behind)
-
-
-def seconds_after(earlier: str, later: str) -> float:
-    """Seconds between two checkpoints by their ids, whose first 60 bits hold the time."""
-    numbers = (UUID(name).int for name in (earlier, later))
-    # Between the two parts of the time stand four bits that name the version.
-    first, second = ((number >> 80) << 12 | (number >> 64) & 0xFFF for number in numbers)
-    return (second - first) / TICKS_PER_SECOND
 
 
 def open_run(state: SearchState, context: RunContext) -> SearchState:
@@ -83,7 +54,7 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     holds an earlier run, all its keys are overwritten.
 
     Raises:
-        ValueError: The seed is not an integer or out of range, the evaluator gives no verdict or
+        ValueError: The seed is not an integer or out of range, the evaluator fails or
             rejects the starting program though no invalid start is allowed, or the purse that the
             run is to draw from has nothing left for it.
     """
@@ -186,3 +157,88 @@ def _seed_frontiers(
     if problem.objectives and seeds[0].is_valid:
         table.put_archive(run_id, FRONT, 0, [seeds[0].id])
     return seeds[0].id
+
+
+WAYS_OUT = (
+    "Restore the evaluator, or start a new run and give it the best program with costada submit"
+)
+
+_LOG = logging.getLogger("costada.runs")
+
+
+def check_evaluator(state: SearchState, context: RunContext) -> None:
+    """Refuse to resume a run whose evaluator has changed, unless its programs keep their scores.
+
+    Where the evaluator is another one than that of the run's start, the programs that the run
+    builds on are evaluated again, best first. If all keep validity, score and objectives, the run
+    goes on with the new evaluator, which its record then names.
+
+    Raises:
+        ValueError: A program has another score, naming both.
+        InterruptedError: The evaluation was asked to stop.
+    """
+    run_id = state["run"].id
+    setup = context.store.setup(run_id)
+    if setup is None:
+        return
+    before, now = evaluator_texts(setup.problem), evaluator_texts(problem_texts(context.problem))
+    if not (changed := changes(before, now)):
+        return
+    programs = _programs(state, context)
+    _LOG.warning(
+        "The evaluator has changed since this run started (%s). All programs that the run builds on"
+        " (%d) are evaluated again and must keep their scores; this makes no model call",
+        "; ".join(changed),
+        len(programs),
+    )
+    for program, candidate in programs.items():
+        evaluation = context.problem.evaluate_program(program, state["run"].holdout_key)
+        if not _is_same(candidate, evaluation, context.problem):
+            raise ValueError(
+                f"evaluator of {context.problem.name!r}: program {candidate.id} scores"
+                f" {_score_text(evaluation)}, expected {_score_text(candidate)}, as when the run"
+                f" evaluated it; scores of two evaluators cannot be compared. {WAYS_OUT}"
+            )
+    others = {name: text for name, text in setup.problem.items() if name not in before}
+    context.store.put_setup(run_id, replace(setup, problem={**others, **now}))
+
+
+def _programs(state: SearchState, context: RunContext) -> dict[Program, Candidate]:
+    """The programs that a run builds on, best first, each with a candidate."""
+    table, run_id = context.store.candidates, state["run"].id
+    found = [candidate_of(state["best"], state, context), candidate_of(SEED_ID, state, context)]
+    found += [member for archive in archives_of(state, context) for member in archive.members]
+    found += table.front(run_id, state["archives"].seq)
+    if state["controller"].parents is ParentRule.POPULATION:
+        found += population_of(state, context)
+    if evaluated := state["step"].attempt.candidate:  # in a step that has not ended
+        found.append(candidate_of(evaluated, state, context))
+    programs: dict[Program, Candidate] = {}
+    for each in sorted(found, key=lambda each: (-each.is_valid, -each.score)):
+        programs.setdefault(each.program, each)
+    return programs
+
+
+def _is_same(candidate: Candidate, evaluation: Evaluation, problem: Problem) -> bool:
+    objectives = read_objectives(problem.objectives)
+    before, after = (
+        {"score": each.score, **objective_values(objectives, each.metrics)}
+        for each in (candidate, evaluation)
+    )
+    return candidate.is_valid == evaluation.is_valid and all(
+        _is_close(value, after[name]) for name, value in before.items()
+    )
+
+
+def _is_close(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return isclose(one, other, rel_tol=SCORE_TOLERANCE)
+
+
+def _score_text(scored: Candidate | Evaluation) -> str:
+    return f"{scored.score:.6g}" if scored.is_valid else f"invalid ({scored.error})"
+
+
+SCORE_TOLERANCE = 1e-9
+"""Relative difference of scores that other versions of a library cause by rounding."""

@@ -12,13 +12,13 @@ from langgraph.channels import EphemeralValue, LastValue
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Action, Allocation
 from costada.controller.credit import NO_CREDIT, Credit
-from costada.controller.intensity import Action
 from costada.controller.method import Controller
 from costada.controller.methods import METHODS
 from costada.controller.router import Router
 from costada.store.rows import LandedTickets
+from costada.store.user_inputs import InputKind
 from costada.values.evaluation import FrontMember
 from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber
 
@@ -141,8 +141,18 @@ class Step:
         return self.credit or NO_CREDIT
 
     @property
+    def is_submission(self) -> bool:
+        """Whether it evaluates a user's program instead of asking a model for one."""
+        return self.steered is not None and self.steered.kind == InputKind.PROGRAM
+
+    @property
+    def is_unpaid(self) -> bool:
+        """Whether a hard budget could not pay for its first attempt."""
+        return self.attempt.is_out_of_money and self.attempt.number == 1
+
+    @property
     def num_requested(self) -> int:
-        """Number of its last call so far; that of the attempt where each makes one."""
+        """Number of its last call so far, which is that of the attempt where each makes one."""
         return self.requests or self.attempt.number
 
     @property
@@ -202,7 +212,7 @@ class Flight:
         open_tickets: Numbers of the steps and guides that have not been credited.
         guide_ticket: Number of a guide that has landed and whose step has not begun; 0: none.
         num_landed: How many have landed.
-        awaits_money: Whether another ticket waited for money when the last one landed.
+        is_waiting_for_funds: Whether another ticket waited for funds when the last one landed.
         parallel: How many could be in flight when the last step began (K).
     """
 
@@ -211,7 +221,7 @@ class Flight:
     open_tickets: tuple[TicketNumber, ...] = ()
     guide_ticket: TicketNumber = START_TICKET
     num_landed: int = 0
-    awaits_money: bool = False
+    is_waiting_for_funds: bool = False
     parallel: int = 1
 
     @property
@@ -302,15 +312,18 @@ class FrozenValue(LastValue[Any]):
         Raises:
             ValueError: No method has a controller of this name, or a field is not what it holds.
         """
-        return super().from_checkpoint(_restored(checkpoint))
+        return super().from_checkpoint(_restore(checkpoint))
 
     def update(self, values: Sequence[Any]) -> bool:
         """Take a value, as it is or plain."""
-        return super().update([_restored(value) for value in values])
+        return super().update([_restore(value) for value in values])
 
 
 _PLAIN: dict[type, tuple[object, list[object]]] = {}
-"""The last value of each type with its plain form: a channel is saved after every node."""
+"""The last value of each type with its plain form: a channel is saved after every node.
+
+By identity, so that `_restore` gives back the very object that a node wrote.
+"""
 
 
 def plain(value: object) -> object:
@@ -328,7 +341,7 @@ def plain(value: object) -> object:
     return known[1]
 
 
-def _restored(value: Any) -> Any:
+def _restore(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     for known, form in tuple(_PLAIN.values()):
@@ -392,7 +405,7 @@ class SearchState(SearchInput, SearchOutput, total=False):
     without records. `chosen` is what the caller has chosen for the run by its `context`, by name;
     absent where nothing was ever chosen on the thread. `newest_checkpoint` is the highest id of a
     checkpoint that the run has seen, absent where the saver goes by the order of writing.
-    `seal` shows that the search itself has left the state so; see `seal.py`.
+    `seal` shows that the search itself has left the state so; see `saved_state.py`.
     """
 
     run: Annotated[Run, FrozenValue]
@@ -419,14 +432,20 @@ _FROZEN = frozenset(
 )
 
 
-def restored(saved: Mapping[str, Any]) -> SearchState:
+def restore(saved: Mapping[str, Any]) -> SearchState:
     """The state whose values a checkpoint holds; raises `ValueError` as `FrozenValue` does."""
     return cast(
         SearchState,
-        {key: _restored(value) if key in _FROZEN else value for key, value in saved.items()},
+        {key: _restore(value) if key in _FROZEN else value for key, value in saved.items()},
     )
 
 
 def has_current_step(state: SearchState) -> bool:
     """Whether there is a step that has begun or landed and has not ended."""
     return state["step"].iteration > state["controller"].iteration
+
+
+def needs_guide(state: SearchState) -> bool:
+    """Whether a call was decided on that has not been launched yet."""
+    is_in_flight = any(ticket.step is None for ticket in state["flight"].tickets)
+    return bool(state["controller"].pending) and not is_in_flight

@@ -1,7 +1,7 @@
 """The columns and events of a step: each is declared once, with its meaning and its origin.
 
-A new column is one field here and its value in `costada.nodes.end_step.trace_row`. The trace, the
-export, the page and the reference take what they show from these declarations.
+A new column is one field here and its value in `costada.nodes.gate_intervention.trace_row`. The
+trace, the export, the page and the reference take what they show from these declarations.
 """
 
 from collections.abc import Mapping
@@ -59,37 +59,25 @@ class ModelRow(TypedDict):
     Sums are over its attempts that landed.
     """
 
-    name: Annotated[
-        str, Column("the model's name in the menu", "costada.runs.models_file:named_models")
-    ]
-    credit: Annotated[
-        float,
-        Column(
-            "sum of the credit of its attempts, each in [0, 1]",
-            "costada.controller.router:Router.tell",
-        ),
-    ]
-    tries: Annotated[
-        int, Column("its attempts that have landed", "costada.controller.router:Router.tell")
-    ]
-    dollars: Annotated[
-        float, Column("what they cost", "costada.controller.router:dollar_sum", DOLLARS)
-    ]
-    is_disabled: Annotated[
-        bool,
-        Column(
-            "whether it gets no further requests of the run",
-            "costada.controller.router:Router.disable",
-        ),
-    ]
-    mean: Annotated[
-        float,
-        Column("expected credit of its next attempt", "costada.controller.router:Posterior.mean"),
-    ]
-    deviation: Annotated[
-        float,
-        Column("standard deviation of that", "costada.controller.router:Posterior.deviation"),
-    ]
+    # Tables: a column is told in two or three lines, not in ten.
+    # fmt: off
+    name: Annotated[str, Column(
+        "the model's name in the menu", "costada.runs.models_file:named_models")]
+    credit: Annotated[float, Column(
+        "sum of the credit of its attempts, each in [0, 1]",
+        "costada.controller.router:Router.tell")]
+    tries: Annotated[int, Column(
+        "its attempts that have landed", "costada.controller.router:Router.tell")]
+    dollars: Annotated[float, Column(
+        "what they cost", "costada.controller.router:dollar_sum", DOLLARS)]
+    is_disabled: Annotated[bool, Column(
+        "whether it gets no further requests of the run",
+        "costada.controller.router:Router.disable")]
+    mean: Annotated[float, Column(
+        "expected credit of its next attempt", "costada.controller.router:Posterior.mean")]
+    deviation: Annotated[float, Column(
+        "standard deviation of that", "costada.controller.router:Posterior.deviation")]
+    # fmt: on
 
 
 class TraceRow(TypedDict):
@@ -98,366 +86,130 @@ class TraceRow(TypedDict):
     Intensity, costs and gains are as used in the step, evidence as it stands at its end.
     """
 
-    iteration: Annotated[
-        Iteration,
-        Column(
-            "the iteration, from 1, in the order of landing",
-            "costada.values.numbering:next_iteration",
-            symbol="t",
-        ),
-    ]
-    ticket: Annotated[
-        TicketNumber,
-        Column(
-            "number of its ticket, in the order of launching",
-            "costada.nodes.paid_node:next_ticket",
-            symbol="n",
-            left_out=1,
-        ),
-    ]
-    frontier: Annotated[
-        int,
-        Column(
-            "the frontier, from 1",
-            "costada.controller.allocation:select_frontier",
-            symbol="k",
-            label="frontier",
-            term="frontier",
-        ),
-    ]
-    action: Annotated[
-        str,
-        Column(
-            "the local action, or the method's label for the parent",
-            "costada.controller.intensity:sample_action",
-            symbol="action",
-            label="action",
-            term="action",
-        ),
-    ]
-    models: NotRequired[
-        Annotated[
-            list[str],
-            Column(
-                "model of each attempt; only with several models",
-                "costada.nodes.choose_model:choose_model",
-                symbol="model",
-                left_out=10,
-                label="model",
-            ),
-        ]
-    ]
-    intensity: Annotated[
-        float,
-        Column(
-            "exploration intensity used in the step",
-            "costada.controller.intensity:intensity",
-            symbol="I",
-            digits=3,
-            left_out=7,
-            label="intensity",
-            term="intensity",
-        ),
-    ]
-    step_cost: Annotated[
-        float,
-        Column(
-            "dollars of the step",
-            "costada.nodes.charge_ledger:charge_ledger",
-            DOLLARS,
-            symbol="c",
-            label="cost",
-        ),
-    ]
-    spent: Annotated[
-        float,
-        Column(
-            "dollars of the run after the step",
-            "costada.nodes.charge_ledger:charge_ledger",
-            DOLLARS,
-            label="spent",
-        ),
-    ]
-    remaining_ratio: Annotated[
-        float,
-        Column(
-            "remaining share of the budget after the step",
-            "costada.controller.money:remaining_ratio",
-            SHARE,
-            symbol="rho",
-            left_out=9,
-            label="remaining",
-        ),
-    ]
-    score: Annotated[
-        float | None,
-        Column(
-            "score of the candidate",
-            "costada.nodes.evaluate:evaluate",
-            symbol="f",
-            label="score",
-            term="score",
-        ),
-    ]
-    objective: Annotated[
-        float | None,
-        Column(
-            "its objective",
-            "costada.nodes.evaluate:evaluate",
-            digits=9,
-            label="objective",
-            term="objective",
-        ),
-    ]
-    best_score: Annotated[
-        float, Column("best score so far", "costada.nodes.update_utility:update_utility")
-    ]
-    best_objective: Annotated[
-        float | None,
-        Column(
-            "its objective",
-            "costada.nodes.update_utility:update_utility",
-            digits=9,
-            label="best so far",
-        ),
-    ]
-    local_gain: Annotated[
-        float,
-        Column(
-            "gain over the frontier's best",
-            "costada.controller.credit:normalized_gain",
-            label="local gain δ",
-            term="gain",
-        ),
-    ]
-    global_gain: Annotated[
-        float,
-        Column(
-            "gain over the best of the run",
-            "costada.controller.credit:normalized_gain",
-            label="global gain g",
-            term="gain",
-        ),
-    ]
-    cost_divisor: Annotated[
-        float,
-        Column(
-            "what the gains were divided by",
-            "costada.controller.credit:cost_divisor",
-            label="divisor d",
-            term="divisor",
-        ),
-    ]
-    utility: Annotated[
-        float,
-        Column(
-            "credit for local control",
-            "costada.controller.credit:utility",
-            symbol="u",
-            left_out=8,
-            label="utility u",
-            term="utility",
-        ),
-    ]
-    allocation_reward: Annotated[
-        float,
-        Column(
-            "credit for choosing the frontier",
-            "costada.controller.allocation:allocation_reward",
-            symbol="r",
-            left_out=6,
-            label="reward r",
-            term="allocation reward",
-        ),
-    ]
-    stagnation: Annotated[
-        int,
-        Column(
-            "steps since the best score rose",
-            "costada.controller.credit:stagnation",
-            symbol="nu",
-            left_out=5,
-            label="stagnation \N{GREEK SMALL LETTER NU}",
-            term="stagnation",
-        ),
-    ]
-    low_yield_cost: Annotated[
-        float,
-        Column(
-            "dollars spent in a row that earned nothing",
-            "costada.controller.credit:low_yield_cost",
-            DOLLARS,
-            symbol="L",
-            left_out=4,
-            label="low-yield cost L",
-            term="low-yield cost",
-        ),
-    ]
-    consolidation_left: Annotated[
-        int,
-        Column(
-            "consolidation steps left",
-            "costada.controller.guidance:consolidation_left",
-            symbol="w",
-            left_out=3,
-            label="consolidation left",
-            term="consolidation",
-        ),
-    ]
-    tactic_uses_left: Annotated[
-        int,
-        Column(
-            "tactic uses left",
-            "costada.controller.guidance:tactic_uses_left",
-            symbol="uses",
-            left_out=2,
-            label="tactic uses left",
-            term="tactic",
-        ),
-    ]
-    attempts: Annotated[
-        int,
-        Column(
-            "attempts made in the step, 0 where a user submitted its program",
-            "costada.nodes.attempts:next_attempt",
-            label="attempts",
-        ),
-    ]
-    events: Annotated[
-        list[str],
-        Column("what happened in the step", "costada.nodes.end_step:trace_row", symbol="events"),
-    ]
-    failure: Annotated[
-        str | None,
-        Column("why the last attempt failed", "costada.nodes.evaluate:evaluate"),
-    ]
-    candidate_id: Annotated[
-        str | None, Column("id of the candidate", "costada.nodes.evaluate:evaluate")
-    ]
-    is_cached: Annotated[
-        bool,
-        Column(
-            "whether the program had been evaluated before",
-            "costada.nodes.candidate_evaluation:evaluate_program",
-        ),
-    ]
-    router: NotRequired[
-        Annotated[
-            list[ModelRow],
-            Column(
-                "one object per model of the menu, in its order; only with several models",
-                "costada.nodes.end_step:model_rows",
-                is_exported=False,
-                is_on_page=False,
-            ),
-        ]
-    ]
-    measurements: NotRequired[
-        Annotated[
-            list[float],
-            Column(
-                "objective of each measurement of the candidate's program, of the first series;"
-                " only with `repeats`",
-                "costada.evaluators.problem:Problem.evaluate_program",
-                label="measured",
-                is_exported=False,
-            ),
-        ]
-    ]
-    confirmation: NotRequired[
-        Annotated[
-            list[float],
-            Column(
-                "the same of the second series, of a program that was better than the incumbent;"
-                " only with `repeats`",
-                "costada.evaluators.problem:Problem.evaluate_program",
-                label="measured again",
-                is_exported=False,
-            ),
-        ]
-    ]
-    objectives: NotRequired[
-        Annotated[
-            dict[str, float | None],
-            Column(
-                "each objective by name, such as `speed:max`; only with several objectives",
-                "costada.values.evaluation:objective_values",
-                is_on_page=False,
-            ),
-        ]
-    ]
-    front: NotRequired[
-        Annotated[
-            int,
-            Column(
-                "candidates on the Pareto front after the step; only with several objectives",
-                "costada.nodes.pareto_front:front_of",
-                is_on_page=False,
-            ),
-        ]
-    ]
-    steered: NotRequired[
-        Annotated[
-            SteeredRow,
-            Column(
-                "the input of a user that the step took: its `number` in the run, its `kind`,"
-                " `tactic` or `program`, and an `idea`; only for such steps",
-                "costada.nodes.user_steps:with_input",
-                is_exported=False,
-            ),
-        ]
-    ]
+    # fmt: off
+    iteration: Annotated[Iteration, Column(
+        "the iteration, from 1, in the order of landing", "costada.values.numbering:next_iteration",
+        symbol="t")]
+    ticket: Annotated[TicketNumber, Column(
+        "number of its ticket, in the order of launching", "costada.nodes.context:next_ticket",
+        symbol="n", left_out=1)]
+    frontier: Annotated[int, Column(
+        "the frontier, from 1", "costada.controller.allocation:select_frontier", symbol="k",
+        label="frontier", term="frontier")]
+    action: Annotated[str, Column(
+        "the local action, or the method's label for the parent",
+        "costada.controller.allocation:sample_action", symbol="action", label="action",
+        term="action")]
+    models: NotRequired[Annotated[list[str], Column(
+        "model of each attempt; only with several models",
+        "costada.nodes.choose_model:choose_model", symbol="model", left_out=10, label="model")]]
+    intensity: Annotated[float, Column(
+        "exploration intensity used in the step", "costada.controller.allocation:intensity",
+        symbol="I", digits=3, left_out=7, label="intensity", term="intensity")]
+    step_cost: Annotated[float, Column(
+        "dollars of the step", "costada.nodes.charge_ledger:charge_ledger", DOLLARS, symbol="c",
+        label="cost")]
+    spent: Annotated[float, Column(
+        "dollars of the run after the step", "costada.nodes.charge_ledger:charge_ledger", DOLLARS,
+        label="spent")]
+    remaining_ratio: Annotated[float, Column(
+        "remaining share of the budget after the step", "costada.controller.credit:remaining_ratio",
+        SHARE, symbol="rho", left_out=9, label="remaining")]
+    score: Annotated[float | None, Column(
+        "score of the candidate", "costada.nodes.evaluate:evaluate", symbol="f", label="score",
+        term="score")]
+    objective: Annotated[float | None, Column(
+        "its objective", "costada.nodes.evaluate:evaluate", digits=9, label="objective",
+        term="objective")]
+    best_score: Annotated[float, Column(
+        "best score so far", "costada.nodes.update_utility:update_utility")]
+    best_objective: Annotated[float | None, Column(
+        "its objective", "costada.nodes.update_utility:update_utility", digits=9,
+        label="best so far")]
+    local_gain: Annotated[float, Column(
+        "gain over the frontier's best", "costada.controller.credit:normalized_gain",
+        label="local gain δ", term="gain")]
+    global_gain: Annotated[float, Column(
+        "gain over the best of the run", "costada.controller.credit:normalized_gain",
+        label="global gain g", term="gain")]
+    cost_divisor: Annotated[float, Column(
+        "what the gains were divided by", "costada.controller.credit:cost_divisor",
+        label="divisor d", term="divisor")]
+    utility: Annotated[float, Column(
+        "credit for local control", "costada.controller.credit:utility", symbol="u", left_out=8,
+        label="utility u", term="utility")]
+    allocation_reward: Annotated[float, Column(
+        "credit for choosing the frontier", "costada.controller.allocation:allocation_reward",
+        symbol="r", left_out=6, label="reward r", term="allocation reward")]
+    stagnation: Annotated[int, Column(
+        "steps since the best score rose", "costada.controller.credit:stagnation", symbol="nu",
+        left_out=5, label="stagnation \N{GREEK SMALL LETTER NU}", term="stagnation")]
+    low_yield_cost: Annotated[float, Column(
+        "dollars spent in a row that earned nothing", "costada.controller.credit:low_yield_cost",
+        DOLLARS, symbol="L", left_out=4, label="low-yield cost L", term="low-yield cost")]
+    consolidation_left: Annotated[int, Column(
+        "consolidation steps left", "costada.controller.guidance:consolidation_left", symbol="w",
+        left_out=3, label="consolidation left", term="consolidation")]
+    tactic_uses_left: Annotated[int, Column(
+        "tactic uses left", "costada.controller.guidance:tactic_uses_left", symbol="uses",
+        left_out=2, label="tactic uses left", term="tactic")]
+    attempts: Annotated[int, Column(
+        "attempts made in the step, 0 where a user submitted its program",
+        "costada.nodes.attempts:next_attempt", label="attempts")]
+    events: Annotated[list[str], Column(
+        "what happened in the step", "costada.nodes.gate_intervention:trace_row", symbol="events")]
+    failure: Annotated[str | None, Column(
+        "why the last attempt failed", "costada.nodes.evaluate:evaluate")]
+    candidate_id: Annotated[str | None, Column(
+        "id of the candidate", "costada.nodes.evaluate:evaluate")]
+    is_cached: Annotated[bool, Column(
+        "whether the program had been evaluated before", "costada.nodes.evaluate:evaluate_program")]
+    router: NotRequired[Annotated[list[ModelRow], Column(
+        "one object per model of the menu, in its order; only with several models",
+        "costada.nodes.gate_intervention:model_rows", is_exported=False, is_on_page=False)]]
+    measurements: NotRequired[Annotated[list[float], Column(
+        "objective of each measurement of the candidate's program, of the first series; only "
+        "with `repeats`",
+        "costada.evaluators.problem:Problem.evaluate_program", label="measured",
+        is_exported=False)]]
+    confirmation: NotRequired[Annotated[list[float], Column(
+        "the same of the second series, of a program that was better than the incumbent; only"
+        " with `repeats`",
+        "costada.evaluators.problem:Problem.evaluate_program", label="measured again",
+        is_exported=False)]]
+    objectives: NotRequired[Annotated[dict[str, float | None], Column(
+        "each objective by name, such as `speed:max`; only with several objectives",
+        "costada.values.evaluation:objective_values", is_on_page=False)]]
+    front: NotRequired[Annotated[int, Column(
+        "candidates on the Pareto front after the step; only with several objectives",
+        "costada.nodes.context:front_of", is_on_page=False)]]
+    steered: NotRequired[Annotated[SteeredRow, Column(
+        "the input of a user that the step took: its `number` in the run, its `kind`, "
+        "`tactic` or `program`, and an `idea`; only for such steps",
+        "costada.nodes.attempts:with_input", is_exported=False)]]
+    # fmt: on
 
 
 class DerivedColumns(TypedDict, total=False):
     """Columns that readers of a row add to it."""
 
-    smoothed_utility: Annotated[
-        float | None,
-        Column(
-            "moving average of the utility on the frontier",
-            "costada.reports.page.feed:Averages.after",
-            label="average H",
-            term="H",
-            is_exported=False,
-        ),
-    ]
-    allocation_estimate: Annotated[
-        float | None,
-        Column(
-            "moving average of the allocation reward on the frontier",
-            "costada.reports.page.feed:Averages.after",
-            label="average R",
-            term="R",
-            is_exported=False,
-        ),
-    ]
-    seconds: Annotated[
-        float | None,
-        Column(
-            "time that the nodes of the step took",
-            "costada.store.history:RunHistory.seconds",
-            SECONDS,
-            is_on_page=False,
-        ),
-    ]
-    idea: Annotated[
-        str | None,
-        Column(
-            "the idea of a user that the step carried out",
-            "costada.nodes.user_steps:idea_of",
-            is_on_page=False,
-        ),
-    ]
-    dollars: Annotated[
-        dict[str, float],
-        Column(
-            "dollars of each model so far; only with several models",
-            "costada.controller.router:dollar_sum",
-            DOLLARS,
-            is_on_page=False,
-        ),
-    ]
+    # fmt: off
+    smoothed_utility: Annotated[float | None, Column(
+        "moving average of the utility on the frontier", "costada.reports.page.feed:Averages.after",
+        label="average H", term="H", is_exported=False)]
+    allocation_estimate: Annotated[float | None, Column(
+        "moving average of the allocation reward on the frontier",
+        "costada.reports.page.feed:Averages.after", label="average R", term="R", is_exported=False)]
+    seconds: Annotated[float | None, Column(
+        "time that the nodes of the step took", "costada.store.history:RunHistory.seconds", SECONDS,
+        is_on_page=False)]
+    idea: Annotated[str | None, Column(
+        "the idea of a user that the step carried out", "costada.nodes.attempts:idea_of",
+        is_on_page=False)]
+    dollars: Annotated[dict[str, float], Column(
+        "dollars of each model so far; only with several models",
+        "costada.controller.router:dollar_sum", DOLLARS, is_on_page=False)]
+    # fmt: on
 
 
 def columns_of(row: type) -> dict[str, Column]:
@@ -511,7 +263,7 @@ STEERED, SUBMITTED = "steered", "submitted"
 EVENTS: Mapping[str, Event] = {
     GUIDE_SCHEDULED: Event(
         "progress has slowed; the next step asks a guide for ideas",
-        "costada.controller.intervention:should_intervene",
+        "costada.controller.guidance:should_intervene",
     ),
     GUIDE_CHARGED: Event(
         "a guide was asked and gave ideas, called tactics",
@@ -531,7 +283,7 @@ EVENTS: Mapping[str, Event] = {
     CUT_SHORT: Event(
         "the step ended before its program was submitted", "costada.nodes.generate:ask_once"
     ),
-    FLAT: Event("another gain is too unlikely", "costada.controller.flatness:is_flat"),
+    FLAT: Event("another gain is too unlikely", "costada.controller.step:is_flat"),
     DISABLED: Event(
         "this model gets no further requests", "costada.controller.router:Router.disable"
     ),
@@ -544,10 +296,10 @@ EVENTS: Mapping[str, Event] = {
         "costada.evaluators.problem:Problem.evaluate_program",
     ),
     PARETO_FRONT: Event(
-        "no other program is better in every objective", "costada.nodes.pareto_front:front_of"
+        "no other program is better in every objective", "costada.nodes.context:front_of"
     ),
-    STEERED: Event("an idea that a user put in", "costada.nodes.user_steps:idea_of"),
-    SUBMITTED: Event("a program that a user put in", "costada.nodes.user_steps:is_submission"),
+    STEERED: Event("an idea that a user put in", "costada.nodes.attempts:idea_of"),
+    SUBMITTED: Event("a program that a user put in", "costada.nodes.state:Step.is_submission"),
 }
 """The events of a step, by the part of their names before a colon; methods may add notes.
 

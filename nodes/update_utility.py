@@ -1,8 +1,10 @@
 """Node: credit the step, keep its candidate, and maintain the frontiers."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from costada.controller.archive import Archive
+from costada.controller.pareto import Point, front_with
 from costada.controller.step import tell_step
 from costada.nodes.context import (
     RunContext,
@@ -10,10 +12,13 @@ from costada.nodes.context import (
     archives_of,
     balance_of,
     candidate_of,
+    front_of,
     num_archives,
 )
-from costada.nodes.pareto_front import extend_front
 from costada.nodes.state import ArchiveVersion, SearchState
+from costada.store.candidates import FRONT
+from costada.values.candidate import Candidate
+from costada.values.evaluation import Objective, read_objectives
 
 
 def update_utility(state: SearchState, runtime: SearchRuntime) -> SearchState:
@@ -69,3 +74,27 @@ def _save_changes(
                 table.put(run_id, member)
         members = [member.id for member in archive.members]
         table.put_archive(run_id, frontier, seq, members)
+
+
+def extend_front(candidate: Candidate, state: SearchState, context: RunContext) -> None:
+    """Offer a valid candidate to the front, and store that as the next `archive_seq`."""
+    if not context.problem.objectives:
+        return
+    objectives = read_objectives(context.problem.objectives)
+    before = after = _points(front_of(state, context), objectives)
+    for newcomer in _points([candidate], objectives):
+        after = front_with(before, newcomer)
+    if after != before:
+        members = [each.id for each in after]
+        context.store.candidates.put_archive(
+            state["run"].id, FRONT, state["archives"].seq + 1, members
+        )
+
+
+def _points(candidates: Sequence[Candidate], objectives: Sequence[Objective]) -> tuple[Point, ...]:
+    """The candidates as points among objectives; one judged without them has no place there."""
+    return tuple(
+        Point(each.id, tuple(goal.gain(each.metrics[goal.metric]) for goal in objectives))
+        for each in candidates
+        if all(goal.metric in each.metrics for goal in objectives)
+    )

@@ -96,7 +96,7 @@ class RunConfig(SearchSettings):
     budget: Annotated[
         Dollars,
         Setting(
-            "costada.controller.money:has_crossed",
+            "costada.controller.credit:has_crossed",
             MONEY,
             default=f"the preset's or {DEFAULT_BUDGET}",
         ),
@@ -119,7 +119,7 @@ class RunConfig(SearchSettings):
     parallel: Annotated[
         int,
         Field(ge=1, le=MAX_PARALLEL),
-        Setting("costada.nodes.parallel.launching:has_room", SEARCH, "K"),
+        Setting("costada.graph.routes:has_room", SEARCH, "K"),
     ] = 1
     """Iterations in flight at the same time."""
 

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 
-from costada.nodes.seal import seal_of
-from costada.nodes.state import SearchState, plain, restored
+from costada.nodes.saved_state import seal_of
+from costada.nodes.state import SearchState, plain, restore
 from costada.runs.config import RunConfig
 from costada.runs.folder import THREAD, RunFolder
 from costada.runs.run_files import StepLog
@@ -125,7 +125,7 @@ def _cut_copy(database: Path, iteration: Iteration, seed: int | None, source: Pa
     with closing(RunSaver(database, keep_history=True)) as saver, RunStore(database) as store:
         kept = _checkpoint_after(iteration, saver, source)
         saved = kept.checkpoint["channel_values"]
-        state = restored(saved)
+        state = restore(saved)
         begun = state["run"]
         run = replace(begun, id=uuid4().hex, seed=begun.seed if seed is None else seed)
         changes: SearchState = {"run": run}

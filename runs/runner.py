@@ -13,13 +13,13 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 
-from costada.controller.money import remaining
+from costada.controller.credit import remaining
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.graph.build import DiscoveryGraph
-from costada.graph.continuing import can_continue, can_resume
-from costada.nodes.calls.purse_charges import entry_of, reported_tickets
-from costada.nodes.parallel.pool import pool_of
-from costada.nodes.state import SearchInput, SearchState, restored
+from costada.graph.routes import can_continue, can_resume
+from costada.nodes.calls.budget import entry_of, reported_tickets
+from costada.nodes.pool import pool_of
+from costada.nodes.state import SearchInput, SearchState, restore
 from costada.reports.page.page import write_page
 from costada.reports.progress import Progress, RunHeading
 from costada.reports.tracking import Tracking
@@ -160,7 +160,7 @@ def saved_state(folder: RunFolder) -> SearchState | None:
         return None
     with _saver(folder, is_read_only=True) as saver:
         saved = saver.get_tuple(folder.thread)
-    return saved and restored(saved.checkpoint["channel_values"])
+    return saved and restore(saved.checkpoint["channel_values"])
 
 
 @contextmanager

@@ -15,9 +15,10 @@ from typing_extensions import Unpack
 
 from costada.controller.methods import METHODS
 from costada.evaluators.problem import Problem
-from costada.graph.build import compile_graph, saved_by, search_context, store_beside
+from costada.graph.build import compile_graph, saved_by, store_beside
 from costada.graph.compiled import DiscoveryGraph
-from costada.graph.overrides import RunOverrides
+from costada.graph.graph_input import RunOverrides
+from costada.graph.search_context import search_context
 from costada.models.menu import MenuModel, ModelEntry
 from costada.nodes.settings import Settings
 from costada.runs.choices import (

@@ -106,7 +106,7 @@ class Landing(NamedTuple):
     """
 
     ticket: TicketNumber
-    awaits_money: bool
+    is_waiting_for_funds: bool
 
 
 class SentRequest(NamedTuple):
@@ -497,7 +497,7 @@ class CallLog:
 
     def put_landing(self, run_id: str, landing: int, landed: Landing) -> None:
         """Note what landed at a place of the run's order of landing."""
-        ticket = -landed.ticket if landed.awaits_money else landed.ticket
+        ticket = -landed.ticket if landed.is_waiting_for_funds else landed.ticket
         self._db.put_row("costada_landing", (run_id, landing, ticket))
 
     def landing(self, run_id: str, landing: int) -> Landing | None:

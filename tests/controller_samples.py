@@ -9,12 +9,10 @@ from costada.controller.archive import Archive
 from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
 from costada.controller.constants import Constants
-from costada.controller.credit import Credit
-from costada.controller.guidance import is_active
-from costada.controller.intervention import Intervention
+from costada.controller.credit import Balance, Credit
+from costada.controller.guidance import Intervention, is_active
 from costada.controller.method import Controller, Guided, PaidStep, ParentRule
 from costada.controller.methods import METHODS
-from costada.controller.money import Balance
 from costada.controller.step import num_seeds, seed_archives, tell_step
 from costada.values.candidate import Candidate, Program
 

@@ -10,11 +10,11 @@ from pydantic.dataclasses import dataclass
 from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
 from costada.controller.credit import NO_CREDIT, Credit
-from costada.controller.intensity import Action
-from costada.controller.intervention import Intervention
+from costada.controller.allocation import Action
+from costada.controller.guidance import Intervention
 from costada.controller.method import Evidence, PaidStep, ParentRule
 from costada.controller.methods import METHODS, Method
-from costada.controller.money import Balance
+from costada.controller.credit import Balance
 from costada.values.numbering import START, Iteration, next_iteration
 from dataclasses import replace
 
@@ -69,9 +69,9 @@ from random import Random
 from costada.controller.allocation import Allocation
 from costada.controller.baselines.uniform import Uniform
 from costada.controller.constants import Constants
-from costada.controller.intensity import Action
+from costada.controller.allocation import Action
 from costada.controller.methods import METHODS, Method
-from costada.controller.money import Balance
+from costada.controller.credit import Balance
 
 
 class BestFirst(Uniform):

@@ -9,14 +9,14 @@ from math import inf
 from random import Random
 from typing import ClassVar, Self
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Allocation, intensity, sample_action
 from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights, exchange
 from costada.controller.baselines.adaevolve_frontiers import (
     NEVER_SPAWNED,
     PRESETS,
     AdaEvolveFrontier,
+    after_visit,
     draw_preset,
-    evaluated,
     founded_archive,
     relative_improvement,
     select_frontier,
@@ -25,19 +25,17 @@ from costada.controller.baselines.adaevolve_frontiers import (
 )
 from costada.controller.baselines.incumbent_progress import Progress, checked_seed_score
 from costada.controller.constants import Constants
-from costada.controller.credit import Credit, normalized_gain
+from costada.controller.credit import Balance, Credit, normalized_gain
 from costada.controller.guidance import (
     GuidanceCycle,
+    Intervention,
     Mode,
     after_landing,
     after_step,
     after_use,
     new_cycle,
 )
-from costada.controller.intensity import intensity, sample_action
-from costada.controller.intervention import Intervention
 from costada.controller.method import PaidStep, ParentRule
-from costada.controller.money import Balance
 from costada.values.numbering import Iteration, next_iteration
 
 HISTORY_LENGTH = 10
@@ -92,7 +90,7 @@ class AdaEvolve(Progress):
             ValueError: The seed score is not finite.
         """
         score = checked_seed_score(seed_score)
-        first = evaluated(AdaEvolveFrontier(), score, global_best=-inf)
+        first = after_visit(AdaEvolveFrontier(), score, global_best=-inf)
         others = (with_score(AdaEvolveFrontier(), score),) * (constants.num_frontiers - 1)
         return cls(
             incumbent_score=score, frontiers=(first, *others), global_best=score, history=(True,)
@@ -163,7 +161,7 @@ class AdaEvolve(Progress):
         global_gain = normalized_gain(score, self.incumbent_score)
         is_first = frontier.best_score == -inf and score is not None
         local_gain = 1.0 if is_first else normalized_gain(score, frontier.best_score)
-        updated = self.scored(score)
+        updated = self.with_score(score)
         rise = updated.incumbent_score - self.incumbent_score
         cycle = after_landing(self.cycle, is_guided=step.is_guided, incumbent_rise=rise)
         updated = replace(updated, cycle=cycle)
@@ -171,7 +169,7 @@ class AdaEvolve(Progress):
             return updated, Credit(local_gain, global_gain, 1.0, 0.0, 0.0)
         utility = relative_improvement(score, frontier.best_score, frontier.best_score) ** 2
         reward = relative_improvement(score, frontier.best_score, self.global_best)
-        after = evaluated(frontier, score, self.global_best)
+        after = after_visit(frontier, score, self.global_best)
         history = (*self.history, self.is_new_incumbent(score))[-HISTORY_LENGTH:]
         entered = replace(updated.with_frontier(allocation.frontier, after), history=history)
         return entered, Credit(local_gain, global_gain, 1.0, utility, reward)
@@ -221,7 +219,7 @@ class AdaEvolve(Progress):
             cycle = None
         is_due = self.pending is None and cycle is None and is_fruitless(self.history)
         scheduled = Mode.BREAKTHROUGH if is_due else None
-        ended = replace(self.completed(), cycle=cycle, pending=self.pending or scheduled)
+        ended = replace(self.end_iteration(), cycle=cycle, pending=self.pending or scheduled)
         notes = (SPAWNED_FRONTIER,) if ended.last_spawn == ended.iteration else ()
         return ended, Intervention(scheduled, False, False, notes)
 

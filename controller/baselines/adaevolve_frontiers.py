@@ -10,9 +10,9 @@ from operator import attrgetter
 from random import Random
 from typing import Literal
 
+from costada.controller.allocation import moving_average
 from costada.controller.archive import Archive, EliteWeights, migrant_copy
 from costada.controller.constants import Constants
-from costada.controller.frontier import moving_average
 from costada.values.candidate import Candidate, Program
 from costada.values.numbering import Iteration
 
@@ -91,7 +91,7 @@ def with_score(frontier: AdaEvolveFrontier, score: float) -> AdaEvolveFrontier:
     return replace(frontier, best_score=score, signal=signal)
 
 
-def evaluated(frontier: AdaEvolveFrontier, score: float, global_best: float) -> AdaEvolveFrontier:
+def after_visit(frontier: AdaEvolveFrontier, score: float, global_best: float) -> AdaEvolveFrontier:
     """The frontier after an own candidate entered its archive.
 
     Args:

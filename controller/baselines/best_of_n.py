@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Self
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Action, Allocation
 from costada.controller.baselines.incumbent_progress import Progress, checked_seed_score
 from costada.controller.constants import Constants
-from costada.controller.credit import Credit, normalized_gain
-from costada.controller.intensity import Action
-from costada.controller.intervention import Intervention
+from costada.controller.credit import Balance, Credit, normalized_gain
 from costada.controller.method import PaidStep, ParentRule
-from costada.controller.money import Balance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +43,4 @@ class BestOfN(Progress):
     ) -> tuple[Self, Credit]:
         """Note the score of a paid step; both gains are those over the incumbent."""
         gain = normalized_gain(step.score, self.incumbent_score)
-        return self.scored(step.score), Credit(gain, gain, 1.0, 0.0, 0.0)
-
-    def decide(
-        self,
-        allocation: Allocation,
-        balance: Balance,
-        constants: Constants,
-        *,
-        is_last: bool = False,
-    ) -> tuple[Self, Intervention]:
-        """End a step, without a guide."""
-        return self.completed(), Intervention(None, opened_consolidation=False, backed_off=False)
+        return self.with_score(step.score), Credit(gain, gain, 1.0, 0.0, 0.0)

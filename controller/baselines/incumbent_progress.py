@@ -4,7 +4,10 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Self
 
-from costada.controller.frontier import higher_score
+from costada.controller.allocation import Allocation, higher_score
+from costada.controller.constants import Constants
+from costada.controller.credit import Balance
+from costada.controller.guidance import Intervention
 from costada.controller.method import Evidence
 from costada.values.numbering import START, Iteration, next_iteration
 
@@ -27,7 +30,7 @@ class Progress:
         """Whether a score is above all earlier ones; None is not a score."""
         return score is not None and score > self.incumbent_score
 
-    def scored(self, score: float | None) -> Self:
+    def with_score(self, score: float | None) -> Self:
         """The method once a step is paid; the iteration counts when the step ends."""
         return replace(
             self,
@@ -35,9 +38,20 @@ class Progress:
             stagnation=0 if self.is_new_incumbent(score) else self.stagnation + 1,
         )
 
-    def completed(self) -> Self:
+    def end_iteration(self) -> Self:
         """The method at the end of a step."""
         return replace(self, iteration=next_iteration(self.iteration))
+
+    def decide(
+        self,
+        allocation: Allocation,
+        balance: Balance,
+        constants: Constants,
+        *,
+        is_last: bool = False,
+    ) -> tuple[Self, Intervention]:
+        """End a step, without a guide."""
+        return self.end_iteration(), Intervention(None, False, False)
 
     def record(self) -> Evidence:
         """The steps since the incumbent last rose; nothing acts on them."""

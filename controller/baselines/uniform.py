@@ -5,16 +5,12 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar, Self
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Allocation, higher_score, sample_action
 from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights, migrate
 from costada.controller.baselines.incumbent_progress import Progress, checked_seed_score
 from costada.controller.constants import Constants
-from costada.controller.credit import Credit, normalized_gain
-from costada.controller.frontier import higher_score
-from costada.controller.intensity import sample_action
-from costada.controller.intervention import Intervention
+from costada.controller.credit import Balance, Credit, normalized_gain
 from costada.controller.method import PaidStep, ParentRule
-from costada.controller.money import Balance
 from costada.values.numbering import next_iteration
 
 
@@ -67,7 +63,7 @@ class Uniform(Progress):
         local_gain = normalized_gain(step.score, bests[index])
         global_gain = normalized_gain(step.score, self.incumbent_score)
         bests[index] = higher_score(bests[index], step.score)
-        updated = replace(self.scored(step.score), best_scores=tuple(bests))
+        updated = replace(self.with_score(step.score), best_scores=tuple(bests))
         return updated, Credit(local_gain, global_gain, 1.0, 0.0, 0.0)
 
     def maintain(
@@ -77,17 +73,6 @@ class Uniform(Progress):
         migrated = migrate(archives, next_iteration(self.iteration), constants)
         held = (archive.best.score for archive in migrated)
         return replace(self, best_scores=tuple(map(higher_score, self.best_scores, held))), migrated
-
-    def decide(
-        self,
-        allocation: Allocation,
-        balance: Balance,
-        constants: Constants,
-        *,
-        is_last: bool = False,
-    ) -> tuple[Self, Intervention]:
-        """End a step, without a guide."""
-        return self.completed(), Intervention(None, opened_consolidation=False, backed_off=False)
 
     @property
     def archive_weights(self) -> tuple[EliteWeights, ...]:

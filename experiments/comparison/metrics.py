@@ -12,7 +12,7 @@ from statistics import fmean
 
 import numpy as np
 
-from costada.controller.money import has_crossed
+from costada.controller.credit import has_crossed
 
 BUDGET_AT_START = "budget_at_start"
 """Fact of a run that began with another budget than it has now."""

@@ -1,5 +1,9 @@
-"""The budget check of a call: the most that it can cost, and what is left to pay for it."""
+"""The budget check of a call: the most that it can cost, and what is left to pay for it.
 
+A run may draw its budget from a purse, where it has an account under its id.
+"""
+
+import re
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from decimal import Decimal
@@ -19,11 +23,11 @@ from costada.models.runnable_tree import (
     sent_parameters,
     stated_caps,
 )
-from costada.nodes.context import PricedModel, RunContext, budget_of, is_sequential
-from costada.nodes.per_run import PerRun
+from costada.nodes.context import PerRun, PricedModel, RunContext, budget_of, is_sequential
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
+from costada.store.purse import OverBudget, Purse
 from costada.store.rows import LandedTickets
 from costada.values.numbering import START, TicketNumber
 from costada.values.usage import Usage, exactly
@@ -88,20 +92,15 @@ def upper_bound(asked: PricedModel, prompt: Prompt) -> Decimal:
     )
 
 
-def minimal_bound(asked: PricedModel, prompt: Prompt) -> Decimal:
-    """Most dollars that the shortest answer to a prompt that is worth its money can cost."""
-    return _minimal_bound(asked.first, asked, prompt)
-
-
-def _minimal_bound(part: AskedModel, asked: PricedModel, prompt: Prompt) -> Decimal:
-    least = min(MINIMAL_ANSWER, output_cap(part))
-    return call_bound(asked.prices.listed(part.name), prompt, least)
+def minimal_bound(asked: AskedModel, prices: PriceBook, prompt: Prompt) -> Decimal:
+    """Most dollars that the shortest answer worth its money can cost."""
+    return call_bound(prices.listed(asked.name), prompt, min(MINIMAL_ANSWER, output_cap(asked)))
 
 
 def least_budget(menu: Sequence[PricedModel], prompt: Prompt) -> tuple[Decimal, str]:
     """Least dollars that pay for a request of a run at its worst, and the name of its model."""
     return min(
-        (_minimal_bound(part, each, prompt), part.name)
+        (minimal_bound(part, each.prices, prompt), part.name)
         for each in menu
         for part in asked_models(each.model)
     )
@@ -148,7 +147,7 @@ def check_reported_cost(model: str, quote: Quote, bound: Decimal) -> None:
 
 
 def check_service_tier(call: MeteredCall, prices: PriceBook, cost: Decimal, bound: Decimal) -> None:
-    """Refuse to continue after an answer whose service tier costs more than was allowed for.
+    """Refuse to continue after an answer at a service tier that exceeds the request's bound.
 
     A project's settings at the provider may choose a tier where requests choose none.
     Answers at the standard price are not looked at.
@@ -182,7 +181,7 @@ def money_left(
     Requests whose bill is unknown count at their upper bound, under a hard budget always; those in
     flight only with `counts_sent`, and those of the call that `gateways` report again do not.
     """
-    call_log, counts_lost = context.store.call_log, context.settings.lost_calls == "count"
+    call_log, counts_lost = context.store.call_log, context.counts_lost
     spent = call_log.spent(key.run_id, state.get("iterations", START))
     spent += call_log.open_cost(
         key.run_id, _open_tickets(key, state), counts_lost=counts_lost, counts_sent=counts_sent
@@ -196,12 +195,12 @@ def money_left(
 def expected_left(
     key: CallKey, state: SearchState, context: RunContext, *, gateways: Collection[str] = ()
 ) -> Decimal:
-    """Dollars left when the tickets in flight have cost what they are expected to.
+    """Dollars left once the tickets in flight have cost what they are expected to cost.
 
     It depends on no answer that is still to land, so a run in the order of launching decides by it
     whatever the latencies. The calls of the ticket itself count as `money_left` counts them.
     """
-    call_log, counts_lost = context.store.call_log, context.settings.lost_calls == "count"
+    call_log, counts_lost = context.store.call_log, context.counts_lost
     flight = state["flight"]
     in_flight = {
         each.number: Decimal(str(each.expected))
@@ -221,11 +220,16 @@ class WaitingForFunds(RequestNotSent):
 
 
 class FundsQueue:
-    """The tickets of a run that wait for money, served in the order of their launch."""
+    """The tickets of a run that wait for funds, served in the order of their launch.
+
+    A ticket joins when its request is refused and stays until one is sent, or until its call ends:
+    between two polls nothing else shows that it waits, and a cheaper request of a later ticket
+    would take what has become free.
+    """
 
     def __init__(self) -> None:
         self._tickets: set[TicketNumber] = set()
-        self._lock = Lock()
+        self._lock = Lock()  # workers join and leave while another looks through the set
 
     @property
     def has_waiting(self) -> bool:
@@ -280,7 +284,7 @@ def share_of_money(
         left = money_left(key, state, context, gateways=gateways)
         num_sent = num_others_sent(key, state, context)
         if _is_behind(key, context) or (num_sent and left < roomy):
-            raise _awaiting(roomy, left, key, context)
+            raise _join_queue(roomy, left, key, context)
     num_affordable = int(left / roomy) if roomy else context.parallel
     return left / max(1, min(context.parallel - num_sent, num_affordable))
 
@@ -296,18 +300,18 @@ def reserve_share(
         RequestNotSent: Less is left, and no other ticket is in flight.
     """
     if is_sequential(state, context):
-        return
+        return  # nothing else is in flight: what the share allowed is still there
     left = money_left(key, state, context, gateways=journals_of(asked.model))
     # The oldest goes first, or cheaper requests would take what it waits for again and again.
     if _is_behind(key, context) or (bound > left and num_others_sent(key, state, context)):
-        raise _awaiting(bound, left, key, context)
+        raise _join_queue(bound, left, key, context)
     if bound > left:
         raise RequestNotSent(f"not asked: it may cost ${bound:.6f}, and ${left:.6f} are left")
     leave_queue(key, context)
 
 
 def leave_queue(key: CallKey, context: RunContext) -> None:
-    """Note that a ticket no longer waits for money, if it did."""
+    """Note that a ticket no longer waits for funds, if it did."""
     FUNDS_QUEUES.of(context.store, key.run_id).leave(key.ticket)
 
 
@@ -315,9 +319,10 @@ def _is_behind(key: CallKey, context: RunContext) -> bool:
     return FUNDS_QUEUES.of(context.store, key.run_id).is_behind(key.ticket)
 
 
-def _awaiting(
+def _join_queue(
     dollars: Decimal, left: Decimal, key: CallKey, context: RunContext
 ) -> WaitingForFunds:
+    """Add a ticket to the queue; the error that says so."""
     FUNDS_QUEUES.of(context.store, key.run_id).join(key.ticket)
     return WaitingForFunds(f"not asked: it may cost ${dollars:.6f}, and ${left:.6f} are left")
 
@@ -330,7 +335,7 @@ def num_others_sent(key: CallKey, state: SearchState, context: RunContext) -> in
 
 
 def _open_tickets(key: CallKey, state: SearchState) -> LandedTickets:
-    """What had landed when the ticket was launched; its own calls have not been settled."""
+    """What had landed when the ticket was launched; its own calls count as open."""
     seen = state["flight"].seen
     return LandedTickets(seen.last, (*seen.open, key.ticket))
 
@@ -350,12 +355,10 @@ def left_of_step(
     """
     if step_cap is None:
         return None
-    counts_lost = context.settings.lost_calls == "count"
-    cost = context.store.call_log.step_cost(
-        key.run_id, key.ticket, counts_lost=counts_lost, has_guides=False
-    )
+    call_log, counts_lost = context.store.call_log, context.counts_lost
+    cost = call_log.step_cost(key.run_id, key.ticket, counts_lost=counts_lost, has_guides=False)
     if counts_lost:
-        cost -= context.store.call_log.lost_through(key, gateways)
+        cost -= call_log.lost_through(key, gateways)
     return Decimal(str(step_cap)) - cost
 
 
@@ -381,3 +384,71 @@ def affordable_answer(request: OutgoingRequest, left: Decimal, prices: PriceBook
             f"not asked: it may cost ${worst(least):.6f}, and ${left:.6f} are left"
         )
     return affordable
+
+
+ENTRY = re.compile(r"ticket (?P<ticket>[0-9]+)")
+"""The name of a step's entry."""
+
+REPORTS = PerRun(Lock)
+"""One at a time of a run's steps reports its cost."""
+
+
+def open_account(run_id: str, context: RunContext) -> Purse | None:
+    """Open the account of a run, or draw its budget again; `None` without a purse.
+
+    Raises:
+        ValueError: The purse has nothing left, or under a hard budget less than the graph's.
+    """
+    return context.purse and context.purse.child(run_id, context.budget)
+
+
+def draw_budget(run_id: str, context: RunContext) -> float | None:
+    """The budget that a run has drawn from its purse, `None` without one.
+
+    Raises as `open_account` does.
+    """
+    account = open_account(run_id, context)
+    return float(account.budget) if account else None
+
+
+def entry_of(ticket: TicketNumber) -> str:
+    """The name of a step's entry in the account of a run."""
+    return f"ticket {ticket}"
+
+
+def reported_tickets(account: Purse) -> set[TicketNumber]:
+    """The tickets that have an entry in the account of a run."""
+    found = (ENTRY.fullmatch(each.key) for each in account.calls())
+    return {TicketNumber(int(each["ticket"])) for each in found if each}
+
+
+@exactly
+def report_cost(
+    account: Purse | None, run_id: str, ticket: TicketNumber, context: RunContext
+) -> None:
+    """Write what a step has cost so far into the run's account, replacing earlier reports."""
+    if account is None:
+        return
+    call_log = context.store.call_log
+    # Held while the sum is read and written: an earlier sum must not replace a later one.
+    with REPORTS.of(context.store, run_id):
+        cost = call_log.step_cost(run_id, ticket, counts_lost=False)
+        worst = call_log.step_cost(run_id, ticket, counts_lost=True)
+        account.put(entry_of(ticket), cost=cost, bound=worst - cost if context.counts_lost else 0)
+
+
+def extend_account(run_id: str, budget: float, context: RunContext) -> str:
+    """Give a run a higher budget; returns why its purse refuses it, if it does."""
+    try:
+        account = open_account(run_id, context)
+        if account:
+            account.raise_to(budget)
+    except OverBudget as error:
+        return str(error)
+    return ""
+
+
+def close_account(run_id: str, context: RunContext) -> None:
+    """Return to the purse what a run that is over did not spend."""
+    if context.purse:
+        context.purse.close_child(run_id)

@@ -1,4 +1,4 @@
-"""The journal of one logical call: what was sent, what came of it, what need not be sent again."""
+"""The journal of one logical call: what was sent, its outcome, and what need not be sent again."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -22,9 +22,14 @@ from costada.models.errors import UncountedAnswer
 from costada.models.metering import MeteredCall
 from costada.models.reply_content import answer_text
 from costada.models.runnable_tree import OutgoingRequest, returns_raw_answers
-from costada.nodes.calls.budget import check_reported_cost, check_service_tier, sent_bound
+from costada.nodes.calls.budget import (
+    check_reported_cost,
+    check_service_tier,
+    open_account,
+    report_cost,
+    sent_bound,
+)
 from costada.nodes.calls.health import OUTCOMES
-from costada.nodes.calls.purse_charges import open_account, report_cost
 from costada.nodes.calls.telemetry import record_call
 from costada.nodes.context import PricedModel, RunContext
 from costada.prompts.render import Prompt
@@ -61,7 +66,6 @@ class CallJournal:
     ) -> None:
         self._key, self._prompt, self._asked, self._context = key, prompt, asked, context
         self._entry = context.entry_of(asked)
-        self._is_hard = context.settings.budget_policy == "hard"
         self._frontier, self._reserve = frontier, reserve
         self._call_log = context.store.call_log
         request = f"{prompt.system}\0{prompt.user}"
@@ -105,6 +109,8 @@ class CallJournal:
             if last.status is CallStatus.UNCOUNTED:
                 last = self._charge_estimate(last)
             if last.status is CallStatus.DONE and returns_raw_answers(self._asked.model):
+                # The process died after the answer and before the outcome. A model whose answers
+                # are changed on their way (by a parser, say) has to be asked again.
                 self._call_log.mark_lost(self._key)
                 facts = {"finish_reason": last.finish_reason}
                 answer = checked_answer(AIMessage(last.answer, response_metadata=facts))
@@ -123,6 +129,7 @@ class CallJournal:
             ValueError: The model that is asked has no price, or the purse that the run draws
                 from has nothing left for it.
         """
+        # Before the row: who finds the row and no request in flight takes it for a dead process's.
         self._call_log.in_flight.begin(self._key)
         try:
             bound = sent_bound(sent, self._asked.prices)
@@ -153,8 +160,9 @@ class CallJournal:
             status = CallStatus.DONE if call.error is None else CallStatus.ERROR
             status = CallStatus.UNCOUNTED if call.is_uncounted else status
             row = self._row(call, status, Decimal(0))
-            if call.may_be_billed or (call.is_estimated and self._is_hard):
+            if call.may_be_billed or (call.is_estimated and self._context.is_hard):
                 row = replace(row, bound=max(bound - row.cost, Decimal(0)))
+            # Stored before anything can raise: whatever the checks below refuse has been paid.
             self._call_log.finish_call(self._key.run_id, number, row)
             if call.may_be_billed and not call.is_uncounted:
                 self._log_lost(row.bound)
@@ -178,6 +186,8 @@ class CallJournal:
     def _repeating(self, sent: OutgoingRequest) -> Iterator[int | None]:
         """Yield the number of the earlier request that a gateway takes this one for, if any."""
         same = (sent.gateway, sent.model)
+        # A wrapped model may send several requests at once. An earlier request stands for one, and
+        # is used up when the new row is written, not when that fails.
         with self._choosing:
             found = next((each for each in self._repeatable if each[1:] == same), None)
             yield found.number if found else None
@@ -192,7 +202,7 @@ class CallJournal:
         """
         if self._context.settings.on_missing_usage == "raise":
             raise UncountedAnswer(f"{uncounted.error}. The answer is stored and is not paid again")
-        bound = uncounted.bound if self._is_hard else Decimal(0)
+        bound = uncounted.bound if self._context.is_hard else Decimal(0)
         row = replace(uncounted, status=CallStatus.DONE, error=None, bound=bound)
         self._call_log.settle_call(self._key, row)
         self._account = open_account(self._key.run_id, self._context)
@@ -201,9 +211,8 @@ class CallJournal:
 
     def _log_lost(self, bound: Decimal) -> None:
         """Warn when the bound of lost requests takes much of the budget."""
-        is_counted = self._context.settings.lost_calls == "count"
         share = bound / Decimal(str(self._context.budget))
-        if is_counted and share >= NOTABLE_SHARE:
+        if self._context.counts_lost and share >= NOTABLE_SHARE:
             _LOG.warning(
                 "A request of %s was lost and counts as $%.6f (%.0f%% of the budget), the"
                 " most that it can have cost. To limit such a loss, lower the limit of answers"

@@ -44,9 +44,8 @@ from costada.nodes.calls.budget import (
     reserve_share,
     share_of_money,
 )
-from costada.nodes.calls.health import health_of
+from costada.nodes.calls.health import Pause, health_of, outlast, sleep_interruptibly
 from costada.nodes.calls.journal import CallJournal, Reserve
-from costada.nodes.calls.outage import Pause, outlast, sleep_interruptibly
 from costada.nodes.context import (
     ChatModel,
     PricedModel,
@@ -177,7 +176,7 @@ def ask_within_budget(
         return StepCapReached("not asked: the budget is used up") if left <= 0 else None
 
     try:
-        if context.settings.budget_policy == "hard":
+        if context.is_hard:
             return _ask_within_hard_budget(asked, key, state, context, step_cap, ask_once)
         return ask_once(asked, check=check)
     except (ModelUnusable, UncountedAnswer) as error:
@@ -191,7 +190,7 @@ def _is_lost(asked: PricedModel, key: CallKey, state: SearchState, context: RunC
 
     It is not lost where the gateway that the call goes through reports it again.
     """
-    if context.settings.lost_calls != "count" or is_sequential(state, context):
+    if not context.counts_lost or is_sequential(state, context):
         return False
     last = context.store.call_log.last_call(key, context.entry_of(asked))
     return last is not None and last.gateway not in journals_of(asked.model)
@@ -315,7 +314,7 @@ def ask_model(
     words = [*map(str, key), *([quote(entry, safe="")] if entry else [])]
     keyed = replace(asked, model=with_call_key(asked.model, "/".join(words)))
     make = partial(_make_call, keyed, conversation, journal, key, config, context)
-    pause = Pause(context.settings.retry_policy, health.pause_text)
+    pause = Pause(context.retry_policy, health.pause_text)
 
     def outage_in(found: AIMessage | ModelFailure) -> ModelFailure | None:
         if isinstance(found, ModelFailure) and health.is_outage(found, is_paused=pause.has_begun):
@@ -350,7 +349,7 @@ def _make_call(
     context: RunContext,
 ) -> AIMessage | ModelFailure:
     """Execute the call once, with every request in the journal."""
-    settings, policy = context.settings, context.settings.retry_policy
+    settings, policy = context.settings, context.retry_policy
     if asked.call_timeout is not None:
         policy = policy.model_copy(update={"call_timeout": asked.call_timeout})
     meter = CallMeter(

@@ -55,7 +55,7 @@ def _is_installed() -> bool:
     return True
 
 
-def traced(
+def run_in_span(
     name: str, work: Callable[[], SearchState], state: SearchState, context: RunContext
 ) -> SearchState:
     """Execute a node, within a span `costada.node <name>` if there is a listener.

@@ -8,7 +8,7 @@ from langchain_core.runnables import RunnableConfig
 
 from costada.models.asking import ModelFailure, with_tools
 from costada.models.reply_content import answer_text, calls_tools
-from costada.nodes.attempts import load_prompt
+from costada.nodes.attempts import load_prompt, with_refusal
 from costada.nodes.calls.budget import left_of_step
 from costada.nodes.calls.paid_calls import (
     NOT_ATTEMPTED,
@@ -19,7 +19,6 @@ from costada.nodes.calls.paid_calls import (
     ask_within_budget,
 )
 from costada.nodes.context import ChatModel, RunContext, model_of
-from costada.nodes.model_choice import refused
 from costada.nodes.state import SearchState, Step
 from costada.nodes.tools.session import ToolSession, archived_candidates
 from costada.prompts.requests import TrialData
@@ -44,7 +43,7 @@ class Ending:
 
 
 def ask_with_tools(state: SearchState, config: RunnableConfig, context: RunContext) -> SearchState:
-    """Add the program that the model submits to the step, or the best that it evaluated.
+    """Add the submitted program to the step, or else the best one that the model evaluated.
 
     The attempt ends when the model submits or calls no tool, when it has had its answers, when its
     step has cost its cap or the budget is used up, or when an answer fails to come. Every answer is
@@ -117,14 +116,14 @@ def _tool_messages(session: ToolSession, answer: AIMessage, answers_left: int) -
 
 
 def _with_result(session: ToolSession, ending: Ending) -> Step:
-    """The step with the attempt's program, or with the reason why there is none."""
+    """The step with the attempt's program, or why there is none."""
     state, context, result = session.state, session.context, session.result()
     step, put_text, failure = state["step"], context.store.put_text, ""
     if result is None:
         unsubmitted = f"No program was submitted in {ending.requests} answers."
         failure = ending.failure.reason if ending.failure else session.refusal or unsubmitted
     if context.has_choice and ending.requests == 1 and isinstance(ending.failure, NOT_ATTEMPTED):
-        return refused(step, ending.failure, context)
+        return with_refusal(step, ending.failure, context)
     is_unavailable = isinstance(ending.failure, ModelUnavailable)
     refusal = ending.failure.reason if ending.failure and is_unavailable else ""
     left = left_of_step(_key(state, ending.requests), context.settings.step_cap, context)

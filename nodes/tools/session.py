@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from costada.controller.method import ParentRule
-from costada.nodes.candidate_evaluation import evaluate_program
 from costada.nodes.context import RunContext, archives_of, candidate_of, population_of, prompt_view
+from costada.nodes.evaluate import evaluate_program
 from costada.nodes.state import SearchState
 from costada.prompts.changes import Change, read_change
 from costada.prompts.replies import Rejection
@@ -51,7 +51,7 @@ class ToolSession:
         return self.context.settings.tool_evaluations - len(self.trials)
 
     def use(self, name: str, arguments: Mapping[str, object]) -> str:
-        """The answer of a tool to the model; wrong arguments are answered too."""
+        """The tool's answer to the model; wrong arguments get an answer too."""
         wrong = call_error(name, arguments)
         if wrong is not None:
             return wrong
@@ -73,7 +73,7 @@ class ToolSession:
         return proposal
 
     def result(self) -> Change | None:
-        """What was submitted, or the best of what was tried, `None` if nothing was."""
+        """The submitted program, or else the best one tried; `None` if there is none."""
         if self.submitted is not None or not self.trials:
             return self.submitted
         best = max(self.trials, key=lambda trial: (trial.is_valid, trial.score))
@@ -133,7 +133,7 @@ class ToolSession:
         return read
 
     def _candidates(self) -> dict[str, Candidate]:
-        """What the model may see by id, its own trials included."""
+        """The candidates that the model may see by id, its own trials included."""
         return {each.id: each for each in (*self.visible, *self.trials)}
 
     def _found(self, candidate: Candidate) -> FoundProgram:
@@ -161,4 +161,4 @@ def context_candidates(state: SearchState, context: RunContext) -> list[Candidat
 
 
 def _unknown(name: str) -> str:
-    return f"There is no program {name!r}; search_archive lists those there are."
+    return f"There is no program {name!r}; search_archive lists the programs."

@@ -6,15 +6,12 @@ from math import floor, log1p, sqrt
 from random import Random
 from typing import ClassVar, Self
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Action, Allocation, higher_score
 from costada.controller.baselines.incumbent_progress import checked_seed_score
 from costada.controller.constants import Constants
-from costada.controller.credit import Credit, normalized_gain
-from costada.controller.frontier import higher_score
-from costada.controller.intensity import Action
-from costada.controller.intervention import Intervention
+from costada.controller.credit import Balance, Credit, normalized_gain
+from costada.controller.guidance import Intervention
 from costada.controller.method import Evidence, PaidStep, ParentRule
-from costada.controller.money import Balance
 from costada.values.numbering import START, Iteration, next_iteration
 
 LABELS, STRATEGY = "labels", "strategy"

@@ -14,7 +14,7 @@ from costada.controller.methods import InnerGraph
 from costada.controller.step import draws
 from costada.nodes.approve_guide import ask_for_approval
 from costada.nodes.context import RunContext, SearchRuntime
-from costada.nodes.end_step import why_it_stops
+from costada.nodes.gate_intervention import why_it_stops
 from costada.nodes.state import SearchState
 from costada.plugins.evox.controller import (
     IMPROVEMENT_THRESHOLD,
@@ -142,7 +142,7 @@ INNER = InnerGraph(
 def _as_charged(state: SearchState, context: RunContext) -> SearchState:
     """The state as it will be when the step is charged and credited without an evolution."""
     run_id, step = state["run"].id, state["step"]
-    call_log, counts_lost = context.store.call_log, context.settings.lost_calls == "count"
+    call_log, counts_lost = context.store.call_log, context.counts_lost
     spent = call_log.spent(run_id, state.get("iterations", START))
     spent += call_log.step_cost(run_id, step.ticket, counts_lost=counts_lost)
     score = None if step.attempt.failure else step.attempt.score

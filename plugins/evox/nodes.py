@@ -12,7 +12,7 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.models.asking import ModelFailure
 from costada.models.reply_content import answer_text
 from costada.nodes.approve_guide import ask_for_approval
-from costada.nodes.attempts import AttemptContext, failed_attempts, next_attempt
+from costada.nodes.attempts import AttemptContext, failed_attempts, idea_of, next_attempt, steered
 from costada.nodes.calls.paid_calls import ask_for_guide
 from costada.nodes.context import (
     RunContext,
@@ -23,7 +23,7 @@ from costada.nodes.context import (
     repeatable_metrics,
 )
 from costada.nodes.state import SearchState
-from costada.nodes.user_steps import idea_of, steered, user_tactic
+from costada.nodes.tactics import user_tactic
 from costada.plugins.evox.controller import EvoX
 from costada.plugins.evox.prompts import (
     Labels,

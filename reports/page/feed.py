@@ -11,9 +11,9 @@ from operator import itemgetter
 from threading import Lock
 from typing import Any
 
+from costada.controller.allocation import Frontier, after_visit
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
-from costada.controller.frontier import Frontier, after_visit
 from costada.controller.methods import METHODS
 from costada.models.reply_content import visible_text
 from costada.nodes.trace_row import GUIDE_CHARGED, MODEL_COLUMNS, STEP_COLUMNS
@@ -300,7 +300,7 @@ class Averages:
         kind = METHODS[method].kind
         self._has_utility = isinstance(kind, type) and issubclass(kind, CostAda)
         self._has_estimate = kind is CostAda
-        self._constants = METHODS[method].adjusted(constants)
+        self._constants = METHODS[method].apply_switches(constants)
         self._frontiers: dict[int, Frontier] = {}
 
     def after(self, step: Step) -> tuple[float | None, float | None]:

@@ -21,12 +21,11 @@ from controller_samples import (
     tell,
 )
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Action, Allocation
 from costada.controller.archive import FITNESS_ONLY
 from costada.controller.baselines.adaevolve import AdaEvolve, is_fruitless
 from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
 from costada.controller.guidance import GuidanceCycle, Mode
-from costada.controller.intensity import Action
 
 FIRST = Allocation(0, Action.BALANCED, 0.3)
 

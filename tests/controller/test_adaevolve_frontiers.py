@@ -19,13 +19,13 @@ from controller_samples import (
     tell,
 )
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Action, Allocation, intensity
 from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights
 from costada.controller.baselines.adaevolve_frontiers import (
     PRESETS,
     AdaEvolveFrontier,
+    after_visit,
     draw_preset,
-    evaluated,
     founded_archive,
     founders,
     productivity,
@@ -36,7 +36,6 @@ from costada.controller.baselines.adaevolve_frontiers import (
     with_score,
 )
 from costada.controller.constants import Constants
-from costada.controller.intensity import Action, intensity
 
 STARTED = AdaEvolveFrontier(
     best_score=0.5,
@@ -51,7 +50,7 @@ STARTED = AdaEvolveFrontier(
 
 def test_a_tenth_above_the_best_moves_signal_and_intensity_by_hand_computed_amounts() -> None:
     assert relative_improvement(0.55, 0.5, 0.5) == pytest.approx(0.1, abs=1e-8)
-    after = evaluated(STARTED, 0.55, global_best=0.5)
+    after = after_visit(STARTED, 0.55, global_best=0.5)
     assert after.signal == pytest.approx(0.091, abs=1e-8)
     assert intensity(after.signal, 1.0, CONSTANTS) == pytest.approx(0.41889, abs=1e-5)
 
@@ -59,7 +58,7 @@ def test_a_tenth_above_the_best_moves_signal_and_intensity_by_hand_computed_amou
 def test_a_rise_above_zero_counts_in_full() -> None:
     from_zero = AdaEvolveFrontier(best_score=0.0, signal=0.1)
     assert relative_improvement(0.2, 0.0, 0.0) == 1.0
-    after = evaluated(from_zero, 0.2, global_best=0.0)
+    after = after_visit(from_zero, 0.2, global_best=0.0)
     assert after.signal == pytest.approx(0.19)
     assert intensity(after.signal, 1.0, CONSTANTS) == pytest.approx(0.39375, abs=1e-5)
 

@@ -13,6 +13,7 @@ from costada.controller.archive import (
     Archive,
     Arrival,
     EliteWeights,
+    distance,
     elite_score,
     elite_scores,
     exchange,
@@ -24,7 +25,6 @@ from costada.controller.archive import (
     novelty,
 )
 from costada.controller.constants import Constants
-from costada.controller.distance import distance
 from costada.values.candidate import Candidate
 
 FULL = archive(

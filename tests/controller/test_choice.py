@@ -7,11 +7,18 @@ from random import Random
 import pytest
 from controller_samples import archive, candidate, ids
 
-from costada.controller.allocation import allocation_reward, optimism_bonus, select_frontier
+from costada.controller.allocation import (
+    Action,
+    Frontier,
+    allocation_reward,
+    bootstrap_action,
+    intensity,
+    optimism_bonus,
+    sample_action,
+    select_frontier,
+)
 from costada.controller.archive import Archive
 from costada.controller.constants import Constants
-from costada.controller.frontier import Frontier
-from costada.controller.intensity import Action, bootstrap_action, intensity, sample_action
 from costada.controller.step import draw_inspirations, draw_parent
 
 CONSTANTS = Constants()

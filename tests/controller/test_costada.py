@@ -5,16 +5,12 @@ from random import Random
 import pytest
 from controller_samples import CONSTANTS, archive, candidate
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Action, Allocation, Frontier
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
-from costada.controller.credit import Credit
-from costada.controller.frontier import Frontier
-from costada.controller.guidance import GuidanceCycle, Mode
-from costada.controller.intensity import Action
-from costada.controller.intervention import Intervention
+from costada.controller.credit import Balance, Credit
+from costada.controller.guidance import GuidanceCycle, Intervention, Mode
 from costada.controller.method import PaidStep
-from costada.controller.money import Balance
 from costada.controller.step import stop_reason
 
 SEED = CostAda.start(0.4, CONSTANTS)

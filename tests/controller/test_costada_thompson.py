@@ -9,13 +9,12 @@ from controller_samples import bill, random_scores, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Action, Allocation
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.costada_thompson import CostAdaThompson
-from costada.controller.intensity import Action
+from costada.controller.credit import Balance
 from costada.controller.method import PaidStep
-from costada.controller.money import Balance
 from costada.controller.router import ModelRecord, Router
 
 CONSTANTS = Constants(num_frontiers=2, reference_cost=0.01)

@@ -4,6 +4,15 @@ from math import log
 
 import pytest
 
+from costada.controller.allocation import (
+    Frontier,
+    after_visit,
+    higher_score,
+    moving_average,
+    visits_in_flight,
+    with_best,
+    with_frontier,
+)
 from costada.controller.constants import Constants
 from costada.controller.credit import (
     cost_divisor,
@@ -17,15 +26,6 @@ from costada.controller.credit import (
     normalized_gain,
     stagnation,
     utility,
-)
-from costada.controller.frontier import (
-    Frontier,
-    after_visit,
-    higher_score,
-    moving_average,
-    visits_in_flight,
-    with_best,
-    with_frontier,
 )
 
 

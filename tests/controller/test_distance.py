@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.controller.distance import (
+from costada.controller.archive import (
     distance,
     features,
     jaccard_distance,

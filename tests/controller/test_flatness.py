@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from costada.controller.constants import Constants
-from costada.controller.flatness import chance_of_gain, is_flat, spent_at_gain
-from costada.controller.money import Balance
+from costada.controller.credit import Balance
+from costada.controller.step import chance_of_gain, is_flat, spent_at_gain
 
 CONSTANTS = Constants()
 LONG = Constants(max_iterations=10**6)

@@ -12,25 +12,23 @@ from costada.controller.guidance import (
     after_step,
     after_use,
     backs_off,
+    can_afford_guide,
     consolidation_left,
     current_tactic,
     cycle_succeeded,
     default_mode,
     failed_mode,
     guide_mode,
+    has_low_yield,
     held_frontier,
     is_active,
-    mode_override,
-    new_cycle,
-    tactic_uses_left,
-)
-from costada.controller.intervention import (
-    can_afford_guide,
-    has_low_yield,
     is_free_for_guide,
     is_stagnant,
+    mode_override,
+    new_cycle,
     required_patience,
     should_intervene,
+    tactic_uses_left,
 )
 
 CONSTANTS = Constants()

@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 from controller_samples import CONSTANTS, adaevolve
 
-from costada.controller.allocation import Allocation, select_frontier
+from costada.controller.allocation import Action, Allocation, Frontier, select_frontier
 from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
-from costada.controller.frontier import Frontier
+from costada.controller.credit import Balance
 from costada.controller.guidance import GuidanceCycle, Mode, after_landing
-from costada.controller.intensity import Action
 from costada.controller.method import Controller, PaidStep
 from costada.controller.methods import METHODS
-from costada.controller.money import Balance
 from costada.controller.step import ask_step, draws
 
 FULL = Balance(2.0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from costada.controller.constants import Constants
-from costada.controller.money import (
+from costada.controller.credit import (
     has_crossed,
     normalized_cost,
     remaining,

@@ -18,7 +18,7 @@ from costada.controller.router import (
     Money,
     Router,
     attempt_price,
-    awaits_first_tries,
+    has_first_tries_left,
     next_scale,
     normalized_gain_to_reference,
     posterior,
@@ -52,9 +52,9 @@ def test_first_tries_go_to_the_model_with_fewest_and_among_those_to_the_cheapest
 
 def test_a_model_that_has_earned_full_credit_is_owed_no_more_first_tries():
     option = ModelOption("a", 1.0)
-    assert awaits_first_tries(ModelRecord("a", 0.9, 3, 1.0), option, RICH)
-    assert not awaits_first_tries(ModelRecord("a", 1.0, 1, 1.0), option, RICH)
-    assert not awaits_first_tries(ModelRecord("a", 0.0, 4, 1.0), option, RICH)
+    assert has_first_tries_left(ModelRecord("a", 0.9, 3, 1.0), option, RICH)
+    assert not has_first_tries_left(ModelRecord("a", 1.0, 1, 1.0), option, RICH)
+    assert not has_first_tries_left(ModelRecord("a", 0.0, 4, 1.0), option, RICH)
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_a_model_that_has_earned_full_credit_is_owed_no_more_first_tries():
     ],
 )
 def test_first_tries_are_bounded_in_dollars(record, expected, left, is_owed):
-    assert awaits_first_tries(record, ModelOption("a", expected), Money(100.0, left)) is is_owed
+    assert has_first_tries_left(record, ModelOption("a", expected), Money(100.0, left)) is is_owed
 
 
 def test_attempts_in_flight_count_as_first_tries_and_at_their_expected_cost():
     record = ModelRecord("a", 0.0, 1, 3.0)
-    assert awaits_first_tries(record, ModelOption("a", 6.0, launched=1), RICH)
-    assert not awaits_first_tries(record, ModelOption("a", 6.0, launched=2), RICH)
-    assert not awaits_first_tries(record, ModelOption("a", 1.0, launched=3), RICH)
+    assert has_first_tries_left(record, ModelOption("a", 6.0, launched=1), RICH)
+    assert not has_first_tries_left(record, ModelOption("a", 6.0, launched=2), RICH)
+    assert not has_first_tries_left(record, ModelOption("a", 1.0, launched=3), RICH)
     two = start_router("budgeted-thompson", ["a", "b"])
     assert chosen(two, {"a": 1.0, "b": 2.0}, a=1) == "b"
 
@@ -161,7 +161,7 @@ def test_round_robin_takes_turns_from_the_cheapest():
     router, order = start_router("round-robin", NAMES), []
     for _ in range(8):
         order.append(chosen(router, {"a": 4.0, "b": 1.0, "c": 3.0, "d": 2.0}))
-        router = router.credited(order[-1], 0.0, 0.01)
+        router = router.with_credit(order[-1], 0.0, 0.01)
     assert order == ["b", "d", "c", "a"] * 2
 
 

@@ -19,11 +19,11 @@ from controller_samples import (
     tell,
 )
 
+from costada.controller.allocation import Action
 from costada.controller.archive import FITNESS_ONLY
 from costada.controller.baselines.best_of_n import BestOfN
 from costada.controller.baselines.uniform import Uniform
 from costada.controller.constants import Constants
-from costada.controller.intensity import Action
 from costada.controller.method import Guided, ParentRule
 from costada.controller.methods import METHODS
 from costada.controller.step import num_seeds

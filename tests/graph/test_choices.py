@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 
 from costada import Choices, MenuModel, Price, Purse, as_discovery_node, create_discovery_graph
 from costada.controller.methods import METHODS
-from costada.graph.overrides import RunOverrides
+from costada.graph.graph_input import RunOverrides
 
 pytestmark = [needs_plugin("evox", "offline"), pytest.mark.process]
 SETTINGS = ("max_iterations", "method", "approve_guides", "controller.base_patience")

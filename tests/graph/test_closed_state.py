@@ -11,7 +11,7 @@ from toy_graph import PRICE, THREAD
 from typing_extensions import TypedDict
 
 from costada import Choices, create_discovery_graph
-from costada.graph.known_keys import SETTING_ARGUMENTS
+from costada.graph.graph_input import SETTING_ARGUMENTS
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 
 BUDGET = 0.01

@@ -10,9 +10,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import THREAD, discovery, rows_of, run_until, scripted, spent_by
 
 from costada.controller.constants import Constants
-from costada.controller.flatness import chance_of_gain
-from costada.controller.money import Balance
-from costada.graph.continuing import can_resume
+from costada.controller.credit import Balance
+from costada.controller.step import chance_of_gain
+from costada.graph.routes import can_resume
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 

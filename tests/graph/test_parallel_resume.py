@@ -38,8 +38,8 @@ from toy_graph import (
 )
 
 from costada.models.event_loop import run
-from costada.nodes.calls.outage import sleep_interruptibly
-from costada.nodes.state import Flight, restored
+from costada.nodes.calls.health import sleep_interruptibly
+from costada.nodes.state import Flight, restore
 from costada.store.call_log import Landing
 from costada.store.checkpoints import RunSaver
 from costada.store.history import copy_file
@@ -123,7 +123,7 @@ def forget_launches(saver, number):
     newest = next(
         saved.config["configurable"]["checkpoint_id"]
         for saved in saver.list(THREAD)
-        if len(restored(saved.checkpoint["channel_values"]).get("flight", Flight()).tickets)
+        if len(restore(saved.checkpoint["channel_values"]).get("flight", Flight()).tickets)
         == number
     )
     for table in ("checkpoints", "writes"):
@@ -282,7 +282,7 @@ def test_a_killed_request_is_sent_as_it_was_though_later_tickets_land_first(
     with RunStore(copy) as store, closing(RunSaver(copy)) as saver:
         lost = calls_of(store)[-1]
         store.call_log.put_landing(
-            store.run_ids()[-1], 1, Landing(lost.ticket + 1, awaits_money=False)
+            store.run_ids()[-1], 1, Landing(lost.ticket + 1, is_waiting_for_funds=False)
         )
         graph = discovery(scripted(prompted), parallel=4, store=store, saver=saver, **options)
         graph.invoke(None, THREAD)

@@ -59,7 +59,7 @@ def test_nothing_is_launched_while_a_step_waits(server) -> None:
     graph, waited = search(server, store), 0
     for before, after in neighbours(graph.stream({}, stream_mode="values")):
         flight = before.get("flight", Flight())
-        if flight.awaits_money and flight.tickets:
+        if flight.is_waiting_for_funds and flight.tickets:
             waited += 1
             assert after["flight"].last_ticket == flight.last_ticket
     assert waited > 0
@@ -113,7 +113,7 @@ def test_a_step_that_got_no_money_is_no_failure(server) -> None:
 
 def test_a_landing_records_whether_another_step_waited(tmp_path) -> None:
     path = tmp_path / "run.sqlite"
-    landings = [Landing(3, awaits_money=True), Landing(1, awaits_money=False)]
+    landings = [Landing(3, is_waiting_for_funds=True), Landing(1, is_waiting_for_funds=False)]
     with RunStore(path) as store:
         for place, landing in enumerate(landings, 1):
             store.call_log.put_landing("run", place, landing)

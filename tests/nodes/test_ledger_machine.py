@@ -284,7 +284,9 @@ class LedgerMachine(RuleBasedStateMachine):
         landed = log.landing(self.run_id, books.iteration + 1)
         assert (landed.ticket if landed else 0) == books.half_landed
         ticket = books.half_landed or data.draw(st.sampled_from(self.landable))
-        log.put_landing(self.run_id, books.iteration + 1, Landing(ticket, awaits_money=False))
+        log.put_landing(
+            self.run_id, books.iteration + 1, Landing(ticket, is_waiting_for_funds=False)
+        )
         cost = books.cost_of(ticket, self.counts_lost)
         for _ in range(1 + twice):
             charge = log.charge(

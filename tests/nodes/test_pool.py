@@ -10,7 +10,7 @@ import pytest
 from toy_graph import discovery
 
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
-from costada.nodes.parallel.pool import Pool, pool_of
+from costada.nodes.pool import Pool, pool_of
 from costada.store.lease import LostLease
 from costada.store.run_store import RunStore
 

@@ -15,7 +15,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Action, Allocation, Frontier
 from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
 from costada.controller.baselines.best_of_n import BestOfN
@@ -23,9 +23,7 @@ from costada.controller.baselines.uniform import Uniform
 from costada.controller.costada import CostAda
 from costada.controller.costada_thompson import CostAdaThompson
 from costada.controller.credit import Credit
-from costada.controller.frontier import Frontier
 from costada.controller.guidance import GuidanceCycle, Mode
-from costada.controller.intensity import Action
 from costada.controller.router import ModelRecord, Router
 from costada.nodes.state import (
     Account,
@@ -40,7 +38,7 @@ from costada.nodes.state import (
     Step,
     Ticket,
     plain,
-    restored,
+    restore,
 )
 from costada.store.checkpoints import RunSaver
 from costada.store.rows import LandedTickets
@@ -146,7 +144,7 @@ def test_values_come_back_equal_and_nothing_is_said(
         assert (after["controller"], type(after["controller"])) == (controller, type(controller))
         if isinstance(opened, RunSaver):
             saved = opened.get_tuple(THREAD).checkpoint["channel_values"]
-            assert restored(saved)["flight"] == by_key(RECORDS)["flight"]
+            assert restore(saved)["flight"] == by_key(RECORDS)["flight"]
     assert caplog.messages == []
     if isinstance(opened, SqliteSaver):
         opened.conn.close()

@@ -3,15 +3,12 @@
 from dataclasses import dataclass, replace
 from random import Random
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Allocation, with_best
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
-from costada.controller.credit import Credit
-from costada.controller.frontier import with_best
-from costada.controller.guidance import Mode, is_active
-from costada.controller.intervention import Intervention
+from costada.controller.credit import Balance, Credit
+from costada.controller.guidance import Intervention, Mode, is_active
 from costada.controller.method import PaidStep
-from costada.controller.money import Balance
 
 
 @dataclass(frozen=True)

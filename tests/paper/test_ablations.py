@@ -6,12 +6,11 @@ from random import Random
 import pytest
 from controller_trace import Step, read_rows, replay, run_step
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Action, Allocation
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
+from costada.controller.credit import Balance
 from costada.controller.guidance import Mode
-from costada.controller.intensity import Action
-from costada.controller.money import Balance
 
 FULL = Constants()
 NO_CALIBRATION = Constants(calibrates_cost=False)

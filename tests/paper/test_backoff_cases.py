@@ -7,12 +7,11 @@ from random import Random
 import pytest
 from controller_trace import Step, run_step
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Action, Allocation
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
+from costada.controller.credit import Balance
 from costada.controller.guidance import GuidanceCycle, Mode
-from costada.controller.intensity import Action
-from costada.controller.money import Balance
 
 CONSTANTS = Constants()
 SCORE = 0.5

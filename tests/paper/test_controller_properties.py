@@ -10,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Action, Allocation
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
-from costada.controller.credit import Credit, cost_divisor, global_weight, utility
-from costada.controller.intensity import Action
+from costada.controller.credit import Balance, Credit, cost_divisor, global_weight, utility
 from costada.controller.method import PaidStep
-from costada.controller.money import Balance
 from costada.controller.step import stop_reason
 from costada.nodes.state import FrozenValue
 from costada.values.usage import Price, Usage, call_cost

@@ -3,9 +3,9 @@
 import pytest
 from controller_trace import Row, Step, read_rows, replay
 
+from costada.controller.allocation import Action
 from costada.controller.constants import Constants
 from costada.controller.guidance import Mode, tactic_uses_left
-from costada.controller.intensity import Action
 
 STEPS = replay(20, Constants())
 ROWS = read_rows()

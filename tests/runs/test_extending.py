@@ -10,9 +10,9 @@ import pytest
 from fakes import ScriptedModel, evaluate_value, hashed_answer, is_guide_prompt, toy_problem
 from langgraph.runtime import RunControl
 
-from costada.controller.money import remaining_ratio
+from costada.controller.credit import remaining_ratio
 from costada.evaluators.problem import Problem
-from costada.graph.continuing import can_resume
+from costada.graph.routes import can_resume
 from costada.nodes.state import SearchState
 from costada.reports.progress import Progress
 from costada.runs.config import RunConfig

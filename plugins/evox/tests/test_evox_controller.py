@@ -6,9 +6,8 @@ from random import Random
 import pytest
 from controller_samples import CONSTANTS, ask, decide, tell
 
-from costada.controller.allocation import Allocation
+from costada.controller.allocation import Action, Allocation
 from costada.controller.constants import Constants
-from costada.controller.intensity import Action
 from costada.controller.method import Evidence, PaidStep, ParentRule
 from costada.controller.step import num_seeds
 from costada.plugins.evox.controller import (

@@ -15,11 +15,10 @@ from statistics import fmean
 from costada.controller.allocation import Allocation
 from costada.controller.archive import Archive
 from costada.controller.constants import Constants
-from costada.controller.flatness import is_flat, spent_at_gain
+from costada.controller.credit import Balance, has_crossed
 from costada.controller.guidance import is_active
 from costada.controller.method import Controller, ParentRule, is_guided
 from costada.controller.methods import METHODS
-from costada.controller.money import Balance, has_crossed
 from costada.controller.router import (
     ModelOption,
     ModelRecord,
@@ -33,8 +32,10 @@ from costada.controller.step import (
     ask_step,
     draw_attempt,
     draws,
+    is_flat,
     num_seeds,
     seed_archives,
+    spent_at_gain,
     stop_reason,
     tell_step,
 )
@@ -185,7 +186,7 @@ class SimulatedRun:
         if parallel < 1:
             raise ValueError(f"parallel: got {parallel}, expected at least 1")
         self._method, self._seed, self._budget = method, seed, budget
-        self._given, self._constants = constants, METHODS[method].adjusted(constants)
+        self._given, self._constants = constants, METHODS[method].apply_switches(constants)
         self._answers, self._parallel = answers, parallel
         self.chooser = menu.chooser if menu else None
         self._entries, self._options = dict[str, SimulatedEntry](), dict[str, ModelOption]()

@@ -7,11 +7,20 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Self
 
-from costada.controller.allocation import allocation_reward, select_frontier
+from costada.controller.allocation import (
+    Frontier,
+    after_visit,
+    allocation_reward,
+    select_frontier,
+    with_frontier,
+)
 from costada.controller.constants import Constants
-from costada.controller.credit import cost_divisor, normalized_gain
-from costada.controller.frontier import Frontier, after_visit, with_frontier
-from costada.controller.money import normalized_cost, remaining_ratio
+from costada.controller.credit import (
+    cost_divisor,
+    normalized_cost,
+    normalized_gain,
+    remaining_ratio,
+)
 from costada.controller.router import ModelOption, Money
 
 

@@ -9,9 +9,9 @@ import pytest
 from replayed_answers import ReplayedAnswers
 
 from costada.controller.constants import Constants
-from costada.controller.flatness import chance_of_gain
+from costada.controller.credit import Balance
 from costada.controller.methods import METHODS
-from costada.controller.money import Balance
+from costada.controller.step import chance_of_gain
 from costada.evaluators.registry import problem
 from costada.experiments.comparison.metrics import Point
 from costada.graph.build import compile_search

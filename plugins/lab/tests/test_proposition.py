@@ -23,8 +23,7 @@ most 1/K of OPT on average. Dear steps are at most B / (kappa c), which is 1/kap
 
 import pytest
 
-from costada.controller.allocation import select_frontier
-from costada.controller.frontier import Frontier
+from costada.controller.allocation import Frontier, select_frontier
 from costada.plugins.lab.theory.games import Policy, Share
 from costada.plugins.lab.theory.games import share_of_opt as share_of_games
 from costada.plugins.lab.theory.policies import KUBE, RANKING, SMALL_BONUS

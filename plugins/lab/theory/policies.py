@@ -8,9 +8,9 @@ from random import Random
 
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
+from costada.controller.credit import Balance
 from costada.controller.method import Guided, PaidStep
 from costada.controller.methods import METHODS, Method
-from costada.controller.money import Balance
 from costada.controller.router import (
     DEFAULT_ROUTER,
     Arm,
@@ -42,7 +42,7 @@ def spend_by_method(
     reaches the seed's score again.
     """
     cost = game.constants.reference_cost
-    constants, budget = method.adjusted(change(game)), game.num_steps * cost
+    constants, budget = method.apply_switches(change(game)), game.num_steps * cost
     controller = method.start(SEED_SCORE, constants)
     rng, has_gained, choices, spent = Random(game.draw), game.luck(), [], 0
     num_gains, num_guides = 0, 0

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token, is_cancelled
-from costada.nodes.per_run import PerRun
+from costada.nodes.context import PerRun
 from costada.store.run_store import RunStore
 
 MAX_THREADS = 4096
@@ -36,7 +36,7 @@ for _executor in (WORK_THREADS, NODE_THREADS):
 
 
 class Pool:
-    """The work in flight of one run, by key.
+    """The tasks in flight of one run, by key.
 
     A run has one pool in a process, whichever graph object executes it: a second graph on the same
     run finds the calls of the first.
@@ -50,11 +50,11 @@ class Pool:
         self._when_settled: list[Callable[[], None]] = []
 
     def launch(self, key: Hashable, work: Callable[[], object], num_losses: int = 0) -> None:
-        """Begin a piece of work in a thread of its own, unless it is in flight or has ended.
+        """Start a task in a thread of its own, unless it is in flight or has ended.
 
-        What was cancelled begins again, what an aborted execution of the run left as failed, and
-        what ended before the store lost its connection the last time: the server may have lost what
-        it stored.
+        A task is started again if it was cancelled, if it failed in an execution of the run that
+        was aborted, or if it ended before the store last lost its connection: the server may have
+        lost what the task stored.
         """
         with self._changed:
             known = self._launched.get(key)
@@ -69,11 +69,12 @@ class Pool:
             context.run(current_token.set, self._token)
             future = WORK_THREADS.submit(context.run, work)
             self._launched[key] = _Launch(future, self._token, num_losses)
+        # Outside the lock: a future that has ended calls back at once, in this thread.
         future.add_done_callback(partial(self._finish, key))
         _watch_exit(self)
 
     def wait(self, keys: Collection[Hashable]) -> Hashable:
-        """The first of these pieces of work to end, in the order of ending.
+        """The first of these tasks to end, in the order of ending.
 
         Raises:
             InterruptedError: The node that waits is cancelled.
@@ -89,7 +90,7 @@ class Pool:
                 self._changed.wait(TICK_SECONDS)
 
     def has_to_begin_again(self, key: Hashable, num_losses: int = 0) -> bool:
-        """Whether work has ended because of `cancel`, or before the store lost its server."""
+        """Whether a task has ended because of `cancel`, or before the store lost its server."""
         with self._changed:
             known = self._launched.get(key)
             if known is None:
@@ -98,7 +99,7 @@ class Pool:
             return was_cancelled or known.is_in_doubt(num_losses)
 
     def take(self, key: Hashable) -> object:
-        """The result of a piece of work, which leaves the pool; raises what the work raised.
+        """The result of a task, which leaves the pool; raises what the task raised.
 
         Raises:
             InterruptedError: Another thread has taken it, as a cancelled run may that has not
@@ -112,7 +113,7 @@ class Pool:
 
     @property
     def num_in_flight(self) -> int:
-        """How many pieces of work have not ended."""
+        """How many tasks have not ended."""
         with self._changed:
             return len(self._launched) - len(self._finished)
 
@@ -120,15 +121,15 @@ class Pool:
         """Cancel evaluations and waits; calls in flight end by themselves and are stored."""
         with self._changed:
             self._token.cancel()
-            self._token = CancellationToken()
+            self._token = CancellationToken()  # for what the next execution of the run starts
 
     def settle(self) -> None:
-        """Wait until no work is in flight."""
+        """Wait until no task is in flight."""
         with self._changed:
             self._changed.wait_for(self._is_settled)
 
     def when_settled(self, action: Callable[[], None]) -> None:
-        """Call an action once no work is in flight: now, or in the thread of the last piece."""
+        """Call an action once no task is in flight: now, or in the thread of the last one."""
         with self._changed:
             self._when_settled.append(action)
         self._act_if_settled()
@@ -141,6 +142,7 @@ class Pool:
             actions = self._when_settled if self._is_settled() else []
             if actions:
                 self._when_settled = []
+        # Outside the lock, as an action may ask the store or a server; each is called once only.
         for action in actions:
             action()
 
@@ -153,6 +155,7 @@ class Pool:
     def _finish(self, key: Hashable, future: Future[object]) -> None:
         with self._changed:
             known = self._launched.get(key)
+            # not the end of an earlier task that was launched again under this key
             if known and known.future is future:
                 self._finished.append(key)
             self._changed.notify_all()
@@ -160,7 +163,7 @@ class Pool:
 
 
 class _Launch(NamedTuple):
-    """A piece of work, and what it began with: a token, and how often the store was lost."""
+    """A submitted task with its cancellation token and how often the store had been lost."""
 
     future: Future[object]
     token: CancellationToken
@@ -185,12 +188,16 @@ _watcher: Thread | None = None
 
 
 def pool_of(store: RunStore, run_id: str) -> Pool:
-    """The pool of a run, shared by all who have its run file open in this process."""
+    """The pool of a run, shared by all that have its run file open in this process."""
     return _POOLS.of(store, run_id)
 
 
 def _watch_exit(pool: Pool) -> None:
-    """Let a thread say what an ending interpreter waits for, as long as work is in flight."""
+    """Let a thread say what an ending interpreter waits for, as long as tasks are in flight.
+
+    The interpreter joins the executors' threads before it calls `atexit` functions, so that only
+    another thread can tell the user why the process does not end, and cancel evaluations.
+    """
     global _watcher
     with _WATCHING:
         _ACTIVE.add(pool)

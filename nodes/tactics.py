@@ -1,21 +1,18 @@
-"""Tactics: what a guide is asked, what it gave, and who carries it out."""
+"""Tactics: what a guide is asked, what it gave, and how its tactics went."""
 
-from dataclasses import dataclass
 from operator import itemgetter
 
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict
 
-from costada.controller.guidance import is_active
-from costada.controller.method import Controller, is_guided
+from costada.controller.method import is_guided
 from costada.models.asking import ModelFailure
 from costada.models.reply_content import answer_text
 from costada.nodes.calls.paid_calls import ask_for_guide
 from costada.nodes.context import RunContext, candidate_of, prompt_view
 from costada.nodes.state import SearchState
-from costada.nodes.user_steps import idea_of, user_tactic
 from costada.prompts.render import Prompt, guide_prompt
-from costada.prompts.requests import USER, GuideRequest
+from costada.prompts.requests import GuideRequest
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 from costada.store.call_log import CallKey
 from costada.values.numbering import Iteration, TicketNumber, next_iteration
@@ -34,12 +31,11 @@ class TacticBatch(BaseModel):
     tactics: tuple[Tactic, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """The tactic an attempt is to carry out, and the mode of the guide that gave it, or `user`."""
-
-    tactic: Tactic
-    mode: str
+def user_tactic(idea: str) -> Tactic:
+    """An idea of a user as a tactic."""
+    return Tactic(
+        idea=idea, description="The user leaves the details to you.", approach_type="user"
+    )
 
 
 def buy_tactics(
@@ -49,7 +45,7 @@ def buy_tactics(
     config: RunnableConfig,
     context: RunContext,
 ) -> tuple[Tactic, ...]:
-    """Ask the guide model until it gives usable tactics; none when it does not.
+    """Ask the guide model until it gives usable tactics; empty when it gives none.
 
     A guide that a hard budget cannot pay for counts as one without a usable tactic.
     """
@@ -83,7 +79,7 @@ def tactics_prompt(state: SearchState, context: RunContext) -> Prompt:
 def accept_tactics(
     tactics: tuple[Tactic, ...], state: SearchState, context: RunContext
 ) -> SearchState:
-    """Store the tactics of a guide, also none, and open their cycle."""
+    """Store the tactics of a guide and open their cycle, or note that it gave none."""
     controller = state["controller"]
     if not is_guided(controller):
         raise TypeError(f"controller: got {type(controller).__name__}, expected a guided method")
@@ -95,20 +91,6 @@ def accept_tactics(
     if not tactics:
         return {"controller": controller.fail_guide()}
     return {"controller": controller.open_cycle(len(tactics), context.constants)}
-
-
-def take_tactic(state: SearchState, context: RunContext) -> tuple[Controller, Assignment | None]:
-    """The idea of a user, or one use of the current tactic if a cycle is active."""
-    controller, step = state["controller"], state["step"]
-    if idea := idea_of(step, context):
-        return controller, Assignment(user_tactic(idea), USER)
-    if not is_guided(controller) or not is_active(controller.cycle):
-        return controller, None
-    after_next = next_iteration(next_iteration(controller.iteration))
-    used, index = controller.use_tactic(is_first=not step.is_guided)
-    ((_, record),) = context.store.tactics(state["run"].id, after_next, count=1)
-    batch = TacticBatch.model_validate_json(record)
-    return used, Assignment(batch.tactics[index], batch.mode)
 
 
 def tried_tactics(state: SearchState, context: RunContext) -> tuple[TriedTactic, ...]:

@@ -1,0 +1,275 @@
+"""What a search is given, checked before anything is spent, and put together as its context."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from statistics import fmean
+from typing import get_args
+
+from typing_extensions import TypedDict
+
+from costada.controller.constants import Constants
+from costada.controller.router import DEFAULT_ROUTER, start_router
+from costada.evaluators.problem import Problem
+from costada.graph.graph_input import Overrides
+from costada.models.asking import with_tools
+from costada.models.menu import MenuModel
+from costada.models.prices import PriceBook, price_book
+from costada.models.providers import RetryPolicy
+from costada.models.rate_limits import with_rate_limits
+from costada.models.retries import with_visible_requests
+from costada.models.runnable_tree import AskedModel, underlying_models
+from costada.nodes.attempts import first_prompt, ordinary_input
+from costada.nodes.calls.budget import check_first_request, expected_cost
+from costada.nodes.context import ChatModel, LandingOrder, PricedModel, RunContext
+from costada.nodes.settings import MAX_PARALLEL, Settings
+from costada.prompts.tools import TOOLS
+from costada.store.purse import Purse
+from costada.store.run_store import RunStore
+from costada.values.usage import Price
+
+GivenModels = ChatModel | MenuModel | Sequence[ChatModel | MenuModel]
+"""What a caller gives: one model, or a menu of several."""
+
+
+class SearchOptions(TypedDict, total=False):
+    """Further arguments of `search_context`."""
+
+    guide_model: ChatModel | None
+    settings: Settings | None
+    purse: Purse | None
+    parallel: int
+    order: LandingOrder
+    router: str
+    chosen: Overrides | None
+    max_budget: float
+
+
+def search_context(
+    problem: Problem,
+    model: GivenModels,
+    *,
+    budget: float,
+    store: RunStore,
+    name: str = "costada",
+    guide_model: ChatModel | None = None,
+    settings: Settings | None = None,
+    purse: Purse | None = None,
+    parallel: int = 1,
+    order: LandingOrder = "landing",
+    router: str = DEFAULT_ROUTER,
+    chosen: Overrides | None = None,
+    max_budget: float = inf,
+) -> RunContext:
+    """Check the arguments of a search and build its context.
+
+    Args:
+        problem: The starting program and its evaluator.
+        model: The chat model that proposes programs; may be wrapped in retries or fallbacks. Of
+            several, a menu, the router chooses one for each attempt; a bare model is called by its
+            own name there, and `MenuModel` gives it another one, or a price.
+        budget: Dollars a run may spend (B). The step that crosses it completes, then the run stops.
+        store: Where programs and calls are kept.
+        name: Name of the graph.
+        guide_model: The chat model that is asked for tactics; by default `model`, of several the
+            first.
+        settings: Controller constants, seed and prices.
+        purse: A purse that each run draws its budget from, as an account named by its run id, and
+            returns to at its end what it did not spend. Where less than the budget is left, a run
+            gets what there is; a hard purse raises `OverBudget` when the run begins.
+        parallel: How many steps are in flight at a time (K). With more than one, model calls and
+            evaluations overlap.
+        order: Steps land in the order in which they finish, the fastest, or with `"launch"` in
+            that of their launch, so that a seed gives the same run whatever the latencies.
+        router: Who chooses among several models: a name in `ROUTERS`, or `fixed:NAME`.
+        chosen: What a caller has chosen for a run, which the run's state keeps.
+        max_budget: The most dollars that a caller may grant a run when it is asked for more.
+
+    Raises:
+        ValueError: An argument is not what it should be, a model that may be called has no price
+            or two, two models have one name, a model makes retries that cannot be seen, a guide
+            price comes without a guide model, the purse is hard and the budget policy is not, a
+            hard budget pays for no request and the caller is not to be asked for more, or a model
+            is to use tools and cannot.
+    """
+    settings = settings or Settings()
+    _check_arguments(problem, budget, guide_model, settings, store)
+    _check_parallel(parallel, order)
+    _check_purse(purse, settings)
+    models = priced_models(model, guide_model, problem, settings)
+    start_router(router, [each.name for each in models.menu])
+    if settings.budget_policy == "hard" and settings.on_exhausted == "stop":
+        check_first_request(models.menu, first_prompt(problem), budget)
+    return RunContext(
+        name=name,
+        problem=problem,
+        menu=models.menu,
+        guide_model=models.guide_model,
+        router=router,
+        budget=budget,
+        settings=with_reference_cost(settings, models.menu),
+        store=store,
+        purse=purse,
+        parallel=parallel,
+        order=order,
+        chosen=chosen or {},
+        max_budget=max_budget,
+    )
+
+
+def _check_arguments(
+    problem: object, budget: object, guide_model: object, settings: object, store: object
+) -> None:
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem: got {problem!r}, expected a Problem such as problem(NAME)")
+    if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 < budget < inf:
+        raise ValueError(f"budget: got {budget!r}, expected finite dollars above 0")
+    if not isinstance(settings, Settings):
+        raise ValueError(f"settings: got {settings!r}, expected Settings(...)")
+    if settings.guide_price is not None and guide_model is None:
+        raise ValueError("guide_price: got one without guide_model, expected both or none")
+    if not isinstance(store, RunStore | None):
+        # without the value: an address may hold a password
+        raise ValueError(
+            f"store: got a {type(store).__name__}, expected None or a RunStore, such as"
+            " RunStore.postgres(ADDRESS)"
+        )
+
+
+def _check_parallel(parallel: object, order: object) -> None:
+    is_no_number = isinstance(parallel, bool) or not isinstance(parallel, int)
+    if is_no_number or parallel not in range(1, MAX_PARALLEL + 1):
+        raise ValueError(
+            f"parallel: got {parallel!r}, expected an integer from 1 to {MAX_PARALLEL}"
+        )
+    if order not in get_args(LandingOrder):
+        raise ValueError(f"order: got {order!r}, expected 'landing' or 'launch'")
+
+
+def _check_purse(purse: object, settings: Settings) -> None:
+    """Refuse a hard purse for a run that may cross its budget."""
+    if not isinstance(purse, Purse | None):
+        raise ValueError(f"purse: got {purse!r}, expected Purse(BUDGET) or None")
+    if purse and purse.policy == "hard" and settings.budget_policy != "hard":
+        raise ValueError(
+            f"budget_policy: got {settings.budget_policy!r} with a hard purse, expected 'hard'"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models that make attempts, and the guide model if it is another one."""
+
+    menu: tuple[PricedModel, ...]
+    guide_model: PricedModel | None
+
+
+def priced_models(
+    given: GivenModels, guide_model: ChatModel | None, problem: Problem, settings: Settings
+) -> Models:
+    """The models of a graph, ready to be asked.
+
+    A single model and its guide model share their prices; each model of a menu has its own, so that
+    one name may have two prices.
+
+    Raises:
+        ValueError: There is no model, one has no price or two, cannot be asked
+            as the settings say, or a price is given that holds for none of several models.
+    """
+    listed = _listed(given)
+    (first, *others), guide_price = listed, settings.guide_price
+    if settings.price is not None and (others or first.entry.price):
+        raise ValueError(
+            f"price: got one for {len(listed)} models, expected that of each:"
+            " MenuModel(name, model, price)"
+            if others
+            else f"price: got one in the settings beside that of {first.name}, expected only one"
+        )
+    asked = [_ready(each.model, each.entry.timeout, settings) for each in listed]
+    guide = None
+    at = next((n for n, each in enumerate(listed) if each.model is guide_model), None)
+    if guide_model is not None and at is None:
+        guide = with_limits(guide_model, settings.retry_policy)
+    others_prices = settings.other_prices
+    if others:
+        books = [
+            _prices_of(each, model, others_prices)
+            for model, each in zip(asked, listed, strict=True)
+        ]
+        if at is not None and guide_price is not None:
+            books[at] = price_book(
+                [(asked[at], listed[at].entry.given_price), (asked[at], guide_price)], others_prices
+            )
+    else:
+        own = first.entry.given_price or settings.price
+        priced = [(asked[0], own)]
+        if guide_model is not None:
+            priced.append((guide or asked[0], guide_price))
+        books = [price_book(priced, others_prices)]
+    tokens = ordinary_input(problem, settings.constants, settings.method)
+    menu = []
+    for each, model, book in zip(listed, asked, books, strict=True):
+        priced_model = PricedModel(each.entry, model, book)
+        expected = float(expected_cost(priced_model, tokens))
+        menu.append(replace(priced_model, expected=expected))
+    if guide is not None:
+        book = price_book([(guide, guide_price)], others_prices) if others else books[0]
+        return Models(tuple(menu), PricedModel(None, guide, book))
+    return Models(tuple(menu), menu[at] if at else None)
+
+
+def _prices_of(listed: MenuModel, model: ChatModel, others: Mapping[str, Price]) -> PriceBook:
+    """The prices of one model of a menu; its own comes before another of its name."""
+    price = listed.entry.given_price
+    own = "" if price is None else AskedModel(underlying_models(listed.model)[0]).name
+    further = {name: each for name, each in others.items() if name != own}
+    try:
+        return price_book([(model, price)], further)
+    except ValueError as error:
+        raise ValueError(f"models: {listed.name}: {error}") from None
+
+
+def with_limits(model: ChatModel, policy: RetryPolicy) -> ChatModel:
+    """A model whose retries can be seen and whose requests wait for their turn."""
+    return with_rate_limits(with_visible_requests(model, policy), policy)
+
+
+def with_reference_cost(settings: Settings, menu: Sequence[PricedModel]) -> Settings:
+    """The settings with the reference cost of a menu: its mean expected cost, unless one is set."""
+    constants, cost = settings.constants, settings.reference_cost
+    is_default = constants.reference_cost == Constants().reference_cost
+    if cost is None and is_default and len(menu) > 1:
+        cost = fmean(each.expected for each in menu) or None
+    if cost is None:
+        return settings
+    return settings.model_copy(
+        update={"constants": constants.model_copy(update={"reference_cost": cost})}
+    )
+
+
+def _listed(given: GivenModels) -> list[MenuModel]:
+    """The given models under their names."""
+    several = list(given) if isinstance(given, Sequence) else [given]
+    if not several:
+        raise ValueError("models: got none, expected at least one")
+    return [each if isinstance(each, MenuModel) else _named(each) for each in several]
+
+
+def _named(model: ChatModel) -> MenuModel:
+    found = underlying_models(model)
+    if not found:
+        raise ValueError(f"model is {model!r}; expected a LangChain chat model")
+    return MenuModel(AskedModel(found[0]).name, model)
+
+
+def _ready(model: ChatModel, call_timeout: float | None, settings: Settings) -> ChatModel:
+    policy = settings.retry_policy
+    if call_timeout is not None:
+        policy = policy.model_copy(update={"call_timeout": call_timeout})
+    ready = with_limits(model, policy)
+    if settings.generator == "agent":
+        try:
+            with_tools(ready, TOOLS)
+        except ValueError as error:
+            raise ValueError(f"generator: got 'agent', and {error}") from None
+    return ready

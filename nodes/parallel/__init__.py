@@ -1,1 +1,0 @@
-"""Steps in flight: tickets, and the threads that work on them."""

@@ -1,0 +1,186 @@
+"""The state in a checkpoint: large values by their names in the store, and a seal on the rest.
+
+The best program and the Pareto front are part of the state after each step, and a checkpoint is as
+small as without them.
+
+A server lets a client execute and update any of its graphs on any thread. Another graph whose state
+has keys of the same names, such as a parent that passes on `spent` and `stop_reason`, writes these
+keys. So every node seals the state that it leaves with a key that the store alone holds, and none
+is executed on a state without its seal. An earlier state of the same run has one too: its calls are
+repeated from the store.
+"""
+
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from secrets import token_hex
+from typing import Any, NamedTuple, Self
+
+from langgraph.channels import LastValue
+from langgraph.errors import EmptyChannelError
+
+from costada.nodes.context import PerRun
+from costada.nodes.state import Run, SearchState, plain, restore
+from costada.store.run_store import RunStore
+from costada.values.candidate import Program
+
+
+class StoredKey(NamedTuple):
+    """How a value is stored under a name, and read by that name."""
+
+    put: Callable[[RunStore, Any], str]
+    read: Callable[[RunStore, str], Any]
+
+
+STORED_KEYS: Mapping[str, StoredKey] = {
+    "best_program": StoredKey(RunStore.put_text, RunStore.text),
+    "best_files": StoredKey(
+        lambda store, files: store.put_program(Program.of(files)) if files else "",
+        lambda store, name: store.program(name).by_path if name else {},
+    ),
+    "pareto_front": StoredKey(
+        lambda store, front: store.put_text(json.dumps(front)),
+        lambda store, name: json.loads(store.text(name)),
+    ),
+}
+"""The keys of the state that are kept in the store."""
+
+
+class _Name(str):
+    """The name of a value that has not been read yet."""
+
+    __slots__ = ()
+
+
+class StoredValue(LastValue[Any]):
+    """The last value of a key in `STORED_KEYS`, read from the store when it is first asked for."""
+
+    __slots__ = ("_name", "_store")
+
+    def __init__(self, typ: Any, key: str, store: RunStore) -> None:
+        """Begin without a value."""
+        super().__init__(typ, key)
+        self._store, self._name = store, ""
+
+    def copy(self) -> Self:
+        """A channel with the same value."""
+        copied = self.__class__(self.typ, self.key, self._store)
+        copied.value, copied._name = self.value, self._name
+        return copied
+
+    def from_checkpoint(self, checkpoint: Any) -> Self:
+        """A channel with the value whose name a checkpoint holds."""
+        restored = self.__class__(self.typ, self.key, self._store)
+        if isinstance(checkpoint, str):
+            restored.value, restored._name = _Name(checkpoint), checkpoint
+        return restored
+
+    def update(self, values: Any) -> bool:
+        """Take a value, and put it into the store."""
+        if not super().update(values):
+            return False
+        self._name = STORED_KEYS[self.key].put(self._store, self.value)
+        return True
+
+    def get(self) -> Any:
+        """The value.
+
+        Raises:
+            EmptyChannelError: It was in a store in memory that no longer exists.
+            ValueError: The store is not in memory and does not have the value.
+        """
+        value = super().get()
+        if isinstance(value, _Name):
+            try:
+                self.value = value = STORED_KEYS[self.key].read(self._store, value)
+            except ValueError:
+                if self._store.is_in_memory:
+                    raise EmptyChannelError from None
+                raise
+        return value
+
+    def is_available(self) -> bool:
+        """Whether there is a value; a store in memory may have lost it."""
+        if not (isinstance(self.value, _Name) and self._store.is_in_memory):
+            return super().is_available()
+        try:
+            self.get()
+        except EmptyChannelError:
+            return False
+        return True
+
+    def checkpoint(self) -> Any:
+        """The name of the value."""
+        return self._name if super().is_available() else super().checkpoint()
+
+
+UNSEALED = {"seed", "seal", "newest_checkpoint", *STORED_KEYS}
+"""What a caller passes, the seal itself, a place on the thread, and results that no node reads."""
+
+SEALED = SearchState.__annotations__.keys() - UNSEALED
+
+_keys: PerRun[list[str]] = PerRun(list)
+"""The seal key of each run once it has been read from the store; an empty list before."""
+
+
+def new_seal_key() -> str:
+    """A secret for the seals of one run."""
+    return token_hex(32)
+
+
+def seal_of(state: Mapping[str, Any], key: str) -> str:
+    """The seal of a state, the same after a round trip through any saver."""
+    values = {name: _comparable(state[name]) for name in SEALED if name in state}
+    text = json.dumps(values, sort_keys=True)
+    return hmac.digest(key.encode(), text.encode(), "sha256").hex()
+
+
+def with_seal(state: SearchState, update: SearchState, store: RunStore) -> SearchState:
+    """The update of a state, with the seal of the state after it.
+
+    Raises:
+        ValueError: The store has no such run.
+    """
+    left = restore({**state, **update})
+    if not (key := _key_of(left["run"].id, store)):
+        return update
+    return {**update, "seal": seal_of(left, key)}
+
+
+def check_seal(state: SearchState, store: RunStore) -> None:
+    """Refuse a state that its search has not sealed.
+
+    Raises:
+        ValueError: Its seal is missing or wrong, or the store has no such run.
+    """
+    run, given = state["run"], state.get("seal", "")
+    if not isinstance(run, Run):
+        raise ValueError(f"state: got run {run!r:.100}, which no search has begun")
+    key = _key_of(run.id, store)
+    if key and not hmac.compare_digest(str(given).encode(), seal_of(state, key).encode()):
+        raise ValueError(
+            f"state: got one that run {run.id} has not left so, expected no other graph to"
+            " change the state of a search; resume from an earlier checkpoint, or begin a new run"
+            " on another thread"
+        )
+
+
+def _key_of(run_id: str, store: RunStore) -> str:
+    """The seal key of a run; empty for one that began without."""
+    known = _keys.of(store, run_id)
+    if not known:
+        setup = store.setup(run_id)
+        if setup is None:
+            raise ValueError(
+                f"state: got run {run_id!r}, which the graph's store does not hold;"
+                " give create_discovery_graph the store that the run was started with"
+            )
+        known.append(setup.seal_key)
+    return known[0]
+
+
+def _comparable(value: object) -> object:
+    """A plain value in one form: savers that use JSON do not tell 1 from 1.0, or 0.0 from -0.0."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) + 0.0
+    return plain(value)
