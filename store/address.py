@@ -1,4 +1,4 @@
-"""Where a run is kept, a file or a name in a Postgres database, and what is wrong there."""
+"""Where a run is kept: a file, or a name in a Postgres database; and errors that name it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,4 +223,4 @@ def format_error(place: Place | RunAddress, found: object, known: int) -> ValueE
 def foreign_error(place: Place | RunAddress, what: str) -> ValueError:
     """The error for a file or database whose tables are not those of CostAda."""
     kind = "schema" if isinstance(place, str | RunAddress) else "run file"
-    return ValueError(f"{place or 'run in memory'}: no {kind} of CostAda: {what}")
+    return ValueError(f"{place or 'run in memory'}: not a {kind} of CostAda: {what}")

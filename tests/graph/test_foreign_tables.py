@@ -105,7 +105,7 @@ def test_a_copy_that_is_cut_back_keeps_what_is_not_ours(theirs: Path, tmp_path: 
 def test_a_reader_refuses_a_file_that_holds_only_tables_of_another_program(
     theirs: Path, read: Callable[[Path], object]
 ) -> None:
-    with pytest.raises(ValueError, match=r"theirs\.sqlite: no run file of CostAda: .* `call`"):
+    with pytest.raises(ValueError, match=r"theirs\.sqlite: not a run file of CostAda: .* `call`"):
         read(theirs)
 
 
@@ -119,7 +119,7 @@ def test_a_file_with_our_tables_and_no_format_of_ours_is_refused(
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(spoil)
     with pytest.raises(
-        ValueError, match=r"run\.sqlite: no run file of CostAda: .* `costada_format`"
+        ValueError, match=r"run\.sqlite: not a run file of CostAda: .* `costada_format`"
     ):
         opened(path)
 

@@ -41,7 +41,7 @@ def test_with_keep_history_every_checkpoint_stays_and_the_result_is_the_same(
     ("statement", "found"),
     [
         ("UPDATE costada_format SET version = 9", "run.sqlite: written by another version of"),
-        ("DELETE FROM costada_format", "run.sqlite: no run file of CostAda: it has the table"),
+        ("DELETE FROM costada_format", "run.sqlite: not a run file of CostAda: it has the table"),
         (None, "run.sqlite: is not a run file, or is damaged"),
     ],
 )

@@ -175,7 +175,7 @@ def test_what_a_database_keeps_of_us_belongs_to_its_format():
 def test_tables_of_something_else_are_refused(postgres_address):
     with psycopg.connect(postgres_address, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA costada; CREATE TABLE costada.orders (id INTEGER)")
-    with pytest.raises(ValueError, match=r"no schema of CostAda: .* has the table `orders`"):
+    with pytest.raises(ValueError, match=r"not a schema of CostAda: .* has the table `orders`"):
         RunStore.postgres(postgres_address)
 
 
