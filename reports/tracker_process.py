@@ -19,7 +19,7 @@ from costada.reports.tracking import (
     TrackedRun,
     make_tracker,
 )
-from costada.store.files import opened_to_share
+from costada.store.files import open_shared
 
 DIED = TrackedEnd("interrupted", has_failed=False, files={})
 
@@ -37,7 +37,7 @@ def main() -> None:
     messages = read_messages()
     run = TrackedRun(**next(messages))
     # The process of the run before a kill may still be writing.
-    with opened_to_share(Path(f"{run.folder}.lock")) as lock:
+    with open_shared(Path(f"{run.folder}.lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         last, end = tracker.begin(run), DIED
         for message in messages:

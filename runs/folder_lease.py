@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
 
-from costada.store.files import naming, opened_to_share
+from costada.store.files import naming, open_shared
 
 LEASE = "run.lease"
 MAX_LEASE = 4096
@@ -83,7 +83,7 @@ def is_held(folder: Path) -> bool:
 def _locked(path: Path) -> IO[str]:
     import fcntl
 
-    file = opened_to_share(path)
+    file = open_shared(path)
     deadline = monotonic() + PATIENCE_SECONDS
     while True:
         try:

@@ -62,7 +62,7 @@ def replacing(path: Path) -> Iterator[BufferedWriter]:
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "is not a regular file", str(path))
     with naming(path), _unfinished(path) as part:
-        with created(part) as file:
+        with create_file(part) as file:
             yield file
         os.replace(part, path)
 
@@ -85,7 +85,7 @@ def replace_folder(path: Path, files: Mapping[str, str]) -> None:
         make_folder(part)
         for name, text in files.items():
             make_folder((part / name).parent)
-            with created(part / name) as file:
+            with create_file(part / name) as file:
                 file.write(text.encode("utf-8", "surrogatepass"))
         if path.is_symlink() or path.exists():
             os.rename(path, old)  # a folder with files in it cannot be replaced in one step
@@ -95,7 +95,7 @@ def replace_folder(path: Path, files: Mapping[str, str]) -> None:
 def create_text(path: Path, text: str) -> None:
     """Write a text atomically to a file that must not exist, not even as a link."""
     with naming(path), _unfinished(path) as part:
-        with created(part) as file:
+        with create_file(part) as file:
             file.write(text.encode("utf-8"))
         # A rename would replace what is there; a link fails.
         os.link(part, path)
@@ -107,7 +107,7 @@ def append_text(path: Path, text: str) -> None:
         file.write(text.encode("utf-8"))
 
 
-def opened_to_share(path: Path) -> IO[str]:
+def open_shared(path: Path) -> IO[str]:
     """Open a file for several processes to read and write; creates it if necessary.
 
     Raises `ValueError` if it is a link, has a second name, or is not an ordinary file.
@@ -125,7 +125,7 @@ def opened_to_share(path: Path) -> IO[str]:
     return open(descriptor, "r+", encoding="utf-8")
 
 
-def created(path: Path) -> BufferedWriter:
+def create_file(path: Path) -> BufferedWriter:
     """A new file, open for writing; raises `OSError` if its name exists."""
     return _opened(path, os.O_EXCL)
 

@@ -27,7 +27,7 @@ from costada.runs.config import CONTROLLER, MENU, OTHER_PRICES, RunConfig
 from costada.runs.interruption import ExitCode
 from costada.runs.stored_run import StoredRun
 from costada.runs.user_input import as_option
-from costada.store.files import created, make_folder, read_end
+from costada.store.files import create_file, make_folder, read_end
 from costada.values.usage import Price
 
 ENTRY = "costada.cli.sweep_entry"
@@ -58,7 +58,7 @@ class RunProcess:
         self._is_asked = False
         make_folder(log.parent)
         log.unlink(missing_ok=True)
-        with created(log) as errors:
+        with create_file(log) as errors:
             self._process = Popen(
                 [sys.executable, "-P", "-m", ENTRY, *arguments],
                 stdin=PIPE,
