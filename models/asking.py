@@ -1,4 +1,4 @@
-"""Ask a model once: what is put on it for one call, and its answer, or its failure as data."""
+"""One call of a model: what is bound to it for the call, and its answer or failure as data."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -173,7 +173,7 @@ Limit = Callable[[OutgoingRequest], int]
 
 
 class RequestNotSent(Exception):
-    """A request was not sent, because no answer worth having was allowed."""
+    """A request was not sent: its limit left no room for a useful answer."""
 
 
 class LimitedModel(ModelWrapper):  # type: ignore[no-redef]

@@ -470,4 +470,5 @@ _CONNECTED: set[tuple[str, ...]] = set()
 """Classes of chat models that have opened a connection: they may keep it and use it unseen."""
 
 _METER: ContextVar[CallMeter | None] = ContextVar("costada_meter", default=None)
+# LangChain adds the meter of the context to requests that are made without the config.
 register_configure_hook(_METER, inheritable=True)

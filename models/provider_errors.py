@@ -33,6 +33,7 @@ from costada.values.provider_error import (
 
 _METER = "costada.models.metering"
 
+# Errors of LangChain itself have a class in place of a status.
 _STATUS_OF_KIND: dict[type[ModelError], int] = {
     ModelInvalidRequestError: 400,
     ModelAuthenticationError: 401,

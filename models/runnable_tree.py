@@ -231,6 +231,7 @@ def with_models_changed(
     """
     if isinstance(runnable, BaseChatModel):
         return change(runnable)
+    # Functions, for instance: a model that one calls is found, and cannot be replaced in it.
     if not isinstance(runnable, BaseModel):
         return runnable
 

@@ -221,6 +221,7 @@ class CallLog:
         they went through; the name is empty for those without one.
         """
         open_calls = f"{KEY} AND status = ?"
+        # One transaction: exactly the requests that are summed up are marked.
         with self._db.transaction():
             found = self._db.rows(
                 "SELECT bound, COALESCE(json_extract(facts, '$.gateway'), '')"  # noqa: S608

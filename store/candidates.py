@@ -36,6 +36,8 @@ BEST_OF_BATCH = """
         AND CAST(json_extract(row, '$.tactic_uses_left') AS BIGINT) = 0
         ORDER BY iteration LIMIT 1)))
 """
+"""The best score of the steps from the one that was given a batch to its last use, and of those in
+flight then; the number of the latter is the fifth value."""
 
 FACTS = [each.name for each in fields(Candidate) if each.name not in ("program", "evaluator")]
 """Fields kept as JSON; program and evaluator have columns of their own."""
@@ -71,6 +73,7 @@ class CandidateTable:
         if not candidate.measurements:
             del facts["measurements"], facts["confirmation"]
         is_found = candidate.is_valid and not candidate.is_copy and not candidate.is_trial
+        # The column has no score of a failure, copy or trial, so queries need not read the facts.
         found = candidate.score if is_found else None
         row = (run_id, candidate.id, candidate.ticket, found)
         text = _dump(facts)

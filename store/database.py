@@ -159,7 +159,7 @@ RECENT_CHARACTERS = 16 * 2**20
 """Characters of texts kept in memory."""
 
 
-def encoded(text: str) -> bytes:
+def text_bytes(text: str) -> bytes:
     """Bytes of a text, which may hold half of a surrogate pair."""
     return text.encode("utf-8", "surrogatepass")
 
@@ -254,7 +254,7 @@ class Database:
         with self.engine.lock:
             # a server is not asked first, which would take as long as storing the text
             if self.engine.is_shared or not self._has_blob(name):
-                data = encoded(text)
+                data = text_bytes(text)
                 if len(data) > MAX_TEXT:
                     raise ValueError(f"text of {len(data):,} bytes: expected at most {MAX_TEXT:,}")
                 self._put_blob(name, data)
@@ -277,7 +277,7 @@ class Database:
         """Store the texts of a program and return its name."""
         if program.is_one_text:
             return self.put_text(program.text)
-        size = sum(len(encoded(text)) for _, text in program.files)
+        size = sum(len(text_bytes(text)) for _, text in program.files)
         if size > MAX_TEXT:
             raise ValueError(f"program of {size:,} bytes: expected at most {MAX_TEXT:,}")
         for _, text in program.files:

@@ -1,4 +1,4 @@
-"""Connections to one Postgres database, and what is wrong with it in one line.
+"""Connections to one Postgres database, and errors with advice.
 
 `psycopg_pool` does not fit: it replaces a lost connection silently, with which commits that were
 not durable may be lost, and a server that cannot be reached is a timeout without its cause. Its
@@ -129,7 +129,7 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def explaining(name: str) -> Iterator[None]:
-    """Raise what `explanation_of` says in place of any error of the block that Postgres raises."""
+    """Replace any Postgres error of the block by what `explanation_of` makes of it."""
     try:
         yield
     except psycopg.Error as error:

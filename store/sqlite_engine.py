@@ -1,4 +1,4 @@
-"""SQLite for a run file: connections, the engine of a `Database`, and what is wrong in one line."""
+"""SQLite for a run file: connections, the engine of a `Database`, and errors with advice."""
 
 import errno
 import os
@@ -53,7 +53,7 @@ NO_TEXT = "Could not decode to UTF-8"
 
 @contextmanager
 def explaining(path: Path | None) -> Iterator[None]:
-    """Raise what `explanation_of` says in place of any error of the block that SQLite raises."""
+    """Replace any SQLite error of the block by what `explanation_of` makes of it."""
     try:
         yield
     except SQLITE_ERRORS as error:
@@ -61,7 +61,7 @@ def explaining(path: Path | None) -> Iterator[None]:
 
 
 def explain(error: Exception, path: Path | None) -> NoReturn:
-    """Raise what `explanation_of` says of an error."""
+    """Raise what `explanation_of` makes of an error."""
     explanation = explanation_of(error, path)
     if explanation is error:
         raise error
