@@ -374,10 +374,11 @@ def _maximised(problem: Problem, evaluation: Evaluation) -> str:
         inverse = 1 / seconds if seconds else None
         name = {seconds: SECONDS, inverse: f"1 / {SECONDS}"}.get(evaluation.objective, name)
         reason = "the command reports it"
-    if problem.reference is not None:
-        reason += f"; reference is {problem.reference:g}"
+    if (reference := problem.reference) is not None:
         is_minimized = problem.direction is Direction.MINIMIZE
-        name = f"reference / {name}" if is_minimized else f"({name}) / reference"
+        name = f"({name})" if " " in name else name
+        name = f"{reference:g} / {name}" if is_minimized else f"{name} / {reference:g}"
+        reason += f"; the reference is {reference:g}"
     return f"{name} ({reason})"
 
 

@@ -62,7 +62,9 @@ class Interpreter:
         """The folders of programs, the interpreter's own first, and what it needs to start."""
         names = ("bin", "pyvenv.cfg")
         own = [os.path.join(prefix, name) for prefix in self.prefixes[:2] for name in names]
-        return [path for path in (*own, *SYSTEM_PROGRAMS) if os.path.exists(path)]
+        # The system's own Python has its programs among those of the system.
+        paths = dict.fromkeys((*own, *SYSTEM_PROGRAMS))
+        return [path for path in paths if os.path.exists(path)]
 
     def has_module(self, name: str) -> bool:
         """Whether a module or package of this name, without dots, is installed."""

@@ -125,7 +125,12 @@ def test_what_is_read_outside_of_the_folder_is_listed(invoke, near, tmp_path):
         (
             "{'combined_score': 2}",
             'direction = "minimize"\nreference = 1.5',
-            "reference / combined_score (the evaluator returns it; reference is 1.5)",
+            "1.5 / combined_score (the evaluator returns it; the reference is 1.5)",
+        ),
+        (
+            "{'combined_score': 2}",
+            "reference = 2.5",
+            "combined_score / 2.5 (the evaluator returns it; the reference is 2.5)",
         ),
         (
             "{'speed': 2, 'gap': 1}",

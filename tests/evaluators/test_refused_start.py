@@ -255,6 +255,16 @@ def test_the_setting_of_a_refused_process_is_said_first_and_nothing_of_files(tmp
     assert "An evaluator sees" not in text
 
 
+def test_a_start_with_nothing_but_a_failure_is_told_to_name_the_score(tmp_path):
+    evaluator = "def evaluate(path): return {'error': 1000.0}\n"
+    with pytest.raises(ValueError, match="the evaluator reports error 1000, and no") as refused:
+        check_problem(folder_with(tmp_path, evaluator))
+    assert "--allow-invalid-start" not in str(refused.value)
+    assert 'metric, with direction = "minimize" and reference' in str(refused.value)
+    minimized = 'metric = "error"\ndirection = "minimize"\nreference = 500.0\n'
+    assert check_problem(folder_with(tmp_path, evaluator, minimized)).score == 0.5
+
+
 @pytest.mark.parametrize(
     ("error", "is_setup"),
     [

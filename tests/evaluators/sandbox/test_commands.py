@@ -11,6 +11,7 @@ from waiting import check_in_time
 
 from costada.evaluators.sandbox.commands import Commands, run_commands
 from costada.evaluators.sandbox.inside.scratch_folder import permit_executing
+from costada.evaluators.sandbox.interpreter import Interpreter
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.candidate import Program
@@ -229,6 +230,11 @@ def test_a_program_that_is_not_installed_is_named():
         ValueError, match=r"run is .*; found no program 'no-such-program' in .*/bin"
     ):
         run_commands("", commands, [{}], AMPLE)
+
+
+def test_a_folder_of_programs_is_looked_through_once_by_the_interpreter_of_the_system():
+    places = Interpreter("/usr/bin/python3", (3, 11), ("/usr",), ()).program_paths
+    assert places.count("/usr/bin") == 1
 
 
 def test_programs_are_found_in_the_folders_that_are_readable(tmp_path):
