@@ -19,7 +19,7 @@ from costada.experiments.comparison.comparison import AUC
 from costada.experiments.comparison.metrics import normalized_auc
 from costada.plugins.lab.landscape.landscape_answers import Advice
 from costada.plugins.lab.landscape.simulation import SimulatedRun
-from costada.plugins.lab.published.published import RUNS, printed
+from costada.plugins.lab.published.published import RUNS, printed_numbers
 from costada.plugins.lab.recorded.table import (
     ENTRY_POINT_MISSING,
     Transition,
@@ -255,7 +255,7 @@ def beside_the_paper(found: dict[Key, Found], seeds: range) -> str:
     """AUC of AdaEvolve here and in the paper, which prints no deviation of it."""
     (published,) = [
         each
-        for each in printed()
+        for each in printed_numbers()
         if (each.problem, each.model, each.method, each.metric, each.budget)
         == ("circle_packing", "GLM-5", "adaevolve", AUC, BUDGET)
     ]

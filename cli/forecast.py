@@ -72,11 +72,11 @@ def forecast(
     with refusing(ExitCode.BAD_INPUT):
         config = RunConfig.model_validate(settings())
         plan = make_plan(config, sends_requests=False)
-        from costada.runs.budget_forecast import Speed, forecast_of, measured_in
+        from costada.runs.budget_forecast import Speed, forecast_of, measure_runs
 
         speed = Speed(tokens_per_second, seconds_per_call)
         with keeping_output_clean():
-            found = forecast_of(plan, measured_in(measured or (), plan.problem.name), speed)
+            found = forecast_of(plan, measure_runs(measured or (), plan.problem.name), speed)
     if as_json:
         names = ("problem", "method", "seed", "budget", "budget_policy", "max_iterations")
         asked = {name: getattr(config, name) for name in names}

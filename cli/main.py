@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from costada.values.plugins import loaded, registered
+from costada.values.plugins import load_plugin, plugins_of
 from costada.values.python_syntax import docstring
 from costada.values.redaction import without_passwords
 
@@ -158,7 +158,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        names = (*COMMANDS, *(name for name in registered(ENTRY_POINTS) if name not in COMMANDS))
+        names = (*COMMANDS, *(name for name in plugins_of(ENTRY_POINTS) if name not in COMMANDS))
         self.commands = {name: TyperCommand(name) for name in names}
 
     def get_params(self, ctx: Any) -> Any:
@@ -178,7 +178,7 @@ class Commands(TyperGroup):
             module, _, function = place.partition(":")
             found = getattr(import_module(f"costada.cli.{module}"), function)
         else:
-            plugin = loaded(registered(ENTRY_POINTS)[cmd_name], PluginCommand)
+            plugin = load_plugin(plugins_of(ENTRY_POINTS)[cmd_name], PluginCommand)
             found, epilog = plugin.function, plugin.exit_codes
         # Typer keeps the line ends of a docstring, which are not those of the terminal.
         text = "\n\n".join(" ".join(part.split()) for part in docstring(found).split("\n\n"))

@@ -214,7 +214,7 @@ def _check_purse(purse: PurseAddress | None) -> None:
     if purse is None:
         return
     try:
-        purse.opened().close()
+        purse.open().close()
     except ValueError as error:
         raise ValueError(f"--purse: {error}") from None
 

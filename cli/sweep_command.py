@@ -307,7 +307,7 @@ def _purse_address(
 def _opened(address: PurseAddress, total: float, policy: Policy) -> Purse:
     """The purse of a sweep, new or as it is; raises `ValueError` if it cannot have this total."""
     try:
-        return address.begun(total, policy)
+        return address.create(total, policy)
     except ValueError as error:
         raise ValueError(f"--purse: {error}") from None
 

@@ -11,7 +11,7 @@ from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.costada_thompson import CostAdaThompson
 from costada.controller.method import Controller
-from costada.values.plugins import described, loaded, registered
+from costada.values.plugins import describe_plugin, load_plugin, plugins_of
 
 
 class ControllerKind(Protocol):
@@ -90,12 +90,12 @@ class Methods(MutableMapping[str, Method]):
             ValueError: Its plug-in cannot be loaded, or is not a method of this name.
         """
         if name not in self._known and name not in self._loaded:
-            plugin = registered(GROUP)[name]
-            method = loaded(plugin, Method)
+            plugin = plugins_of(GROUP)[name]
+            method = load_plugin(plugin, Method)
             if method.name != name:
                 raise ValueError(
-                    f"{described(plugin)} is a Method named {method.name!r}, expected the name of"
-                    f" its entry point, {name!r}"
+                    f"{describe_plugin(plugin)} is a Method named {method.name!r}, expected the"
+                    f" name of its entry point, {name!r}"
                 )
             self._loaded[name] = method
         return self._known.get(name) or self._loaded[name]
@@ -112,7 +112,7 @@ class Methods(MutableMapping[str, Method]):
 
     def __iter__(self) -> Iterator[str]:
         """All names, also those of plug-ins that have not been imported."""
-        yield from (*self._known, *(name for name in registered(GROUP) if name not in self._known))
+        yield from (*self._known, *(name for name in plugins_of(GROUP) if name not in self._known))
 
     def __len__(self) -> int:
         """How many methods there are."""
@@ -120,7 +120,7 @@ class Methods(MutableMapping[str, Method]):
 
     def __contains__(self, name: object) -> bool:
         """Whether a method is known, without importing its plug-in."""
-        return name in self._known or name in registered(GROUP)
+        return name in self._known or name in plugins_of(GROUP)
 
 
 METHODS = Methods(

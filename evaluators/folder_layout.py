@@ -19,7 +19,7 @@ from costada.evaluators.folder_files import EVALUATOR_FILE, EvaluatorFile
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.initial_program import read_text
 from costada.evaluators.sandbox.inside.evaluator_contracts import COMMAND_LINE, PRINTED_JSON
-from costada.values.plugins import loaded, registered
+from costada.values.plugins import load_plugin, plugins_of
 
 if TYPE_CHECKING:
     from costada.evaluators.folders import ProblemFolder
@@ -166,8 +166,8 @@ def formats() -> Iterator[FolderFormat]:
     Raises:
         ValueError: One cannot be loaded.
     """
-    for plugin in registered(ENTRY_POINTS).values():
-        yield loaded(plugin, FolderFormat)
+    for plugin in plugins_of(ENTRY_POINTS).values():
+        yield load_plugin(plugin, FolderFormat)
 
 
 def find_layout(folder: Path, settings: FolderSettings) -> Layout:

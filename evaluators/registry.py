@@ -9,7 +9,7 @@ from pathlib import Path
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings, read_settings
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
-from costada.values.plugins import made, registered
+from costada.values.plugins import call_plugin, plugins_of
 from costada.values.redaction import without_passwords
 
 BENCHMARKS = Path(str(files("costada.evaluators"))) / "benchmarks"
@@ -27,7 +27,7 @@ def problem_names() -> tuple[str, ...]:
 
 def is_built_in(name: str) -> bool:
     """Whether a name is that of a benchmark or of a problem that an installed package registers."""
-    return name in problem_names() or name in registered(ENTRY_POINTS)
+    return name in problem_names() or name in plugins_of(ENTRY_POINTS)
 
 
 def benchmark_folder(name: str) -> Path:
@@ -58,8 +58,8 @@ def problem(name_or_path: str | Path) -> Problem:
     text = os.fspath(name_or_path)
     if text in problem_names():
         return load_folder(BENCHMARKS / text)
-    if plugin := registered(ENTRY_POINTS).get(text):
-        return made(plugin, Problem)
+    if plugin := plugins_of(ENTRY_POINTS).get(text):
+        return call_plugin(plugin, Problem)
     shown = without_passwords(text)
     if shown == text and (os.sep in text or Path(text).is_dir()):
         return load_folder(text)

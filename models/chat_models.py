@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from costada.models.langchain_openai import async_http_client, http_client
 from costada.models.providers import KEY_VARIABLES, NO_PROVIDER, OWN_LOGIN, RetryPolicy
 from costada.models.retries import with_retries
-from costada.values.plugins import made, registered
+from costada.values.plugins import call_plugin, plugins_of
 from costada.values.usage import Usage
 
 ENTRY_POINTS = "costada.models"
@@ -156,9 +156,9 @@ def _is_finite(value: object) -> bool:
 
 def _unprefixed_model(model_id: str, seed: int) -> BaseChatModel | None:
     """A model that is registered under an entry point; `None` if the name is unknown."""
-    if (plugin := registered(ENTRY_POINTS).get(model_id)) is None:
+    if (plugin := plugins_of(ENTRY_POINTS).get(model_id)) is None:
         return None
-    return made(plugin, BaseChatModel, seed=seed)  # type: ignore[type-abstract]
+    return call_plugin(plugin, BaseChatModel, seed=seed)  # type: ignore[type-abstract]
 
 
 def _provider_and_name(model_id: str) -> tuple[str, str]:
@@ -168,7 +168,7 @@ def _provider_and_name(model_id: str) -> tuple[str, str]:
     if provider in known and name:
         return provider, name
     word = provider.lower()
-    if close := get_close_matches(word, registered(ENTRY_POINTS), n=1, cutoff=0.8):
+    if close := get_close_matches(word, plugins_of(ENTRY_POINTS), n=1, cutoff=0.8):
         suggestion = close[0]
     elif not name:
         suggestion = f"{word}:NAME" if word in known else f"openai:{provider or 'NAME'}"

@@ -251,14 +251,14 @@ def _close_places(program: list[str], search: list[str], new: list[str]) -> Iter
         def fits(line: str, removed: str = removed) -> bool:
             return not line.strip() or line.startswith(removed)
 
-        def moved(line: str, added: str = added, removed: str = removed) -> str:
+        def shift(line: str, added: str = added, removed: str = removed) -> str:
             return added + line.removeprefix(removed) if line.strip() else line
 
         pairs = zip(wanted, (program[number] for number in numbers), strict=True)
-        if all(fits(line) and moved(line) == found.rstrip() for line, found in pairs) and all(
+        if all(fits(line) and shift(line) == found.rstrip() for line, found in pairs) and all(
             map(fits, new)
         ):
-            lines = tuple(map(moved, new))
+            lines = tuple(map(shift, new))
             yield _Place(numbers[0], numbers[-1] + 1, lines, is_shifted=bool(added or removed))
 
 

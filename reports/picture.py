@@ -93,12 +93,12 @@ def write_report(data: ReportData, path: Path) -> None:
     Raises:
         OSError: If the file cannot be written.
     """
-    figure = drawn_report(data)
+    figure = draw_report(data)
     with replacing(path) as file:
         figure.savefig(file, dpi=DOTS_PER_INCH, format="png", pil_kwargs={"compress_level": 1})
 
 
-def drawn_report(data: ReportData) -> Figure:
+def draw_report(data: ReportData) -> Figure:
     """The picture; matplotlib is loaded here and draws without a display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -319,7 +319,7 @@ class LiveProgress(Progress):
         most = sum((call.bound for call in calls), Decimal(0))
         words = f"{counted(len(calls), 'request')}, at most ${most:.4f}" if calls else "nothing"
         grid = _columns(columns, label_style="")
-        cells = [(_asked(call), _waited(call)) for call in calls[:CALLS_SHOWN]]
+        cells = [(_purpose(call), _waiting(call)) for call in calls[:CALLS_SHOWN]]
         if len(calls) > CALLS_SHOWN:
             cells[-1] = ("", f"and {len(calls) - CALLS_SHOWN + 1} more")
         room = ceil(min(heading.parallel, CALLS_SHOWN) / columns) * columns
@@ -408,14 +408,14 @@ def cache_words(used: CacheUse) -> str:
     return f"{used.cached_tokens / used.input_tokens:.0%} of tokens in, ${used.saved:.4f} saved"
 
 
-def _asked(call: PastCall) -> str:
+def _purpose(call: PastCall) -> str:
     """What a request is for: its frontier, counted from 1, or its role; and its menu's model."""
     frontier, entry = call.facts.get("frontier"), call.facts.get("entry")
     place = call.role if frontier is None else f"frontier {frontier + 1}"
     return f"{place}, {entry}" if entry else place
 
 
-def _waited(call: PastCall) -> str:
+def _waiting(call: PastCall) -> str:
     """How long ago a request was sent, and the most that it can cost."""
     return f"{clock(max(0.0, time() - call.facts['ended_at']))}, at most ${call.bound:.4f}"
 

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
 from costada.store.files import make_folder, read_text, replace_text
 from costada.store.rows import record
-from costada.values.plugins import loaded, registered
+from costada.values.plugins import load_plugin, plugins_of
 
 if TYPE_CHECKING:
     from costada.nodes.trace_row import TraceRow
@@ -59,12 +59,12 @@ class TrackerKind:
 
 def tracker_names() -> tuple[str, ...]:
     """The trackers that a run may be logged to."""
-    return tuple(registered(ENTRY_POINTS))
+    return tuple(plugins_of(ENTRY_POINTS))
 
 
 def tracker_kind(name: str) -> TrackerKind:
-    """The kind of a tracker, by one of `tracker_names`; raises as `loaded` does."""
-    return loaded(registered(ENTRY_POINTS)[name], TrackerKind)
+    """The kind of a tracker, by one of `tracker_names`; raises as `load_plugin` does."""
+    return load_plugin(plugins_of(ENTRY_POINTS)[name], TrackerKind)
 
 
 @dataclass(frozen=True, slots=True)

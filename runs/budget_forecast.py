@@ -117,7 +117,7 @@ class BudgetForecast:
     is_limited: bool
 
 
-def measured_in(folders: Iterable[Path], problem: str) -> Measured:
+def measure_runs(folders: Iterable[Path], problem: str) -> Measured:
     """The calls of earlier runs of a problem.
 
     Raises:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from costada.runs.folder import RunFolder
-from costada.values.plugins import loaded, registered
+from costada.values.plugins import load_plugin, plugins_of
 
 if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
@@ -53,8 +53,8 @@ def installed_gateway() -> Gateway:
     Raises:
         ValueError: There is none, or it cannot be loaded.
     """
-    for plugin in registered(ENTRY_POINTS).values():
-        return loaded(plugin, Gateway)
+    for plugin in plugins_of(ENTRY_POINTS).values():
+        return load_plugin(plugin, Gateway)
     raise ValueError("gateway: no gateway is installed; expected the plug-in")
 
 

@@ -67,11 +67,11 @@ class PurseAddress:
         """The file, `None` for a database."""
         return None if self.dsn else Path(self.place)
 
-    def begun(self, total: float, policy: Policy) -> Purse:
+    def create(self, total: float, policy: Policy) -> Purse:
         """Create the purse with these dollars, or reopen it; raises as `Purse` does."""
         return Purse(total, name=self.name, policy=policy, path=self.path, dsn=self.dsn)
 
-    def opened(self) -> Purse:
+    def open(self) -> Purse:
         """Open the existing purse; raises as `Purse.existing` does."""
         return Purse.existing(self.name, path=self.path, dsn=self.dsn)
 
@@ -98,8 +98,8 @@ def paid_from(address: PurseAddress | None, plan: Plan, folder: RunFolder) -> It
     if address is None:
         yield plan
         return
-    with address.opened() as purse:
-        account = _drawn(purse, _own_account(purse, folder), plan)
+    with address.open() as purse:
+        account = _draw_account(purse, _own_account(purse, folder), plan)
         is_interrupted = False
         try:
             # Rounded down, as the nearest float may be more than the account can lend.
@@ -131,7 +131,7 @@ def _own_account(purse: Purse, folder: RunFolder) -> str:
     return own
 
 
-def _drawn(purse: Purse, name: str, plan: Plan) -> Purse:
+def _draw_account(purse: Purse, name: str, plan: Plan) -> Purse:
     """The account of a run with its budget; raises as `paid_from` does."""
     try:
         account = purse.child(name, plan.budget)

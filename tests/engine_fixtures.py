@@ -9,13 +9,13 @@ from costada.evaluators.problem import confine
 from costada.evaluators.remote.backend import evaluated_by
 from costada.evaluators.remote.engine import ExecutorEngine
 from costada.evaluators.remote.worker_processes import WorkerProcesses
-from costada.values.plugins import registered
+from costada.values.plugins import plugins_of
 
 IN_CLUSTERS = ("dask", "ray")
 ENGINES = [
     pytest.param(name, marks=pytest.mark.cluster if name in IN_CLUSTERS else ())
     for name in ("local", *IN_CLUSTERS)
-    if name in registered("costada.engines")
+    if name in plugins_of("costada.engines")
 ]
 
 

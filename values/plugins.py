@@ -14,7 +14,7 @@ OURS = "costada.plugins."
 Kind = TypeVar("Kind")
 
 
-def registered(group: str) -> Mapping[str, EntryPoint]:
+def plugins_of(group: str) -> Mapping[str, EntryPoint]:
     """The plug-ins of a group by name, such as `costada.models`, in alphabetical order.
 
     A plug-in of this package whose folder is missing is not registered. Of several with one name
@@ -23,7 +23,7 @@ def registered(group: str) -> Mapping[str, EntryPoint]:
     return _registered(group, tuple(sys.path))
 
 
-def loaded(plugin: EntryPoint, kind: type[Kind]) -> Kind:
+def load_plugin(plugin: EntryPoint, kind: type[Kind]) -> Kind:
     """The object of a plug-in, which is of a kind.
 
     Raises:
@@ -32,11 +32,11 @@ def loaded(plugin: EntryPoint, kind: type[Kind]) -> Kind:
     """
     found = _imported(plugin)
     if not isinstance(found, kind):
-        raise ValueError(f"{described(plugin)} is {_noun(found)}, expected {_noun_of(kind)}")
+        raise ValueError(f"{describe_plugin(plugin)} is {_noun(found)}, expected {_noun_of(kind)}")
     return found
 
 
-def made(plugin: EntryPoint, kind: type[Kind], *arguments: object, **named: object) -> Kind:
+def call_plugin(plugin: EntryPoint, kind: type[Kind], *arguments: object, **named: object) -> Kind:
     """What the object of a plug-in returns when it is called, which is of a kind.
 
     Raises:
@@ -45,21 +45,21 @@ def made(plugin: EntryPoint, kind: type[Kind], *arguments: object, **named: obje
     factory = _imported(plugin)
     expected = f"expected a callable that returns {_noun_of(kind)}"
     if not callable(factory):
-        raise ValueError(f"{described(plugin)} is {_noun(factory)}, {expected}")
+        raise ValueError(f"{describe_plugin(plugin)} is {_noun(factory)}, {expected}")
     try:
         signature(factory).bind(*arguments, **named)
     except (TypeError, ValueError) as error:
         taken = [*(_noun(each) for each in arguments), *(f"{name}=" for name in named)]
         raise ValueError(
-            f"{described(plugin)} cannot be called with ({', '.join(taken)}): {error}"
+            f"{describe_plugin(plugin)} cannot be called with ({', '.join(taken)}): {error}"
         ) from None
     found = factory(*arguments, **named)
     if not isinstance(found, kind):
-        raise ValueError(f"{described(plugin)} returned {_noun(found)}, {expected}")
+        raise ValueError(f"{describe_plugin(plugin)} returned {_noun(found)}, {expected}")
     return found
 
 
-def described(plugin: EntryPoint) -> str:
+def describe_plugin(plugin: EntryPoint) -> str:
     """The subject of a sentence about a plug-in: its name, its object and its package."""
     package = plugin.dist.name if plugin.dist else "an unknown package"
     return f"{plugin.name}: the plug-in {plugin.value!r} of {package}"
@@ -69,7 +69,7 @@ def _imported(plugin: EntryPoint) -> Any:
     try:
         return plugin.load()
     except (ImportError, AttributeError, SyntaxError) as error:
-        raise ValueError(f"{described(plugin)} cannot be loaded: {error}") from error
+        raise ValueError(f"{describe_plugin(plugin)} cannot be loaded: {error}") from error
 
 
 def _noun(value: object) -> str:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from costada.evaluators.sandbox.interpreter import Interpreter, own_interpreter
-from costada.values.plugins import registered
+from costada.values.plugins import plugins_of
 
 SANDBOX_FOLDER = Path(__file__).parent
 PACKAGE_FOLDER = Path(__file__).parents[2]
@@ -72,7 +72,7 @@ def guard_files() -> dict[str, str | None]:
 
 def compat_files() -> dict[str, str]:
     """The file of each module that makes other packages importable for evaluators."""
-    names = (plugin.module for plugin in registered(COMPAT_MODULES).values())
+    names = (plugin.module for plugin in plugins_of(COMPAT_MODULES).values())
     return {name: file for name in names if (file := module_file(name))}
 
 

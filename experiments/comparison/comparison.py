@@ -254,8 +254,8 @@ def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None
     if baseline is not None and baseline not in present:
         raise ValueError(unknown_name("baseline", baseline, present))
     chosen = baseline or (DEFAULT_METHOD if DEFAULT_METHOD in present else present[0])
-    outcomes, problems = _kept_apart(outcomes, "problem")
-    outcomes, models = _kept_apart(outcomes, "model")
+    outcomes, problems = _separate_kinds(outcomes, "problem")
+    outcomes, models = _separate_kinds(outcomes, "model")
     outcomes.sort(key=lambda each: (each.model, -each.budget, each.problem, each.seed))
     sections, averages = [], []
     for _, some in groupby(outcomes, key=lambda each: (each.model, each.budget)):
@@ -286,7 +286,7 @@ def runs_by_method(outcomes: Sequence[RunOutcome]) -> dict[str, tuple[RunOutcome
     }
 
 
-def _kept_apart(
+def _separate_kinds(
     outcomes: Sequence[RunOutcome], field: Literal["problem", "model"]
 ) -> tuple[list[RunOutcome], list[Mix]]:
     """The runs with a label in the field where its name stands for several kinds.

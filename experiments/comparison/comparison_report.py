@@ -40,7 +40,7 @@ from costada.reports.formats import counted
 from costada.runs.stored_run import run_at
 from costada.store.address import shown_address, split_address
 from costada.store.files import make_folder, read_bytes, replace_text
-from costada.values.plugins import made, registered
+from costada.values.plugins import call_plugin, plugins_of
 
 AVERAGE = "(mean over problems)"
 COLUMNS = (
@@ -366,7 +366,7 @@ def write_comparison(
             wanted and not installed.
         OSError: If a file cannot be read or written.
     """
-    paper = registered(ENTRY_POINTS).get(PUBLISHED) if with_published else None
+    paper = plugins_of(ENTRY_POINTS).get(PUBLISHED) if with_published else None
     if with_published and paper is None:
         raise ValueError("--published: the plug-in with the paper's tables is not installed")
     found = find_outcomes(source)
@@ -381,7 +381,7 @@ def write_comparison(
             place = f"{shown_address(database)}#{sweep}" if sweep else shown_address(database)
         raise ValueError(f"{place}: holds no finished run{''.join(reasons)}{rest}")
     comparison = compare_outcomes(found.outcomes, baseline)
-    published = made(paper, tuple, comparison) if paper else ()
+    published = call_plugin(paper, tuple, comparison) if paper else ()
     theory = sorted(source.rglob(THEORY)) if isinstance(source, Path) else []
     texts = {
         "md": to_markdown(comparison, published, lines),

@@ -273,7 +273,7 @@ def job_status(out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
     found = jobs.runs(out, place_of(out, store))
     order = order_path(out)
     is_stopped = order.is_file() and is_ordered_to_stop(order)
-    runs = tuple(_seen(run, active.get(run.name), is_stopped=is_stopped) for run in found)
+    runs = tuple(_run_now(run, active.get(run.name), is_stopped=is_stopped) for run in found)
     is_active = any(run.status in (Status.QUEUED, Status.RUNNING) for run in runs)
     if is_active or jobs.purse is None or not _is_known(jobs.purse, store):
         return runs
@@ -325,7 +325,7 @@ def _jobs_in(out: Path) -> JobFile:
     return jobs
 
 
-def _seen(run: SweepRun, status: Status | None, *, is_stopped: bool) -> SweepRun:
+def _run_now(run: SweepRun, status: Status | None, *, is_stopped: bool) -> SweepRun:
     """A run as it is; a stopped one has no error in its log until its worker removes that."""
     if status is None and run.folder.is_running:
         status = Status.RUNNING
@@ -358,6 +358,6 @@ def _with_unpaid(runs: tuple[SweepRun, ...], address: PurseAddress) -> tuple[Swe
     waiting = [run for run in runs if run.status is Status.WAITING]
     if not waiting:
         return runs
-    with address.opened() as purse:
+    with address.open() as purse:
         names = {run.name for run in waiting} - {run.name for run in payable(waiting, purse)}
     return tuple(unpaid(run) if run.name in names else run for run in runs)

@@ -113,7 +113,7 @@ def simulate(
         print_parallel,
         print_section,
         section_of_outcomes,
-        simulated,
+        simulate_batch,
         world_named,
     )
     from costada.reports.terminal import table_console
@@ -142,7 +142,7 @@ def simulate(
     num_jobs = min(jobs or os.cpu_count() or 1, len(batch.runs))
     console, started = table_console(), monotonic()
     with refusing(ExitCode.FAILED), ending_on_signal():
-        with simulated(batch, num_jobs) as finished:
+        with simulate_batch(batch, num_jobs) as finished:
             outcomes = in_order(batch, _with_progress(finished, len(batch.runs)))
         seconds = monotonic() - started
         if out is not None:
@@ -218,7 +218,7 @@ def _compare_routers(
 ) -> None:
     """Run every router on every menu; print a table of each, and where the first one wins."""
     from costada.controller.methods import DEFAULT_METHOD, METHODS
-    from costada.plugins.lab.menus.menu_batch import COMPARED, MenuBatch, by_menu, measured
+    from costada.plugins.lab.menus.menu_batch import COMPARED, MenuBatch, by_menu, measure_run
     from costada.plugins.lab.menus.menu_file import menus_of
     from costada.plugins.lab.menus.menu_report import (
         menu_result,
@@ -249,7 +249,7 @@ def _compare_routers(
     num_jobs = min(jobs or os.cpu_count() or 1, len(runs))
     console, started = table_console(), monotonic()
     with refusing(ExitCode.FAILED), ending_on_signal():
-        with in_processes(measured, runs, num_jobs) as finished:
+        with in_processes(measure_run, runs, num_jobs) as finished:
             found = by_menu(batch, _with_progress(finished, len(runs)))
         seconds = monotonic() - started
         results = [menu_result(name, batch.menus[name].about, kept) for name, kept in found.items()]

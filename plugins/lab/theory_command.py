@@ -53,7 +53,7 @@ def theory(
         unknown_gains_text,
         write_theory_figure,
     )
-    from costada.plugins.lab.theory.unknown_gains import learned
+    from costada.plugins.lab.theory.unknown_gains import learn_gains
     from costada.store.files import replace_text
 
     with refusing(ExitCode.BAD_INPUT):
@@ -62,7 +62,7 @@ def theory(
             result_folder(out)
     with refusing(ExitCode.FAILED):
         found = findings(FRONTIERS, COST_RATIOS, num_steps)
-        cases = learned(num_steps, os.cpu_count() or 1)
+        cases = learn_gains(num_steps, os.cpu_count() or 1)
         sentences = [*conclusions(found), *conclusions_on_unknown_gains(cases)]
         record = theory_json(found, cases, sentences)
         if out is not None:

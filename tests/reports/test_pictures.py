@@ -29,7 +29,7 @@ from costada.reports.graph_drawing import (
     spending_by_node,
     spending_of_run,
 )
-from costada.reports.picture import ReportData, drawn_report, write_report
+from costada.reports.picture import ReportData, draw_report, write_report
 from costada.runs.folder import RunFolder
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
@@ -80,7 +80,7 @@ def test_a_report_is_a_wide_picture_with_ink_in_all_three_panels(tmp_path, make_
 
 
 def test_legends_lie_between_title_and_panel_and_cover_neither(make_row):
-    figure = drawn_report(report(some_rows(make_row), reference=7.0))
+    figure = draw_report(report(some_rows(make_row), reference=7.0))
     figure.canvas.draw()
     for axes in figure.axes:
         legend, panel = axes.get_legend().get_window_extent(), axes.get_window_extent()
@@ -99,7 +99,7 @@ def test_the_cost_of_an_iteration_has_the_colour_of_its_model(make_row):
         make_row(iteration=2, models=["large", "small"], router=router, step_cost=0.01),
         make_row(iteration=3, models=[], router=router, step_cost=0.002),
     ]
-    axes = drawn_report(report(rows)).axes[1]
+    axes = draw_report(report(rows)).axes[1]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
         *("small", "large", "no attempt")
     ]

@@ -14,7 +14,7 @@ from costada.runs.budget_forecast import (
     Step,
     budget_forecast,
     mean_step,
-    measured_in,
+    measure_runs,
 )
 from costada.store.rows import CallStatus, RunSetup
 from costada.store.run_store import RunStore
@@ -110,19 +110,19 @@ def earlier(tmp_path):
 
 
 def test_measured_are_the_answered_calls_of_a_run(earlier):
-    found = measured_in([earlier.path], "toy")
+    found = measure_runs([earlier.path], "toy")
     assert (len(found.calls), found.iterations, found.calls_per_step) == (4, 2, 2.0)
     assert Measured().calls_per_step == 1.0
 
 
 def test_runs_of_another_problem_or_without_steps_are_refused(earlier, tmp_path):
     with pytest.raises(ValueError, match=r"holds a run of problem 'toy', expected 'near'"):
-        measured_in([earlier.path], "near")
+        measure_runs([earlier.path], "near")
     with pytest.raises(ValueError, match=r"holds no run \(there is no run.sqlite"):
-        measured_in([tmp_path], "near")
+        measure_runs([tmp_path], "near")
     empty = begun(tmp_path / "empty")
     with pytest.raises(ValueError, match=r"no step is finished there, expected one"):
-        measured_in([empty.path], "toy")
+        measure_runs([empty.path], "toy")
 
 
 def test_a_forecast_has_four_budgets_of_the_step_that_a_dry_run_expects(invoke, near):

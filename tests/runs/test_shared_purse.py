@@ -36,7 +36,7 @@ def address(tmp_path):
 
 def test_a_run_that_failed_returns_its_money(run, address):
     plan, folder = run()
-    with address.begun(1, "crossing") as purse:
+    with address.create(1, "crossing") as purse:
         with (
             pytest.raises(ValueError, match=r"broken with 0\.5 of 0\.5"),
             paid_from(address, plan, folder) as paid,
@@ -47,7 +47,7 @@ def test_a_run_that_failed_returns_its_money(run, address):
 
 def test_a_run_that_was_interrupted_keeps_its_money_for_its_resumption(run, address):
     plan, folder = run()
-    with address.begun(1, "crossing") as purse:
+    with address.create(1, "crossing") as purse:
         with paid_from(address, plan, folder):
             pass
         assert purse.remaining == Decimal("0.5")
@@ -58,7 +58,7 @@ def test_a_run_that_was_interrupted_keeps_its_money_for_its_resumption(run, addr
 
 def test_the_money_of_a_run_that_another_process_works_on_is_left_to_it(run, address):
     plan, folder = run()
-    with address.begun(1, "crossing") as purse, folder.hold():
+    with address.create(1, "crossing") as purse, folder.hold():
         with pytest.raises(ValueError, match="at work"), paid_from(address, plan, folder):
             raise ValueError("another process is at work")
         assert not purse.found(account_name(folder)).is_closed
@@ -72,7 +72,7 @@ def test_a_hard_budget_begins_with_the_expected_cost_of_an_iteration(run, addres
     assert replace(plan, budget=0.01).least_budget == Decimal("0.01")
     # No less than a request can cost: 0.0016 at the prices of the offline model.
     assert Decimal("0.001") < replace(plan, budget=1e-6).least_budget < Decimal("0.002")
-    with address.begun(least - Decimal("1e-9"), "hard") as purse:
+    with address.create(least - Decimal("1e-9"), "hard") as purse:
         with pytest.raises(OverBudget, match="expected at least"), paid_from(address, plan, folder):
             pass
         assert purse.remaining == purse.budget
@@ -86,6 +86,6 @@ def test_a_hard_budget_begins_with_the_expected_cost_of_an_iteration(run, addres
 def test_a_grant_of_many_digits_is_never_rounded_up(run, address):
     plan, folder = run(budget_policy="hard")
     most = Decimal("0.123456789012345678")  # as a float it is 0.12345678901234568
-    with address.begun(most, "hard"), paid_from(address, plan, folder) as paid:
+    with address.create(most, "hard"), paid_from(address, plan, folder) as paid:
         assert paid.budget == 0.123456789
         assert paid.purse.child("the run", paid.budget).budget == Decimal("0.123456789")

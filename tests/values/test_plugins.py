@@ -11,7 +11,7 @@ from costada.evaluators.registry import problem
 from costada.evaluators.remote.engine import open_engine
 from costada.models.chat_models import chat_model
 from costada.reports.tracking import tracker_kind
-from costada.values.plugins import loaded, registered
+from costada.values.plugins import load_plugin, plugins_of
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def installed(tmp_path, monkeypatch):
 @needs_plugin("offline")
 def test_plugins_of_a_group_are_found_by_name_in_alphabetical_order(installed):
     installed("tens = math:tau", "alone = math:pi")
-    found = registered("costada.models")
+    found = plugins_of("costada.models")
     assert list(found) == sorted(found)
     assert {"alone", "offline", "tens"} <= set(found)
     assert found["alone"].load() == 3.141592653589793
@@ -39,18 +39,18 @@ def test_plugins_of_a_group_are_found_by_name_in_alphabetical_order(installed):
 
 def test_a_plugin_of_this_package_whose_folder_is_missing_is_not_registered(installed):
     installed("gone = costada.plugins.gone:Model", "deeper = costada.plugins.gone.model:Model")
-    assert not {"gone", "deeper"} & set(registered("costada.models"))
+    assert not {"gone", "deeper"} & set(plugins_of("costada.models"))
 
 
 def test_a_missing_module_of_another_package_is_an_error_that_names_it(installed):
     installed("broken = no_such_package:Model")
     expected = r"broken: the plug-in 'no_such_package:Model' of tens cannot be loaded: No module"
     with pytest.raises(ValueError, match=expected):
-        loaded(registered("costada.models")["broken"], object)
+        load_plugin(plugins_of("costada.models")["broken"], object)
 
 
 def test_no_plugin_is_registered_in_an_unknown_group():
-    assert not registered("costada.nothing")
+    assert not plugins_of("costada.nothing")
 
 
 @needs_plugin("lab")

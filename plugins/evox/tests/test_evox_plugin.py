@@ -37,7 +37,7 @@ def test_the_entry_point_is_a_method() -> None:
 
 
 def test_a_method_whose_folder_is_missing_is_refused_by_name(without_folder: None) -> None:
-    assert "evox" not in plugins.registered(GROUP)
+    assert "evox" not in plugins.plugins_of(GROUP)
     with pytest.raises(ValidationError, match="method evox is not installed"):
         Settings(method="evox")
     assert Settings(method="adaevolve").method == "adaevolve"

@@ -133,7 +133,7 @@ class Outcome:
     quality: float | None  # its score, in [0, 1) with four decimals; None for a program that fails
 
 
-def attempted(attempt: Attempt, landscape: Landscape, rng: Random) -> Outcome:
+def draw_outcome(attempt: Attempt, landscape: Landscape, rng: Random) -> Outcome:
     """The outcome of an attempt.
 
     The approach is drawn first, then whether the program fails, then its score: a change of the
@@ -183,7 +183,7 @@ class Length:
     median: float
     spread: float  # standard deviation of its logarithm
 
-    def drawn(self, rng: Random) -> int:
+    def draw(self, rng: Random) -> int:
         """A number of tokens, at least 1."""
         return max(1, round(rng.lognormvariate(log(self.median), self.spread)))
 
@@ -213,9 +213,9 @@ STRATEGY_FAILURE_RATE = 0.1
 def generation_tokens(num_others: int, cost_factor: float, rng: Random) -> Usage:
     """The tokens of one attempt that shows so many programs beside the parent."""
     prompt = Length(PROMPT_BASE + TOKENS_PER_PROGRAM * num_others, PROMPT_SPREAD)
-    return Usage(prompt.drawn(rng), min(MAX_ANSWER, round(ANSWER.drawn(rng) * cost_factor) + 1))
+    return Usage(prompt.draw(rng), min(MAX_ANSWER, round(ANSWER.draw(rng) * cost_factor) + 1))
 
 
 def call_tokens(lengths: tuple[Length, Length], rng: Random) -> Usage:
     """The tokens of a call of another kind."""
-    return Usage(lengths[0].drawn(rng), lengths[1].drawn(rng))
+    return Usage(lengths[0].draw(rng), lengths[1].draw(rng))

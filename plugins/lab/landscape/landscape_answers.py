@@ -142,10 +142,10 @@ class LandscapeAnswers:
 
     def evolve(self, shown: str, rng: Random) -> Evolution:
         """Another packaged strategy."""
-        return drawn_evolution(shown, rng)
+        return draw_evolution(shown, rng)
 
 
-def drawn_evolution(shown: str, rng: Random) -> Evolution:
+def draw_evolution(shown: str, rng: Random) -> Evolution:
     """Another packaged strategy, with an extra call where the first is refused."""
     strategy = rng.choice([name for name in packaged_strategies() if name != shown])
     is_refused = rng.random() < STRATEGY_FAILURE_RATE

@@ -9,7 +9,7 @@ from costada.plugins.lab.landscape.landscape import (
     Attempt,
     Landscape,
     Outcome,
-    attempted,
+    draw_outcome,
     generation_tokens,
 )
 from costada.values.evaluation import Evaluation, failed
@@ -118,7 +118,7 @@ def proposed_program(
     code: str, attempt: Attempt, num_others: int, landscape: Landscape, rng: Random
 ) -> tuple[str, Usage]:
     """The program that an attempt makes of a parent's text, and the tokens of its call."""
-    outcome = attempted(attempt, landscape, rng)
+    outcome = draw_outcome(attempt, landscape, rng)
     factor = landscape.approaches[outcome.approach].cost_factor
     program = with_outcome(code, outcome, rng.randrange(1, MAX_VARIANT))
     return program, generation_tokens(num_others, factor, rng)

@@ -27,7 +27,7 @@ from costada.plugins.lab.landscape.landscape import (
 )
 from costada.plugins.lab.landscape.landscape_problem import proposed_program, read_program
 from costada.prompts.requests import PromptData, prompt_data
-from costada.values.plugins import loaded, registered
+from costada.values.plugins import load_plugin, plugins_of
 from costada.values.usage import Usage
 
 OFFLINE = "offline"
@@ -76,7 +76,7 @@ def attempt_of(asked: PromptData) -> Attempt | None:
 NO_LANDSCAPE = "I see no program of the simulated landscape here."
 
 
-def answered(asked: PromptData | None, seed: int, rng: Random) -> tuple[str, Usage]:
+def answer_prompt(asked: PromptData | None, seed: int, rng: Random) -> tuple[str, Usage]:
     """The answer to a prompt and what it is billed for; the seed chooses the landscape."""
     if asked is None:
         return NO_LANDSCAPE, generation_tokens(0, 1.0, rng)
@@ -100,12 +100,12 @@ def _population_reply(asked: PromptData, rng: Random) -> str:
     Raises:
         ValueError: That model is not installed.
     """
-    plugin = registered(ENTRY_POINTS).get(OFFLINE)
+    plugin = plugins_of(ENTRY_POINTS).get(OFFLINE)
     if plugin is None:
         raise ValueError(
             f"model {OFFLINE} is not installed; {MODEL_NAME} needs it with this method"
         )
-    return str(cast(Any, loaded(plugin, type)).population_reply(asked, rng))
+    return str(cast(Any, load_plugin(plugin, type)).population_reply(asked, rng))
 
 
 def _program_answer(asked: PromptData, seed: int, rng: Random) -> tuple[str, Usage]:
@@ -168,7 +168,7 @@ class SimulatedModel(BuiltInModel):
     ) -> ChatResult:
         metadata = run_manager.metadata if run_manager else {}
         rng = _generator(self.seed, messages, metadata.get(TICKET))
-        text, tokens = answered(prompt_data(messages[-1].additional_kwargs), self.seed, rng)
+        text, tokens = answer_prompt(prompt_data(messages[-1].additional_kwargs), self.seed, rng)
         limit, reason = kwargs.get("max_tokens"), "stop"
         if limit is not None:
             # Programs of the landscape are shorter than those on record, whose tokens are drawn. A

@@ -54,7 +54,7 @@ from costada.plugins.lab.landscape.landscape_menu import (
     SimulatedMenu,
     limited_score,
 )
-from costada.plugins.lab.landscape.strategy_choice import Evolving, as_evolving, chosen_by_strategy
+from costada.plugins.lab.landscape.strategy_choice import Evolving, as_evolving, choose_by_strategy
 from costada.plugins.lab.landscape.worlds import LANDSCAPE, answers_of
 from costada.runs.setting_types import PRESETS
 from costada.values.candidate import Candidate, LandedCandidate, Program
@@ -442,7 +442,7 @@ class SimulatedRun:
             self.best = candidate if candidate.score > self.best.score else self.best
         cost = sum(ticket.paid.values()) / UNITS
 
-        def told(controller: Controller) -> BookedStep:
+        def tell(controller: Controller) -> BookedStep:
             return tell_step(
                 controller,
                 self.archives if controller.parents is ParentRule.ARCHIVE else (),
@@ -455,7 +455,7 @@ class SimulatedRun:
                 is_guided=ticket.is_guided,
             )
 
-        booked = told(self.controller)
+        booked = tell(self.controller)
         self._gained_at = spent_at_gain(
             self._gained_at, self._balance().spent, booked.credit.global_gain, self._constants
         )
@@ -467,8 +467,8 @@ class SimulatedRun:
             score = candidate.score if candidate else None
             reviewed = evolving.review(score, self._constants)
             if reviewed.pending is not None:
-                reviewed = self._evolved(reviewed, ticket.number, iteration)
-            booked = told(reviewed)
+                reviewed = self._evolve(reviewed, ticket.number, iteration)
+            booked = tell(reviewed)
         self.archives = booked.archives
         self.controller, _ = booked.controller.decide(
             allocation, self._balance(), self._constants, is_last=is_last
@@ -476,9 +476,7 @@ class SimulatedRun:
         best = self.best.score
         self._points.append(Point(iteration, self._balance().spent, best, best))
 
-    def _evolved(
-        self, controller: Evolving, ticket: TicketNumber, iteration: Iteration
-    ) -> Evolving:
+    def _evolve(self, controller: Evolving, ticket: TicketNumber, iteration: Iteration) -> Evolving:
         """The controller after an evolution, as far as it is paid for; no step lands during it."""
         rng = draws(self._seed, ticket, "guide")
         drawn = draws(self._seed, iteration, "strategies")
@@ -498,7 +496,7 @@ class SimulatedRun:
         if evolving := as_evolving(self.controller):
             rng = Random(draws(self._seed, ticket.number, "strategy").getrandbits(32))
             shown = self._constants.num_inspirations
-            return chosen_by_strategy(evolving.strategy, self.population, shown, rng)
+            return choose_by_strategy(evolving.strategy, self.population, shown, rng)
         tactic = None
         if is_guided(self.controller) and is_active(self.controller.cycle):
             is_first = not ticket.is_guided

@@ -68,14 +68,14 @@ def world_named(text: str) -> str:
 
 
 @contextmanager
-def simulated(batch: Batch, num_jobs: int) -> Iterator[Iterator[RunOutcome]]:
+def simulate_batch(batch: Batch, num_jobs: int) -> Iterator[Iterator[RunOutcome]]:
     """Iterate over the finished runs; see `in_processes`."""
-    work = partial(_simulated, budget=batch.budget, world=batch.world)
+    work = partial(_simulate, budget=batch.budget, world=batch.world)
     with in_processes(work, batch.runs, num_jobs) as outcomes:
         yield outcomes
 
 
-def _simulated(run: tuple[str, int, int], budget: float, world: str) -> RunOutcome:
+def _simulate(run: tuple[str, int, int], budget: float, world: str) -> RunOutcome:
     method, seed, parallel = run
     return simulate_run(method, seed, budget, parallel=parallel, world=world)
 

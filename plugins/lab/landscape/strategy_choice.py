@@ -12,7 +12,7 @@ from costada.controller.methods import GROUP
 from costada.plugins.lab.landscape.landscape import Wording
 from costada.plugins.lab.landscape.landscape_answers import Request, packaged_strategies
 from costada.values.candidate import LandedCandidate
-from costada.values.plugins import registered
+from costada.values.plugins import plugins_of
 
 LABEL_WORDING = {
     "": Wording.BALANCED,
@@ -22,7 +22,7 @@ LABEL_WORDING = {
 """What the labels of an EvoX strategy ask for, in the words of the landscape."""
 
 
-def chosen_by_strategy(
+def choose_by_strategy(
     strategy: str, population: Sequence[LandedCandidate], num_shown: int, rng: Random
 ) -> Request:
     """The parent, and how many programs beside it, that a strategy chooses at the launch.
@@ -94,7 +94,7 @@ def as_evolving(controller: Controller) -> Evolving | None:
 
 def initial_strategy() -> str:
     """The strategy that a run of EvoX begins with."""
-    plugin = registered(GROUP)["evox"]
+    plugin = plugins_of(GROUP)["evox"]
     return str(import_module(f"{plugin.module}.strategies").initial_strategy())
 
 

@@ -107,7 +107,7 @@ class Measured:
     scores: tuple[float, ...]  # best score at each of `SHARES`
 
 
-def simulated_menu_run(run: MenuRun) -> RunOutcome:
+def simulate_menu_run(run: MenuRun) -> RunOutcome:
     """A finished run of a router on a menu.
 
     As in the graph, the reference cost is the mean expected cost of the menu. Guides come from a
@@ -132,9 +132,9 @@ def _chooser(run: MenuRun, constants: Constants) -> Chooser:
     return start_router(run.router, names)
 
 
-def measured(run: MenuRun) -> Measured:
+def measure_run(run: MenuRun) -> Measured:
     """Make a run, and keep what the comparison needs of it."""
-    outcome = simulated_menu_run(run)
+    outcome = simulate_menu_run(run)
     curve = curve_of(outcome)
     return Measured(
         menu=run.menu,

@@ -96,7 +96,7 @@ class Printed:
 
 
 @lru_cache
-def printed() -> tuple[Printed, ...]:
+def printed_numbers() -> tuple[Printed, ...]:
     """Everything that the paper prints, in its order."""
     text = (files("costada.plugins.lab.published") / FILE).read_text("utf-8")
     found: dict[tuple[str, str, str, str, str, str], dict[str, str]] = {}
@@ -141,7 +141,7 @@ def plain_problem(section: Section) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class PaperComparison:
     """A printed mean beside ours.
 
     Attributes:
@@ -162,7 +162,7 @@ class Beside:
         return (self.ours.mean - self.value) / self.error if self.error else None
 
 
-def beside(number: Printed, sections: Iterable[Section]) -> Beside | None:
+def compare_with_paper(number: Printed, sections: Iterable[Section]) -> PaperComparison | None:
     """A printed mean beside ours, `None` where no run of ours is of its kind.
 
     Args:
@@ -178,13 +178,13 @@ def beside(number: Printed, sections: Iterable[Section]) -> Beside | None:
         if number.metric in section.summaries.get(number.method, {})
     }
     if number.problem == AVERAGE:
-        return _average_beside(number, own)
+        return _compare_average(number, own)
     if number.problem == POOLED:
-        return _pooled_beside(number, value, list(own.values()))
+        return _compare_pooled(number, value, list(own.values()))
     if number.problem not in own:
         return None
     ours = own[number.problem]
-    return Beside(number, value, ours, _combined(number.variance, _variance(ours)))
+    return PaperComparison(number, value, ours, _combined(number.variance, _variance(ours)))
 
 
 def _combined(printed: float | None, ours: float | None) -> float | None:
@@ -196,7 +196,7 @@ def _variance(summary: Summary) -> float | None:
     return None if summary.std is None else summary.std**2 / summary.n
 
 
-def _average_beside(number: Printed, own: Mapping[str, Summary]) -> Beside | None:
+def _compare_average(number: Printed, own: Mapping[str, Summary]) -> PaperComparison | None:
     """The average over the problems that both sides have.
 
     Over all problems the printed mean is what the table prints; over fewer, the mean of its rows.
@@ -215,7 +215,9 @@ def _average_beside(number: Printed, own: Mapping[str, Summary]) -> Beside | Non
     ]
     errors = [part for part in parts if part is not None]
     error = sqrt(fsum(each**2 for each in errors)) / len(parts)
-    return Beside(number, value, _merged(ours), error if len(errors) == len(parts) else None)
+    return PaperComparison(
+        number, value, _merged(ours), error if len(errors) == len(parts) else None
+    )
 
 
 def rows_of(number: Printed) -> list[Printed]:
@@ -223,13 +225,13 @@ def rows_of(number: Printed) -> list[Printed]:
     same = (number.table, number.model, number.budget, number.method, number.metric)
     return [
         each
-        for each in printed()
+        for each in printed_numbers()
         if (each.table, each.model, each.budget, each.method, each.metric) == same
         and each.problem not in (AVERAGE, POOLED)
     ]
 
 
-def _pooled_beside(number: Printed, value: float, own: list[Summary]) -> Beside | None:
+def _compare_pooled(number: Printed, value: float, own: list[Summary]) -> PaperComparison | None:
     """All runs together; the deviation of an overshoot is that of the cost, as a share of B."""
     if not own:
         return None
@@ -237,14 +239,14 @@ def _pooled_beside(number: Printed, value: float, own: list[Summary]) -> Beside 
     if variance is None and number.metric == OVERSHOOT:
         cost = next(
             each
-            for each in printed()
+            for each in printed_numbers()
             if each.metric == COST
             and (each.table, each.model, each.method) == (number.table, number.model, number.method)
         )
         std = cost.value("std")
         if std is not None:
             variance = (std / number.budget) ** 2 / number.num_runs + number.unit**2 / 12
-    return Beside(number, value, ours, _combined(variance, _variance(ours)))
+    return PaperComparison(number, value, ours, _combined(variance, _variance(ours)))
 
 
 def _merged(summaries: list[Summary]) -> Summary:

@@ -28,12 +28,12 @@ from costada.plugins.lab.published.published import (
     PAPER,
     PEOPLE,
     RUNS,
-    Beside,
+    PaperComparison,
     Printed,
-    beside,
+    compare_with_paper,
     paper_model,
     plain_problem,
-    printed,
+    printed_numbers,
 )
 from costada.reports.formats import counted
 
@@ -66,7 +66,9 @@ def published_tables(comparison: Comparison) -> tuple[Table, ...]:
         sections = [each for each in kinds if problems.count(plain_problem(each)) == 1]
         names = list(
             dict.fromkeys(
-                each.table for each in printed() if (each.model, each.budget) == (theirs, budget)
+                each.table
+                for each in printed_numbers()
+                if (each.model, each.budget) == (theirs, budget)
             )
         )
         if not names:
@@ -77,10 +79,10 @@ def published_tables(comparison: Comparison) -> tuple[Table, ...]:
         for name in names:
             numbers = [
                 each
-                for each in printed()
+                for each in printed_numbers()
                 if (each.table, each.model, each.budget) == (name, theirs, budget)
             ]
-            found = [pair for each in numbers if (pair := beside(each, sections))]
+            found = [pair for each in numbers if (pair := compare_with_paper(each, sections))]
             title = f"{name[0].upper()}{name[1:]}: {theirs}, {money(budget)}, beside {model}"
             rows.append(
                 _overview_row(f"{theirs}, {money(budget)}", model, numbers, found, sections)
@@ -103,7 +105,7 @@ def _overview(rows: Sequence[tuple[str, ...]], unmatched: Sequence[str], warning
     notes = [READING, EXPECTED] if rows else []
     if unmatched:
         has = dict.fromkeys(
-            f"{each.model} at {money(each.budget)}" for each in printed() if each.model
+            f"{each.model} at {money(each.budget)}" for each in printed_numbers() if each.model
         )
         notes.append(
             f"No counterpart: {', '.join(unmatched)}; the paper has {', '.join(has)}."
@@ -116,7 +118,7 @@ def _overview_row(
     paper: str,
     model: str,
     numbers: Sequence[Printed],
-    found: Sequence[Beside],
+    found: Sequence[PaperComparison],
     sections: Sequence[Section],
 ) -> tuple[str, ...]:
     num_means = sum("mean" in each.texts for each in numbers)
@@ -141,10 +143,10 @@ def _overview_row(
     )
 
 
-def _same_leaders(found: Sequence[Beside], sections: Sequence[Section]) -> str:
+def _same_leaders(found: Sequence[PaperComparison], sections: Sequence[Section]) -> str:
     """In how many rows of several methods the best method of the paper is the best one here."""
     minimized = {plain_problem(each) for each in sections if each.is_minimized}
-    rows: dict[tuple[str, str], list[Beside]] = {}
+    rows: dict[tuple[str, str], list[PaperComparison]] = {}
     for pair in found:
         if pair.printed.metric not in (COST, OVERSHOOT):
             rows.setdefault((pair.printed.problem, pair.printed.metric), []).append(pair)
@@ -158,7 +160,10 @@ def _same_leaders(found: Sequence[Beside], sections: Sequence[Section]) -> str:
 
 
 def _detail(
-    title: str, numbers: Sequence[Printed], found: Sequence[Beside], sections: Sequence[Section]
+    title: str,
+    numbers: Sequence[Printed],
+    found: Sequence[PaperComparison],
+    sections: Sequence[Section],
 ) -> Table:
     """One table of the paper: a row per problem and method, and three columns per metric."""
     pairs = {
@@ -198,7 +203,7 @@ def _detail(
     return Table(title, " ".join(notes), tuple(header), tuple(rows), num_names=2)
 
 
-def _cells(pair: Beside | None) -> list[str]:
+def _cells(pair: PaperComparison | None) -> list[str]:
     """What the paper prints, ours, and the difference in standard errors."""
     if pair is None:
         return [NOTHING] * 3
@@ -214,7 +219,9 @@ def _cells(pair: Beside | None) -> list[str]:
     return [text, ours, NOTHING if distance is None else f"{round(distance, 1) + 0.0:+.1f}"]
 
 
-def _extreme_cells(pair: Beside | None, extreme: str, sections: Sequence[Section]) -> list[str]:
+def _extreme_cells(
+    pair: PaperComparison | None, extreme: str, sections: Sequence[Section]
+) -> list[str]:
     """The best or largest value that the paper prints, and ours."""
     if pair is None or extreme not in pair.printed.texts:
         return [NOTHING] * 2
@@ -246,7 +253,9 @@ def _written(value: float, number: Printed) -> str:
 
 def _people(sections: Sequence[Section]) -> Table:
     """The best objective known to people beside the best run of every setting."""
-    known = {each.problem: each.texts["best"] for each in printed() if each.method == PEOPLE}
+    known = {
+        each.problem: each.texts["best"] for each in printed_numbers() if each.method == PEOPLE
+    }
     rows = tuple(_people_rows(sections, known))
     header = ("problem", "model", METHOD, "budget", "people", "best here")
     return Table("Best objective of people, as the paper prints it", "", header, rows, num_names=4)

@@ -15,7 +15,7 @@ from costada.plugins.lab.landscape.landscape_answers import (
     Advice,
     Evolution,
     Request,
-    drawn_evolution,
+    draw_evolution,
 )
 from costada.plugins.lab.recorded.table import (
     ENTRY_POINT_MISSING,
@@ -269,7 +269,7 @@ class RecordedAnswers:
 
     def evolve(self, shown: str, rng: Random) -> Evolution:
         """An evolution of EvoX, that of the landscape."""
-        return drawn_evolution(shown, rng)
+        return draw_evolution(shown, rng)
 
 
 def resampled_score(parent: float, drawn: Transition, best: float) -> float | None:

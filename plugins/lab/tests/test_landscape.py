@@ -20,7 +20,7 @@ from costada.plugins.lab.landscape.landscape import (
     Landscape,
     Outcome,
     Wording,
-    attempted,
+    draw_outcome,
     drawn_landscape,
     failure_probability,
     generation_tokens,
@@ -36,7 +36,7 @@ from costada.plugins.lab.landscape.landscape_problem import (
 )
 from costada.plugins.lab.landscape.simulated_model import (
     SimulatedModel,
-    answered,
+    answer_prompt,
     attempt_of,
     named_approach,
     named_approaches,
@@ -68,7 +68,7 @@ def flat(failure_rate=0.2, ceilings=(0.8,) * 4):
 
 def outcomes(wording, parent=0.5, landscape=None, **changes):
     rng, attempt = Random(7), Attempt(0, parent, wording, **changes)
-    return [attempted(attempt, landscape or flat(), rng) for _ in range(DRAWS)]
+    return [draw_outcome(attempt, landscape or flat(), rng) for _ in range(DRAWS)]
 
 
 def test_drawn_approaches_depend_on_the_seed_stay_within_bounds_and_cost_1_on_average():
@@ -336,4 +336,4 @@ def test_questions_about_candidates_need_the_offline_model(leave_out):
     asked = PromptData(kind="labels", program="", score=0.5)
     leave_out("offline")
     with pytest.raises(ValueError, match=r"^model offline is not installed; simulated needs it"):
-        answered(asked, 3, Random(1))
+        answer_prompt(asked, 3, Random(1))

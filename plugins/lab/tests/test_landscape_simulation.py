@@ -32,7 +32,7 @@ from costada.plugins.lab.landscape.simulation import (
     SimulatedRun,
     simulate_run,
 )
-from costada.plugins.lab.landscape.simulation_batch import Batch, in_order, simulated
+from costada.plugins.lab.landscape.simulation_batch import Batch, in_order, simulate_batch
 from costada.plugins.lab.simulate_command import CURVES_FILE
 from costada.plugins.offline.answers import STRATEGIES, strategy_text
 from costada.runs.user_input import known_names
@@ -111,7 +111,7 @@ def test_processes_make_no_difference():
     batch = Batch(("uniform", "costada"), (0, 1, 2), 0.1)
     found = []
     for num_jobs in (1, 2):
-        with simulated(batch, num_jobs) as outcomes:
+        with simulate_batch(batch, num_jobs) as outcomes:
             found.append(in_order(batch, list(outcomes)))
     assert found[0] == found[1]
     assert [(each.method, each.seed, 1) for each in found[0]] == batch.runs

@@ -37,8 +37,8 @@ from costada.plugins.lab.menus.menu_batch import (
     MenuBatch,
     MenuRun,
     by_menu,
-    measured,
-    simulated_menu_run,
+    measure_run,
+    simulate_menu_run,
 )
 from costada.plugins.lab.menus.menu_file import DrawnMenu, FixedMenu, menus_of
 from costada.plugins.lab.menus.menu_report import menu_result
@@ -330,7 +330,7 @@ def test_a_batch_runs_every_router_and_every_model_alone():
         for seed in (0, 1)
         for router in (DEFAULT_ROUTER, PAPER_RULE, "fixed:a", "fixed:b", "fixed:c")
     ]
-    found = [measured(run) for run in reversed(batch.runs)]
+    found = [measure_run(run) for run in reversed(batch.runs)]
     (kept,) = by_menu(batch, found).values()
     assert [(run.router, run.seed) for run in kept[:2]] == [(DEFAULT_ROUTER, 0), (PAPER_RULE, 0)]
     of = {(run.router, run.seed): run for run in kept}
@@ -346,9 +346,9 @@ def test_a_batch_runs_every_router_and_every_model_alone():
 @pytest.mark.parametrize("router", [DEFAULT_ROUTER, PAPER_RULE, "round-robin"])
 def test_a_run_on_a_menu_is_reproducible_and_spends_its_budget(router):
     run = MenuRun("random", menus_of("random")["random"].of_seed(4), router, 4, 0.3)
-    outcome = simulated_menu_run(run)
+    outcome = simulate_menu_run(run)
     assert outcome.points[-1].spent >= 0.3 > outcome.points[-2].spent
-    assert simulated_menu_run(run) == outcome
+    assert simulate_menu_run(run) == outcome
 
 
 def test_one_model_alone_is_a_run_with_no_other_model():

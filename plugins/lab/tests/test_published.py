@@ -18,9 +18,9 @@ from costada.plugins.lab.published.published import (
     AVERAGE,
     PEOPLE,
     POOLED,
-    beside,
+    compare_with_paper,
     paper_model,
-    printed,
+    printed_numbers,
     rows_of,
 )
 from costada.plugins.lab.published.published_tables import EXPECTED, published_tables
@@ -28,10 +28,10 @@ from costada.values.evaluation import Direction
 
 GLM_5 = {"model": "z-ai/glm-5", "budget": 1.0}
 AUTOCORRELATION = {**GLM_5, "problem": "third_autocorrelation"}
-PROBLEMS = sorted({each.problem for each in printed()} - {AVERAGE, POOLED})
+PROBLEMS = sorted({each.problem for each in printed_numbers()} - {AVERAGE, POOLED})
 BY_KEY = {
     (each.table, each.model, each.budget, each.problem, each.method, each.metric): each
-    for each in printed()
+    for each in printed_numbers()
 }
 
 
@@ -54,15 +54,15 @@ def test_every_printed_number_is_read_once() -> None:
     text = (files("costada.plugins.lab.published") / "published.csv").read_text()
     rows = list(csv.DictReader(text.splitlines()))
     assert len(rows) == 1317
-    assert sum(len(each.texts) for each in printed()) == len(rows)
+    assert sum(len(each.texts) for each in printed_numbers()) == len(rows)
     assert sorted(row["value"] for row in rows) == sorted(
-        value for each in printed() for value in each.texts.values()
+        value for each in printed_numbers() for value in each.texts.values()
     )
     assert set(PROBLEMS) == set(problem_names())
 
 
 def test_printed_averages_are_the_means_of_their_rows() -> None:
-    averages = [each for each in printed() if each.problem == AVERAGE]
+    averages = [each for each in printed_numbers() if each.problem == AVERAGE]
     assert len(averages) == 6
     for average in averages:
         rows = [each.value("mean") for each in rows_of(average)]
@@ -72,7 +72,7 @@ def test_printed_averages_are_the_means_of_their_rows() -> None:
 
 
 def test_printed_overshoots_are_the_printed_costs_over_the_budget() -> None:
-    costs = [each for each in printed() if each.metric == "cost"]
+    costs = [each for each in printed_numbers() if each.metric == "cost"]
     assert len(costs) == 6
     for cost in costs:
         ratio = BY_KEY[
@@ -84,7 +84,7 @@ def test_printed_overshoots_are_the_printed_costs_over_the_budget() -> None:
 
 
 def test_the_final_quality_is_the_objective_at_the_last_cutoff_and_its_best_is_no_worse() -> None:
-    finals = [each for each in printed() if each.table == "final quality" and each.model]
+    finals = [each for each in printed_numbers() if each.table == "final quality" and each.model]
     assert len(finals) == 48
     for final in finals:
         last = BY_KEY["objectives at cutoffs", *_key(final)[1:]]
@@ -99,7 +99,9 @@ def _key(each):
 
 
 def test_the_best_of_people_is_what_the_problems_say() -> None:
-    people = {each.problem: each.value("best") for each in printed() if each.method == PEOPLE}
+    people = {
+        each.problem: each.value("best") for each in printed_numbers() if each.method == PEOPLE
+    }
     known = {name: problem(name).human for name in problem_names()}
     assert people == {name: human for name, human in known.items() if human is not None}
 
@@ -133,7 +135,7 @@ def test_the_difference_is_in_combined_standard_errors() -> None:
     finals = [0.98, 0.99, 0.95]
     sections = compared(runs_of({"costada": finals}, **AUTOCORRELATION)).sections
     theirs = number("scores at cutoffs", "third_autocorrelation", "costada", "score_at_1")
-    found = beside(theirs, sections)
+    found = compare_with_paper(theirs, sections)
     variance = stdev(finals) ** 2 / 3 + theirs.value("std") ** 2 / 3 + 0.0001**2 / 12
     assert found.error == pytest.approx(sqrt(variance))
     assert found.in_errors == pytest.approx((fmean(finals) - 0.9931) / sqrt(variance))
@@ -144,7 +146,7 @@ def test_more_runs_here_count_as_many() -> None:
     sections = compared(runs_of({"costada": finals}, **AUTOCORRELATION)).sections
     theirs = number("scores at cutoffs", "third_autocorrelation", "costada", "score_at_1")
     variance = stdev(finals) ** 2 / 5 + theirs.value("std") ** 2 / 3 + 0.0001**2 / 12
-    assert beside(theirs, sections).error == pytest.approx(sqrt(variance))
+    assert compare_with_paper(theirs, sections).error == pytest.approx(sqrt(variance))
 
 
 def test_a_single_run_is_shown_without_a_difference_in_errors() -> None:
@@ -218,7 +220,7 @@ def test_an_average_over_all_problems_is_compared_with_the_printed_one() -> None
         for run in runs_of(finals, step=0.5, **GLM_5, problem=name, seed_score=0.2)
     ]
     theirs = number("normalized AUC", AVERAGE, "costada", "normalized_auc")
-    found = beside(theirs, compared(runs).sections)
+    found = compare_with_paper(theirs, compared(runs).sections)
     assert found.value == 0.8626
     areas = [0.5 * 0.2 + 0.5 * final for final in finals["costada"]]
     assert found.ours.mean == pytest.approx(fmean(areas))
@@ -244,11 +246,13 @@ def test_adherence_pools_all_runs() -> None:
     ]
     sections = compared(runs).sections
     spent = [1.0, 1.04, 1.1, 1.02]
-    cost = beside(number("budget adherence", POOLED, "costada", "cost"), sections)
+    cost = compare_with_paper(number("budget adherence", POOLED, "costada", "cost"), sections)
     assert cost.ours.std == pytest.approx(stdev(spent))
     error = sqrt(stdev(spent) ** 2 / 4 + 0.022**2 / 24 + 0.001**2 / 12)
     assert cost.in_errors == pytest.approx((1.04 - 1.017) / error)
-    ratio = beside(number("budget adherence", POOLED, "costada", "overshoot_ratio"), sections)
+    ratio = compare_with_paper(
+        number("budget adherence", POOLED, "costada", "overshoot_ratio"), sections
+    )
     assert ratio.in_errors == pytest.approx((0.04 - 0.017) / error)
     (row,) = table_named("Budget adherence", published_tables(compared(runs)))
     assert (row["runs"], row["overshoot, paper"], row["overshoot, here"]) == (

@@ -14,7 +14,7 @@ from costada.plugins.lab.theory.theory_report import (
     unknown_gains_text,
     write_theory_figure,
 )
-from costada.plugins.lab.theory.unknown_gains import GAINS, Learned, learned
+from costada.plugins.lab.theory.unknown_gains import GAINS, Learned, learn_gains
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def found():
 
 @pytest.fixture(scope="module")
 def cases():
-    return learned((20, 60))
+    return learn_gains((20, 60))
 
 
 def test_the_tables_show_every_case_with_its_bound_and_equal_methods_once(found):

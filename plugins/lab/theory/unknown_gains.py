@@ -82,7 +82,7 @@ def drawn_games(gains: Gains, instance: Instance) -> tuple[Game, ...]:
     return tuple(games)
 
 
-def learned(num_steps: Sequence[int], num_jobs: int = 1) -> list[Learned]:
+def learn_gains(num_steps: Sequence[int], num_jobs: int = 1) -> list[Learned]:
     """All policies with every kind of gains and every budget, in cheap steps.
 
     With one job, this process does the work.
@@ -92,12 +92,12 @@ def learned(num_steps: Sequence[int], num_jobs: int = 1) -> list[Learned]:
         for gains in GAINS
         for count in num_steps
     ]
-    with in_processes(_learned, cases, num_jobs, runs_per_task=1) as found:
+    with in_processes(_learn, cases, num_jobs, runs_per_task=1) as found:
         by_case = {(each.gains, each.instance): each for each in found}
     return [by_case[case] for case in cases]
 
 
-def _learned(case: tuple[str, Instance]) -> Learned:
+def _learn(case: tuple[str, Instance]) -> Learned:
     name, instance = case
     games = drawn_games(next(gains for gains in GAINS if gains.name == name), instance)
     shares = {policy.name: share_of_opt(policy, games) for policy in LEARNERS}
