@@ -91,6 +91,18 @@ def has_failed(row: Mapping[str, Any]) -> bool:
     return bool(row["failure"]) and (OUT_OF_MONEY not in row["events"] or attempts_made(row) > 0)
 
 
+def failures_in_a_row(rows: Sequence[Mapping[str, Any]], max_failures: int) -> int:
+    """Attempts in a row, up to the last of some rows, that yielded no usable program.
+
+    As many as `max_failures` stop a run. One that is resumed after that counts from 0.
+    """
+    count = 0
+    for row in rows:
+        before = 0 if count >= max_failures else count
+        count = before + attempts_made(row) if row["failure"] else 0
+    return count
+
+
 def failure_words(row: Mapping[str, Any]) -> str:
     """Why the last attempt of an iteration failed or was not made, in one line, else empty."""
     if not row["failure"]:

@@ -19,7 +19,7 @@ from costada.experiments.comparison.metrics import BUDGET_AT_START, Point, RunOu
 from costada.experiments.sweep.place import FILE as SWEEP_FILE
 from costada.experiments.sweep.place import SweepPlace
 from costada.reports.formats import budget_text
-from costada.reports.trace import attempts_made, end_after, stored_rows
+from costada.reports.trace import end_after, failures_in_a_row, stored_rows
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.stored_run import named_runs
@@ -123,7 +123,10 @@ def _everything(source: Path | str) -> Iterator[tuple[str, RunOutcome | str]]:
         except (ValueError, OSError) as error:
             yield str(sweep), str(error)
     for settings in sorted(source.rglob(RunFolder(source).settings.name)):
-        yield str(settings.parent), _from_folder(RunFolder(settings.parent))
+        # A fork is written to a hidden folder first, which stays behind if the fork is killed.
+        parts = settings.parent.relative_to(source).parts
+        if not any(part.startswith(".") for part in parts):
+            yield str(settings.parent), _from_folder(RunFolder(settings.parent))
     for file in sorted(source.rglob(CURVES)):
         try:
             lines = read_bytes(file, MAX_CURVES).splitlines()
@@ -168,7 +171,8 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
     rows = stored_rows(store, run_ids[-1]) if run_ids else []
     if not rows:
         return "has not started"
-    reason = end_after(rows[-1], config, is_failing=_is_failing(rows, config.max_failures))
+    num_failures = failures_in_a_row(rows, config.max_failures)
+    reason = end_after(rows[-1], config, is_failing=num_failures >= config.max_failures)
     if reason is None:
         spent = f"${rows[-1]['spent']:.4f} of {budget_text(config.budget)}"
         return f"not finished: {rows[-1]['iteration']} iterations, {spent}"
@@ -216,18 +220,6 @@ def _settings(setup: RunSetup, config: RunConfig, store: RunStore, run_id: str) 
     if len(evaluators) > 1:
         began["evaluators"] = str(len(evaluators))
     return began
-
-
-def _is_failing(rows: Sequence[TraceRow], max_failures: int) -> bool:
-    """Whether the failures in a row reached the limit in the last step.
-
-    A run that was resumed after that counted from 0.
-    """
-    count = 0
-    for row in rows:
-        before = 0 if count >= max_failures else count
-        count = before + attempts_made(row) if row["failure"] else 0
-    return count >= max_failures
 
 
 def _checked(outcome: RunOutcome) -> RunOutcome:

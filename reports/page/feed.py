@@ -19,7 +19,6 @@ from costada.models.reply_content import visible_text
 from costada.nodes.trace_row import GUIDE_CHARGED, MODEL_COLUMNS, STEP_COLUMNS
 from costada.reports.page.failures import failures_of
 from costada.reports.page.opening import (
-    SEED,
     best_program,
     heading,
     settings_rows,
@@ -30,6 +29,7 @@ from costada.reports.patch import program_rows
 from costada.reports.run_view import RunView
 from costada.reports.trace import ticket_of
 from costada.store.address import is_there
+from costada.store.candidates import SEED_ID
 from costada.store.history import LAST_TICKET, Iterations, PastCandidate, RunHistory, Tickets
 from costada.store.rows import checking_rows
 from costada.values.candidate import Program, changed_files
@@ -81,7 +81,7 @@ class Feed:
         self._ended: dict[TicketNumber, Iteration] = {}
         self._guided: list[Iteration] = []
         self._parallel = 1
-        self._best = 0, SEED
+        self._best = 0, SEED_ID
 
     def figures(self, after: Iteration = START) -> Json:
         """The figures of the iterations after one, and the calls of tickets that have not ended.
@@ -251,7 +251,7 @@ class Feed:
         """Read the new steps, or all steps of another run; the caller holds the lock."""
         if run_id != self._run_id or self._averages is None:
             self._run_id, self._steps, self._ended, self._guided = run_id, [], {}, []
-            self._models, self._best = {}, (0, SEED)
+            self._models, self._best = {}, (0, SEED_ID)
             settings = self._run.load()
             self._parallel = settings.parallel
             self._averages = Averages(settings.method, settings.constants)

@@ -14,13 +14,13 @@ from costada.evaluators.registry import problem as problem_named
 from costada.reports.patch import program_patch, program_rows
 from costada.reports.run_view import RunSettings, RunView
 from costada.reports.summary import REASONS
-from costada.reports.trace import attempts_made, end_after
+from costada.reports.trace import end_after, failures_in_a_row
+from costada.store.candidates import SEED_ID
 from costada.store.history import RunHistory
 from costada.store.rows import RunSetup
 from costada.values.setting import OBJECT_MARK
 
 WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped"
-SEED = "0.1"
 SETTINGS = (
     *("method", "model", "guide_model", "seed", "budget", "budget_policy", "max_iterations"),
     *("parallel", "order", "router"),
@@ -103,7 +103,7 @@ def best_program(history: RunHistory, run_id: str, candidate_id: str) -> dict[st
     program = history.program_of(run_id, candidate_id)
     if program is None:
         return None
-    start = history.program_of(run_id, SEED)
+    start = history.program_of(run_id, SEED_ID)
     texts: list[tuple[str, str | None]] = []
     left = MAX_SHOWN
     for path, text in program.items():
@@ -128,7 +128,7 @@ def standing(
         return {"state": RUNNING, "words": "Running"}
     if not steps:
         return {"state": WAITING, "words": "No iteration is finished yet"}
-    is_failing = num_failures(steps) >= settings.max_failures
+    is_failing = failures_in_a_row(steps, settings.max_failures) >= settings.max_failures
     reason = end_after(steps[-1], settings, is_failing=is_failing)
     if reason is None:
         return {"state": STOPPED, "words": f"Stopped; resume with {run.resume_command}"}
@@ -136,13 +136,3 @@ def standing(
         words = f"Stopped: {REASONS[reason]}; resume with {run.resume_command}"
         return {"state": STOPPED, "words": words}
     return {"state": FINISHED, "words": f"Finished: {REASONS[reason]}"}
-
-
-def num_failures(steps: Sequence[Mapping[str, Any]]) -> int:
-    """Attempts in a row, up to the last of some trace rows, that yielded no usable program."""
-    found = 0
-    for step in reversed(steps):
-        if not step["failure"]:
-            break
-        found += attempts_made(step)
-    return found

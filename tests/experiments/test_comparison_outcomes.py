@@ -191,6 +191,14 @@ def test_outcomes_come_back_from_a_curves_file_as_they_were(tmp_path):
     assert find_outcomes(tmp_path).outcomes == (one, two)
 
 
+def test_a_fork_that_was_killed_before_it_was_complete_is_no_run(finished, tmp_path):
+    """It leaves a hidden folder, which may look like a finished run."""
+    shutil.copytree(finished, tmp_path / "all" / ".fork.0123")
+    found = find_outcomes(tmp_path / "all")
+    assert (found.outcomes, found.left_out) == ((), ())
+    assert len(find_outcomes(tmp_path / "all" / ".fork.0123").outcomes) == 1
+
+
 def test_a_repeated_run_and_a_torn_line_are_left_out(tmp_path):
     run, file = outcome([(1.0, 0.5)]), tmp_path / "a.curves.jsonl"
     append_outcomes(file, [run, run, replace(run, seed=1)])

@@ -11,8 +11,8 @@ from toy_graph import billed, calls_of, client, discovery, rows_of, spent_by
 
 from costada.nodes.state import Flight
 from costada.reports.page.failures import failures_of
-from costada.reports.page.opening import num_failures
 from costada.reports.summary import failures_text
+from costada.reports.trace import failures_in_a_row
 from costada.store.call_log import Landing
 from costada.store.run_store import RunStore
 
@@ -108,7 +108,7 @@ def test_a_step_that_got_no_money_is_no_failure(server) -> None:
     assert unpaid
     made = sum(row["attempts"] - 1 for row in unpaid)
     assert failures_text([{**row, "global_gain": 0.0} for row in unpaid]) == ""
-    assert num_failures(unpaid) == len(failures_of([], [], [], [], unpaid, int)) == made
+    assert failures_in_a_row(unpaid, 99) == len(failures_of([], [], [], [], unpaid, int)) == made
 
 
 def test_a_landing_records_whether_another_step_waited(tmp_path) -> None:

@@ -9,7 +9,8 @@ from page_runs import candidate, settings, step, write_steps
 
 from costada.evaluators.registry import problem
 from costada.reports.page.feed import Feed
-from costada.reports.page.opening import MAX_SHOWN, num_failures
+from costada.reports.page.opening import MAX_SHOWN, standing
+from costada.reports.trace import failures_in_a_row
 from costada.runs.config import SETTINGS, RunConfig
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
@@ -85,6 +86,17 @@ def test_settings_are_listed_with_their_meaning_and_without_the_problem_s_path()
 
 def test_failed_attempts_count_back_to_the_last_usable_program():
     steps = [step(1, attempts=3, failure="no"), step(2), step(3, failure="no")]
-    assert num_failures(steps) == 1
-    assert num_failures([*steps, step(4, attempts=2, failure="no")]) == 3
-    assert num_failures(steps[:2]) == 0
+    assert failures_in_a_row(steps, 9) == 1
+    assert failures_in_a_row([*steps, step(4, attempts=2, failure="no")], 9) == 3
+    assert failures_in_a_row(steps[:2], 9) == 0
+
+
+def test_a_run_that_was_resumed_after_failures_counts_from_the_start_again(tmp_path):
+    """It was stopped by them once, and now stands still for another reason."""
+    folder = settings(tmp_path / "run", max_failures=3)
+    steps = [step(number, failure="no") for number in range(1, 5)]
+    assert failures_in_a_row(steps[:3], 3) == 3
+    assert failures_in_a_row(steps, 3) == 1
+    stopped, resumed = (standing(folder, folder.load(), each) for each in (steps[:3], steps))
+    assert stopped["words"].startswith("Stopped: too many attempts in a row")
+    assert resumed["words"] == f"Stopped; resume with {folder.resume_command}"
