@@ -130,7 +130,8 @@ def _objective(axes: Axes, data: ReportData) -> None:
         axes.axvline(data.budget, color=RED, linestyle="--", linewidth=1.2, label="budget")
     axes.set_xlim(left=0.0)
     # Limit the axis to the incumbents; distant candidates may lie outside.
-    shown = [best for best in (*bests, data.reference or nan) if isfinite(best)] or [0.0]
+    reference = nan if data.reference is None else data.reference
+    shown = [each for each in (*bests, reference) if isfinite(each)] or [0.0]
     low, high = min(shown), max(shown)
     margin = 0.12 * (high - low) or 0.05 * abs(high) or 1.0
     axes.set_ylim(low - margin, high + margin)

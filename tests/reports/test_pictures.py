@@ -92,6 +92,13 @@ def test_legends_lie_between_title_and_panel_and_cover_neither(make_row):
     assert words == ["candidate", "best so far", "counts as 1", "budget"]
 
 
+@pytest.mark.parametrize("reference", [0.0, -2.0])
+def test_the_axis_of_objectives_reaches_the_objective_that_counts_as_1(make_row, reference):
+    rows = [make_row(iteration=1, spent=0.05, objective=6.0, best_objective=6.0)]
+    low, high = draw_report(report(rows, reference=reference)).axes[0].get_ylim()
+    assert low < reference < 6.0 < high
+
+
 def test_the_cost_of_an_iteration_has_the_colour_of_its_model(make_row):
     router = [{"name": name} for name in ("small", "large")]
     rows = [
