@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -77,8 +78,12 @@ class PurseAddress:
 
 
 def account_name(folder: RunFolder) -> str:
-    """What a purse calls the account of a run."""
+    """What a purse calls the account of a run, the first of this name."""
     return folder.address.run if isinstance(folder, StoredRun) else str(folder.path.resolve())
+
+
+FURTHER_ACCOUNT = re.compile(r" \(\d+\)$")
+"""Ends the name of a further account of runs that share a name, such as ` (2)`."""
 
 
 @contextmanager

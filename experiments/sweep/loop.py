@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 from costada.experiments.sweep.sweep import LastStep, Status, SweepRun, step_of, with_grant
 from costada.experiments.sweep.sweep_progress import SweepProgress
 from costada.runs.interruption import SIGNALS, forget_closed_terminal
-from costada.runs.shared_purse import account_name
+from costada.runs.shared_purse import FURTHER_ACCOUNT, account_name
 from costada.store.purse import Purse
 
 NOTHING_LEFT = "too little is left in the purse"
@@ -23,7 +23,7 @@ def payable(runs: Sequence[SweepRun], purse: Purse) -> list[SweepRun]:
     """The runs for which a purse holds money already, or has enough left to begin them."""
     own, *others = purse.accounts()
     drawn = [each.name for each in others if each.parent == own.id and not each.is_closed]
-    names = {name.partition(" (")[0] for name in drawn} | {*drawn}  # of one name: NAME (2)
+    names = {FURTHER_ACCOUNT.sub("", name) for name in drawn} | {*drawn}
     return [
         run
         for run in runs

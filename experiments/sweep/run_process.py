@@ -146,11 +146,19 @@ def last_error(log: str, code: int) -> str:
     A negative exit code means that a signal killed it.
     """
     if code < 0:
-        return f"killed by {signal.Signals(-code).name}"
+        return f"killed by {signal_name(-code)}"
     lines = [line for line in log.splitlines() if line.strip()]
     errors = [line.removeprefix(ERROR_MARK) for line in lines if line.startswith(ERROR_MARK)]
     causes = [line for line in lines if CAUSE.match(line)]
     return (errors or causes or lines or [f"ended with exit code {code}"])[-1]
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal; real-time signals have a number only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def tracker_warnings(log: str) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from costada.experiments.sweep.loop import STOPPING, StopSignals, SweepLoop
+from costada.experiments.sweep.loop import STOPPING, StopSignals, SweepLoop, payable
+from costada.experiments.sweep.run_process import last_error
 from costada.experiments.sweep.sweep import (
     LastStep,
     Status,
@@ -352,6 +353,19 @@ def test_a_run_whose_money_is_drawn_starts_although_nothing_is_left(runs):
         purse.child(account_name(runs[1].folder), 0.5)
         ended = with_purse(runs[:2], lambda run: ScriptedProcess(), purse)
     assert ended == [Status.SKIPPED, Status.FINISHED]
+
+
+@pytest.mark.parametrize("place", ["seed-0", "tried (old)/seed-0"])
+def test_money_in_a_further_account_of_a_name_is_found_wherever_the_run_lies(tmp_path, place):
+    run = SweepRun("seed-0", RunConfig(problem="x"), RunFolder(tmp_path / place))
+    with Purse(0.5, policy="hard") as purse:
+        purse.child(f"{account_name(run.folder)} (2)", 0.5)
+        assert payable([run], purse) == [run]
+
+
+def test_a_process_that_a_real_time_signal_ended_has_a_reason():
+    assert last_error("", -signal.SIGKILL) == "killed by SIGKILL"
+    assert last_error("", -(signal.SIGRTMIN + 1)) == f"killed by signal {signal.SIGRTMIN + 1}"
 
 
 def test_processes_that_cannot_be_reached_end_the_sweep_and_are_left(runs):
