@@ -168,8 +168,9 @@ class ClusterRuns:
             OSError: If it does not respond.
         """
         known = JobFile.of(self._out, self._address, runs)
-        if self._queue is None:
+        if self._queue is None or runs:
             give_order(self._out)  # withdraws an earlier one to stop
+        if self._queue is None:
             known.save(self._out)
             return
         if runs:

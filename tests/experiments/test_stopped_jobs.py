@@ -5,13 +5,52 @@ import time
 import pytest
 from fakes import toy_folder
 
-from costada.experiments.sweep.cluster import job_status
-from costada.experiments.sweep.job_file import STOP, JobFile, give_order
+from costada.evaluators.remote.engine import QueueEngine
+from costada.experiments.sweep.cluster import ClusterRuns, job_status
+from costada.experiments.sweep.job_file import (
+    STOP,
+    JobFile,
+    give_order,
+    is_ordered_to_stop,
+    order_path,
+)
 from costada.experiments.sweep.run_process import start
 from costada.experiments.sweep.sweep import Status, run_in
 from costada.runs.config import RunConfig
 
 pytestmark = pytest.mark.process
+
+
+class Queue(QueueEngine):
+    """A cluster that accepts every submission and never starts a job."""
+
+    name = "queue"
+
+    def start(self, calls):
+        raise AssertionError("jobs of a queue are submitted")
+
+    def poll(self, job, seconds=0.0):
+        return None
+
+    def submit(self, calls, token):
+        return token
+
+    def jobs(self, token, known_id, number):
+        return [f"{known_id}_{place}" for place in range(number)]
+
+    def is_queued(self, job):
+        return True
+
+
+def test_a_new_submission_withdraws_the_order_to_stop_of_an_earlier_one(tmp_path):
+    """A run of it that fails without a word would pass for one that the user has stopped."""
+    cluster = ClusterRuns("slurm", tmp_path, Queue())
+    run = run_in(tmp_path, "toy/costada/seed-0", RunConfig(problem="toy"))
+    give_order(tmp_path, STOP)
+    cluster.prepare([])
+    assert is_ordered_to_stop(order_path(tmp_path))
+    cluster.prepare([run])
+    assert not is_ordered_to_stop(order_path(tmp_path))
 
 
 @pytest.mark.parametrize("is_early", [True, False])
