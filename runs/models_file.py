@@ -135,9 +135,15 @@ def resolved_menu(given: object, models_file: Path | None = None) -> list[object
             itself; the file is wrong or there is nothing for it to explain.
         OSError: The file cannot be read.
     """
-    if isinstance(given, str):
-        is_json = given.lstrip().startswith("[")
-        given = json.loads(given) if is_json else split_list("--models", given)
+    if isinstance(given, str) and given.lstrip().startswith("["):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"models: got {given[:40]!r}, expected a JSON list ({error})"
+            ) from None
+    elif isinstance(given, str):
+        given = split_list("--models", given)
     if not isinstance(given, Sequence) or not given:
         raise ValueError(f"models: got {given!r}, expected a list of models")
     texts = [each for each in given if isinstance(each, str)]

@@ -291,6 +291,12 @@ def test_resolved_entries_need_no_file(file, tmp_path, monkeypatch):
         resolved_menu([table], tmp_path / "models.toml")
 
 
+@pytest.mark.parametrize("text", ["[x", "[" * 100_000])
+def test_a_menu_that_is_no_json_is_refused_by_its_name(text):
+    with pytest.raises(ValueError, match=r"models: got '\[.*, expected a JSON list"):
+        resolved_menu(text)
+
+
 def test_the_names_of_the_models_stand_for_the_model():
     models = [ModelEntry(name=name, model="offline") for name in ("a", "b@low")]
     config = checked_config({"problem": "p", "models": models})
