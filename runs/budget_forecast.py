@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from math import ceil, floor, inf, isfinite
+from math import ceil, inf
 from pathlib import Path
 from statistics import fmean
 
 from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import EXPECTED_ANSWER, expected_usage
 from costada.nodes.context import PricedModel
-from costada.runs.dry_run import without_first_tries
+from costada.runs.dry_run import paid_steps, without_first_tries
 from costada.runs.folder import RunFolder
 from costada.runs.plan import Plan
 from costada.store.rows import CallRow, CallStatus
@@ -201,12 +201,12 @@ def budget_forecast(
 ) -> BudgetForecast:
     """What a budget pays for in steps that are all as the given one.
 
-    The step that crosses the budget counts, unless the budget is hard. `parallel` steps are in
-    flight at the same time.
+    Steps are counted as by `paid_steps`. `parallel` steps are in flight at the same time.
     """
-    paid = budget / step.dollars if step.dollars else inf
-    is_limited = not isfinite(paid) or paid > max_iterations
-    steps = max_iterations if is_limited else floor(paid) if is_hard else ceil(paid)
+    paid = paid_steps(step.dollars, budget, is_hard=is_hard)
+    # A hard budget that pays for exactly the limit has not ended the run when that is reached.
+    is_limited = paid is None or paid > max_iterations - is_hard
+    steps = max_iterations if paid is None else min(paid, max_iterations)
     return BudgetForecast(
         model=step.model,
         budget=budget,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import ceil, inf, isfinite
+from math import ceil, floor, inf, isfinite
 from statistics import fmean
 from typing import Any
 
@@ -91,8 +91,8 @@ class DryRun:
         prompt_tokens: The expected length of a prompt, other programs included.
         answer_tokens: The expected length of an answer.
         reference_cost: The expected cost of a step in the settings (c-bar).
-        steps: Number of such steps that the budget pays for, including the one that crosses it; the
-            iteration limit applies as well.
+        steps: Number of such steps that the budget pays for, see `paid_steps`; the iteration limit
+            applies as well.
         fewest_steps: The number if every answer has the maximum length.
         most_steps: The number if every answer has `SHORT_ANSWER` tokens.
         worst_call: Upper bound of the cost of the call for the first program.
@@ -339,6 +339,16 @@ class _PromptRecorder(BaseChatModel):
 
 def _num_steps(step_cost: float, plan: Plan) -> int:
     """Number of steps of a cost that the budget pays for; all iterations if they are free."""
-    limit = plan.settings.constants.max_iterations
-    ratio = plan.budget / step_cost if step_cost else inf
-    return ceil(ratio) if isfinite(ratio) else limit
+    paid = paid_steps(step_cost, plan.budget, is_hard=plan.settings.budget_policy == "hard")
+    return plan.settings.constants.max_iterations if paid is None else paid
+
+
+def paid_steps(step_cost: float, budget: float, *, is_hard: bool) -> int | None:
+    """Number of steps of a cost that a budget pays for, `None` if there is no limit.
+
+    The step that crosses the budget counts, unless the budget is hard.
+    """
+    ratio = budget / step_cost if step_cost else inf
+    if not isfinite(ratio):
+        return None
+    return floor(ratio) if is_hard else ceil(ratio)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from billing_server import BillingServer, Reply
@@ -125,6 +126,13 @@ def test_the_dearest_of_several_models_is_the_worst_case(near):
         plan_run(RunConfig(problem=str(near), price=f"{price},{price}")) for price in (1, 3)
     )
     assert dry_run_of(dear).worst_call == pytest.approx(3 * dry_run_of(cheap).worst_call)
+
+
+def test_a_hard_budget_pays_for_whole_steps_only(near):
+    for policy, steps in (("crossing", 3), ("hard", 2)):
+        plan = plan_run(RunConfig(problem=str(near), budget_policy=policy))
+        cost = dry_run_of(plan).step_cost
+        assert dry_run_of(replace(plan, budget=2.5 * cost)).steps == steps
 
 
 def test_free_models_make_all_iterations(near):
