@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from costada.prompts.file_changes import FILE_SIGN
 from costada.prompts.render import Prompt, PromptOrder, fields_of, render
@@ -28,13 +29,13 @@ _CANDIDATE = {"type": "string", "description": "Id of a candidate that was evalu
 
 def _tool(
     name: str, description: str, required: tuple[str, ...] = (), **properties: Mapping[str, str]
-) -> Mapping[str, object]:
+) -> Mapping[str, Any]:
     parameters = {"type": "object", "properties": properties, "required": list(required)}
     function = {"name": name, "description": description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
-def tools_for(form: ProgramForm) -> tuple[Mapping[str, object], ...]:
+def tools_for(form: ProgramForm) -> tuple[Mapping[str, Any], ...]:
     """The tools as OpenAI describes them; every argument is a string."""
     words = CHANGES.format(form.language.fence) if form.is_one_text else CHANGES_OF_FILES
     changes = {"type": "string", "description": words}
@@ -61,13 +62,8 @@ def tools_for(form: ProgramForm) -> tuple[Mapping[str, object], ...]:
 TOOLS = tools_for(PYTHON_TEXT)
 """The tools for programs of one Python text."""
 
-_ARGUMENTS = {
-    EVALUATE: (("changes",), ("base",)),
-    READ: (("id",), ()),
-    SEARCH: ((), ("words",)),
-    SUBMIT: ((), ("candidate", "changes", "base")),
-}
-"""Required and further arguments of each tool."""
+_PARAMETERS = {tool["function"]["name"]: tool["function"]["parameters"] for tool in TOOLS}
+"""The schema of each tool's arguments by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +109,15 @@ def allowance_text(answers: int, evaluations: int) -> str:
 
 def call_error(name: str, arguments: Mapping[str, object]) -> str | None:
     """Error message for an invalid tool call, None if valid."""
-    if name not in _ARGUMENTS:
-        return f"There is no tool {name!r}; the tools are {', '.join(_ARGUMENTS)}."
-    required, further = _ARGUMENTS[name]
-    for field in required:
+    if name not in _PARAMETERS:
+        return f"There is no tool {name!r}; the tools are {', '.join(_PARAMETERS)}."
+    known = _PARAMETERS[name]["properties"]
+    for field in _PARAMETERS[name]["required"]:
         if field not in arguments:
             return f"{name} needs the argument {field!r}."
     for field, value in arguments.items():
-        if field not in (*required, *further):
-            return f"{name} takes no argument {field!r}, only {', '.join((*required, *further))}."
+        if field not in known:
+            return f"{name} takes no argument {field!r}, only {', '.join(known)}."
         if not isinstance(value, str):
             return f"The argument {field!r} of {name} must be a string."
     if name == SUBMIT and ("candidate" in arguments) is ("changes" in arguments):

@@ -159,7 +159,7 @@ def test_an_outline_names_definitions_and_ends():
 
 def test_tools_ask_for_what_the_form_takes():
     words = {
-        form: str(tools_for(form)[0]["function"]["parameters"]["properties"]["changes"])  # type: ignore[index]
+        form: str(tools_for(form)[0]["function"]["parameters"]["properties"]["changes"])
         for form in (CPP, FORM)
     }
     assert "in a cpp fence" in words[CPP]

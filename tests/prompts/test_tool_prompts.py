@@ -31,8 +31,7 @@ def found(name: str, changes: str = "- changed `f`", score: float = 0.25) -> Fou
 
 def test_each_tool_says_which_arguments_it_needs():
     required = {
-        tool["function"]["name"]: tool["function"]["parameters"]["required"]  # type: ignore[index]
-        for tool in TOOLS
+        tool["function"]["name"]: tool["function"]["parameters"]["required"] for tool in TOOLS
     }
     assert required == {
         "evaluate_candidate": ["changes"],
@@ -45,9 +44,9 @@ def test_each_tool_says_which_arguments_it_needs():
 def test_every_argument_of_a_description_is_accepted():
     for tool in TOOLS:
         function = tool["function"]
-        names = function["parameters"]["properties"]  # type: ignore[index]
+        names = function["parameters"]["properties"]
         fitting = {name: "text" for name in names if name != "candidate"}
-        assert call_error(function["name"], fitting) is None  # type: ignore[index]
+        assert call_error(function["name"], fitting) is None
 
 
 @pytest.mark.parametrize("both", [{}, {"candidate": "1.1.1", "changes": "x"}])
