@@ -161,6 +161,8 @@ def expected_step(
     Measured calls are priced by the model's price now.
     """
     first = asked.first
+    # Calls of a run with one model name no entry. They count where their model is in one entry
+    # only.
     is_alone = [each.first.name for each in others].count(first.name) == 1
     calls = [
         call

@@ -151,6 +151,7 @@ def _optional(kind: Any, text: str | None) -> tuple[Any, Any]:
     return kind, Field(
         default=None,
         description=text,
+        # A client would read `default: null` as permission to send null, which is refused.
         json_schema_extra=lambda schema: schema.pop("default", None),
     )
 

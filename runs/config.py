@@ -272,6 +272,8 @@ class RunConfig(SearchSettings):
     @classmethod
     def _fill_from_preset(cls, given: object) -> object:
         """Take missing values from the preset; `None` counts as missing."""
+        # Pydantic runs these three from the bottom up: a constant of the user is there before the
+        # preset's is looked at.
         if not isinstance(given, dict):
             return given
         known = {name: value for name, value in given.items() if value is not None}

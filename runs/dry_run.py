@@ -290,6 +290,7 @@ def first_prompts(plan: Plan) -> list[tuple[str, Prompt]]:
         recorded.append(("program", prompt))
         raise _AllRecorded
 
+    # Free, so that no budget is too small for the first request.
     free = {"price": Price(0, 0), "guide_price": Price(0, 0)}
     graph = compile_search(
         plan.problem,
@@ -328,6 +329,7 @@ class _PromptRecorder(BaseChatModel):
     ) -> ChatResult:
         system, user = (answer_text(message) for message in messages)
         self.record(Prompt(system=system, user=user))
+        # An unanswered guide: the run continues without it and writes the prompt for a program.
         raise TimeoutError
 
     def bind_tools(

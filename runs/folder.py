@@ -116,6 +116,7 @@ class RunFolder:
         own = (self.settings, self.steps, self.best_program, self.pareto, self.report)
         is_here = path.absolute().parent.resolve() == self.path.resolve()
         names = {each.name for each in own}
+        # SQLite keeps its own files beside the run file: -wal, -shm and -journal.
         return is_here and (path.name in names or path.name.startswith(self.run_file.name))
 
     def check_output(self, path: Path) -> None:
@@ -189,6 +190,7 @@ class RunFolder:
         self.check_free()
         make_folder(self.path)
         try:
+            # Exclusive: of two commands that claim the folder at once, one gets the error.
             create_text(self.settings, config_text(config))
         except FileExistsError:
             raise ValueError(self._occupied()) from None
@@ -249,6 +251,8 @@ class RunFolder:
     def check_own_problem(self) -> None:
         """Refuse a problem that may have come with the folder; raises as `check_trusted` does."""
         self.load()
+        # As it is written: loading makes the path of a folder absolute, which would hide a relative
+        # one.
         named = json.loads(read_text(self.settings, MAX_SETTINGS))["problem"]
         if self._may_contain(named):
             raise ValueError(
@@ -270,6 +274,7 @@ class RunFolder:
         steps = problem.parts[1:]
         if ".." in steps or any(steps[: len(each)] == each for each in PER_PROCESS_FOLDERS):
             return True
+        # Each both with and without links, as a link on either side could lead into the folder.
         paths = (Path(os.path.normpath(problem)), problem.resolve())
         folders = (Path(os.path.normpath(self.path.absolute())), self.path.resolve())
         return any(path.is_relative_to(folder) for path in paths for folder in folders)
@@ -390,6 +395,7 @@ def read_config(text: str, place: Path | str) -> RunConfig:
     if known and (found := known.pop("format", None)) != FORMAT:
         raise format_error(place, found, FORMAT)
     try:
+        # Text that is no JSON object goes to pydantic as it is, which says what is wrong with it.
         return RunConfig.model_validate_json(json.dumps(known) if known else text)
     except ValidationError as error:
         raise ValueError(f"{place}:\n{explain(error, RunConfig.model_fields)}") from None

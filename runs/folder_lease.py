@@ -49,6 +49,7 @@ def hold_lease(folder: Path) -> Iterator[None]:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
         with naming(path):
+            # In place: the lock is on this file, not on one that would be renamed over it.
             os.ftruncate(file.fileno(), 0)
             os.pwrite(file.fileno(), f"{json.dumps(holder)}\n".encode(), 0)
         try:
@@ -67,6 +68,7 @@ def is_held(folder: Path) -> bool:
     import fcntl
 
     try:
+        # O_NONBLOCK: a FIFO of this name would make the reader wait for a writer.
         descriptor = os.open(folder / LEASE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False

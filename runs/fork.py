@@ -85,6 +85,7 @@ def fork_run(
         raise ValueError(f"{path}: exists, expected a new or an empty folder for the fork")
     with _draft(path) as draft:
         database = draft.path / source.database.name
+        # By the backup of SQLite, which takes one state of a file that a run may be writing.
         copy_file(source.database, database)
         state = _cut_copy(database, Iteration(iteration), seed, source.path)
         if budget is not None and budget <= state["spent"]:

@@ -52,6 +52,7 @@ def forget_closed_terminal() -> None:
     """
     watched = poll()
     for number in (STANDARD_OUTPUT, STANDARD_ERROR):
+        # No event is asked for: poll reports a hang-up and a closed descriptor all the same.
         watched.register(number, 0)
     for number, event in watched.poll(0):
         if event & POLLHUP and not event & POLLNVAL:

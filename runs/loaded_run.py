@@ -90,6 +90,8 @@ def load_run(path: str | Path) -> LoadedRun:
         best_id = SEED_ID
         for row in steps:
             if cast("float", row["global_gain"] or 0.0) > 0:
+                # A copy on another frontier is ID>FRONTIER@ITERATION; the program is stored under
+                # the id.
                 best_id = str(row["candidate_id"]).partition(">")[0]
         program = history.program_of(run_id, best_id) or Program.of("")
         rows = history.steps(Iterations(run_id))

@@ -202,6 +202,7 @@ def resolved_entry(text: str, file: ModelsFile) -> ModelEntry:
             raise ValueError(f"models: {text} sets {min(twice)} twice, expected it once")
         set_by_suffixes |= names
         if "price" in added:
+            # Prices of tiers in the file belong to the price that the set replaces.
             fields.pop("tier_prices", None)
         fields |= added
         fields["parameters"] = {**fields.get("parameters", {}), **parameters}

@@ -228,6 +228,8 @@ class Plan:
     def with_models_changed(self, change: Callable[[ChatModel], ChatModel]) -> Plan:
         """The plan with each model replaced by its change; a guide of the menu stays one of it."""
         menu = tuple(MenuModel.from_entry(each.entry, change(each.model)) for each in self.menu)
+        # A guide that is one of the menu is recognised by identity, so it must become the same new
+        # object.
         changed = [
             (before.model, after.model) for before, after in zip(self.menu, menu, strict=True)
         ]
@@ -278,6 +280,7 @@ def plan_run(given: SearchRequest | RunConfig, *, purse: Purse | None = None) ->
     given = SearchRequest(given) if isinstance(given, RunConfig) else given
     check_trackers(given.config.log)
     config, plan = given.config, plan_search(given, purse=purse)
+    # Only for its checks: a model without a price or a budget below the first request is refused.
     plan.graph()
     gateway, notice = gateway_choice(config.gateway, config.parallel, plan.models, plan.menu)
     return replace(plan, gateway=gateway, gateway_notice=notice)
@@ -314,6 +317,7 @@ def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
     )
     model = menu[0].model if menu else given.model or _model(config.model, config, needs_key)
     guide_model = given.guide_model or _guide_model(menu, config, needs_key)
+    # Before the initial program is evaluated there.
     if note := check_backend(found):
         found = replace(found, notes=(*found.notes, note))
     seed_evaluation = check_problem(found) if config.preflight else found.seed_evaluation
@@ -350,6 +354,7 @@ def menu_models(
         ValueError: A model is unknown, cannot be asked, has no key or no price at the service tier
             that it asks for; or the file is wrong.
     """
+    # Only for the default limits of calls; the problem is not looked up.
     config = RunConfig(problem="any")
     return [
         each if isinstance(each, MenuModel) else menu_model(each, config)

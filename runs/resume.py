@@ -123,6 +123,7 @@ class LostSteps:
     def charge(self, store: RunStore) -> TicketNumber:
         """Charge a step that has not landed for the calls of the lost steps; returns its ticket."""
         (*_, run_id) = store.run_ids()
+        # The dollars of landed steps stand in their rows, which never change.
         ticket = store.call_log.first_open(run_id)
         row = CallRow(
             ticket=ticket,
@@ -158,6 +159,7 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
     if iteration <= kept:
         return None
     known = store.call_log.spent(run_ids[-1], kept)
+    # Calls of steps that had not landed are in the file, so they are not lost.
     known += store.call_log.unsettled_cost(run_ids[-1], kept, counts_lost=counts_lost)
     missing = spent_by_trace - known
     dollars = missing if missing >= MIN_DOLLARS else Decimal(0)

@@ -88,7 +88,7 @@ class StepLog:
     """The trace file of a run, one row per iteration, each once and in order."""
 
     def __init__(self, path: Path, lines: Sequence[str]) -> None:
-        """Replace the content of the file by the rows so far, as JSON, unless it is that."""
+        """Rewrite the file if it differs from the rows so far, given as JSON."""
         self._path = path
         self._last = record(lines[-1])["iteration"] if lines else 0
         text = "".join(f"{line}\n" for line in lines)

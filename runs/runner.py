@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
@@ -34,9 +34,6 @@ from costada.store.run_store import RunStore
 from costada.values.evaluation import failed
 from costada.values.numbering import Iteration
 from costada.values.search_result import Discovery, RunEnd
-
-if TYPE_CHECKING:
-    pass
 
 LOG = logging.getLogger("costada.runs")
 
@@ -112,6 +109,7 @@ def execute_run(
         # The lease is released: the page says how the run ended.
         try:
             if iterations > LONG_RUN and is_interrupted:
+                # An old page would show the run as it was before this resume.
                 folder.report.unlink(missing_ok=True)
             elif has_begun:
                 write_page(folder)
@@ -212,9 +210,11 @@ def _stream(
             "The problem has changed since this run started: %s. Earlier scores stay as they are",
             "; ".join(files.changes),
         )
+    # Without an input LangGraph continues from the last checkpoint of the thread.
     given = None if state else SearchInput(seed=plan.settings.seed)
     try:
         # With custom streams LangGraph would execute every node in a thread of its own.
+        # Sync durability: a node may spend money only when the one before it is on disk.
         updates = graph.stream(
             given, files.thread, stream_mode="updates", durability="sync", control=control
         )
@@ -280,6 +280,8 @@ def _charge_lost_steps(
     if plan.purse:
         run_id = store.run_ids()[-1]
         account = plan.purse.child(run_id, plan.budget)
+        # The purse still has entries of the lost steps. Their dollars are part of this ticket now,
+        # so each entry becomes what the call log has of it.
         known = {ticket, *reported_tickets(account)}
         for each in known - store.iterations(run_id).keys():
             cost = store.call_log.step_cost(run_id, each, counts_lost=True)

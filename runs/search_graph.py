@@ -182,6 +182,7 @@ def _choosing(choices: Choices, given: _Given, search: RunContext) -> RunOverrid
         model, menu = given.model, given.models
         if "models" in chosen:
             model, menu = None, [models[name] for name in chosen["models"]]
+            # It is the price of the model that the graph was built with.
             settings.pop("price", None)
         problem = problems[chosen["problem"]] if "problem" in chosen else given.problem
         kept = replace(given, problem=problem, model=model, models=menu, settings=settings)

@@ -145,6 +145,7 @@ def _draw_account(purse: Purse, name: str, plan: Plan) -> Purse:
         if left <= 0:
             raise
         # A hard purse grants the whole amount or nothing.
+        # A budget is that of the whole account, so what it holds already is part of it.
         account = purse.child(name, left + found.held if found else left)
     budget, least = account.budget, plan.least_budget
     if budget < least:

@@ -156,6 +156,7 @@ def _check_python(source: str | Mapping[str, str], path: Path, start: Program) -
 def _syntax_fault(text: str) -> str:
     """The first syntax error of a Python file, empty without one."""
     try:
+        # The compiler warns of invalid escapes, which are no reason to refuse a program.
         with warnings.catch_warnings(action="ignore"):
             compile(text, "program", "exec", dont_inherit=True)
     except SyntaxError as error:

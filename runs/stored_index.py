@@ -39,6 +39,7 @@ class StoredIndex(RunIndex):
         self.holders: dict[str, str] = {}
         self._sweep = sweep.name if sweep else ""
         names = [each.name for each in self._store.named.all()] if name else []
+        # A name that only begins those of runs is that of a sweep.
         if name not in names and any(each.startswith(f"{name}/") for each in names):
             self._place, self._sweep = None, name
         super().__init__(self._parent, lambda path: self._place or RunFolder(path))

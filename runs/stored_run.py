@@ -164,8 +164,10 @@ class StoredRun(RunFolder):
             OSError: If the folder cannot be made or the server not reached.
         """
         with RunStore.at(self.address) as store:
+            # A run of this name may be running: say that it exists, not that it is held.
             self._check_free(store)
             with self._held(store):  # keeps the graphs of other processes out of the thread
+                # Again: another process may have claimed the name before the lease.
                 self._check_free(store)
                 make_folder(self.path)
                 if not store.named.claim(self.address.run, config_text(config)):
@@ -241,7 +243,7 @@ def unused_run(problem: str, database: str, parent: Path = DEFAULT_PARENT) -> St
 
 
 def named_runs(database: str) -> list[StoredRun]:
-    """The runs of a database, the oldest name first; raises as `RunStore.postgres` does."""
+    """The runs of a database by age, oldest first; raises as `RunStore.postgres` does."""
     check_database(database)
     with RunStore.postgres(database, is_read_only=True) as store:
         names = [each.name for each in store.named.all()]
