@@ -256,6 +256,7 @@ def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None
     chosen = baseline or (DEFAULT_METHOD if DEFAULT_METHOD in present else present[0])
     outcomes, problems = _separate_kinds(outcomes, "problem")
     outcomes, models = _separate_kinds(outcomes, "model")
+    # groupby joins neighbours only, so both groupings below rely on this order.
     outcomes.sort(key=lambda each: (each.model, -each.budget, each.problem, each.seed))
     sections, averages = [], []
     for _, some in groupby(outcomes, key=lambda each: (each.model, each.budget)):

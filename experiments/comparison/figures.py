@@ -74,7 +74,9 @@ STEP_COST = "Step cost ($)"
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 SETTINGS: Any = {
     "svg.fonttype": "none",
+    # Otherwise ids are random, and the same runs would give another file each time.
     "svg.hashsalt": "costada",
+    # A dollar sign would begin a formula.
     "text.parse_math": False,
     "font.size": 9.0,
     "font.family": "sans-serif",

@@ -93,10 +93,11 @@ def mean_interval(strata: Sequence[Sequence[float]]) -> Interval | None:
     if not strata or min(map(len, strata)) < MIN_VALUES:
         return None
     found = bootstrap(
-        strata,
+        strata,  # not paired: each is resampled by itself
         lambda *resampled, axis: np.mean([each.mean(axis) for each in resampled], axis=0),
         n_resamples=RESAMPLES,
         confidence_level=CONFIDENCE,
+        # BCa is undefined where all values are equal.
         method="percentile",
         vectorized=True,
         random_state=np.random.default_rng(RANDOM_SEED),
@@ -178,6 +179,7 @@ def curve_of(outcome: RunOutcome) -> Curve:
     shares, scores = [0.0], [outcome.seed_score]
     for point in outcome.points:
         is_over = has_reached(outcome.budget, point.spent)
+        # The dollars beyond the budget lie outside of the curve, which ends at 1.
         shares.append(1.0 if is_over else point.spent / outcome.budget)
         scores.append(point.best_score)
         if is_over:
@@ -204,5 +206,6 @@ def mean_at(curves: Sequence[Sequence[Curve]], share: float) -> float:
 def share_to_reach(curves: Sequence[Sequence[Curve]], score: float) -> float | None:
     """The smallest share of the budget at which the mean curve reaches a score, if any."""
     shares = sorted({share for some in curves for curve in some for share in curve.shares})
+    # No best score ever falls, nor does their mean, so a binary search finds the first share.
     first = bisect_left(shares, True, key=lambda share: mean_at(curves, share) >= score)
     return shares[first] if first < len(shares) else None

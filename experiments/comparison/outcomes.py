@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -29,9 +28,6 @@ from costada.store.files import append_text, read_bytes
 from costada.store.rows import RunSetup, as_texts
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Direction
-
-if TYPE_CHECKING:
-    from costada.nodes.trace_row import TraceRow
 
 CURVES = "*.curves.jsonl"
 MAX_CURVES = 2**27
@@ -210,6 +206,7 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
 def _settings(setup: RunSetup, config: RunConfig, store: RunStore, run_id: str) -> dict[str, str]:
     """The settings of a run now, and what differed at its start."""
     began = {**setup.settings, **config_facts(config)}
+    # The configuration has this limit as well, as a resume may have raised it.
     began.pop("constants.max_iterations", None)
     at_start = began.pop("budget", "")
     if at_start != as_texts({"budget": config.budget})["budget"]:

@@ -69,6 +69,7 @@ def missing_runs(section: Section) -> str:
     parts = []
     for (method, problem), seeds in section.missing.items():
         blocks: list[str] = []
+        # Seeds that follow each other have the same distance to their place in the list.
         for _, block in groupby(enumerate(seeds), lambda pair: pair[1] - pair[0]):
             numbers = [seed for _, seed in block]
             is_range = len(numbers) > 2

@@ -109,6 +109,7 @@ class JobProcess:
         """How a run ended whose job has an error; `None` if it moves to another worker."""
         lost = self._engine.lost(error)
         if self._is_queued:
+            # Slurm may lose a job that has finished its run: the run itself says how far it is.
             found = with_progress(replace(self._run, status=Status.WAITING), may_run=True)
             if found.status is Status.FINISHED:
                 return Status.FINISHED, ""
@@ -178,6 +179,7 @@ class ClusterRuns:
             replace(known, submissions=(*known.submissions, submission)).save(self._out)
             # A crash here leaves a submission without an id, which the cluster finds by its token.
             try:
+                # Without an order file: the queue itself signals a job that is to stop.
                 calls = [Call(WorkerRun(run)) for run in runs]
                 submission = replace(submission, job=self._queue.submit(calls, submission.token))
             except ValueError as error:
@@ -195,6 +197,7 @@ class ClusterRuns:
         found = JobFile.load(self._out)
         if found is None or self._queue is None:
             return {}
+        # Not strict: the queue knows no job of a submission that has never reached it.
         return {
             name: job
             for each in found.submissions

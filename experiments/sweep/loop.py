@@ -172,12 +172,12 @@ class SweepLoop:
         """Note which runs have ended; one that found too little waits for what others return."""
         found = {index: self._end_of(process) for index, process in self._processes.items()}
         ended = {index: end for index, end in found.items() if end is not None}
-        # All are removed before any is judged: whether money can still come back is asked of those
-        # that go on running.
+        # All are removed first: only processes that are still running can return money later.
         for index in ended:
             del self._processes[index]
         has_returned = any(status is not Status.SKIPPED for status, _ in ended.values())
         if has_returned:
+            # A run that has ended returns what it did not spend, so all others may try again.
             self._unpaid.clear()
         for index, (status, text) in ended.items():
             self._looked = -PROGRESS_SECONDS
@@ -207,6 +207,7 @@ class SweepLoop:
             self._update(index, self._status_of(index))
         if self._processes or self._signals.count:
             return
+        # No process is left that could return money.
         for index, run in enumerate(self._runs):
             if run.status is Status.WAITING:
                 self._runs[index] = unpaid(run)

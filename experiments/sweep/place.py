@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from costada.experiments.sweep.sweep import LastStep, SweepRun, step_of, stored_step
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import StoredRun
-from costada.store.address import check_database, is_database, shown_address
+from costada.store.address import address_parts, check_database, is_database, shown_address
 from costada.store.files import make_folder, read_text, replace_text
 from costada.store.run_store import RunStore
 
@@ -66,11 +66,10 @@ def is_followed(database: str) -> bool:
     The folder may come from somebody else, and a connection may send the user's password. So the
     user has to name a server that is neither on this machine nor the one in `PGHOST`.
     """
-    from costada.store.address import address_parts
-
     parts = address_parts(database)
     hosts = f"{parts.get('host', '')},{parts.get('hostaddr', '')}".split(",")
     known = {*LOCAL_HOSTS, os.environ.get("PGHOST", "")}
+    # A path is the folder of a socket on this machine.
     return all(host in known or host.startswith("/") for host in hosts)
 
 

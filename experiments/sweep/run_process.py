@@ -60,6 +60,7 @@ class RunProcess:
         log.unlink(missing_ok=True)
         with create_file(log) as errors:
             self._process = Popen(
+                # -P: modules of the working directory do not replace those of the packages.
                 [sys.executable, "-P", "-m", ENTRY, *arguments],
                 stdin=PIPE,
                 stdout=DEVNULL,
@@ -265,6 +266,7 @@ class WorkerRun:
         """Let the running process save and end, and kill it after so many seconds."""
         if self._process is None:
             return
+        # Signal handlers of submitit run in the thread of `_attempt`, which cannot poll meanwhile.
         deadline = monotonic() + seconds
         self._process.drain()
         while self._process.end() is None:

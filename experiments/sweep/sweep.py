@@ -202,6 +202,7 @@ def with_progress(run: SweepRun, *, may_run: bool = False) -> SweepRun:
     folder.check_same(run.config)
     with nullcontext() if may_run else folder.hold():
         step = step_of(run)
+        # A run that was killed between its end and its page is resumed, which writes the page.
         is_done = is_finished(folder) and (isinstance(folder, StoredRun) or _has_its_page(folder))
     status = Status.FINISHED if is_done else Status.WAITING
     given = _smaller_budget_at_start(run) if run.purse else None
