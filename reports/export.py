@@ -288,12 +288,14 @@ def _checked(
     value = values.get(column.name)
     if value is None or (column.kind is str and value == ""):
         return None
+    # bool is an int in Python, but no number in a table.
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if column.kind is float and is_number and abs(value) < MAX_FLOAT:
         return float(value)
     if column.kind is int and is_number and abs(value) < MAX_INTEGER and value == int(value):
         return int(value)
     if column.kind is str and isinstance(value, str):
+        # JSON in a run file may hold lone surrogates, which no UTF-8 file can.
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if column.kind is bool and isinstance(value, bool):
         return value

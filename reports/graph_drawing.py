@@ -241,6 +241,7 @@ def layout(graph: Graph) -> Layout:
     straight = [edge for edge in graph.edges if row[edge.target] == row[edge.source] + 1]
     others = [edge for edge in graph.edges if edge not in straight]
     arcs: list[Arc] = []
+    # Short edges first, so that longer ones are drawn around them.
     for edge in sorted(others, key=lambda edge: abs(row[edge.target] - row[edge.source])):
         start, end = row[edge.source], row[edge.target]
         low, high = min(start, end), max(start, end)
@@ -267,6 +268,7 @@ def draw_graph(graph: Graph, format: PictureFormat, spending: RunSpending | None
 
     buffer = BytesIO()
     with rc_context({"svg.hashsalt": "costada"}):
+        # No date and no random ids: the same graph gives the same file.
         facts = {"Date": None} if format == "svg" else None
         drawn_graph(graph, spending).savefig(
             buffer, format=format, dpi=DOTS_PER_INCH, facecolor="white", metadata=facts

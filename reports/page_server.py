@@ -74,6 +74,7 @@ def read_idea(headers: Message, body: BufferedIOBase) -> object:
     length = headers.get("Content-Length", "")
     if not (length.isascii() and length.isdigit()):
         raise BadRequest(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
+    # Digits first: int() refuses thousands of them with an error of its own.
     if len(length) > len(str(MAX_BODY)) or int(length) > MAX_BODY:
         raise BadRequest(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MAX_BODY:,} bytes"
@@ -124,6 +125,7 @@ def shows_token(token: str, query: str, authorization: str) -> bool:
     given = parse_qs(query).get("token", [])
     if authorization[: len(SCHEME)].lower() == SCHEME:
         given.append(authorization[len(SCHEME) :])
+    # In constant time: how long a refusal takes tells nothing of the token.
     return any(compare_digest(each.encode("utf-8", "replace"), token.encode()) for each in given)
 
 
@@ -322,6 +324,7 @@ class PageHandler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if has_body:
+            # The reader has closed the page.
             with suppress(BrokenPipeError, ConnectionResetError):
                 self.wfile.write(body)
 

@@ -84,6 +84,7 @@ def _file_patch(path: str, before: str | None, after: str | None) -> Iterator[st
         yield "new file mode 100644\n"
     if after is None:
         yield "deleted file mode 100644\n"
+    # Git knows an added or deleted empty file by its mode line alone.
     if not before and not after:
         return
     blank = "\t" if " " in path else ""  # marks the end of a name with blanks

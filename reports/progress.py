@@ -239,10 +239,12 @@ class LiveProgress(Progress):
         def room(*shown: RenderableType) -> int:
             """Lines that the terminal has left below some parts."""
             lines = console.render_lines(Group(*shown), options.update(width=inner), pad=False)
+            # The cursor stands below the panel, whose frame takes two lines.
             return console.height - 1 - 2 - len(lines)
 
         flight = self._flight(columns)
         if room(*parts, *flight, *notice) < 0:
+            # Only the number of requests is left, without the list.
             flight = flight[:-1]
         parts += flight
         num_lines = room(*parts, *notice) - 1

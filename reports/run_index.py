@@ -242,10 +242,12 @@ class IndexedRun:
         last = self._tail[-1] if self._tail else {}
         curve = list(self._curve)
         if len(curve) > MAX_CURVE:
+            # Rounded up, so that no more than MAX_CURVE points stay.
             stride = -(-len(curve) // MAX_CURVE)
             curve = [*curve[:-1:stride], curve[-1]]
         spent = last.get("spent", 0.0)
         if curve:
+            # The curve holds changes only; the last value lasts to the dollars spent by now.
             curve.append((spent, *curve[-1][1:]))
         return {
             "state": now["state"],
@@ -270,6 +272,7 @@ class IndexedRun:
 def files_of(run: RunView) -> tuple[object, ...]:
     """The state of the files of a run, which changes whenever its row may."""
     files = [run.settings, *(Path(f"{run.database}{end}") for end in FILES)]
+    # A run that is killed changes none of its files, only who holds its lock.
     return (*map(_state_of, files), run.is_running)
 
 

@@ -32,6 +32,7 @@ def printable(text: str) -> str:
     """A string whose control and invisible characters are escaped; JSON stays the same JSON."""
 
     def escaped(found: re.Match[str]) -> str:
+        # As JSON writes them: a character beyond the first 65,536 as two units.
         units = found[0].encode("utf-16-be", "surrogatepass").hex()
         return re.sub("....", r"\\u\g<0>", units)
 

@@ -245,6 +245,7 @@ class Tracking:
         found = {name: str(path.absolute()) for name, path in files.items() if path.exists()}
         self._send(asdict(TrackedEnd(reason or "error", reason in ("", "failures"), found)))
         deadline = monotonic() + END_SECONDS
+        # All are told before one is waited for: they write side by side within one deadline.
         for process in self._processes:
             process.finish()
         for process in self._processes:
@@ -301,6 +302,7 @@ class TrackerProcess:
         """Write the queued messages to the process, and report how it failed, if it did."""
         stdin = cast("IO[bytes]", self._process.stdin)
         with self._output as output:
+            # A tracker that has failed reads no more; its output says why.
             with suppress(BrokenPipeError), stdin:
                 while (message := self._queue.get()) is not None:
                     stdin.write(message)

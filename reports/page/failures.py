@@ -26,6 +26,7 @@ REQUEST_KINDS = {
     CallStatus.LOST: "request lost with its process",
     CallStatus.UNCOUNTED: "answer without token counts",
 }
+# These begin reasons that `evaluators/sandbox/execution.py` and `candidate_results.py` write.
 SIGNS = (
     (re.compile(r"\Atimeout:"), "ran out of time"),
     (re.compile(r"\A(the program held more than|MemoryError)"), "ran out of memory"),
@@ -72,6 +73,7 @@ def failures_of(
         if kind := REQUEST_KINDS.get(call.status):
             place = iteration_of(call.ticket), call.attempt
             found.append(Failure(*place, MODEL, kind, _excerpt(call.facts.get("error"))))
+            # The failed request is why this attempt has no program: it counts once.
             known.add((call.ticket, call.attempt))
     for outcome in outcomes:
         if (outcome.ticket, outcome.attempt) not in known:

@@ -266,6 +266,7 @@ class Feed:
             if GUIDE_CHARGED in step["events"]:
                 self._guided.append(step["iteration"])
             kept = {"failure": failure, "smoothed_utility": utility, "ticket": ticket}
+            # A row for each model at each step would mostly repeat what has not changed.
             kept["router"] = self._changed_models(step)
             self._steps.append({**step, **kept, "allocation_estimate": estimate})
 

@@ -63,6 +63,7 @@ def heading(
     }
 
 
+# Until a run begins, its page asks for this with every poll.
 @lru_cache(maxsize=8)
 def _objective(name: str) -> dict[str, object]:
     """Reference and direction of a problem, as far as they can be known."""

@@ -153,6 +153,7 @@ def _render(data: Mapping[str, object], blocks: Iterable[Block], allowed: str) -
     facts = heading if isinstance(heading, Mapping) else {}
     title = f"{facts.get('problem')}, {facts.get('method')}, {facts.get('model')}"
     return _template("page.html").render(
+        # A name may hold lone surrogates, which a UTF-8 page cannot.
         title=title.encode("utf-8", "replace").decode("utf-8"),
         policy=Markup(allowed),  # noqa: S704  our own text
         style=Markup(_style()),  # noqa: S704  our own file
