@@ -178,8 +178,10 @@ class _Draft:
         if path not in self.files:
             if edit.search.strip() or not self._form.allows(path):
                 return _unknown(path, self._form, self.files)
+            # An empty SEARCH text in a file that does not exist adds the file.
             return self._write(WholeFile(path, edit.replacement, "", True, True))
         text, changes, unmatched = edit_text(self.files[path], (edit,))
+        # With both marks the new block says itself where it belongs, whatever the SEARCH text.
         if unmatched and has_whole_block(edit.replacement, ANY_MARKS):
             return self._write(WholeFile(path, edit.replacement, "", True, True))
         if unmatched:

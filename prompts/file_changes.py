@@ -178,6 +178,7 @@ class _Reader(Iterator[FileChange]):
     def __init__(self, holed: str, blocks: list[tuple[str, Edit]], known: Collection[str]) -> None:
         self._lines, self._known = holed.split("\n"), known
         self._blocks = iter(blocks)
+        # A fence around blocks is no text of a file.
         fences = find_fences(holed)
         self._fences: Mapping[int, Fence] = {
             each.first: each for each in fences if _HOLE not in each.text
@@ -226,6 +227,7 @@ class _Reader(Iterator[FileChange]):
         if heading is not None:
             self._path = heading.path
         elif mentioned is not None and (not self._is_headed or self._above.rstrip().endswith(":")):
+            # Below a heading, sentences may mention other files; one with a colon names the next.
             self._path, self._is_headed = mentioned, False
         self._is_used = True
         return FileEdit(self._path, edit)
@@ -243,6 +245,7 @@ class _Reader(Iterator[FileChange]):
         elif heading is not None and not heading.is_deletion:
             path = heading.path
         elif self._path is not None and not self._is_used:
+            # A heading holds for one fence; a further fence below it may be an example.
             path, is_headed = self._path, False
         elif comment is not None:
             path = comment

@@ -240,6 +240,7 @@ def find_whole_text(
         language: Its language.
         entry_point: Name of a function that a Python text must define; None if there is none.
     """
+    # What half a block left behind is not a program.
     fences = [fence for fence in find_fences(rest) if not has_unfinished_edit(fence.text)]
     if language == PYTHON:
         required = required_names(parent, entry_point)
@@ -280,6 +281,7 @@ def _find_python(
         is_part = has_marker(fence.text) or not known or known & defined_names(fence.text)
         if fence.is_closed and is_part:
             return fence.text
+    # Without its end a block would be read as part of the program.
     if has_unfinished_edit(rest):
         return None
     whole = without_stray_markers(rest)
@@ -364,6 +366,7 @@ def _framed(text: str, parent: str) -> str:
     outside = [line for line in around if line.strip() and "EVOLVE-BLOCK" not in line]
     known = {line.strip() for line in text.split("\n")}
     kept = sum(line.strip() in known for line in outside)
+    # With half the lines of the frame the text is a whole file, not only what is between the marks.
     if outside and 2 * kept >= len(outside):
         return text
     return f"{frame.head}\n{part.block.strip(chr(10))}\n{frame.tail}"

@@ -80,6 +80,7 @@ def find_fences(reply: str) -> tuple[Fence, ...]:
 
 def _end_of(lines: list[str], first: int, opening: re.Match[str]) -> tuple[int, bool]:
     """The line that closes a fence, and whether there is one."""
+    # In a fence of code, backticks belong to the code and open nothing.
     may_nest = opening["info"].strip().lower() in NESTING
     depth, latest = 0, None
     for number in range(first + 1, len(lines)):
@@ -94,6 +95,7 @@ def _end_of(lines: list[str], first: int, opening: re.Match[str]) -> tuple[int, 
             if not depth:
                 return number, True
             depth -= 1
+    # With an inner fence left open, the last line that could close ends this one.
     return (len(lines) - 1, False) if latest is None or depth == 0 else (latest, True)
 
 

@@ -112,6 +112,7 @@ def _values(reply: str) -> Iterator[object]:
 def _decoded(text: str, start: int) -> object:
     """The JSON value that begins there, or None if there is none."""
     try:
+        # Not strict: models write line breaks into strings.
         value, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
     except (ValueError, RecursionError):
         return None
