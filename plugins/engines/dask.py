@@ -74,7 +74,9 @@ class DaskEngine(Engine):
         offered = self._offers()
         if not offered:
             raise OSError(f"evaluations: {self.name} has no worker; start one: dask worker")
+        # A task that asks for a resource which no worker declares would wait forever.
         self._asks_memory = any(MEMORY in each for each in offered)
+        # They hold the resources that were asked for before, with or without memory.
         self._executors.clear()
         wanted = self._wanted(needs)
         if not any(has_resources(each, wanted) for each in offered):
@@ -118,6 +120,7 @@ class DaskEngine(Engine):
         """Submits what needs these resources."""
         if needs not in self._executors:
             wanted = self._wanted(needs)
+            # Not pure: Dask would give a repeated evaluation the result of the first one.
             self._executors[needs] = self._client.get_executor(pure=False, resources=wanted or None)
         return self._executors[needs]
 

@@ -68,11 +68,13 @@ class RayEngine(Engine):
         warnings.filterwarnings("ignore", "More than 10MB of messages", UserWarning)
         self._refs: dict[Future[Any], Any] = {}
         self._connect("auto" if is_here else address)
+        # No retries by Ray: whoever submits a call counts lost workers and repeats it.
         self._called = self._ray.remote(max_retries=0, max_calls=0)(_called)
 
     def _connect(self, address: str) -> None:
         """Connect this process, which Ray allows to one cluster; an open connection is used."""
         ours = RayEngine._connected_to
+        # A connection of ours to a cluster that is gone is closed below and opened again.
         if self._ray.is_initialized() and not (ours and not self._offers_any()):
             if self.name in (ours, "ray://auto"):
                 return
@@ -112,6 +114,7 @@ class RayEngine(Engine):
         )
         ref = task.remote(call.function, *call.arguments)
         future: Future[Any] = ref.future()
+        # A call is cancelled by its reference.
         self._refs[future] = ref
         future.add_done_callback(partial(self._refs.pop))
         return future
@@ -125,6 +128,8 @@ class RayEngine(Engine):
 
     def lost(self, error: BaseException) -> float | None:
         """Workers and nodes that Ray reports as lost."""
+        # Ray gives this error the class of its cause as well: a ConnectionError of an evaluator
+        # would look like a lost cluster.
         is_raised = isinstance(error, self._errors.RayTaskError)
         return None if is_raised else super().lost(error)
 

@@ -36,7 +36,7 @@ NAME = "costada-"
 """Begins the names of jobs; the token of their submission follows."""
 
 TIMEOUTS = 1000
-"""How often a job may reach its time limit."""
+"""How often a job may reach its time limit; submitit gives up after three by default."""
 
 SAVING_SECONDS = 60.0
 """How long a run may save after the warning, which comes 90 seconds before the time limit."""
@@ -62,6 +62,7 @@ class SlurmTask:
 
     def __call__(self) -> Any:
         """Execute the call; SIGTERM lets it save and end."""
+        # submitit has installed a handler that ignores it.
         signal.signal(signal.SIGTERM, self._request_stop)
         result = submitit.JobEnvironment().paths.result_pickle
         # A job that was requeued may have left its result; who polls must not take it for the new.
@@ -99,6 +100,8 @@ class SlurmQueue:
         if monotonic() - self._polled >= POLL_SECONDS:
             self._polled = monotonic()
             try:
+                # One line for each waiting task of an array, and jobs that have ended while Slurm
+                # remembers them.
                 text = command("squeue", "--me", "--array", "--states=all", "-ho", "%i|%T|%j")
             except OSError:
                 if not self.num_polls:

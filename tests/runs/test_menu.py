@@ -293,7 +293,7 @@ def test_resolved_entries_need_no_file(file, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["[x", "[" * 100_000])
 def test_a_menu_that_is_no_json_is_refused_by_its_name(text):
-    with pytest.raises(ValueError, match=r"models: got '\[.*, expected a JSON list"):
+    with pytest.raises(ValueError, match=r"models: got '\[.*, expected a JSON list: "):
         resolved_menu(text)
 
 

@@ -144,6 +144,7 @@ def draw_outcome(attempt: Attempt, landscape: Landscape, rng: Random) -> Outcome
         target = attempt.named
     elif rng.random() < SWITCHING[attempt.wording]:
         other = rng.randrange(len(landscape.approaches) - 1)
+        # Every approach but the current one, all with the same chance.
         target = other + (other >= attempt.approach)
     approach = landscape.approaches[target]
     if rng.random() < failure_probability(approach.failure_rate, attempt.wording):
@@ -161,6 +162,7 @@ def draw_outcome(attempt: Attempt, landscape: Landscape, rng: Random) -> Outcome
         drawn = rng.lognormvariate(log(approach.median_gain * boost), GAIN_SPREAD)
         gap = max(0.0, approach.ceiling - attempt.quality)
         quality = attempt.quality + min(MAX_GAIN, drawn) * gap
+    # Cut off, not rounded: no score exceeds the ceiling of its approach.
     return Outcome(target, int(min(quality, 1.0 - 1.0 / SCORE_STEPS) * SCORE_STEPS) / SCORE_STEPS)
 
 

@@ -96,6 +96,7 @@ def limited_score(score: float, parent_score: float, entry: SimulatedEntry, rng:
     """
     if score <= parent_score:
         return score
+    # Both are drawn for every model, so that what follows is drawn alike.
     luck, loss = rng.random(), min(1.0, rng.expovariate(1.0 / MEAN_LOSS))
     if luck >= entry.success:
         return parent_score * (1.0 - loss)

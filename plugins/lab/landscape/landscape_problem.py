@@ -52,7 +52,7 @@ Nothing is executed: a program has the form of the initial one, other numbers ap
 
 
 def landscape() -> Problem:
-    """The problem of the simulated landscape; `models.simulated` proposes its programs."""
+    """The problem of the simulated landscape; `SimulatedModel` proposes its programs."""
     return Problem(
         name="landscape",
         task=TASK,

@@ -53,6 +53,7 @@ def named_approaches(
         for number, approach in enumerate(landscape.approaches)
         if number != current
     }
+    # The smallest of exponential times are a weighted sample without replacement.
     keys = {number: rng.expovariate(weight) for number, weight in weights.items()}
     return tuple(sorted(keys, key=keys.__getitem__)[:TACTICS_PER_ANSWER])
 

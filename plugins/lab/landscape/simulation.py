@@ -387,6 +387,7 @@ class SimulatedRun:
         ticket.call = role, units if price is None else round(units * price)
         rng = draws(self._seed, ticket.number, f"latency {role} {ticket.attempt}")
         landing = self._now + rng.lognormvariate(0.0, LATENCY_SPREAD)
+        # The number decides between equal times, so that tickets are never compared.
         heappush(self.in_flight, (landing, ticket.number, ticket))
 
     def _land(self) -> bool:
@@ -468,6 +469,7 @@ class SimulatedRun:
             reviewed = evolving.review(score, self._constants)
             if reviewed.pending is not None:
                 reviewed = self._evolve(reviewed, ticket.number, iteration)
+            # Again, as the review has changed the controller that the step is told to.
             booked = tell(reviewed)
         self.archives = booked.archives
         self.controller, _ = booked.controller.decide(

@@ -214,6 +214,7 @@ def _compare_average(number: Printed, own: Mapping[str, Summary]) -> PaperCompar
         for each, summary in zip(theirs, ours, strict=True)
     ]
     errors = [part for part in parts if part is not None]
+    # The means of the problems are independent, so their variances add up.
     error = sqrt(fsum(each**2 for each in errors)) / len(parts)
     return PaperComparison(
         number, value, _merged(ours), error if len(errors) == len(parts) else None
@@ -265,6 +266,7 @@ def _pooled(summaries: list[Summary]) -> Summary:
     """All runs of several problems as one sample."""
     count = sum(each.n for each in summaries)
     mean = fsum(each.n * each.mean for each in summaries) / count
+    # Squared deviations within each problem, and those of its mean from the mean of all runs.
     squares = fsum(
         (each.n - 1) * (each.std or 0.0) ** 2 + each.n * (each.mean - mean) ** 2
         for each in summaries

@@ -194,6 +194,7 @@ def _bin(weighted: Sequence[Weighted], is_guided: bool, place: int) -> Bin:
             f"transitions: got none in bin {place} {'with' if is_guided else 'without'} a tactic,"
             " expected at least one outside EvoX"
         )
+    # EvoX keeps no failures, so its programs say nothing of how often attempts fail.
     lost, kept = (sum(each.weight for each in group) for group in (failures, known))
     tokens = {
         has_failed: _tokens(inside, same_kind, has_failed=has_failed)

@@ -78,6 +78,8 @@ def spend_by_rule(rule: Rule, game: Game, *, is_cost_blind: bool = False) -> Seq
     rng, has_gained, choices, spent = Random(game.draw), game.luck(), [], 0
     while spent < game.num_steps:
         left = game.num_steps - spent
+        # If nothing can be paid for, any choice ends the game: the step that crosses does not
+        # count.
         offered = arms if is_cost_blind else [arm for arm in arms if arm.price <= left] or arms
         frontier = int(rule(offered, Money(game.num_steps, left), 1, rng).record.name)
         spent += game.prices[frontier]
