@@ -136,12 +136,11 @@ def resolved_menu(given: object, models_file: Path | None = None) -> list[object
         OSError: The file cannot be read.
     """
     if isinstance(given, str) and given.lstrip().startswith("["):
+        text = given
         try:
-            given = json.loads(given)
+            given = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"models: got {given[:40]!r}, expected a JSON list ({error})"
-            ) from None
+            raise ValueError(f"models: got {text[:40]!r}, expected a JSON list: {error}") from None
     elif isinstance(given, str):
         given = split_list("--models", given)
     if not isinstance(given, Sequence) or not given:
