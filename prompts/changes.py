@@ -158,6 +158,7 @@ class _Draft:
         path = path.removeprefix("./")
         if path in self.files or invalid_path_reason(path) is not None or self._form.allows(path):
             return path
+        # Models leave out leading folders of a path, or add some from above the program.
         ends = [known for known in self.files if f"/{known}".endswith(f"/{path}")]
         ends += [known for known in self.files if f"/{path}".endswith(f"/{known}")]
         return ends[0] if len(ends) == 1 else path
@@ -212,6 +213,7 @@ class _Draft:
         old, language = self.files.get(path), form.language_at(path)
         before = None if old is None else old.replace(CRLF, "\n")
         is_similar = shared_ratio(change.text, before or "") >= MIN_SHARED
+        # A sentence that mentions a file stands above its new text or above an example of its use.
         is_example = change.is_mentioned and bool(before) and not is_similar
         if not _is_of_language(change, language):
             is_example = not (change.is_headed and is_similar)

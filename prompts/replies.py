@@ -101,6 +101,7 @@ def complete_program(text: str, parent_code: str, required: frozenset[str]) -> s
     part, parent = cut_at_markers(text), cut_at_markers(parent_code)
     has_frame = has_whole_block(parent_code)
     outside = part.head.strip(), part.tail.strip()
+    # Nothing but the two marker lines outside: the reply repeats the block, not the program.
     is_block_alone = all(line and "\n" not in line for line in outside)
     if defines_all(text, required) and not (has_frame and is_block_alone):
         return text
@@ -166,6 +167,7 @@ def top_level_statements(code: str) -> tuple[str, ...]:
     open_quote: str | None = None
     for line in code.split("\n"):
         is_decorated = bool(groups[-1]) and groups[-1][-1].startswith("@")
+        # A long string may hold lines that look like statements.
         if open_quote is None and _NEW_STATEMENT.match(line) and not is_decorated:
             groups.append([])
         groups[-1].append(line)
@@ -216,6 +218,7 @@ def edit_text(parent: str, edits: tuple[Edit, ...]) -> tuple[str, str, tuple[Edi
 
 def invalid_text_reason(text: str, parent: str) -> str | None:
     """Why a changed text cannot be that of a candidate; None if it can."""
+    # What a parent has already, its child may keep; the same goes for a length beyond the limit.
     if len(UNREADABLE.findall(text)) > len(UNREADABLE.findall(parent)):
         return "holds a character that cannot be encoded"
     limit = max(MAX_PROGRAM_CHARACTERS, len(parent))

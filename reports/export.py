@@ -355,6 +355,7 @@ def lines_of(table: Table, file_format: FileFormat) -> Iterator[str]:
     writer = csv.writer(buffer, lineterminator="\n")
 
     def line(cells: list[Value]) -> str:
+        # csv writes to files only, and the lines are yielded one by one.
         buffer.seek(0)
         buffer.truncate()
         writer.writerow([_harmless(each) for each in cells])

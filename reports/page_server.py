@@ -170,6 +170,7 @@ class PageServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    # A command that is started again gets its port back at once.
     allow_reuse_address = True
 
     def __init__(
@@ -228,6 +229,7 @@ class PageHandler(BaseHTTPRequestHandler):
     server_version = "costada"
     sys_version = ""
     protocol_version = "HTTP/1.1"
+    # Ends the thread of a connection that a browser keeps open.
     timeout: ClassVar[float] = 60.0
 
     def do_GET(self) -> None:

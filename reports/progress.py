@@ -163,6 +163,8 @@ class LiveProgress(Progress):
     """Keeps one panel up to date: budget, incumbent, requests in flight, last events."""
 
     def __init__(self, console: Console) -> None:
+        # rich draws this object from a thread of its own, so what it shows is read while steps are
+        # added.
         self._live = Live(self, console=console, refresh_per_second=4)
         self._notice = ""
         self._heading = RunHeading("costada", 0.0, 0)

@@ -134,6 +134,7 @@ class RunIndex:
         if self.is_one_run or began < self._next_scan:
             return
         scan = runs_below(self.root, self._whole.settings.name)
+        # Names of folders are bytes and need not be UTF-8.
         found = {quote(os.fsencode(path)): path for path in scan.found}
         if self._runs.keys() - found.keys():
             self._revision += 1

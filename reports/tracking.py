@@ -268,6 +268,7 @@ class TrackerProcess:
         """
         self._name, self._is_late = name, False
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        # Not a pipe: nobody reads until the end, and a full one would stop the tracker.
         self._output = TemporaryFile()  # noqa: SIM115 - the thread closes it
         self._process = subprocess.Popen(
             tracker_command(name),
@@ -278,6 +279,7 @@ class TrackerProcess:
             start_new_session=True,  # Ctrl-C reaches only the run
         )
         self.send(asdict(run))
+        # A daemon, as a tracker that hangs must not keep the process of the run alive.
         self._thread = Thread(target=self._feed, name=f"costada-{name}", daemon=True)
         self._thread.start()
 

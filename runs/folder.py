@@ -114,6 +114,7 @@ class RunFolder:
     def keeps(self, path: Path) -> bool:
         """Whether a path is that of a file that the run itself reads or writes."""
         own = (self.settings, self.steps, self.best_program, self.pareto, self.report)
+        # Only the folder is resolved: an output replaces a link of its name and does not follow it.
         is_here = path.absolute().parent.resolve() == self.path.resolve()
         names = {each.name for each in own}
         # SQLite keeps its own files beside the run file: -wal, -shm and -journal.
@@ -272,6 +273,7 @@ class RunFolder:
         if not problem.is_absolute():
             return os.sep in named or problem.is_dir()
         steps = problem.parts[1:]
+        # /proc/self/cwd and /dev/fd/3 are other folders in another process.
         if ".." in steps or any(steps[: len(each)] == each for each in PER_PROCESS_FOLDERS):
             return True
         # Each both with and without links, as a link on either side could lead into the folder.
@@ -313,6 +315,7 @@ def default_names(problem_name: str) -> Iterator[str]:
 
 def unused_folder(problem_name: str, parent: Path = DEFAULT_PARENT) -> RunFolder:
     """The first folder with a default name that does not exist."""
+    # Two commands may choose one name at once; `claim` gives it to the first.
     paths = (parent / name for name in default_names(problem_name))
     return RunFolder(next(path for path in paths if not path.exists()))
 

@@ -53,9 +53,10 @@ def installed_gateway() -> Gateway:
     Raises:
         ValueError: There is none, or it cannot be loaded.
     """
-    for plugin in plugins_of(ENTRY_POINTS).values():
-        return load_plugin(plugin, Gateway)
-    raise ValueError("gateway: no gateway is installed; expected the plug-in")
+    plugin = next(iter(plugins_of(ENTRY_POINTS).values()), None)
+    if plugin is None:
+        raise ValueError("gateway: no gateway is installed; expected the plug-in")
+    return load_plugin(plugin, Gateway)
 
 
 class GatewayChoice(NamedTuple):

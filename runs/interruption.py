@@ -166,4 +166,5 @@ def _handling(numbers: Iterable[signal.Signals], handle: Handler) -> Iterator[No
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+        # A cancellation lasts: later evaluations of this process would be cancelled, too.
         allow_evaluations()

@@ -96,6 +96,7 @@ def parse_request(
     if model is not None and menu:
         raise ValueError(f"model: got {label_of(model)} and models, expected only one of them")
     if isinstance(model, MenuModel):
+        # A menu of one: the entry has a name, a price and limits of its own.
         menu, model = [model], None
     names: dict[str, object] = {"problem": problem, "model": model, "guide_model": guide_model}
     executor = settings.get("evaluations")
@@ -107,6 +108,7 @@ def parse_request(
             f"evaluations: got {executor!r}, expected {FORMS}, or an open executor of"
             " concurrent.futures"
         )
+    # Settings are saved as JSON. An object stands there by a label, and is given again on a resume.
     labels: dict[str, object] = {
         key: None if value is None else label_of(value) for key, value in names.items()
     }
@@ -278,6 +280,7 @@ def plan_run(given: SearchRequest | RunConfig, *, purse: Purse | None = None) ->
             or does not work.
     """
     given = SearchRequest(given) if isinstance(given, RunConfig) else given
+    # Before the plan, which evaluates the initial program: that can take minutes.
     check_trackers(given.config.log)
     config, plan = given.config, plan_search(given, purse=purse)
     # Only for its checks: a model without a price or a budget below the first request is refused.

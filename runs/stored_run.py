@@ -113,6 +113,7 @@ class StoredRun(RunFolder):
         """
         if self.settings.exists():
             raise ValueError(f"{self.path}: holds a run of its own; give another folder with --out")
+        # One, or none while the run is not claimed.
         for known in store.named.all(self.address.run):
             make_folder(self.path)
             own = {"run": known.name, "claimed_at": known.claimed_at}

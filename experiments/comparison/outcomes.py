@@ -145,6 +145,7 @@ def _stored(address: str) -> Iterator[tuple[str, RunOutcome | str]]:
     """The runs of a database, or those of one sweep or one run in it."""
     database, sweep = split_address(address, "sweep")
     for run in named_runs(database):
+        # With its slash, sweep `a` does not have the runs of `ab`.
         if not sweep or f"{run.address.run}/".startswith(f"{sweep}/"):
             yield run.place, _from_folder(run)
 
@@ -158,6 +159,7 @@ def _from_folder(folder: RunFolder) -> RunOutcome | str:
             return _from_store(config, store)
     except (ValueError, OSError, sqlite3.Error) as error:
         return str(error)
+    # The rows of a damaged or foreign file may lack or hold anything.
     except (LookupError, TypeError, AttributeError) as error:
         return f"its run file holds a row that no run writes ({type(error).__name__}: {error})"
 

@@ -278,6 +278,7 @@ def job_status(out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
     order = order_path(out)
     is_stopped = order.is_file() and is_ordered_to_stop(order)
     runs = tuple(_run_now(run, active.get(run.name), is_stopped=is_stopped) for run in found)
+    # Active runs may return money, so until they end no other run is out of funds.
     is_active = any(run.status in (Status.QUEUED, Status.RUNNING) for run in runs)
     if is_active or jobs.purse is None or not _is_known(jobs.purse, store):
         return runs

@@ -57,6 +57,7 @@ class RunProcess:
         self._log = log
         self._is_asked = False
         make_folder(log.parent)
+        # A new file: neither a link of its name nor a file that an old process writes is reused.
         log.unlink(missing_ok=True)
         with create_file(log) as errors:
             self._process = Popen(
@@ -85,6 +86,7 @@ class RunProcess:
             return None
         with suppress(BrokenPipeError):  # of one that has never read its environment
             self._stdin.close()
+        # Before it handles signals, a command that is asked to stop is killed by the signal.
         is_stopped = code == ExitCode.INTERRUPTED or (code < 0 and self._is_asked)
         log = read_end(self._log, MAX_LOG_BYTES)
         if not (is_stopped or code in (ExitCode.FINISHED, ExitCode.UNPAID)):

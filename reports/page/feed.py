@@ -110,6 +110,7 @@ class Feed:
         }
         if not is_there(self._run.database):
             return empty
+        # Two readers at once would otherwise add the same new steps twice.
         with self._lock, self._history() as history:
             run_id = history.last_run()
             self._read_new_steps(history, run_id)

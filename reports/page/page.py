@@ -86,6 +86,7 @@ def blocks(feed: Feed) -> Iterator[Block]:
             size += len(texts)
             if size > MAX_PAGE:
                 raise ValueError(f"texts of more than {MAX_PAGE:,} bytes, too many for one page")
+            # One block ahead: reading and packing overlap, and two blocks at most are in memory.
             last.append(packer.submit(_block, first, texts))
             if len(last) > 1:
                 yield last.pop(0).result()

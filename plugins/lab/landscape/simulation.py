@@ -399,6 +399,7 @@ class SimulatedRun:
             self._guides.append(units)
             self._take_advice(ticket.advice)
             if self._is_stopping:
+                # No step begins that could be charged for this guide.
                 self._charge(role, units)
             else:
                 self._begin(ticket)

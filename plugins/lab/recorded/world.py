@@ -151,6 +151,7 @@ def weighted_transitions(
         and not (repairs_entry_points and each.failure == ENTRY_POINT_MISSING)
     ]
     weights = survivor_weights(taken) if weighs_survivors else {}
+    # After the weights, which also count attempts whose parent is not known.
     usable = [each for each in taken if each.parent_score is not None]
     return [Weighted(each, _weight(each, weights)) for each in usable]
 
