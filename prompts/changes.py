@@ -247,7 +247,7 @@ class _Draft:
         return "\n".join([*self._lines, *([f"edits without a place: {count}"] if count else [])])
 
     def why_unchanged(self, read: ReadChanges) -> str:
-        """Why the program is what it was."""
+        """Why the reply left the program unchanged."""
         reasons = list(self._reasons)
         if self._fences_without_path:
             reasons.append(f"- A fence has no line `{FILE_SIGN} path` above it.")

@@ -178,7 +178,7 @@ class _Reader(Iterator[FileChange]):
     def __init__(self, holed: str, blocks: list[tuple[str, Edit]], known: Collection[str]) -> None:
         self._lines, self._known = holed.split("\n"), known
         self._blocks = iter(blocks)
-        # A fence around blocks is no text of a file.
+        # A fence around blocks is not the text of a file.
         fences = find_fences(holed)
         self._fences: Mapping[int, Fence] = {
             each.first: each for each in fences if _HOLE not in each.text

@@ -119,7 +119,7 @@ def guide_prompt(request: GuideRequest, order: PromptOrder = DEFAULT_ORDER) -> P
 
 def cacheable_parts(user: str, count: int) -> tuple[str, ...]:
     """The text of a prompt in at most `count` pieces; each but the last ends where a cache may."""
-    # -1 for a missing heading becomes 0, which is no end of a part.
+    # -1 for a missing heading becomes 0, and is left out.
     found = (user.find(heading) + 1 for heading in CACHE_ENDS)
     ends = sorted({place for place in found if place})
     places = [0, *ends[: count - 1], len(user)]

@@ -40,7 +40,7 @@ MAX_INTEGER, MAX_FLOAT = 2**63, 10**308
 
 WORDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 MAX_COLUMNS = 1000
-"""Columns of a table, of which metrics, objectives and models have one each."""
+"""Columns of a table; metrics, objectives and models have one each."""
 
 
 class TableName(StrEnum):
@@ -124,9 +124,9 @@ CANDIDATE_COLUMNS = (
     Column("changes", str, "summary of the edit"),
     Column("label", str, "what a search strategy said of its parent"),
     Column("is_copy", bool, "whether it migrated to another frontier"),
-    Column("is_cached", bool, "whether the same program had been judged before"),
+    Column("is_cached", bool, "whether the same program had been evaluated before"),
     Column("is_trial", bool, "whether the model evaluated it with a tool"),
-    Column("worker", str, "host and process that judged it; only with `--evaluations`"),
+    Column("worker", str, "host and process that evaluated it; only with `--evaluations`"),
     Column("sandbox", str, "what confined it there; only with `--evaluations`"),
 )
 PROGRAM = Column("program", str, "its program, several files each below a line with the path")
@@ -155,8 +155,8 @@ def table_of(
         has_programs: Whether candidates have the column `program`.
 
     Raises:
-        ValueError: If the file is damaged, or the table has more columns than any run needs. So do
-            the rows.
+        ValueError: If the file is damaged, or the table has more columns than any run needs.
+            Reading the rows raises the same.
     """
     span, candidates = Iterations(run_id), list[PastCandidate]()
     with checking_rows(history.path):

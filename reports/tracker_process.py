@@ -44,7 +44,7 @@ def main() -> None:
             if "reason" in message:
                 end = TrackedEnd(**message)
                 continue
-            # A resumed run sends all rows again, of which the tracker has those up to `last`.
+            # A resumed run sends all rows again, and the tracker has those up to `last`.
             steps = [Step(*each) for each in message["steps"] if each[0] > last]
             if steps:
                 tracker.log(steps)

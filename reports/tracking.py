@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CHECK = "--check"
 CHECK_SECONDS = 60.0
-"""After which a tracker that is asked whether it is set up no longer delays the run."""
+"""How long the check of a tracker's setup may delay a run."""
 
 
 ENTRY_POINTS = "costada.trackers"
@@ -48,7 +48,7 @@ class TrackerKind:
         library: The module that it needs, installed by the extra of the tracker's name.
         variables: Variables that it reads, as patterns: its own login among them, no keys of
             models.
-        needs_setup: Whether it is asked before a run whether the user has something to set up.
+        needs_setup: Whether its setup is checked before a run.
     """
 
     place: str

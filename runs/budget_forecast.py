@@ -55,7 +55,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The answered calls of earlier runs of one problem, and how many a step made.
+    """Answered calls and iterations of earlier runs of one problem.
 
     Attributes:
         calls: Answered calls of all roles.
@@ -80,7 +80,7 @@ class Step:
         tokens_in: Input tokens.
         tokens_out: Output tokens.
         dollars: What they cost.
-        seconds: From its first request to its verdict.
+        seconds: From its first request to the end of its evaluation.
         measured_calls: Calls that these numbers were measured in; 0: they are assumed.
     """
 

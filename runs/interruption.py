@@ -65,8 +65,8 @@ def forget_closed_terminal() -> None:
 def drain_on_every_sigterm() -> None:
     """Let further SIGTERMs change nothing in this process.
 
-    A run of a sweep gets several for one reason: Slurm sends it to every process of a job, of which
-    one passes it on. What is to end at once is killed.
+    One stop may send several: Slurm signals every process of a job, and the parent of a sweep's run
+    passes its own on. SIGKILL ends such a run at once.
     """
     _URGENT.discard(signal.SIGTERM)
 

@@ -82,7 +82,7 @@ def add_program(folder: RunFolder, path: Path) -> Added:
 
 
 def outlook(folder: RunFolder, added: Added) -> str:
-    """When an input will be taken, in words.
+    """Message that says when a step will take an input.
 
     Raises:
         ValueError: If the folder holds no run, or its file is damaged.

@@ -80,7 +80,7 @@ def missing_runs(section: Section) -> str:
 
 
 def unequal_seeds(section: Section) -> str:
-    """What to know where averages of methods are over different seeds; empty if they are not."""
+    """Warning that methods are averaged over different seeds; empty if they are not."""
     missing = missing_runs(section)
     return missing and f"Not over the same seeds, so nothing is bold: {missing}."
 

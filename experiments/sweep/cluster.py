@@ -359,7 +359,7 @@ def _is_known(purse: PurseAddress, store: str | None) -> bool:
 
 
 def _with_unpaid(runs: tuple[SweepRun, ...], address: PurseAddress) -> tuple[SweepRun, ...]:
-    """The runs, of which those that the purse cannot pay for are skipped or cut short."""
+    """Mark waiting runs that the purse cannot pay for as skipped or cut short."""
     waiting = [run for run in runs if run.status is Status.WAITING]
     if not waiting:
         return runs

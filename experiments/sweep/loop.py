@@ -111,7 +111,7 @@ class SweepLoop:
         step_of: Callable[[SweepRun], LastStep | None] = step_of,
         purse: Purse | None = None,
     ) -> None:
-        """Take the runs, of which finished ones are skipped, and at most how many run at once.
+        """Take the runs and the maximum number at once; finished runs are skipped.
 
         `step_of` finds the last finished iteration of a run. While the purse that pays for the runs
         has too little left, runs wait for what others return. Once none is running, those that

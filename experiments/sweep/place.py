@@ -97,7 +97,7 @@ def place_of(out: Path, store: str | None) -> str | None:
 
 
 def given_place(out: Path, store: str | None, purse: PurseAddress | None) -> SweepPlace:
-    """What a sweep's command says, if it fits what its folder says.
+    """The place that a sweep's command names, checked against that of its folder.
 
     Raises:
         ValueError: If the sweep has its runs somewhere else, or another purse pays for them.

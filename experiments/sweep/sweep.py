@@ -210,7 +210,7 @@ def with_progress(run: SweepRun, *, may_run: bool = False) -> SweepRun:
 
 
 def _smaller_budget_at_start(run: SweepRun) -> float | None:
-    """The budget of which a run knew at its start, `None` if it was not less than its own."""
+    """The budget that a run started with; `None` unless it was smaller than its own."""
     from costada.store.history import RunHistory
 
     if not is_there(run.folder.database):
@@ -261,9 +261,9 @@ def checked_problems(runs: tuple[SweepRun, ...]) -> tuple[SweepRun, ...]:
 
 
 def checked_inputs(runs: Sequence[SweepRun]) -> tuple[SweepRun, ...]:
-    """The runs with the least that each needs, where problems, models and prices work.
+    """Check problems, models and prices of unfinished runs, and add the least budget of each.
 
-    Those of finished runs are not checked. No money is spent.
+    Spends no money.
 
     Raises:
         ValueError: If a problem, model, price or the sandbox is missing or does not work, or a

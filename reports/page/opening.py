@@ -82,7 +82,7 @@ def _objective(name: str) -> dict[str, object]:
 def task_of(settings: RunSettings, history: RunHistory | None = None, run_id: str = "") -> str:
     """The task as the run's models read it, empty where nothing says.
 
-    Runs of earlier versions keep only its hash; that of a benchmark is known all the same.
+    Runs of earlier versions keep only its hash; that of a benchmark is looked up.
     """
     setup = history.setup(run_id) if history else None
     if history and setup and setup.task:

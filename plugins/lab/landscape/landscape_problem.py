@@ -1,4 +1,4 @@
-"""The problem "landscape": its programs are judged as text and never executed."""
+"""The problem "landscape": its programs are evaluated as text and never executed."""
 
 import re
 from dataclasses import dataclass

@@ -82,7 +82,7 @@ class MenuBatch:
 
 @dataclass(frozen=True, slots=True)
 class MenuRun:
-    """One run to be made."""
+    """A run of a router on a menu."""
 
     menu: str
     entries: tuple[SimulatedEntry, ...]  # the cheapest first

@@ -140,7 +140,7 @@ def print_wins(results: Sequence[MenuResult], console: Console) -> None:
     """Print where the first router wins and loses, menu by menu."""
     first, *others = [each.router for each in results[0].routers]
     rows = [
-        (result.menu, *(_verdict(each.differences["auc"]) for each in result.routers[1:]))
+        (result.menu, *(_win_cell(each.differences["auc"]) for each in result.routers[1:]))
         for result in results
     ]
     console.print(f"AUC of {first} minus that of the other; (in brackets: interval holds 0)")
@@ -162,7 +162,7 @@ def _sign(interval: Interval | None) -> int:
     return 1 if interval.low > 0.0 else -1
 
 
-def _verdict(found: Summary) -> str:
+def _win_cell(found: Summary) -> str:
     text = f"{found.mean:+.3f}"
     return text if _sign(found.interval) else f"({text})"
 
