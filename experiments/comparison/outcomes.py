@@ -230,14 +230,15 @@ def _checked(outcome: RunOutcome) -> RunOutcome:
     objectives = [outcome.seed_objective, *(point.best_objective for point in outcome.points)]
     columns = {
         "budget": [outcome.budget],
+        "iteration": [point.iteration for point in outcome.points],
         "spent": [0.0, *(point.spent for point in outcome.points)],
         "best_score": [outcome.seed_score, *(point.best_score for point in outcome.points)],
         "best_objective": [value for value in objectives if value is not None],
         "dollars_by_role": list(outcome.dollars_by_role.values()),
     }
     for name, values in columns.items():
-        if odd := [value for value in values if not isfinite(value)]:
-            raise ValueError(f"{name}: got {odd[0]}, expected a finite number")
+        if odd := [value for value in values if not _is_finite(value)]:
+            raise ValueError(f"{name}: got {str(odd[0])[:20]}, expected a finite number")
     if outcome.budget <= 0:
         raise ValueError(f"budget: got {outcome.budget}, expected more than 0")
     for name in ("spent", "best_score"):
@@ -245,3 +246,10 @@ def _checked(outcome: RunOutcome) -> RunOutcome:
             if after < before:
                 raise ValueError(f"{name}: got {after} after {before}, expected it never to fall")
     return outcome
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return isfinite(number)
+    except OverflowError:  # an integer that no float can hold
+        return False

@@ -148,6 +148,15 @@ def test_a_run_whose_rows_are_none_of_a_run_is_left_out(finished, tmp_path, row)
     assert [each.place for each in found.left_out] == [str(odd)]
 
 
+@pytest.mark.parametrize("column", ["spent", "best_score", "best_objective", "iteration"])
+def test_a_run_with_a_number_beyond_those_of_any_run_is_left_out(finished, tmp_path, column):
+    odd = shutil.copytree(finished, tmp_path / "odd")
+    last = json.loads((finished / "steps.jsonl").read_text().splitlines()[-1])
+    update_file(odd, "UPDATE costada_step SET row = ?", json.dumps({**last, column: 10**400}))
+    found = find_outcomes(tmp_path)
+    assert ([each.place for each in found.left_out], found.outcomes) == ([str(odd)], ())
+
+
 def test_a_run_that_failures_ended_counts_with_its_last_iteration_until_it_is_resumed(tmp_path):
     ended = refusing(tmp_path / "run")
     found = find_outcomes(tmp_path)
