@@ -97,6 +97,7 @@ def _read_text(reply: str, parent: str, form: ProgramForm) -> Change | Rejection
                 return Rejection("The SEARCH/REPLACE blocks leave the program as it is.")
             return found
         text, changes = found, rewrite_summary(found)
+    # Edited text in other languages is whole already; only Python must keep its required names.
     if language == PYTHON or not is_edited:
         whole = whole_text(text, before, language, form.entry_point)
         if whole is None:

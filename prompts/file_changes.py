@@ -26,6 +26,7 @@ _FILE_WORD = re.compile(
     r"(?:(?:file[ \t]?name|file[ \t]?path|file|path|filename)[ \t]*[:=][ \t]*|file[ \t]+)",
     re.IGNORECASE,
 )
+# In capitals the word is enough. Otherwise it needs the colon: a sentence may weigh a deletion.
 _DELETE = re.compile(r"(?:DELETE\b(?:[ \t]+FILE)?[ \t]*:?|(?i:delete)(?:[ \t]+file)?[ \t]*:)[ \t]*")
 _SIGN = re.compile(rf"(?P<sign>{FILE_SIGN}|{DELETE_SIGN})[ \t]+(?P<path>[^`*]*?[^`*\s])")
 _NOTE = re.compile(r"[ \t]*\([^()]*\)$")

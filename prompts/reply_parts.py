@@ -121,6 +121,7 @@ def fenced(text: str, language: str) -> str:
 
 # Linear time without possessive quantifiers, which CPython matches wrongly before 3.11.5: wherever
 # a repetition gives something back, what must follow it fails at once.
+# Models miscount the signs before SEARCH and REPLACE; the divider has no word, and so is exact.
 _OPENING = r"[ \t]*<{5,9} ?SEARCH\b"
 _DIVIDER = r"={7}[ \t]*\n"
 _CLOSING = r"[ \t]*>{5,9} ?REPLACE\b"
@@ -133,6 +134,7 @@ BLOCK = re.compile(
 """A SEARCH/REPLACE block with all three markers."""
 
 _MARKER_SIGNS = ("<<<<<<< SEARCH", ">>>>>>> REPLACE", "=======")
+# Behind `=` or `#`, a row of signs is a rule or a comment in a program, not a marker.
 _GLUED_MARKER = re.compile(
     r"(?<=\S)[ \t]*(?:<{7} SEARCH|>{7} REPLACE)[ \t]*$|(?<=[^\s=#])={7}[ \t]*$", re.MULTILINE
 )

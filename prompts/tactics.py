@@ -105,6 +105,7 @@ def _values(reply: str) -> Iterator[object]:
     fences = sorted(find_fences(reply), key=lambda fence: fence.language != "json")
     for text in (reply, *(fence.text for fence in fences)):
         yield _decoded(text.strip(), 0)
+    # A list between sentences, which no fence marks.
     for start in _LIST_START.finditer(reply):
         yield _decoded(reply, start.start())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
@@ -228,7 +228,7 @@ def _checked(outcome: RunOutcome) -> RunOutcome:
         ValueError: If a number is not finite, the budget not positive, or a curve falls.
     """
     objectives = [outcome.seed_objective, *(point.best_objective for point in outcome.points)]
-    columns = {
+    columns: dict[str, Sequence[float]] = {
         "budget": [outcome.budget],
         "iteration": [point.iteration for point in outcome.points],
         "spent": [0.0, *(point.spent for point in outcome.points)],
