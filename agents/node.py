@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
 
 from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
@@ -22,6 +23,9 @@ Context = Mapping[str, object]
 
 INTERNAL = ("__", "checkpoint")
 """Prefixes of the names under which LangGraph passes a run's internals to a nested graph."""
+
+READER = "__pregel_read"
+"""Where LangGraph passes a node the function that reads the channels of its graph."""
 
 NO_LIMIT = 1_000_000
 """Recursion limit of a search: its budget limits it, not its number of supersteps."""
@@ -219,13 +223,15 @@ class DiscoveryNode(Runnable[State, Update]):
         to_input: Callable[[State], SearchInput],
         to_update: Callable[[SearchOutput], Update],
         to_context: Callable[[State], Context | None],
+        mappings: Mapping[str, Mapping[str, str]],
     ) -> None:
         self._graph, self._to_input, self._to_update = graph, to_input, to_update
-        self._to_context = to_context
+        self._to_context, self._mappings = to_context, mappings
         self.name = graph.name
 
     def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
         """The keys of the outer state that the search changes."""
+        self._check_keys(input, config)
         given, context = self._to_input(input), self._to_context(input)
         found = run_search(self._graph, given, _unlimited(config), context)
         return self._to_update(found)
@@ -234,9 +240,40 @@ class DiscoveryNode(Runnable[State, Update]):
         self, input: State, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Update:
         """`invoke` without blocking the event loop."""
+        self._check_keys(input, config)
         given, context = self._to_input(input), self._to_context(input)
         found = await arun_search(self._graph, given, _unlimited(config), context)
         return self._to_update(found)
+
+    def _check_keys(self, state: State, config: RunnableConfig | None) -> None:
+        """Raise `ValueError` if a mapping names a key that the schema of the outer graph lacks.
+
+        LangGraph drops updates of such a key, and nothing can set what is read from it. A chain
+        may read keys from its earlier steps.
+        """
+        channels = _channels(config)
+        if not channels:
+            return
+        for argument, mapping in self._mappings.items():
+            known = set(channels) if argument == "output" else {*channels, *state}
+            for own, key in mapping.items():
+                if key not in known:
+                    shown = (name for name in channels if ":" not in name and name[:2] != "__")
+                    raise ValueError(
+                        f"{argument}: got {key!r} for {own!r}, which the outer graph's state does"
+                        f" not have; expected one of its keys: {', '.join(shown)}"
+                    )
+
+
+def _channels(config: RunnableConfig | None) -> Mapping[str, object]:
+    """The channels of the outer graph: its schema's keys and LangGraph's own. Empty outside one."""
+    reader = (config or {}).get("configurable", {}).get(READER)
+    for given in getattr(reader, "args", ()):
+        if isinstance(given, Mapping) and any(
+            isinstance(each, BaseChannel) for each in given.values()
+        ):
+            return given
+    return {}
 
 
 def _unlimited(config: RunnableConfig | None) -> RunnableConfig:
@@ -266,7 +303,8 @@ def as_discovery_node(
     Args:
         graph: The search, from `create_discovery_graph`.
         output: Maps the search's result (a `SearchOutput`) to the keys of the state that change: a
-            function, or the state's key for each key of the result.
+            function, or the state's key for each key of the result. Before a later step of a chain,
+            which may rename keys, it is a function.
         input: Maps the state to the search's input (a `SearchInput`): a function, or the state's
             key for each key of the input; by default the input is empty.
         context: Maps the state to what is chosen for the search, within the graph's `choices`: a
@@ -277,7 +315,8 @@ def as_discovery_node(
     Raises:
         ValueError: There is a `context` but the graph has no choices, a `thread` but the graph has
             no saver of its own, or the other way round, or a mapping names a key that a search does
-            not have.
+            not have. The node raises it before its search starts if a mapping names a key that the
+            state of its graph does not have.
     """
     saver = graph.checkpointer
     if thread is None and isinstance(saver, BaseCheckpointSaver):
@@ -311,9 +350,14 @@ def as_discovery_node(
             return output(found)
         return {output[name]: value for name, value in found.items() if name in output}
 
+    given = {"input": input, "context": context, "output": output}
+    mappings = {name: each for name, each in given.items() if each and not callable(each)}
     if thread:
-        return DiscoveryNode(on_own_thread(graph), to_input, to_update, lambda state: None)
-    return DiscoveryNode(graph, to_input, to_update, partial(_context_of, context=context))
+        return DiscoveryNode(
+            on_own_thread(graph), to_input, to_update, lambda state: None, mappings
+        )
+    to_context = partial(_context_of, context=context)
+    return DiscoveryNode(graph, to_input, to_update, to_context, mappings)
 
 
 def _check_context(graph: Search, context: object) -> None:

@@ -13,6 +13,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
+from costada import Choices, create_discovery_graph
 from costada.agents.node import as_discovery_node
 from costada.graph.build import compile_search
 from costada.graph.compiled import DiscoveryGraph
@@ -41,6 +42,20 @@ def search(*, problem=None, budget=BUDGET, on_exhausted="stop", **options):
     settings = Settings(price=Price("1", "2"), on_exhausted=on_exhausted)
     problem = problem or toy_problem()
     graph = compile_search(problem, model, budget=budget, settings=settings, **options)
+    return graph, model
+
+
+def limited_search(**options):
+    """A search whose caller chooses its budget."""
+    model = ScriptedModel(answer=hashed_answer, prompts=[])
+    graph = create_discovery_graph(
+        toy_problem(),
+        model,
+        budget=BUDGET,
+        price=Price("1", "2"),
+        choices=Choices(max_budget=BUDGET),
+        **options,
+    )
     return graph, model
 
 
@@ -257,3 +272,36 @@ def test_every_answer_reaches_the_question_it_was_given_to(is_async):
 def test_a_mapping_of_keys_that_a_search_does_not_have_is_refused(options, text):
     with pytest.raises(ValueError, match=text):
         as_discovery_node(search()[0], **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"output": {"best_program": "cod"}}, "output: got 'cod' for 'best_program'"),
+        ({"input": {"seed": "nubmer"}}, "input: got 'nubmer' for 'seed'"),
+        ({"context": {"budget": "money"}}, "context: got 'money' for 'budget'"),
+        ({"context": {"budget": "money"}, "thread": lambda state: "1"}, "context: got 'money' for"),
+    ],
+)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_key_that_the_state_of_the_outer_graph_lacks_is_refused_before_any_call(
+    options, text, is_async
+):
+    saver = InMemorySaver() if "thread" in options else None
+    graph, model = limited_search(checkpointer=saver)
+    parent = pipeline(graph, **options)
+    expected = f"{text}.*expected one of its keys: number, code, dollars, steps, text"
+    with pytest.raises(ValueError, match=expected):
+        asyncio.run(parent.ainvoke({})) if is_async else parent.invoke({})
+    assert model.prompts == []
+
+
+def test_a_step_of_a_chain_reads_what_the_step_before_gives():
+    graph, _ = limited_search()
+    funded = RunnableLambda(lambda state: {"money": 0.005})
+    node = as_discovery_node(graph, context={"budget": "money"}, output=OUTPUT)
+    parent = StateGraph(ReportState)
+    parent.add_node("discover", funded | node)
+    parent.add_edge(START, "discover")
+    alone = search(budget=0.005)[0].invoke({})
+    assert parent.compile().invoke({})["steps"] == alone["iterations"]
