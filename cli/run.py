@@ -23,6 +23,7 @@ from costada.cli.command_errors import (
 from costada.cli.run_summary import last_failure, summary_json, summary_text
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
+from costada.reports.formats import budget_text
 from costada.reports.status import update_status
 from costada.reports.terminal import show
 from costada.runs.config import EXECUTION, RunConfig
@@ -173,7 +174,7 @@ def resume(
 ) -> None:
     """Resume an interrupted run, or one whose budget or iteration limit is raised."""
     from costada.runs.resume import check_lost_steps, extended_config
-    from costada.runs.runner import is_finished
+    from costada.runs.runner import is_finished, saved_state
 
     with refusing(ExitCode.BAD_INPUT):
         if out:
@@ -192,9 +193,11 @@ def resume(
             plan = make_plan(config)
             if config != saved:
                 folder.save(config)
-            if is_finished(folder):
-                text = "this run has finished; it spends nothing more without a higher limit"
-                show(f"{folder.place}: {text} (--budget, --max-iterations)", is_error=True)
+            if is_finished(folder) and (state := saved_state(folder)):
+                spent = f"${state['spent']:.6f} of {budget_text(config.budget)}"
+                text = f"this run has finished and has spent {spent}; it spends nothing more"
+                text += " without a higher limit (--budget, --max-iterations)"
+                show(f"{folder.place}: {text}", is_error=True)
     _carry_out(
         plan, config, folder, purse, as_json=as_json, is_quiet=quiet, accepts_loss=accept_loss
     )

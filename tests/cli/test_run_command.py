@@ -166,7 +166,7 @@ def test_resuming_a_finished_run_says_so_spends_nothing_and_gives_handlers_back(
     before, handler = (finished / "steps.jsonl").read_bytes(), signal.getsignal(signal.SIGINT)
     result = invoke("resume", finished)
     assert result.exit_code == 0
-    assert "this run has finished; it spends nothing more" in result.output
+    assert "this run has finished and has spent $" in result.output
     assert "Finished after 3 iterations" in result.output
     assert (finished / "steps.jsonl").read_bytes() == before
     assert signal.getsignal(signal.SIGINT) is handler
