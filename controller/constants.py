@@ -95,7 +95,7 @@ class Constants(BaseModel):
     """Gain above which a step made progress (eps_g, B.4.2)."""
 
     archive_size: Annotated[
-        int, Field(ge=2, le=MAX_COUNT), Setting("costada.controller.archive:Archive")
+        int, Field(ge=2, le=MAX_COUNT), Setting("costada.controller.step:seed_archives")
     ] = 20
     """Candidates one archive holds."""
 

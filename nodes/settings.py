@@ -112,7 +112,7 @@ class SearchSettings(RetryPolicy):
     ] = "raise"
     """What to do with a response without token counts: fail the run, or charge an estimate."""
 
-    lost_calls: Annotated[LostCalls, Setting("costada.nodes.calls.journal:CallJournal", MONEY)] = (
+    lost_calls: Annotated[LostCalls, Setting("costada.nodes.calls.budget:money_left", MONEY)] = (
         "count"
     )
     """Whether calls with an unknown outcome are charged at their upper bound. A hard budget
@@ -132,7 +132,7 @@ class SearchSettings(RetryPolicy):
 
     method: Annotated[
         MethodName,
-        Setting("costada.nodes.context:RunContext.method", SEARCH, "METHOD", names=METHODS),
+        Setting("costada.nodes.open_run:open_run", SEARCH, "METHOD", names=METHODS),
     ] = DEFAULT_METHOD
     """The method that allocates the budget."""
 
@@ -145,14 +145,16 @@ class SearchSettings(RetryPolicy):
     """model: one response is one program. agent: the model may call tools before it submits."""
 
     tool_evaluations: Annotated[
-        int, Field(ge=1), Setting("costada.nodes.tools.agent:ask_with_tools", SEARCH)
+        int,
+        Field(ge=1),
+        Setting("costada.nodes.tools.session:ToolSession.evaluations_left", SEARCH),
     ] = 3
     """Programs that a generator with tools may evaluate before it submits."""
 
     prompt_order: Annotated[
         PromptOrder,
         Setting(
-            "costada.prompts.render:generation_prompt",
+            "costada.nodes.attempts:next_attempt",
             SEARCH,
             default=f"{DEFAULT_ORDER}; paper with a preset",
         ),
@@ -162,7 +164,7 @@ class SearchSettings(RetryPolicy):
 
     stop_when_flat: Annotated[
         Annotated[FiniteFloat, Field(gt=0, lt=1)] | None,
-        Setting("costada.controller.step:is_flat", MONEY, "P", "off"),
+        Setting("costada.nodes.gate_intervention:_is_flat", MONEY, "P", "off"),
     ] = None
     """End the run when the chance of another gain within the remaining budget is below P."""
 
@@ -199,11 +201,11 @@ class Settings(SearchSettings):
     """Constants of the controller."""
 
     on_exhausted: Annotated[
-        Literal["stop", "interrupt"], Setting("costada.nodes.ask_for_budget:ask_for_budget")
+        Literal["stop", "interrupt"], Setting("costada.graph.routes:after_gate")
     ] = "stop"
     """interrupt: ask the caller for more budget instead of ending the run."""
 
-    approve_guides: Annotated[bool, Setting("costada.nodes.approve_guide:approve_guide")] = False
+    approve_guides: Annotated[bool, Setting("costada.graph.routes:next_step")] = False
     """Whether to ask the caller before each guide is bought."""
 
 

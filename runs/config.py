@@ -119,12 +119,12 @@ class RunConfig(SearchSettings):
     parallel: Annotated[
         int,
         Field(ge=1, le=MAX_PARALLEL),
-        Setting("costada.graph.routes:has_room", SEARCH, "K"),
+        Setting("costada.graph.routes:can_launch", SEARCH, "K"),
     ] = 1
     """Iterations in flight at the same time."""
 
     order: Annotated[
-        Literal["landing", "launch"], Setting("costada.nodes.in_flight:landed", SEARCH)
+        Literal["landing", "launch"], Setting("costada.nodes.in_flight:_next_key", SEARCH)
     ] = "landing"
     """Order in which parallel iterations end. landing: as answers arrive, the fastest. launch: as
     they were started, so that a seed repeats a run."""
@@ -162,7 +162,7 @@ class RunConfig(SearchSettings):
     guide_model: Annotated[
         str | None,
         Field(min_length=1),
-        Setting("costada.nodes.calls.paid_calls:ask_for_guide", MODELS, default="the same"),
+        Setting("costada.nodes.context:guides_of", MODELS, default="the same"),
     ] = None
     """The model that is asked for tactics."""
 
@@ -243,7 +243,7 @@ class RunConfig(SearchSettings):
 
     preflight: Annotated[
         bool,
-        Setting("costada.evaluators.problem:check_problem", EVALUATION, default="preflight"),
+        Setting("costada.runs.plan:plan_search", EVALUATION, default="preflight"),
     ] = True
     """Evaluate the initial program before creating the run folder."""
 
@@ -258,7 +258,7 @@ class RunConfig(SearchSettings):
     log: Annotated[
         Trackers,
         Setting(
-            "costada.reports.tracking:Tracking",
+            "costada.runs.runner:execute_run",
             OUTPUT,
             "TRACKER",
             "none",

@@ -4,6 +4,7 @@ import re
 import runpy
 import tomllib
 from importlib import import_module
+from inspect import getsource
 from operator import attrgetter
 
 import pytest
@@ -20,10 +21,13 @@ from doc_blocks import (
 )
 from needed_programs import require
 
+from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
+from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
 from costada.plugins.gateway.gateway_of_run import gateway_journal, gateway_log
 from costada.plugins.gateway.gateway_protocol import address_file
+from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 
 pytestmark = pytest.mark.process
@@ -66,6 +70,26 @@ def test_each_source_that_a_page_names_can_be_imported(page):
     for row in rows:
         module, name = re.findall(r"`(costada[\w.]+):([\w.]+)`", row)[-1]
         assert attrgetter(name)(import_module(module)), row
+
+
+def properties_that_read(setting):
+    """Names of the properties of a run's types whose source reads a setting."""
+    kinds = {**vars(RunContext), **vars(Constants), **vars(RunConfig)}
+    found = {name: each for name, each in kinds.items() if isinstance(each, property)}
+    return {name for name, each in found.items() if f".{setting}" in getsource(each.fget)}
+
+
+def test_the_function_that_the_page_names_for_a_setting_reads_it():
+    text = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    rows = re.findall(
+        r"^\| `(?:controller\.)?(\w+)` \|.+`(costada[\w.]+):([\w.]+)`", text, re.MULTILINE
+    )
+    assert len(rows) > 60
+    for setting, module, name in rows:
+        place = attrgetter(name)(import_module(module))
+        source = getsource(place.fget if isinstance(place, property) else place)
+        names = "|".join({setting, *properties_that_read(setting)})
+        assert re.search(rf"\b({names})\b", source), f"{setting}: {module}:{name}"
 
 
 def test_the_reference_holds_what_the_code_generates():
