@@ -67,7 +67,7 @@ class Method:
 
 DEFAULT_METHOD = "costada"
 
-GROUP = "costada.methods"
+ENTRY_POINTS = "costada.methods"
 """Entry points of this group are further methods, each a `Method` under its name."""
 
 
@@ -90,7 +90,7 @@ class Methods(MutableMapping[str, Method]):
             ValueError: Its plug-in cannot be loaded, or is not a method of this name.
         """
         if name not in self._known and name not in self._loaded:
-            plugin = plugins_of(GROUP)[name]
+            plugin = plugins_of(ENTRY_POINTS)[name]
             method = load_plugin(plugin, Method)
             if method.name != name:
                 raise ValueError(
@@ -112,7 +112,7 @@ class Methods(MutableMapping[str, Method]):
 
     def __iter__(self) -> Iterator[str]:
         """All names, also those of plug-ins that have not been imported."""
-        yield from (*self._known, *(name for name in plugins_of(GROUP) if name not in self._known))
+        yield from dict.fromkeys((*self._known, *plugins_of(ENTRY_POINTS)))
 
     def __len__(self) -> int:
         """How many methods there are."""
@@ -120,7 +120,7 @@ class Methods(MutableMapping[str, Method]):
 
     def __contains__(self, name: object) -> bool:
         """Whether a method is known, without importing its plug-in."""
-        return name in self._known or name in plugins_of(GROUP)
+        return name in self._known or name in plugins_of(ENTRY_POINTS)
 
 
 METHODS = Methods(
@@ -155,4 +155,4 @@ METHODS = Methods(
         Method("best-of-n", BestOfN, "independent changes of the initial program", {}),
     )
 )
-"""The methods there are; a third party registers its own as an entry point of `GROUP`."""
+"""The methods there are; a third party registers its own as an entry point of `ENTRY_POINTS`."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, FiniteFloat, WithJsonSchema, model_validator
 
 from costada.controller.constants import Constants
-from costada.controller.methods import DEFAULT_METHOD, GROUP, METHODS
+from costada.controller.methods import DEFAULT_METHOD, ENTRY_POINTS, METHODS
 from costada.evaluators.fingerprint import DECIDING_SCORE, problem_facts
 from costada.evaluators.problem import Problem
 from costada.models.menu import PriceField
@@ -55,7 +55,7 @@ def check_lost_calls(lost_calls: LostCalls, *, is_hard: bool) -> None:
 
 
 def _known_method(name: str) -> str:
-    if is_missing(GROUP, name):
+    if is_missing(ENTRY_POINTS, name):
         raise ValueError(f"method {name} is not installed")
     if name not in METHODS:
         raise ValueError(unknown_name("method", name, METHODS))

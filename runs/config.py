@@ -1,4 +1,4 @@
-"""The configuration of one run: every setting is declared here, once."""
+"""The configuration of one run: what its graph reads, its waits, and how it is set up."""
 
 import json
 from collections.abc import Mapping

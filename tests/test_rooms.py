@@ -1,5 +1,6 @@
 """The shape of the project: its packages, and what a user's site-packages gets."""
 
+import re
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -34,6 +35,14 @@ def test_every_data_file_on_disk_is_listed_for_the_wheel():
         if path.suffix != ".py" or not (path.parent / "__init__.py").exists()
     }
     assert on_disk == shipped - {ROOT / "py.typed"}
+
+
+def test_the_room_of_plugins_lists_each_group_and_the_file_that_reads_it():
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    text = " ".join((ROOT / "plugins" / "__init__.py").read_text().split())
+    listed = dict(re.findall(r"- `(costada\.\w+)`: [^(]+\(`([\w/.]+)`\)", text))
+    assert sorted(listed) == sorted(known)
+    assert all(f'"{group}"' in (ROOT / path).read_text() for group, path in listed.items())
 
 
 def test_the_name_of_a_module_stands_once_in_the_package():

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from costada.values.plugins import call_plugin, load_plugin, plugins_of
 from costada.values.redaction import without_passwords
 
-GROUP = "costada.engines"
+ENTRY_POINTS = "costada.engines"
 """Group of entry points; see `costada.evaluators.remote.engine.open_engine`."""
 
 IN_PROCESS = "here"
@@ -59,7 +59,7 @@ def checked_address(given: str, pattern: re.Pattern[str] = EVALUATIONS, forms: s
         ValueError: If it is neither one of these, nor that of another registered engine.
     """
     name, _ = engine_and_place(given)
-    if not pattern.fullmatch(given) and (name in OURS or name not in plugins_of(GROUP)):
+    if not pattern.fullmatch(given) and (name in OURS or name not in plugins_of(ENTRY_POINTS)):
         raise ValueError(f"got {without_passwords(given)!r}, expected {forms}")
     return given
 
@@ -270,7 +270,7 @@ def open_engine(address: str, settings: SweepSettings | None = None) -> Engine:
         OSError: If it does not respond.
     """
     name, _ = engine_and_place(address)
-    plugin = plugins_of(GROUP).get(name)
+    plugin = plugins_of(ENTRY_POINTS).get(name)
     if plugin is None:
         raise ValueError(f"{address}: engine {name} is not installed")
     return call_plugin(plugin, Engine, address, settings)  # type: ignore[type-abstract]
@@ -321,7 +321,7 @@ class ExecutorEngine(Engine):
     def loss_of(cls, error: BaseException) -> float | None:
         """As `Engine.loss_of`, also of the registered engines."""
         lost = super().loss_of(error)
-        for plugin in plugins_of(GROUP).values():
+        for plugin in plugins_of(ENTRY_POINTS).values():
             if lost is None:
                 with suppress(ValueError):  # one that cannot be loaded has made no executor
                     engine = load_plugin(plugin, type)

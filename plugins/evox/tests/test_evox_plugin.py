@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from costada.controller.methods import GROUP, METHODS
+from costada.controller.methods import ENTRY_POINTS, METHODS
 from costada.nodes.settings import Settings
 from costada.plugins.evox import METHOD
 from costada.values import plugins
@@ -17,7 +17,7 @@ def without_folder(monkeypatch: pytest.MonkeyPatch) -> None:
         module = "costada.plugins.taken_away"
 
     known = plugins._installed(())
-    moved = [Moved(each.name, each.value, each.group) for each in known.select(group=GROUP)]
+    moved = [Moved(each.name, each.value, each.group) for each in known.select(group=ENTRY_POINTS)]
     monkeypatch.setattr(plugins, "_installed", lambda path: plugins_of(moved))
     plugins._registered.cache_clear()
     yield
@@ -37,7 +37,7 @@ def test_the_entry_point_is_a_method() -> None:
 
 
 def test_a_method_whose_folder_is_missing_is_refused_by_name(without_folder: None) -> None:
-    assert "evox" not in plugins.plugins_of(GROUP)
+    assert "evox" not in plugins.plugins_of(ENTRY_POINTS)
     with pytest.raises(ValidationError, match="method evox is not installed"):
         Settings(method="evox")
     assert Settings(method="adaevolve").method == "adaevolve"

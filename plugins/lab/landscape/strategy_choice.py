@@ -8,7 +8,7 @@ from typing import Protocol, Self, cast
 
 from costada.controller.constants import Constants
 from costada.controller.method import Controller, ParentRule
-from costada.controller.methods import GROUP
+from costada.controller.methods import ENTRY_POINTS
 from costada.plugins.lab.landscape.landscape import Wording
 from costada.plugins.lab.landscape.landscape_answers import Request, packaged_strategies
 from costada.values.candidate import LandedCandidate
@@ -94,7 +94,7 @@ def as_evolving(controller: Controller) -> Evolving | None:
 
 def initial_strategy() -> str:
     """The strategy that a run of EvoX begins with."""
-    plugin = plugins_of(GROUP)["evox"]
+    plugin = plugins_of(ENTRY_POINTS)["evox"]
     return str(import_module(f"{plugin.module}.strategies").initial_strategy())
 
 
