@@ -105,13 +105,13 @@ class Constants(BaseModel):
     max_attempts: Annotated[Count, Setting("costada.graph.routes:after_evaluation")] = 3
     """Attempts one iteration may make."""
 
-    tactics_per_guide: Annotated[Count, Setting("costada.nodes.tactics:buy_tactics")] = 3
+    tactics_per_guide: Annotated[Count, Setting("costada.nodes.tactic_batch:buy_tactics")] = 3
     """Tactics asked of one guide."""
 
     uses_per_tactic: Annotated[Count, Setting("costada.controller.guidance:new_cycle")] = 2
     """Attempts that may follow one tactic."""
 
-    max_guide_calls: Annotated[Count, Setting("costada.nodes.tactics:buy_tactics")] = 2
+    max_guide_calls: Annotated[Count, Setting("costada.nodes.tactic_batch:buy_tactics")] = 2
     """Calls one guide may make until it yields a tactic."""
 
     migration_interval: Annotated[Count, Setting("costada.controller.archive:is_migration_due")] = (

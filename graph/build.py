@@ -13,8 +13,8 @@ from typing_extensions import Unpack
 from costada.controller.methods import METHODS
 from costada.evaluators.problem import Problem
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
-from costada.graph.execution import CancellableNode, Route, takes_config, wrap_node
 from costada.graph.graph_input import RunOverrides, SearchContext
+from costada.graph.node_execution import CancellableNode, Route, takes_config, wrap_node
 from costada.graph.routes import (
     after_allocation,
     after_answer,

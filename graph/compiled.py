@@ -13,7 +13,6 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot, StateUpdate
 
 from costada.controller.constants import Constants
-from costada.graph.execution import ACTIVE_RUNS, ActiveRuns
 from costada.graph.graph_input import (
     BUDGET,
     NO_UPDATE,
@@ -27,6 +26,7 @@ from costada.graph.graph_input import (
     check_no_context,
     has_answer,
 )
+from costada.graph.node_execution import ACTIVE_RUNS, ActiveRuns
 from costada.graph.routes import can_continue
 from costada.nodes.context import RunContext
 from costada.nodes.pool import NODE_THREADS

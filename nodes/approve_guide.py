@@ -10,7 +10,7 @@ from costada.controller.credit import remaining
 from costada.nodes.calls.budget import expected_cost, prompt_tokens, upper_bound
 from costada.nodes.context import RunContext, SearchRuntime, balance_of, guides_of
 from costada.nodes.state import SearchState
-from costada.nodes.tactics import accept_tactics, tactics_prompt
+from costada.nodes.tactic_batch import accept_tactics, tactics_prompt
 from costada.prompts.render import Prompt
 from costada.values.numbering import Iteration, next_iteration
 

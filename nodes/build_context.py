@@ -8,7 +8,7 @@ from costada.controller.step import draw_attempt
 from costada.nodes.attempts import AttemptContext, failed_attempts, idea_of, next_attempt
 from costada.nodes.context import RunContext, SearchRuntime, archives_of, candidate_of, prompt_view
 from costada.nodes.state import SearchState
-from costada.nodes.tactics import TacticBatch, user_tactic
+from costada.nodes.tactic_batch import TacticBatch, user_tactic
 from costada.prompts.requests import USER, GenerationRequest, Siblings
 from costada.prompts.tactics import Tactic
 from costada.store.candidates import SEED_ID

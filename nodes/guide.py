@@ -1,7 +1,7 @@
 """Node: buy the guide call that was decided on."""
 
 from costada.nodes.context import PaidNode
-from costada.nodes.tactics import accept_tactics, buy_tactics, tactics_prompt
+from costada.nodes.tactic_batch import accept_tactics, buy_tactics, tactics_prompt
 
 guide = PaidNode(prompt=tactics_prompt, buy=buy_tactics, accept=accept_tactics)
 """Buy tactics: the controller opens a cycle with them, or notes that there are none (B.4.3).

@@ -23,7 +23,7 @@ from costada.nodes.context import (
     repeatable_metrics,
 )
 from costada.nodes.state import SearchState
-from costada.nodes.tactics import user_tactic
+from costada.nodes.tactic_batch import user_tactic
 from costada.plugins.evox.controller import EvoX
 from costada.plugins.evox.prompts import (
     Labels,

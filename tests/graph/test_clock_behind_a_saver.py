@@ -8,7 +8,7 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from shifted_clock import told_at
 
-from costada.graph.execution import await_clock, seconds_after
+from costada.graph.node_execution import await_clock, seconds_after
 
 
 def run(path: str, given: object, last: int) -> list[object]:

@@ -27,7 +27,7 @@ from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.candidate_runs import run_candidate
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.graph.execution import CancellableNode
+from costada.graph.node_execution import CancellableNode
 from costada.nodes.context import prompt_view
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
