@@ -225,8 +225,8 @@ def saved_by(
 def store_beside(checkpointer: BaseCheckpointSaver[Any] | bool | None) -> RunStore:
     """Open a store that lasts as long as the checkpoints.
 
-    An SQLite saver shares its file; without a saver, with one in memory or with a parent graph's
-    the store is in memory.
+    With an SQLite saver, it is in the saver's file. Without a saver, or with one in memory or of a
+    parent graph, it is in memory.
 
     Raises:
         ValueError: The saver keeps its checkpoints somewhere this function does not know.

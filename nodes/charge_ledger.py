@@ -12,8 +12,8 @@ from costada.values.numbering import next_iteration
 def charge_ledger(state: SearchState, runtime: SearchRuntime) -> SearchState:
     """Charge the step's calls (c_t) and update the account (C_t, B - C_t, Sec. 3.1).
 
-    A guide that has landed and prepares no further step is charged with the current step, or alone
-    if there is none.
+    If the run stops, no step follows a guide that has landed: it is charged with this step, or
+    alone if there is none.
     """
     context = runtime.context
     run_id, step, account = state["run"].id, state["step"], state["account"]

@@ -1,4 +1,4 @@
-"""Node: score the proposed program. A run evaluates a program once; repeats reuse the result."""
+"""Node: score the proposed program. One that the run has evaluated before keeps its result."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -43,7 +43,8 @@ from costada.values.numbering import START_TICKET
 def gate_intervention(state: SearchState, runtime: SearchRuntime) -> SearchState:
     """Let the controller intervene (B.4), and end the step.
 
-    A run that stops waits for its calls in flight. A guide among them is charged and is not a step.
+    A run that stops waits for its calls in flight. A guide among them is charged, but makes no
+    iteration.
     """
     context = runtime.context
     if not has_current_step(state):

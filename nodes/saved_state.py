@@ -115,7 +115,7 @@ class StoredValue(LastValue[Any]):
 
 
 UNSEALED = {"seed", "seal", "newest_checkpoint", *STORED_KEYS}
-"""What a caller passes, the seal itself, a place on the thread, and results that no node reads."""
+"""Keys without a seal: the caller's seed, the seal, a place on the thread, and unread results."""
 
 SEALED = SearchState.__annotations__.keys() - UNSEALED
 

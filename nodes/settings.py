@@ -210,7 +210,7 @@ class Settings(SearchSettings):
 
 
 APART = {"method", "seed"}
-"""Settings that distinguish the runs of a comparison."""
+"""Settings in which the runs of one comparison may differ."""
 
 
 def problem_texts(problem: Problem) -> dict[str, str]:

@@ -26,7 +26,7 @@ class Column:
         unit: Unit of its values.
         symbol: Its heading in the terminal's table; empty if it is not shown there.
         digits: Decimals in the terminal's table, and significant digits on the page.
-        left_out: Its place, from 1, among the columns that a narrow terminal leaves out.
+        left_out: The order in which a narrow terminal leaves columns out, from 1; `None`: never.
         label: Its name among the facts of a step on the page; empty if it is not shown there.
         term: The entry of the page's glossary that explains it.
         is_exported: Whether `costada export` writes it.

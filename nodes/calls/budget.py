@@ -178,8 +178,9 @@ def money_left(
 ) -> Decimal:
     """Dollars left (B - C_t, and less the calls of all open tickets so far), below 0 if overspent.
 
-    Requests whose bill is unknown count at their upper bound, under a hard budget always; those in
-    flight only with `counts_sent`, and those of the call that `gateways` report again do not.
+    Requests whose bill is unknown count at their upper bound, under a hard budget always. Requests
+    in flight count with `counts_sent`. Not counted: lost requests of this call that one of the
+    `gateways` will report again.
     """
     call_log, counts_lost = context.store.call_log, context.counts_lost
     spent = call_log.spent(key.run_id, state.get("iterations", START))
@@ -265,8 +266,9 @@ def share_of_money(
 ) -> Decimal:
     """Dollars that a request may reserve of what is left, beside those of other tickets.
 
-    It is divided by the tickets that have reserved nothing yet, but by no more than can have a
-    roomy answer: fewer calls in flight are worth more than answers that are cut short.
+    The share is what is left divided by n: the tickets that have reserved nothing yet, but no more
+    of them than can each pay for a roomy answer. A few whole answers are worth more than many that
+    are cut short.
 
     Raises:
         WaitingForFunds: An older ticket waits, or others are in flight, and what they leave cannot
@@ -294,10 +296,14 @@ def reserve_share(
 ) -> None:
     """Reserve the bound of a request, in the transaction that journals it.
 
+    The reservation is the `bound` of the request's row in the call log. `CallJournal.finish`
+    releases it when the bill is known; the bound of a lost request stays.
+
     Raises:
         WaitingForFunds: An older ticket waits, or others are in flight, and what they leave is
             less. The ticket has joined the queue then.
-        RequestNotSent: Less is left, and no other ticket is in flight.
+        RequestNotSent: The bound exceeds what is left, and no request of another ticket is in
+            flight that could leave more.
     """
     if is_sequential(state, context):
         return  # nothing else is in flight: what the share allowed is still there

@@ -278,8 +278,8 @@ class ModelHealth:
     def is_outage(self, failure: ModelFailure, *, is_paused: bool) -> bool:
         """Whether the run has to wait for the model, which has answered it before.
 
-        A call that timed out may have been too long to answer, and a web page may be one server's:
-        after another such call, and within a pause, the model is unavailable.
+        One call that timed out may have been too long to answer, and one web page in place of an
+        answer may be one server's. Two such calls in a row, or one within a pause, are an outage.
 
         Raises:
             ModelUnusable: The model has given no usable answer so far, and further requests would

@@ -133,16 +133,19 @@ def ask_within_budget(
 ) -> AIMessage | ModelFailure:
     """Ask a model under the run's budget policy; returns its answer, or why there is none.
 
-    Under a hard budget every request, retries and fallbacks included, may be answered at the length
-    that can be bought with what is left at that moment, of the budget and of `step_cap` dollars.
-    With several steps in flight that is its share of what is left; a request that its share cannot
-    pay for waits until others have ended, the oldest first. What a request can cost at most is
-    reserved in the transaction that journals it.
-    Otherwise a call that begins below the step's cap completes, and one that only continues a
-    conversation (`is_further`) does not begin when the budget is used up, by what the steps in
-    flight are expected to cost. A call that was made before is answered as before. A model that
-    refuses all further requests, or whose answer comes without token counts, is `ModelUnavailable`
-    where another model of the menu is left; with `is_last`, none is.
+    Hard: every request, retries and fallbacks included, may be answered at the length that can be
+    bought with what is left at that moment, of the budget and of `step_cap` dollars. With several
+    steps in flight that is its share of what is left; a request that its share cannot pay for waits
+    until others have ended, the oldest first. What a request can cost at most is reserved in the
+    transaction that journals it.
+
+    Crossing: a call that begins below the step's cap completes. A further request of a conversation
+    (`is_further`) is not sent if the dollars spent and those expected of the steps in flight reach
+    the budget.
+
+    A call that was made before is answered as before. A model that refuses all further requests, or
+    whose answer comes without token counts, is `ModelUnavailable` where another model of the menu
+    is left; with `is_last`, none is.
 
     Raises:
         UnmeteredCall: An answer came without token counts and estimates are not allowed, or what it
