@@ -30,7 +30,7 @@ from costada.evaluators.sandbox.execution import (
 )
 from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER, policy
 from costada.evaluators.sandbox.inside.scratch_folder import TOO_LARGE, excess_reason
-from costada.evaluators.sandbox.interpreter import own_interpreter
+from costada.evaluators.sandbox.interpreter import distinct_folders, own_interpreter
 from costada.evaluators.sandbox.layer_choice import kind_for
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -130,7 +130,7 @@ class Commands:
             hint = f"; {elsewhere} is not visible in the sandbox" if elsewhere else ""
             raise ValueError(
                 f"{name} is {getattr(self, name)!r}; found no program {word!r} in"
-                f" {', '.join(filter(os.path.isdir, places))}{hint}. Install it, or name the"
+                f" {', '.join(distinct_folders(places))}{hint}. Install it, or name the"
                 " folder of its installation in readable"
             )
 

@@ -78,6 +78,14 @@ class Interpreter:
         return tuple(sorted({f"{each.name}=={each.version}" for each in found}))
 
 
+def distinct_folders(paths: Sequence[str]) -> list[str]:
+    """The folders among paths, each once, whatever number of links lead to it."""
+    found: dict[str, str] = {}
+    for path in filter(os.path.isdir, paths):
+        found.setdefault(os.path.realpath(path), path)
+    return list(found.values())
+
+
 def own_interpreter() -> Interpreter:
     """The interpreter of this process: candidates import what this process can import."""
     # Started as `../bin/python`, it would name itself by folders that the sandbox lacks.

@@ -1,7 +1,9 @@
 """Candidates in any language: built once, run for each call, and what comes of it."""
 
 import os
+import re
 import resource
+import sys
 import time
 
 import pytest
@@ -14,6 +16,7 @@ from costada.evaluators.sandbox.inside.scratch_folder import permit_executing
 from costada.evaluators.sandbox.interpreter import Interpreter
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.slot_kind import SlotKind
 from costada.values.candidate import Program
 
 pytestmark = pytest.mark.process
@@ -235,6 +238,22 @@ def test_a_program_that_is_not_installed_is_named():
 def test_a_folder_of_programs_is_looked_through_once_by_the_interpreter_of_the_system():
     places = Interpreter("/usr/bin/python3", (3, 11), ("/usr",), ()).program_paths
     assert places.count("/usr/bin") == 1
+
+
+def test_each_folder_of_programs_is_named_once_in_what_is_said_of_a_missing_one(tmp_path):
+    """An interpreter may lie in a folder of the system, and folders may be links to others."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "bin")
+    python = Interpreter(sys.executable, (3, 11), (str(tmp_path), "/usr"), ())
+    readable = (str(tmp_path / "link"), str(tmp_path / "bin"))
+    kind = SlotKind(layer="process", preload=(), interpreter=python, readable=readable)
+    commands = Commands(run="no-such-program {program}", file_name="a")
+    with pytest.raises(ValueError, match="found no program") as refused:
+        commands.check_programs(kind, has_one_file=True)
+    [named] = re.findall(r"'no-such-program' in (.*)\. Install it", str(refused.value))
+    places = named.split(", ")
+    assert "/usr/bin" in places
+    assert len({os.path.realpath(place) for place in places}) == len(places)
 
 
 def test_programs_are_found_in_the_folders_that_are_readable(tmp_path):
