@@ -350,36 +350,48 @@ def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
 
 
 def _maximised(problem: Problem, evaluation: Evaluation) -> str:
-    """The number that the search maximises, and why it is this one."""
-    from costada.evaluators.folder_evaluators import reported_error
+    """The number that the search maximises, and what it is made of."""
+    from costada.evaluators.folder_evaluators import SCORED_AS, reported_error
     from costada.evaluators.folder_settings import SETTINGS_FILE
     from costada.evaluators.repository import RepositoryEvaluator
     from costada.evaluators.sandbox.inside.scored_commands import SECONDS
+    from costada.evaluators.scoring import normalize
     from costada.values.evaluation import COMBINED_SCORE, SCORED_BY, Direction, read_objectives
 
+    objective, reference, direction = evaluation.objective, problem.reference, problem.direction
+    if objective is None or not isclose(
+        normalize(objective, reference, direction), evaluation.score
+    ):
+        return "the score that the evaluator returns"
     judge = problem.score or problem.evaluate
     metric = getattr(getattr(judge, "settings", None), "metric", None)
     name, reason = COMBINED_SCORE, "the evaluator returns it"
+    if reference is not None:
+        reason = f"the evaluator returns {COMBINED_SCORE}"
     if problem.weights:
         shares = {each.metric: each.gain(1.0) for each in read_objectives(problem.objectives)}
         terms = (f"{shares[key] * value:+g} {key}" for key, value in problem.weights.items())
         name, reason = " ".join(terms).removeprefix("+"), f"weights in {SETTINGS_FILE}"
-    elif metric:
+    elif metric and evaluation.metrics.get(metric) == objective:
         name, reason = metric, f"metric in {SETTINGS_FILE}"
     elif scored_by := evaluation.artifacts.get(SCORED_BY):
         # A start that failed says nothing of the metric to choose.
-        return scored_by.partition(";")[0] if reported_error(evaluation.artifacts) else scored_by
+        note = scored_by.partition(";")[0] if reported_error(evaluation.artifacts) else scored_by
+        reason = note.removeprefix(SCORED_AS)
     elif isinstance(judge, RepositoryEvaluator):
         seconds = evaluation.metrics.get(SECONDS, 0.0)
         inverse = 1 / seconds if seconds else None
-        name = {seconds: SECONDS, inverse: f"1 / {SECONDS}"}.get(evaluation.objective, name)
-        reason = "the command reports it"
-    if (reference := problem.reference) is not None:
-        is_minimized = problem.direction is Direction.MINIMIZE
-        name = f"({name})" if " " in name else name
-        name = f"{reference:g} / {name}" if is_minimized else f"{name} / {reference:g}"
-        reason += f"; the reference is {reference:g}"
-    return f"{name} ({reason})"
+        name = {seconds: SECONDS, inverse: f"1 / {SECONDS}"}.get(objective, name)
+        reported = SECONDS if SECONDS in name else name
+        reason = (
+            f"the command reports {'it' if (reference, name) == (None, reported) else reported}"
+        )
+    if reference is None:
+        return f"{name} ({reason})"
+    term = f"({name})" if " " in name else name
+    if direction is Direction.MINIMIZE:
+        return f"the reference {reference:g} divided by {term} ({reason}); lower {name} is better"
+    return f"{term} divided by the reference {reference:g} ({reason})"
 
 
 def _variation(problem: Problem, first: Evaluation) -> Facts:

@@ -46,6 +46,8 @@ from costada.values.evaluation import (
 VALIDITY = "validity"
 NO_ERROR = (None, "", "None", "False", "[]")
 """Texts of an error where there is none."""
+SCORED_AS = f"{COMBINED_SCORE} is "
+"""Begins the note on a `combined_score` that the evaluator does not return itself."""
 RENAMED = "reported_"
 """Begins the name of a string that the evaluator reports under the name of a mark."""
 
@@ -212,9 +214,9 @@ def _with_mean_score(
     odd = _unlike_scores(found)
     scores = [name for name in names if name not in odd] or names
     likely = [name for name in scores if SCORE_NAME.search(name)] or scores
-    text = "the score is " + ("the mean of " if len(names) > 1 else "") + ", ".join(names)
+    text = f"{SCORED_AS}{'the mean of ' if len(names) > 1 else ''}{', '.join(names)}"
     text += f" (without {left_out})" if left_out else ""
-    text += f", as the evaluator returns no {COMBINED_SCORE}"
+    text += ", as the evaluator returns none"
     if odd and len(names) > 1:
         text += f". Not all of these look like scores: {', '.join(odd)}"
     text += f'; to choose one of them: metric = "{likely[0]}" in {SETTINGS_FILE}'

@@ -118,24 +118,46 @@ def test_what_is_read_outside_of_the_folder_is_listed(invoke, near, tmp_path):
         (
             "{'speed': 2, 'gap': 1}",
             "",
-            "the score is the mean of speed, gap, as the evaluator returns no combined_score; to"
-            ' choose one of them: metric = "speed" in problem.toml',
+            "combined_score (the mean of speed, gap, as the evaluator returns none; to choose one"
+            ' of them: metric = "speed" in problem.toml)',
+        ),
+        (
+            "{'speed': 2, 'gap': 1}",
+            "reference = 0.5",
+            "combined_score divided by the reference 0.5 (the mean of speed, gap, as the evaluator"
+            ' returns none; to choose one of them: metric = "speed" in problem.toml)',
         ),
         ("{'speed': 2, 'error': 9}", 'metric = "speed"', "speed (metric in problem.toml)"),
         (
             "{'combined_score': 2}",
             'direction = "minimize"\nreference = 1.5',
-            "1.5 / combined_score (the evaluator returns it; the reference is 1.5)",
+            "the reference 1.5 divided by combined_score (the evaluator returns combined_score);"
+            " lower combined_score is better",
         ),
         (
             "{'combined_score': 2}",
-            "reference = 2.5",
-            "combined_score / 2.5 (the evaluator returns it; the reference is 2.5)",
+            "reference = 2.635",
+            "combined_score divided by the reference 2.635 (the evaluator returns combined_score)",
+        ),
+        (
+            "{'speed': 2, 'error': 9}",
+            'metric = "speed"\nreference = 4',
+            "speed divided by the reference 4 (metric in problem.toml)",
+        ),
+        (
+            "{'speed': 2, 'error': 9}",
+            'metric = "error"\ndirection = "minimize"\nreference = 3',
+            "the reference 3 divided by error (metric in problem.toml); lower error is better",
         ),
         (
             "{'speed': 2, 'gap': 1}",
             'objectives = ["speed:max", "gap:min"]\nweights = {speed = 0.5, gap = 0.25}',
             "0.5 speed -0.25 gap (weights in problem.toml)",
+        ),
+        (
+            "{'speed': 2, 'gap': 1}",
+            'reference = 2\nobjectives = ["speed:max", "gap:min"]\nweights = {speed = 0.5}',
+            "(0.5 speed) divided by the reference 2 (weights in problem.toml)",
         ),
     ],
 )
@@ -146,6 +168,42 @@ def test_the_screen_says_which_number_is_maximised_and_why(
     (near / "evaluator.py").write_text(f"def evaluate(path): return {answer}")
     (near / "problem.toml").write_text(settings)
     assert facts(invoke("check", near).stdout)[1]["maximises"] == said
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            "{'combined_score': output}",
+            "combined_score divided by the reference 2 (the evaluator returns combined_score)",
+        ),
+        (
+            "Evaluation(score=output / 2, objective=output, is_valid=True)",
+            "combined_score divided by the reference 2 (the evaluator returns combined_score)",
+        ),
+        (
+            "Evaluation(score=output, objective=output, is_valid=True)",
+            "the score that the evaluator returns",
+        ),
+        (
+            "Evaluation(score=output, objective=None, is_valid=True)",
+            "the score that the evaluator returns",
+        ),
+    ],
+    ids=["metrics", "share of the reference", "other score", "no objective"],
+)
+def test_a_reference_that_a_native_score_does_not_use_is_not_said_to_count(
+    invoke, tmp_path, answer, said
+):
+    texts = {
+        "problem.md": "Return a number.",
+        "problem.toml": 'entry_point = "number"\nreference = 2.0\n',
+        "initial_program.py": "def number():\n    return 3.0\n",
+        "evaluator.py": f"from costada import Evaluation\ndef score(output): return {answer}\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    assert facts(invoke("check", tmp_path).stdout)[1]["maximises"] == said
 
 
 def test_a_layer_is_proposed_that_allows_what_another_one_refuses(invoke, near, tmp_path):

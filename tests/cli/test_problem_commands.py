@@ -195,7 +195,9 @@ def test_what_is_taken_over_from_other_settings_and_what_the_score_is_made_of_is
     assert result.exit_code == 0
     line = "config.yaml: took over evaluator.timeout; not: max_iterations"
     assert result.stderr.count(line) == 1
-    assert result.output.count("the score is the mean of speed_score, b, as the evaluator") == 1
+    assert (
+        result.output.count("combined_score is the mean of speed_score, b, as the evaluator") == 1
+    )
     assert "max_iterations" not in result.stdout
 
 

@@ -170,8 +170,8 @@ def test_without_a_combined_score_the_mean_of_the_numbers_counts_and_is_said(wri
     evaluation = check_problem(problem)
     assert evaluation.objective == (0.5 + 2) / 2
     assert evaluation.artifacts[SCORED_BY].startswith(
-        "the score is the mean of speed_score, size (without ok, complexity, bad), as the evaluator"
-        " returns no combined_score; to choose"
+        "combined_score is the mean of speed_score, size (without ok, complexity, bad), as the"
+        " evaluator returns none; to choose"
     )
     assert 'metric = "speed_score"' in evaluation.artifacts[SCORED_BY]
     assert SCORED_BY in UNSHOWN
