@@ -23,7 +23,13 @@ from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.scoring import normalize, weighted_sum
-from costada.evaluators.setup_hints import REFUSED, Setup, refused_process, setup_hint
+from costada.evaluators.setup_hints import (
+    ONLY_FAILURES,
+    REFUSED,
+    Setup,
+    refused_process,
+    setup_hint,
+)
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     COMBINED_SCORE,
@@ -279,7 +285,8 @@ def folder_evaluation(
     if not {COMBINED_SCORE, settings.metric} & {*metrics, *artifacts}:
         if not error and metrics and all(map(names_failure, metrics)):
             numbers = ", ".join(f"{name} {value:g}" for name, value in metrics.items())
-            error = f"the evaluator reports {numbers}, and no {settings.metric or COMBINED_SCORE}"
+            missing = f", and no {settings.metric}" if settings.metric else ONLY_FAILURES
+            error = f"the evaluator reports {numbers}{missing}"
         if error:
             return failed(error, metrics=metrics, artifacts=artifacts, seconds=seconds)
     if COMBINED_SCORE not in metrics:

@@ -19,13 +19,13 @@ from costada.evaluators.problem_checks import (
 from costada.evaluators.problem_fields import Evaluator, ProblemFields
 from costada.evaluators.sandbox.concurrency import FairSemaphore, available_cores
 from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED, outage_seconds
-from costada.evaluators.sandbox.inside.scored_commands import names_failure
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.minimum_limits import check_minimum
 from costada.evaluators.sandbox.slot import SLOTS
 from costada.evaluators.sandboxed import PROCESS_KEY, Confined, SandboxedEvaluator, SyntaxCheck
 from costada.evaluators.scoring import aggregate_measurements, check_evaluation
+from costada.evaluators.setup_hints import unscored_hint
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     FAULTS,
@@ -42,11 +42,6 @@ from costada.values.program_form import PYTHON
 
 LOG_LINES, LOG_LINE_CHARS = 15, 300
 """How much of the end of a log follows a message."""
-
-NAME_A_SCORE = (
-    "A number whose name tells a failure is never maximised. If it is the objective, name it in"
-    ' problem.toml: metric, with direction = "minimize" and reference if less is better'
-)
 
 
 class EvaluationBackend(Protocol):
@@ -208,12 +203,12 @@ def check_problem(problem: Problem) -> Evaluation:
         reason = evaluation.artifacts.get(REJECTED_AT) or evaluation.error
         said = (reason or "", evaluation.artifacts.get(LOG, ""))
         evaluator = problem.evaluate
-        hint = evaluator.hint(*said) if isinstance(evaluator, Confined) else ""
-        if not hint and evaluation.metrics and all(map(names_failure, evaluation.metrics)):
-            hint = NAME_A_SCORE
+        hint = unscored_hint(said[0])
+        if not hint and isinstance(evaluator, Confined):
+            hint = evaluator.hint(*said)
         hint = hint or (
-            "If the start is meant to be invalid, say so: --allow-invalid-start of `costada run`,"
-            " Problem(allow_invalid_start=True), or allow_invalid_start = true in problem.toml"
+            "If the start is meant to be invalid, say so: allow_invalid_start = true in"
+            " problem.toml, Problem(allow_invalid_start=True), or costada run --allow-invalid-start"
         )
         raise ValueError(
             f"problem {problem.name!r}: the evaluator rejects the initial program: {reason};"

@@ -30,8 +30,8 @@ COMMAND = 'subprocess.run([sys.executable, "-c", ""], check=True)'
 FORK = "(os.fork() or os._exit(0)) and os.wait()"
 
 
-def folder_with(tmp_path, evaluator, settings=""):
-    texts = {"problem.md": "Do it.", "initial_program.py": "x = 1\n", "problem.toml": settings}
+def folder_with(tmp_path, evaluator, settings="", program="x = 1\n"):
+    texts = {"problem.md": "Do it.", "initial_program.py": program, "problem.toml": settings}
     for name, text in {**texts, "evaluator.py": evaluator}.items():
         (tmp_path / name).write_text(text)
     return load_folder(tmp_path)
@@ -263,6 +263,26 @@ def test_a_start_with_nothing_but_a_failure_is_told_to_name_the_score(tmp_path):
     assert 'metric, with direction = "minimize" and reference' in str(refused.value)
     minimized = 'metric = "error"\ndirection = "minimize"\nreference = 500.0\n'
     assert check_problem(folder_with(tmp_path, evaluator, minimized)).score == 0.5
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_told"),
+    [
+        ({"num_failed": 3.0}, True),
+        ({"num_errors": 3.0, "error": "does not compile"}, False),
+        ({"combined_score": 0.0, "error": "does not compile"}, False),
+    ],
+)
+@pytest.mark.parametrize("contract", ["evaluate(path)", "score(output)"])
+def test_a_metric_is_to_be_named_only_where_no_error_is_reported(
+    tmp_path, contract, answer, is_told
+):
+    evaluator = f"def {contract}: return {answer!r}\n"
+    settings = 'entry_point = "one"\n' if contract == "score(output)" else ""
+    with pytest.raises(ValueError, match="rejects the initial program") as refused:
+        check_problem(folder_with(tmp_path, evaluator, settings, "def one():\n    return 1.0\n"))
+    assert ("name it in problem.toml: metric" in str(refused.value)) is is_told
+    assert ("--allow-invalid-start" in str(refused.value)) is not is_told
 
 
 @pytest.mark.parametrize(
