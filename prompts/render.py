@@ -7,8 +7,6 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
 from costada.prompts.file_changes import DELETE_SIGN, FILE_SIGN
 from costada.prompts.replies import BLOCK_START
 from costada.prompts.reply_parts import fenced
@@ -25,6 +23,7 @@ from costada.values.program_form import PYTHON, Language, ProgramForm
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from jinja2 import Environment
 
 PromptOrder = Literal["constant-first", "paper"]
 DEFAULT_ORDER: PromptOrder = "constant-first"
@@ -324,7 +323,7 @@ def render(template: str, **values: object) -> str:
     return fill(templates(), template, values)
 
 
-def fill(given: Environment, template: str, values: Mapping[str, object]) -> str:
+def fill(given: "Environment", template: str, values: Mapping[str, object]) -> str:
     """One of some templates filled with values, ending in one newline."""
     return given.get_template(template).render(values).strip() + "\n"
 
@@ -335,8 +334,10 @@ def fields_of(request: "DataclassInstance") -> dict[str, object]:
 
 
 @cache
-def templates(package: str = "costada.prompts") -> Environment:
+def templates(package: str = "costada.prompts") -> "Environment":
     """The templates in a package, which may include those of this room."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
     packages = dict.fromkeys((package, "costada.prompts"))
     found = Environment(
         loader=ChoiceLoader([PackageLoader(each) for each in packages]),

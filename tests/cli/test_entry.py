@@ -14,6 +14,7 @@ from costada.reports.terminal import show
 pytestmark = pytest.mark.process
 
 COMMAND = "from costada.cli.entry import main; main()"
+FOR_RUNS = ("asyncio", "jinja2", "langchain_core", "langgraph", "matplotlib", "numpy", "yaml")
 SLOW = ("pydantic", "typer", "rich", "numpy", "langgraph")
 
 
@@ -56,6 +57,16 @@ def test_the_help_lists_each_command_and_loads_none(invoke):
     named = {line.split()[1] for line in lines if line.startswith("│ ") and line[2] != " "}
     assert set(COMMANDS) < named
     assert "Score a program as a run would." in stored
+
+
+def test_the_help_of_commands_loads_no_library_that_only_runs_need():
+    script = (
+        "import sys; from costada.cli.main import COMMANDS, app\n"
+        "for name in COMMANDS: app([name, '--help'], standalone_mode=False)\n"
+        f"print([name for name in {FOR_RUNS} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
 def test_the_package_is_a_command_of_the_interpreter_too():
