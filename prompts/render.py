@@ -105,8 +105,7 @@ def generation_prompt(request: GenerationRequest, order: PromptOrder = DEFAULT_O
     seldom: providers charge less for a beginning that they have read before. `paper` is the order
     of the paper's scaffold. The words are the same.
     """
-    template = "generate_paper.txt" if order == "paper" else "generate.txt"
-    user = render(template, order=order, **fields_of(request))
+    user = render("generate.txt", order=order, **fields_of(request))
     return Prompt(request.task, user, request.data)
 
 
