@@ -30,16 +30,16 @@ from costada.graph.search_context import GivenModels, SearchOptions, search_cont
 from costada.nodes.allocate_frontier import allocate_frontier
 from costada.nodes.approve_guide import approve_guide
 from costada.nodes.ask_for_budget import ask_for_budget
-from costada.nodes.attempts import steered
+from costada.nodes.attempts import take_user_input
 from costada.nodes.build_context import build_context
 from costada.nodes.charge_ledger import charge_ledger
-from costada.nodes.choose_model import choose_model, taught
+from costada.nodes.choose_model import choose_model, teach_router
 from costada.nodes.context import Node, PayingNode, RunContext
 from costada.nodes.evaluate import evaluate
 from costada.nodes.gate_intervention import gate_intervention
 from costada.nodes.generate import generate
 from costada.nodes.guide import guide
-from costada.nodes.in_flight import landed, launched, launched_guide
+from costada.nodes.in_flight import land_tickets, launch_attempts, launch_guides
 from costada.nodes.saved_state import STORED_KEYS, StoredValue
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
@@ -49,10 +49,10 @@ from costada.store.run_store import RunStore
 
 NODES: Mapping[str, Node | PayingNode] = {
     "allocate_frontier": allocate_frontier,
-    "build_context": steered(build_context),
+    "build_context": take_user_input(build_context),
     "choose_model": choose_model,
     "generate": generate,
-    "evaluate": taught(landed(evaluate, generate, guide)),
+    "evaluate": teach_router(land_tickets(evaluate, generate, guide)),
     "charge_ledger": charge_ledger,
     "update_utility": update_utility,
     "gate_intervention": gate_intervention,
@@ -66,8 +66,8 @@ A run with one step at a time lands what an earlier process has left in flight.
 """
 
 IN_FLIGHT: Mapping[str, Node | PayingNode] = {
-    "generate": launched(generate, evaluate),
-    "guide": launched_guide(guide),
+    "generate": launch_attempts(generate, evaluate),
+    "guide": launch_guides(guide),
 }
 """What stands in their place where several steps may be in flight (K > 1)."""
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from costada.controller.step import ask_step
 from costada.nodes.calls.budget import draw_budget
-from costada.nodes.context import RunContext, SearchRuntime, balance_of
+from costada.nodes.context import RunContext, SearchRuntime, balance_of, next_ticket
 from costada.nodes.open_run import open_run
 from costada.nodes.state import SearchState, Step, needs_guide
-from costada.values.numbering import START_TICKET, TicketNumber, next_iteration
+from costada.values.numbering import START_TICKET, next_iteration
 
 
 def allocate_frontier(state: SearchState, runtime: SearchRuntime) -> SearchState:
@@ -35,7 +35,7 @@ def allocate_frontier(state: SearchState, runtime: SearchRuntime) -> SearchState
     if needs_guide(current):
         return opening
     flight = current["flight"]
-    ticket = flight.guide_ticket or TicketNumber(flight.last_ticket + 1)
+    ticket = flight.guide_ticket or next_ticket(current)
     allocation = ask_step(
         controller,
         balance,

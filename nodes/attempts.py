@@ -156,7 +156,7 @@ def with_input(state: SearchState, context: RunContext) -> SearchState:
     return {**state, "step": replace(step, steered=steered)}
 
 
-def steered(build_context: Node) -> Node:
+def take_user_input(build_context: Node) -> Node:
     """Let a step take the input of a user before a node writes the prompt of its first attempt.
 
     User-submitted programs skip prompting.

@@ -64,7 +64,7 @@ def money_for_attempt(step: Step, state: SearchState, context: RunContext) -> De
     return Decimal(str(budget_of(state, context))) - spent - so_far - expected
 
 
-def taught(evaluate: PayingNode) -> PayingNode:
+def teach_router(evaluate: PayingNode) -> PayingNode:
     """Let the router learn from each scored attempt, in a run with several models.
 
     It learns nothing from an attempt that was not made because no model could be paid for, nor

@@ -48,7 +48,7 @@ Work = Callable[[SearchState, Ticket], object]
 """What a worker does for a ticket, with the state as it was at the launch."""
 
 
-def launched(generate: PayingNode, evaluate: Node) -> PayingNode:
+def launch_attempts(generate: PayingNode, evaluate: Node) -> PayingNode:
     """Launch an attempt: a worker proposes its program and evaluates it."""
 
     def launch_attempt(
@@ -57,8 +57,8 @@ def launched(generate: PayingNode, evaluate: Node) -> PayingNode:
         context, flight = runtime.context, state["flight"]
         if is_sequential(state, context):
             return generate(state, runtime, config)
-        # The launched step differs from the current one in this only: `landed` tells by it whether
-        # the current step has been evaluated, or waits in a thread.
+        # The launched step differs from the current one in this only: `land_tickets` tells by it
+        # whether the current step has been evaluated, or waits in a thread.
         step = replace(state["step"], is_launched=True)
         expected = _expected_of_step(step, state, context)
         ticket = _new_ticket(step.ticket, step, step.attempt.prompt, expected, state)
@@ -68,7 +68,7 @@ def launched(generate: PayingNode, evaluate: Node) -> PayingNode:
     return launch_attempt
 
 
-def launched_guide(guide: PaidNode[Bought]) -> PayingNode:
+def launch_guides(guide: PaidNode[Bought]) -> PayingNode:
     """Launch a guide: a worker buys it, and its ticket becomes that of the step that follows."""
 
     def launch_guide(
@@ -93,7 +93,7 @@ def launched_guide(guide: PaidNode[Bought]) -> PayingNode:
     return launch_guide
 
 
-def landed(evaluate: Node, generate: PayingNode, guide: PaidNode[Bought]) -> PayingNode:
+def land_tickets(evaluate: Node, generate: PayingNode, guide: PaidNode[Bought]) -> PayingNode:
     """Land the ticket that ends next, whoever launched it; evaluate a step that is not in flight.
 
     A run with one step at a time lands what an earlier process had in flight. What is not in flight

@@ -12,7 +12,13 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.models.asking import ModelFailure
 from costada.models.reply_content import answer_text
 from costada.nodes.approve_guide import ask_for_approval
-from costada.nodes.attempts import AttemptContext, failed_attempts, idea_of, next_attempt, steered
+from costada.nodes.attempts import (
+    AttemptContext,
+    failed_attempts,
+    idea_of,
+    next_attempt,
+    take_user_input,
+)
 from costada.nodes.calls.paid_calls import ask_for_guide
 from costada.nodes.context import (
     RunContext,
@@ -99,7 +105,7 @@ def approve_guide(state: SearchState, runtime: SearchRuntime) -> SearchState:
 
 
 NODES: Mapping[str, Callable[..., SearchState]] = {
-    "build_context": steered(build_context),
+    "build_context": take_user_input(build_context),
     "guide": guide,
     "approve_guide": approve_guide,
 }
