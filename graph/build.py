@@ -34,7 +34,7 @@ from costada.nodes.attempts import take_user_input
 from costada.nodes.build_context import build_context
 from costada.nodes.charge_ledger import charge_ledger
 from costada.nodes.choose_model import choose_model, teach_router
-from costada.nodes.context import Node, PayingNode, RunContext
+from costada.nodes.context import ChatModel, Node, PayingNode, RunContext
 from costada.nodes.evaluate import evaluate
 from costada.nodes.gate_intervention import gate_intervention
 from costada.nodes.generate import generate
@@ -160,10 +160,10 @@ def compile_search(
     problem: Problem,
     model: GivenModels,
     *,
-    budget: float,
+    guide_model: ChatModel | None = None,
+    settings: Settings | None = None,
     checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
     store: RunStore | None = None,
-    name: str = "costada",
     **options: Unpack[SearchOptions],
 ) -> DiscoveryGraph:
     """Compile the graph of a search from a problem, chat models and settings.
@@ -171,19 +171,25 @@ def compile_search(
     Args:
         problem: See `search_context`, which also takes the options.
         model: The same.
-        budget: The same.
+        guide_model: The same.
+        settings: The same.
         checkpointer: A LangGraph saver, as for any graph.
         store: Where programs and calls are kept. When not given they are kept in the file of an
             SQLite `checkpointer`, and otherwise in memory.
-        name: Name of the graph.
-        **options: Further arguments of `search_context`.
+        **options: The budget and further `SearchOptions`.
 
     Raises:
         ValueError: As `search_context`, or the caller is to be asked for more budget or about
             guides without a saver that could keep the question.
     """
-    kept = store or store_beside(checkpointer)
-    context = search_context(problem, model, budget=budget, store=kept, name=name, **options)
+    context = search_context(
+        problem,
+        model,
+        store=store or store_beside(checkpointer),
+        guide_model=guide_model,
+        settings=settings,
+        **options,
+    )
     return compile_graph(context, checkpointer)
 
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import fmean
-from typing import get_args
+from typing import Required, get_args
 
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, Unpack
 
 from costada.controller.constants import Constants
-from costada.controller.router import DEFAULT_ROUTER, start_router
+from costada.controller.router import start_router
 from costada.evaluators.problem import Problem
 from costada.graph.graph_input import Overrides
 from costada.models.asking import with_tools
@@ -33,15 +33,29 @@ GivenModels = ChatModel | MenuModel | Sequence[ChatModel | MenuModel]
 
 
 class SearchOptions(TypedDict, total=False):
-    """Further arguments of `search_context`."""
+    """Further arguments of a search, as `RunContext` keeps them.
 
-    guide_model: ChatModel | None
-    settings: Settings | None
+    `budget` is dollars a run may spend (B); the step that crosses it completes, then the run stops.
+    `name` is that of the graph. Each run draws its budget from a `purse`, as an account named by
+    its run id, and returns to it at its end what it did not spend. Where less than the budget is
+    left, a run gets what there is; a hard purse raises `OverBudget` when the run begins.
+
+    Up to `parallel` steps are in flight at a time (K); with more than one, model calls and
+    evaluations overlap. They land in the `order` in which they finish, the fastest, or with
+    `"launch"` in that of their launch, so that a seed gives the same run whatever the latencies.
+
+    `router` says who chooses among several models: a name in `ROUTERS`, or `fixed:NAME`. `chosen`
+    is what a caller has chosen for a run, which the run's state keeps, and `max_budget` the most
+    dollars that it may grant a run when it is asked for more.
+    """
+
+    budget: Required[float]
+    name: str
     purse: Purse | None
     parallel: int
     order: LandingOrder
     router: str
-    chosen: Overrides | None
+    chosen: Overrides
     max_budget: float
 
 
@@ -49,17 +63,10 @@ def search_context(
     problem: Problem,
     model: GivenModels,
     *,
-    budget: float,
     store: RunStore,
-    name: str = "costada",
     guide_model: ChatModel | None = None,
     settings: Settings | None = None,
-    purse: Purse | None = None,
-    parallel: int = 1,
-    order: LandingOrder = "landing",
-    router: str = DEFAULT_ROUTER,
-    chosen: Overrides | None = None,
-    max_budget: float = inf,
+    **options: Unpack[SearchOptions],
 ) -> RunContext:
     """Check the arguments of a search and build its context.
 
@@ -68,22 +75,11 @@ def search_context(
         model: The chat model that proposes programs; may be wrapped in retries or fallbacks. Of
             several, a menu, the router chooses one for each attempt; a bare model is called by its
             own name there, and `MenuModel` gives it another one, or a price.
-        budget: Dollars a run may spend (B). The step that crosses it completes, then the run stops.
         store: Where programs and calls are kept.
-        name: Name of the graph.
         guide_model: The chat model that is asked for tactics; by default `model`, of several the
             first.
         settings: Controller constants, seed and prices.
-        purse: A purse that each run draws its budget from, as an account named by its run id, and
-            returns to at its end what it did not spend. Where less than the budget is left, a run
-            gets what there is; a hard purse raises `OverBudget` when the run begins.
-        parallel: How many steps are in flight at a time (K). With more than one, model calls and
-            evaluations overlap.
-        order: Steps land in the order in which they finish, the fastest, or with `"launch"` in
-            that of their launch, so that a seed gives the same run whatever the latencies.
-        router: Who chooses among several models: a name in `ROUTERS`, or `fixed:NAME`.
-        chosen: What a caller has chosen for a run, which the run's state keeps.
-        max_budget: The most dollars that a caller may grant a run when it is asked for more.
+        **options: The budget and further `SearchOptions`.
 
     Raises:
         ValueError: An argument is not what it should be, a model that may be called has no price
@@ -93,28 +89,22 @@ def search_context(
             is to use tools and cannot.
     """
     settings = settings or Settings()
-    _check_arguments(problem, budget, guide_model, settings, store)
-    _check_parallel(parallel, order)
-    _check_purse(purse, settings)
+    _check_arguments(problem, options["budget"], guide_model, settings, store)
     models = priced_models(model, guide_model, problem, settings)
-    start_router(router, [each.name for each in models.menu])
-    if settings.budget_policy == "hard" and settings.on_exhausted == "stop":
-        check_first_request(models.menu, first_prompt(problem), budget)
-    return RunContext(
-        name=name,
+    context = RunContext(
         problem=problem,
         menu=models.menu,
         guide_model=models.guide_model,
-        router=router,
-        budget=budget,
         settings=with_reference_cost(settings, models.menu),
         store=store,
-        purse=purse,
-        parallel=parallel,
-        order=order,
-        chosen=chosen or {},
-        max_budget=max_budget,
+        **options,
     )
+    _check_parallel(context.parallel, context.order)
+    _check_purse(context.purse, settings)
+    start_router(context.router, [each.name for each in models.menu])
+    if context.is_hard and settings.on_exhausted == "stop":
+        check_first_request(models.menu, first_prompt(problem), context.budget)
+    return context
 
 
 def _check_arguments(

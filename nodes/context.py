@@ -91,12 +91,12 @@ class RunContext:
     settings.
     """
 
-    name: str
     problem: Problem
     menu: tuple[PricedModel, ...]
     budget: float
     settings: Settings
     store: RunStore
+    name: str = "costada"
     guide_model: PricedModel | None = None
     router: str = DEFAULT_ROUTER
     purse: Purse | None = None
@@ -144,6 +144,32 @@ Node = Callable[[SearchState, SearchRuntime], SearchState]
 
 PayingNode = Callable[[SearchState, SearchRuntime, RunnableConfig], SearchState]
 """A node whose calls inherit the callbacks of a configuration."""
+
+
+Bought = TypeVar("Bought")
+
+
+@dataclass(frozen=True, slots=True)
+class PaidNode(Generic[Bought]):
+    """A node whose call belongs to the step that follows.
+
+    Attributes:
+        prompt: Writes the prompt; the same prompt is asked whenever the call is repeated.
+        buy: Asks for it under the number of a ticket; changes nothing but the journal.
+        accept: The update of the state with what was bought, as it is when that arrives.
+    """
+
+    prompt: Callable[[SearchState, RunContext], Prompt]
+    buy: Callable[[Prompt, TicketNumber, SearchState, RunnableConfig, RunContext], Bought]
+    accept: Callable[[Bought, SearchState, RunContext], SearchState]
+
+    def __call__(
+        self, state: SearchState, runtime: SearchRuntime, config: RunnableConfig
+    ) -> SearchState:
+        """Buy it at once."""
+        context, ticket = runtime.context, next_ticket(state)
+        bought = self.buy(self.prompt(state, context), ticket, state, config, context)
+        return self.accept(bought, state, context)
 
 
 def budget_of(state: SearchState, context: RunContext) -> float:
@@ -209,6 +235,11 @@ def is_sequential(state: SearchState, context: RunContext) -> bool:
     return context.parallel == 1 and not state["flight"].tickets
 
 
+def next_ticket(state: SearchState) -> TicketNumber:
+    """The number of the next ticket."""
+    return TicketNumber(state["flight"].last_ticket + 1)
+
+
 def candidate_of(candidate_id: str, state: SearchState, context: RunContext) -> Candidate:
     """A stored candidate of the run."""
     return context.store.candidates.get(state["run"].id, candidate_id)
@@ -256,39 +287,6 @@ def repeatable_metrics(candidate: Candidate, problem: Problem) -> dict[str, floa
     return {name: value for name, value in candidate.metrics.items() if name not in timings}
 
 
-Kept = TypeVar("Kept")
-
-Bought = TypeVar("Bought")
-
-
-@dataclass(frozen=True, slots=True)
-class PaidNode(Generic[Bought]):
-    """A node whose call belongs to the step that follows.
-
-    Attributes:
-        prompt: Writes the prompt; the same prompt is asked whenever the call is repeated.
-        buy: Asks for it under the number of a ticket; changes nothing but the journal.
-        accept: The update of the state with what was bought, as it is when that arrives.
-    """
-
-    prompt: Callable[[SearchState, RunContext], Prompt]
-    buy: Callable[[Prompt, TicketNumber, SearchState, RunnableConfig, RunContext], Bought]
-    accept: Callable[[Bought, SearchState, RunContext], SearchState]
-
-    def __call__(
-        self, state: SearchState, runtime: SearchRuntime, config: RunnableConfig
-    ) -> SearchState:
-        """Buy it at once."""
-        context, ticket = runtime.context, next_ticket(state)
-        bought = self.buy(self.prompt(state, context), ticket, state, config, context)
-        return self.accept(bought, state, context)
-
-
-def next_ticket(state: SearchState) -> TicketNumber:
-    """The number of the next ticket."""
-    return TicketNumber(state["flight"].last_ticket + 1)
-
-
 def front_of(state: SearchState, context: RunContext) -> list[Candidate]:
     """The candidates on the Pareto front, oldest first; none with one objective."""
     if not context.problem.objectives:
@@ -307,6 +305,9 @@ def front_members(front: Sequence[Candidate], context: RunContext) -> list[Front
         )
         for each in front
     ]
+
+
+Kept = TypeVar("Kept")
 
 
 class PerRun(Generic[Kept]):
