@@ -304,7 +304,8 @@ def as_discovery_node(
         graph: The search, from `create_discovery_graph`.
         output: Maps the search's result (a `SearchOutput`) to the keys of the state that change: a
             function, or the state's key for each key of the result. Before a later step of a chain,
-            which may rename keys, it is a function.
+            and where a function calls the node with its own `config`, keys may be renamed
+            afterwards: there it is a function.
         input: Maps the state to the search's input (a `SearchInput`): a function, or the state's
             key for each key of the input; by default the input is empty.
         context: Maps the state to what is chosen for the search, within the graph's `choices`: a

@@ -34,6 +34,9 @@ def check_fields(problem: ProblemFields) -> None:
     """Refuse fields of the wrong type or value, one by one."""
     for name, adapter in _adapters().items():
         value = getattr(problem, name)
+        # pydantic's strict mode takes a Sequence for a list or a tuple only.
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes | tuple):
+            value = list(value)
         try:
             adapter.validate_python(value)
         except ValidationError as error:

@@ -87,8 +87,8 @@ def next_step(state: SearchState, context: RunContext) -> NextStep:
 def after_gate(state: SearchState, context: RunContext) -> NextStep | Literal["question"]:
     """`"question"` when the caller may grant more budget to continue, otherwise as `next_step`."""
     is_out_of_money = state["stop_reason"] == "budget"
-    can_continue = is_out_of_money and state["iterations"] < context.constants.max_iterations
-    asks = can_continue and context.settings.on_exhausted == "interrupt"
+    has_iterations = state["iterations"] < context.constants.max_iterations
+    asks = is_out_of_money and has_iterations and context.settings.on_exhausted == "interrupt"
     return "question" if asks else next_step(state, context)
 
 

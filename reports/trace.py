@@ -91,15 +91,23 @@ def has_failed(row: Mapping[str, Any]) -> bool:
     return bool(row["failure"]) and (OUT_OF_MONEY not in row["events"] or attempts_made(row) > 0)
 
 
-def failures_in_a_row(rows: Sequence[Mapping[str, Any]], max_failures: int) -> int:
+def failures_in_a_row(rows: Sequence[Mapping[str, Any]], max_failures: int, parallel: int) -> int:
     """Attempts in a row, up to the last of some rows, that yielded no usable program.
 
-    As many as `max_failures` stop a run. One that is resumed after that counts from 0.
+    As many as `max_failures` stop a run with `parallel` steps in flight. One that is resumed after
+    that counts from 0.
     """
-    count = 0
+    count = num_late = 0
     for row in rows:
-        before = 0 if count >= max_failures else count
-        count = before + attempts_made(row) if row["failure"] else 0
+        if count < max_failures:
+            num_late = 0
+        else:
+            # A run that stops lets the others of its `parallel` steps land; later rows are of a
+            # resumed one.
+            num_late += 1
+            if num_late == parallel:
+                count = num_late = 0
+        count = count + attempts_made(row) if row["failure"] else 0
     return count
 
 

@@ -120,8 +120,7 @@ def _everything(source: Path | str) -> Iterator[tuple[str, RunOutcome | str]]:
             yield str(sweep), str(error)
     for settings in sorted(source.rglob(RunFolder(source).settings.name)):
         # A fork is written to a hidden folder first, which stays behind if the fork is killed.
-        parts = settings.parent.relative_to(source).parts
-        if not any(part.startswith(".") for part in parts):
+        if settings.parent == source or not settings.parent.name.startswith("."):
             yield str(settings.parent), _from_folder(RunFolder(settings.parent))
     for file in sorted(source.rglob(CURVES)):
         try:
@@ -169,7 +168,7 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
     rows = stored_rows(store, run_ids[-1]) if run_ids else []
     if not rows:
         return "has not started"
-    num_failures = failures_in_a_row(rows, config.max_failures)
+    num_failures = failures_in_a_row(rows, config.max_failures, config.parallel)
     reason = end_after(rows[-1], config, is_failing=num_failures >= config.max_failures)
     if reason is None:
         spent = f"${rows[-1]['spent']:.4f} of {budget_text(config.budget)}"

@@ -129,7 +129,8 @@ def standing(
         return {"state": RUNNING, "words": "Running"}
     if not steps:
         return {"state": WAITING, "words": "No iteration is finished yet"}
-    is_failing = failures_in_a_row(steps, settings.max_failures) >= settings.max_failures
+    num_failures = failures_in_a_row(steps, settings.max_failures, settings.parallel)
+    is_failing = num_failures >= settings.max_failures
     reason = end_after(steps[-1], settings, is_failing=is_failing)
     if reason is None:
         return {"state": STOPPED, "words": f"Stopped; resume with {run.resume_command}"}

@@ -1,3 +1,4 @@
+from collections import UserList
 from dataclasses import replace
 
 import numpy as np
@@ -125,6 +126,12 @@ def test_a_bad_field_is_refused_by_name(field, value, expected):
 def test_calls_that_cannot_work_are_refused_by_name(fields, expected):
     with pytest.raises(ValueError, match=expected):
         make_scored(**fields)
+
+
+def test_names_are_taken_from_any_sequence_but_a_string():
+    assert make_problem(preload=UserList(["json"])).fingerprint
+    with pytest.raises(ValueError, match="preload is 'json'; expected a list of module names"):
+        make_problem(preload="json")
 
 
 def test_problems_that_judge_alike_share_a_fingerprint_and_others_do_not():

@@ -108,7 +108,7 @@ def test_a_step_that_got_no_money_is_no_failure(server) -> None:
     assert unpaid
     made = sum(row["attempts"] - 1 for row in unpaid)
     assert failures_text([{**row, "global_gain": 0.0} for row in unpaid]) == ""
-    assert failures_in_a_row(unpaid, 99) == len(failures_of([], [], [], [], unpaid, int)) == made
+    assert failures_in_a_row(unpaid, 99, 1) == len(failures_of([], [], [], [], unpaid, int)) == made
 
 
 def test_a_landing_records_whether_another_step_waited(tmp_path) -> None:

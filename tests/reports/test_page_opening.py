@@ -86,17 +86,25 @@ def test_settings_are_listed_with_their_meaning_and_without_the_problem_s_path()
 
 def test_failed_attempts_count_back_to_the_last_usable_program():
     steps = [step(1, attempts=3, failure="no"), step(2), step(3, failure="no")]
-    assert failures_in_a_row(steps, 9) == 1
-    assert failures_in_a_row([*steps, step(4, attempts=2, failure="no")], 9) == 3
-    assert failures_in_a_row(steps[:2], 9) == 0
+    assert failures_in_a_row(steps, 9, 1) == 1
+    assert failures_in_a_row([*steps, step(4, attempts=2, failure="no")], 9, 1) == 3
+    assert failures_in_a_row(steps[:2], 9, 1) == 0
+
+
+def test_steps_that_land_after_the_limit_of_failures_count_until_all_in_flight_have_landed():
+    steps = [step(number, attempts=3, failure="no") for number in (1, 2, 3)]
+    steps.append(step(4, attempts=1, failure="no"))
+    assert failures_in_a_row(steps, 6, 3) == 10
+    resumed = [*steps, step(5, attempts=2, failure="no")]
+    assert failures_in_a_row(resumed, 6, 3) == 2
 
 
 def test_a_run_that_was_resumed_after_failures_counts_from_the_start_again(tmp_path):
     """It was stopped by them once, and now stands still for another reason."""
     folder = settings(tmp_path / "run", max_failures=3)
     steps = [step(number, failure="no") for number in range(1, 5)]
-    assert failures_in_a_row(steps[:3], 3) == 3
-    assert failures_in_a_row(steps, 3) == 1
+    assert failures_in_a_row(steps[:3], 3, 1) == 3
+    assert failures_in_a_row(steps, 3, 1) == 1
     stopped, resumed = (standing(folder, folder.load(), each) for each in (steps[:3], steps))
     assert stopped["words"].startswith("Stopped: too many attempts in a row")
     assert resumed["words"] == f"Stopped; resume with {folder.resume_command}"

@@ -89,7 +89,7 @@ def test_an_input_that_another_client_is_taking_is_not_taken_again(postgres_addr
     with store, psycopg.connect(postgres_address) as other, ThreadPoolExecutor(1) as pool:
         other.execute("UPDATE costada.costada_input SET ticket = 5")
         later = pool.submit(store.inputs.take, RUN, 6)
-        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+        waiting = "SELECT 1 FROM pg_locks WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
         within(PATIENCE, lambda: other.execute(waiting).fetchall())
         other.commit()
         assert later.result() is None
