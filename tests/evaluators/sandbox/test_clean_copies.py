@@ -447,6 +447,32 @@ def test_measured_times_are_seconds_or_their_reciprocal(repository, tmp_path):
     assert (judged.score, judged.objective) == (2.0, 0.25)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("", "1 / seconds (the command reports seconds)"),
+        (
+            "reference = 8",
+            "(1 / seconds) divided by the reference 8 (the command reports seconds)",
+        ),
+        (
+            "direction = 'minimize'\nreference = 0.5",
+            "the reference 0.5 divided by seconds (the command reports seconds);"
+            " lower seconds is better",
+        ),
+    ],
+)
+def test_check_says_how_a_measured_time_becomes_the_score(
+    repository, tmp_path, invoke, settings, said
+):
+    times = {"results": [{"command": "sleep 0.25", "median": 0.25}]}
+    write(repository, {"recorded.json": json.dumps(times)})
+    command = "sh -c 'cp recorded.json made.json; : --export-json made.json'"
+    problem_of(repository, tmp_path / "problem", command, settings)
+    lines = invoke("check", tmp_path / "problem").stdout.splitlines()
+    assert [line.split("  ")[-1].strip() for line in lines if "maximises" in line] == [said]
+
+
 def test_hyperfine_works_as_it_is(repository, tmp_path):
     require("hyperfine")
     command = "hyperfine --runs 2 --export-json made.json 'python bench.py'"
