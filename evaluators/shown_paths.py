@@ -48,7 +48,7 @@ def open_shown(path: Path, *folders: Path, with_hidden: bool = False) -> Buffere
         ValueError: If it may not be shown, with the reason, or is not a regular file.
         OSError: If it cannot be opened.
     """
-    # Not to wait for a writer where a pipe is in the place of the file.
+    # Opening a pipe in place of the file must not wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with ExitStack() as unless_shown:
         unless_shown.callback(os.close, descriptor)
