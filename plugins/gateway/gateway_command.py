@@ -10,7 +10,6 @@ import typer
 from costada.cli import options
 from costada.cli.command_errors import refusing
 from costada.cli.main import OTHERS, PluginCommand
-from costada.plugins.gateway.gateway_of_run import check_installed
 from costada.plugins.gateway.gateway_protocol import IDLE_SECONDS
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
@@ -46,6 +45,8 @@ def gateway(
     calls have ended.
     """
     with refusing(ExitCode.BAD_INPUT):
+        from costada.plugins.gateway.gateway_of_run import check_installed
+
         check_installed()
         from costada.plugins.gateway.gateway_server import GatewaySettings, serve
 
