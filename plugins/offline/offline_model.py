@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from threading import Lock
 from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun, Callbacks
@@ -44,9 +43,6 @@ MAX_TRIALS = 2
 
 _LINES_PER_CHUNK = 4
 
-_PARSING = Lock()
-"""Held to answer: threads that parse at once can fail in Python 3.11 (python/cpython#106905)."""
-
 _TIMING = re.compile(r"^- \w*(?:time|seconds)\w*: .*$", re.MULTILINE)
 """Metrics that differ from run to run, whatever the program does."""
 
@@ -55,10 +51,10 @@ class OfflineModel(BuiltInModel):
     """A stand-in for a language model in demos, tests and lessons.
 
     No language model is behind it. It takes the program from the data beside a prompt (see
-    `costada.prompts.requests`) and answers with a general edit of it: other numbers, another
-    order, a part of another program, or a search that judges arrays by the program's own
-    statements. It knows no benchmark and no solution. As a guide it proposes general searches and
-    refinements. One answer in ten fails on purpose.
+    `costada.prompts.requests`) and answers with a general edit of it: other numbers, other lines,
+    or a search that scores arrays by the program's own function. It knows no benchmark and no
+    solution. As a guide it proposes general searches and refinements. One answer in ten fails on
+    purpose.
 
     The same seed, messages and ticket of a run always get the same answer, in any order and on
     any thread; attempts that start from the same prompt differ by their ticket. Run times among
@@ -156,11 +152,10 @@ class OfflineModel(BuiltInModel):
         rng = Random(int.from_bytes(digest))
         data = (prompt_data(each.additional_kwargs) for each in messages)
         asked = next((each for each in data if each is not None), None)
-        with _PARSING:
-            if options.get("tools") and asked is not None and asked.kind == "generation":
-                message = _with_tools(messages, asked, rng)
-            else:
-                message = AIMessage(answer(asked, rng))
+        if options.get("tools") and asked is not None and asked.kind == "generation":
+            message = _with_tools(messages, asked, rng)
+        else:
+            message = AIMessage(answer(asked, rng))
         text, calls = text_with_tool_calls(message), message.tool_calls
         text = text[: min([text.find(word) for word in stop or [] if word in text], default=None)]
         reasoning = rng.randint(MIN_REASONING, MAX_REASONING)

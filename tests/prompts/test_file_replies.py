@@ -291,7 +291,7 @@ def test_blocks_and_whole_files_turn_one_program_into_another(old, new, other):
     start = Program.of({"a.py": "\n".join(["first", *old, "last\n"]), "b.py": "x\n"})
     wanted = "\n".join(["first", *new, "last\n"])
     added = "\n".join(["top", *other, "end\n"])
-    offline = pytest.importorskip("costada.plugins.offline.blocks")
+    offline = pytest.importorskip("costada.plugins.offline.answers")
     blocks = offline.replace_blocks(start["a.py"], wanted)
     if blocks is None or wanted == start["a.py"]:
         blocks, wanted = "", start["a.py"]

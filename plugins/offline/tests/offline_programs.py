@@ -8,8 +8,8 @@ from langchain_core.messages import BaseMessage
 
 from costada.evaluators.registry import problem
 from costada.nodes.calls.paid_calls import Conversation
-from costada.plugins.offline.program import EditContext, read_program
-from costada.plugins.offline.search_edits import METHODS, search_with
+from costada.plugins.offline.edits import EditContext
+from costada.plugins.offline.searches import METHODS, complete, search_with
 from costada.prompts.render import Prompt, generation_prompt, guide_prompt
 from costada.prompts.requests import GenerationRequest, GuideRequest, ProgramView
 from costada.prompts.tactics import TriedTactic
@@ -49,6 +49,10 @@ SPREAD = """import numpy as np
 def points_in_space():
   n, d = 14, 3
   points = np.random.default_rng(42).standard_normal((n, d))
+  return points
+
+def ratio(points):
+  n = len(points)
   low = np.inf
   high = 0.0
   for i in range(n):
@@ -56,12 +60,11 @@ def points_in_space():
       gap = np.linalg.norm(points[i] - points[j])
       low = min(low, gap)
       high = max(high, gap)
-  ratio = float(low / high)
-  return points, ratio
+  return float(low / high)
 # EVOLVE-BLOCK-END
 def run():
-  points, ratio = points_in_space()
-  return points, ratio
+  points = points_in_space()
+  return points, ratio(points)
 """
 
 SCALAR = """def step_size(turn):
@@ -82,13 +85,11 @@ def searching(text: str, method: str = "row_search") -> str:
     """The program with a search in it."""
     edit = search_with(METHODS[method], edit_context(text), Random(0))
     assert edit is not None
-    return edit.code
+    return complete(edit.code)
 
 
 def edit_context(text: str, *others: str) -> EditContext:
-    programs = [read_program(each) for each in (text, *others)]
-    assert all(programs)
-    return EditContext(programs[0], tuple(programs[1:]))
+    return EditContext(text, others)
 
 
 def value(text: str) -> Any:

@@ -16,6 +16,7 @@ from offline_programs import (
     guide,
     messages,
     shown,
+    value,
 )
 from rows import population_row
 
@@ -44,10 +45,12 @@ from costada.plugins.offline.answers import (
     FAILURE_RATE,
     STRATEGIES,
     answer,
+    fenced,
+    replace_blocks,
     strategy_text,
 )
-from costada.plugins.offline.blocks import fenced, replace_blocks
-from costada.plugins.offline.general_ideas import IDEAS, find_idea
+from costada.plugins.offline.ideas import IDEAS, SEARCH, find_idea
+from costada.plugins.offline.searches import complete
 from costada.prompts.changes import read_change
 from costada.prompts.requests import FailedAttempt, PromptData, TrialData, prompt_data, trial_data
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
@@ -85,11 +88,18 @@ def test_the_answer_after_a_failed_attempt_is_not_spoilt(how):
 @pytest.mark.parametrize("idea", IDEAS, ids=lambda each: each.approach)
 def test_a_tactic_is_carried_out_where_the_program_offers_a_place(idea):
     cheap = find_idea("numpy.linalg.norm", "").edit(edit_context(PACKING), Random(0)).code
-    fitting = [code for code in (PACKING, SEARCHED[0], cheap) if idea.fits(edit_context(code))]
+    empty = PACKING.replace("centers[0] = (0.5, 0.5)", "").replace("centers[", "other[")
+    shown_others = (shown(PACKING.replace("0.7", "0.5")),)
+    fitting = [
+        (code, edit)
+        for code in (PACKING, SEARCHED[0], cheap, empty)
+        if (edit := idea.edit(edit_context(code, shown_others[0].code), Random(0)))
+    ]
     assert fitting
-    for code in fitting:
-        data = generation(code, tactic=as_tactic(idea), tactic_mode="breakthrough").data
-        verb = idea.edit(edit_context(code), Random(0)).summary.split()[0]
+    for code, edit in fitting:
+        tactic = {"tactic": as_tactic(idea), "tactic_mode": "breakthrough"}
+        data = generation(code, others=shown_others, **tactic).data
+        verb = edit.summary.split()[0]
         assert all(f" {verb} " in answer(data, Random(seed)) for seed in range(3))
 
 
@@ -104,6 +114,7 @@ def as_tactic(idea) -> Tactic:
         ("scipy.optimize.minimize()", "", "scipy.optimize.minimize"),
         ("scipy.optimize.dual_annealing", "Simulated annealing.", "numpy.exp"),
         ("own.code", "Precompute all distances with broadcasting.", "numpy.linalg.norm"),
+        ("own.code", "Tune the threshold.", "numbers.tune"),
         ("scipy.optimize.linprog", "Solve a linear\n program.", "numpy.minimum"),
     ],
 )
@@ -133,7 +144,7 @@ def test_a_guide_answers_with_three_tactics_of_different_approaches(mode, code):
 
 
 def test_a_guide_proposes_searches_first_and_refinements_later_and_nothing_that_failed():
-    searches = [each for each in IDEAS if each.is_search]
+    searches = [each for each in IDEAS if each.kind == SEARCH]
     approaches = {each.approach for each in searches}
     assert set(tactics(guide(PACKING))) <= approaches
     assert approaches.isdisjoint(tactics(guide(SEARCHED[0], "refinement")))
@@ -164,6 +175,14 @@ def test_crossover_takes_parts_of_the_other_programs_shown():
     prompt = generation(others=(shown(other), shown(AREA))).data
     texts = (answer(prompt, Random(seed)) for seed in range(60))
     assert any("from another program" in text and "0.4321" in text for text in texts)
+
+
+def test_lines_of_another_program_come_with_the_search_that_they_call():
+    other = SEARCHED[0]
+    call = next(line for line in other.split("\n") if ", evaluations=" in line)
+    taken = PACKING.replace("    return centers,", f"{call}\n    return centers,")
+    assert "def row_search(" in complete(taken)
+    assert value(complete(taken)) == value(other)
 
 
 def strategy_data(

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from offline_programs import AREA, generation, guide
 
-from costada.plugins.offline.answers import FAILURE_RATE, answer
-from costada.plugins.offline.text_edits import TEXT_IDEAS, USUAL_TEXT_EDITS, TextContext, text_edit
+from costada.plugins.offline.answers import FAILURE_RATE, USUAL_EDITS, answer
+from costada.plugins.offline.edits import EditContext
+from costada.plugins.offline.ideas import IDEAS
 from costada.prompts.changes import Change, read_change
 from costada.prompts.requests import ProgramView
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
@@ -89,12 +90,16 @@ def test_lines_of_another_program_are_taken():
     assert all("0.75" in each for each in taken)
 
 
-@pytest.mark.parametrize("approach", TEXT_IDEAS)
+GENERAL = ("numbers.tune", "lines.combine", "lines.reorder")
+"""Approaches of the ideas that fit a program in any language."""
+
+
+@pytest.mark.parametrize("approach", GENERAL)
 def test_a_tactic_is_carried_out_where_the_text_offers_a_place(approach):
-    edit, idea, steps = TEXT_IDEAS[approach]
-    wanted = edit(TextContext(CPP, (CPP.replace("0.5", "0.7"),)), Random(0))
+    (idea,) = (each for each in IDEAS if each.approach == approach)
+    wanted = idea.edit(EditContext(CPP, (CPP.replace("0.5", "0.7"),)), Random(0))
     assert wanted is not None
-    tactic = Tactic(idea=idea, description=steps, approach_type=approach)
+    tactic = Tactic(idea=idea.idea, description=idea.steps, approach_type=approach)
     changes = {"tactic": tactic, "tactic_mode": "refinement"}
     others = (shown(CPP.replace("0.5", "0.7")),)
     verb = wanted.summary.split()[0]
@@ -104,20 +109,22 @@ def test_a_tactic_is_carried_out_where_the_text_offers_a_place(approach):
 
 @pytest.mark.parametrize("mode", ["breakthrough", "refinement"])
 def test_a_guide_proposes_ideas_that_fit_any_language_and_those_that_failed_last(mode):
-    first = next(iter(TEXT_IDEAS))
-    tactic = Tactic(idea="Tune.", description="Tune.", approach_type=first)
-    data = guide(CPP, mode, (TriedTactic(tactic, 0.0),)).data
-    assert data is not None
-    found = parse_tactics(answer(replace(data, language="cpp"), Random(1)), 3)
-    assert {each.approach_type for each in found} == set(TEXT_IDEAS) - {first}
+    tactic = Tactic(idea="Combine.", description="Combine.", approach_type="lines.combine")
+    tried = (TriedTactic(tactic, 0.0),) * 2
+    for seed in range(5):
+        data = guide(CPP, mode, tried).data
+        assert data is not None
+        found = parse_tactics(answer(replace(data, language="cpp"), Random(seed)), 3)
+        assert {each.approach_type for each in found} == set(GENERAL)
+        assert found[-1].approach_type == "lines.combine"
 
 
-def test_a_guide_sees_the_python_file_of_several():
+def test_a_guide_sees_the_longest_file_of_several():
     data = guide().data
     assert data is not None
     found = parse_tactics(answer(replace(data, program=dict(FILES)), Random(1)), 3)
     assert len(found) == 3
-    assert not {each.approach_type for each in found} & set(TEXT_IDEAS)
+    assert not {each.approach_type for each in found} & set(GENERAL)
 
 
 @pytest.mark.parametrize("text", ["", "word", "x\ny\n", "# EVOLVE-BLOCK-END\n1\n"])
@@ -131,10 +138,8 @@ ODD = st.text(alphabet="0123456789.;a \n{}#/-\t'\"", max_size=80)
 @settings(max_examples=200)
 @given(ODD, ODD, st.integers(0, 9))
 def test_it_answers_for_any_text(text, other, seed):
-    context = TextContext(text, (other,))
-    for edit, _ in USUAL_TEXT_EDITS:
+    context = EditContext(text, (other,))
+    for edit in (*(kind for kind, _ in USUAL_EDITS), *(idea.edit for idea in IDEAS)):
         found = edit(context, Random(seed))
         assert found is None or found.summary
-    found = text_edit(context, "", Random(seed))
-    assert found is None or found.code.strip() != text.strip()
     assert reply(text, form_of("text"), seed).startswith("Offline model: ")

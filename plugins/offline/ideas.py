@@ -1,8 +1,8 @@
 """The ideas the offline model knows: what it proposes as a guide and carries out as a generator.
 
-All are general searches and program changes. Each is known by its approach, the name of a library
-function, which is how a tactic finds its way back to the edit that carries it out. Their words are
-in `ideas.toml`.
+All are general searches and program changes. Each is known by its approach, most often the name of
+a library function, which is how a tactic finds its way back to the edit that carries it out. Their
+words are in `ideas.toml`.
 """
 
 import re
@@ -12,17 +12,27 @@ from functools import partial
 from importlib.resources import files
 from random import Random
 
-from costada.plugins.offline.loop_edits import repeat_corrections, use_slack
-from costada.plugins.offline.program import EditContext, EditKind
-from costada.plugins.offline.search_edits import (
-    METHODS,
-    cheaper_scoring,
-    more_evaluations,
-    polish,
-    search_with,
-    shrink_step,
+from costada.plugins.offline.edits import (
+    EditContext,
+    EditKind,
+    change_numbers,
+    spread_zeros,
+    swap_lines,
+    take_lines,
 )
-from costada.plugins.offline.small_edits import disturb_array
+from costada.plugins.offline.loop_edits import tabulate_distances, use_slack
+from costada.plugins.offline.searches import METHODS, more_evaluations, search_with
+
+SEARCH, REFINEMENT, LINES = "search", "refinement", "lines"
+"""Kinds of ideas: a new search, a better Python program, and what fits any language."""
+
+_EDITS: dict[str, EditKind] = {
+    each.__name__: each
+    for each in (
+        *(tabulate_distances, use_slack, more_evaluations, spread_zeros),
+        *(change_numbers, take_lines, swap_lines),
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +40,17 @@ class Idea:
     """One thing to try.
 
     Attributes:
-        approach: The library function it rests on; no two ideas share one.
+        kind: `SEARCH`, `REFINEMENT` or `LINES`.
+        approach: What it rests on; no two ideas share one.
         idea: The idea in a sentence.
         steps: How to carry it out, in sentences.
         cautions: What can go wrong.
         words: A pattern that finds the idea in the words of a tactic by another model.
         merit: How readily it is proposed, relative to the others.
         edit: What carries it out.
-        is_search: Whether it makes a new search of a program, not a better one.
     """
 
+    kind: str
     approach: str
     idea: str
     steps: str
@@ -47,35 +58,24 @@ class Idea:
     words: str
     merit: float
     edit: EditKind
-    is_search: bool = False
 
     def fits(self, context: EditContext) -> bool:
         """Whether a program offers a place for the idea."""
-        return self.edit(context, Random(0)) is not None
-
-
-_EDITS: dict[str, EditKind] = {
-    "cheaper_scoring": cheaper_scoring,
-    "use_slack": use_slack,
-    "repeat_corrections": repeat_corrections,
-    "shrink_step": shrink_step,
-    "more_evaluations": partial(more_evaluations, 2.0),
-    "polish": polish,
-    "disturb_array": disturb_array,
-}
+        return self.kind == LINES or self.edit(context, Random(0)) is not None
 
 
 def _ideas() -> tuple[Idea, ...]:
     text = (files("costada.plugins.offline") / "ideas.toml").read_text(encoding="utf-8")
     known = tomllib.loads(text)
     ideas = []
-    for each in known["search"]:
+    for each in known[SEARCH]:
         method = METHODS[each.pop("name")]
         steps = known["search_steps"].format(move=each.pop("move"))
-        words = {"approach": method.approach, "steps": steps, "cautions": known["search_cautions"]}
-        ideas.append(Idea(**words, **each, edit=partial(search_with, method), is_search=True))
-    for each in known["refinement"]:
-        ideas.append(Idea(edit=_EDITS[each.pop("edit")], **each))
+        edit = partial(search_with, method)
+        told = {"steps": steps, "cautions": known["search_cautions"], "merit": method.merit}
+        ideas.append(Idea(SEARCH, method.approach, edit=edit, **told, **each))
+    for kind in (REFINEMENT, LINES):
+        ideas += [Idea(kind, edit=_EDITS[each.pop("edit")], **each) for each in known[kind]]
     return tuple(ideas)
 
 
