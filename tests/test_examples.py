@@ -24,7 +24,7 @@ SAID = {
         r"^def place\(n\):",
     ],
     "quick_start.py": [r"^step 1 on frontier 1 cost \$0\.0", r"stopped by: budget"],
-    "research_pipeline.py": [r"^plan is done", r"^  step 1: best 1\.", r"Sum of radii 1\."],
+    "research_pipeline.py": [r"^plan is done", r"^  step 2: best 1\.", r"Sum of radii 1\."],
     "resume_after_a_crash.py": [
         r"^SIGKILL after \d steps",
         r"^same best program: True",
