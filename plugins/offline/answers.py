@@ -17,7 +17,7 @@ from costada.plugins.offline.edits import (
     swap_lines,
     take_lines,
 )
-from costada.plugins.offline.ideas import IDEAS, LINES, SEARCH, Idea, find_idea
+from costada.plugins.offline.ideas import IDEAS, LABELS, LINES, SEARCH, Idea, find_idea
 from costada.plugins.offline.loop_edits import tabulate_distances, use_slack
 from costada.plugins.offline.searches import (
     another_search,
@@ -203,11 +203,9 @@ def _guide_reply(asked: PromptData, rng: Random) -> str:
 def label_reply(rng: Random) -> str:
     """A few general ideas below each of the two headings."""
     parts = []
-    for heading, is_search in (("DIVERGE", True), ("REFINE", False)):
-        ideas = [each for each in IDEAS if (each.kind == SEARCH) == is_search]
+    for heading, ideas in LABELS.items():
         drawn = rng.sample(ideas, min(POINTS_PER_LABEL, len(ideas)))
-        points = "\n".join(f"- {each.idea} Use `{each.approach}`." for each in drawn)
-        parts.append(f"## {heading}\n\n{points}")
+        parts.append("\n".join([f"## {heading}", "", *(f"- {each}" for each in drawn)]))
     return "\n\n".join(parts)
 
 
@@ -231,7 +229,8 @@ def strategy_reply(asked: PromptData, rng: Random) -> str:
     As with programs, the answer after a failed attempt is not spoilt.
     """
     texts = [strategy_text(name) for name in STRATEGIES]
-    source = rng.choice([text for text in texts if text.strip() != str(asked.program).strip()])
+    shown = "".join(_files(asked.program).values()).strip()
+    source = rng.choice([text for text in texts if text.strip() != shown])
     if rng.random() >= FAILURE_RATE or asked.has_failure:
         summary = source.split('"""')[1]
         return f"{summary}\n\n{fenced(source)}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from random import Random
+from typing import Any
 
 from costada.plugins.offline.edits import (
     EditContext,
@@ -64,9 +65,7 @@ class Idea:
         return self.kind == LINES or self.edit(context, Random(0)) is not None
 
 
-def _ideas() -> tuple[Idea, ...]:
-    text = (files("costada.plugins.offline") / "ideas.toml").read_text(encoding="utf-8")
-    known = tomllib.loads(text)
+def _ideas(known: dict[str, Any]) -> tuple[Idea, ...]:
     ideas = []
     for each in known[SEARCH]:
         method = METHODS[each.pop("name")]
@@ -79,7 +78,12 @@ def _ideas() -> tuple[Idea, ...]:
     return tuple(ideas)
 
 
-IDEAS = _ideas()
+_KNOWN = tomllib.loads(
+    (files("costada.plugins.offline") / "ideas.toml").read_text(encoding="utf-8")
+)
+IDEAS = _ideas(_KNOWN)
+LABELS: dict[str, list[str]] = _KNOWN["labels"]
+"""General ideas for strategies that choose among candidates, by heading."""
 
 
 def find_idea(approach: str, text: str) -> Idea | None:

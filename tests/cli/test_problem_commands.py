@@ -323,7 +323,7 @@ def test_its_initial_program_can_be_evaluated(invoke, folder):
 
 def test_the_offline_model_gets_on_with_it(invoke, folder, tmp_path):
     out = tmp_path / "run"
-    result = invoke("run", folder, "--budget", "0.1", "--out", out, "--json", "--quiet")
+    result = invoke("run", folder, "--budget", "0.3", "--out", out, "--json", "--quiet")
     found = json.loads(result.stdout)
     mine = problem(folder)
     seed = mine.evaluate(mine.initial_program).score
