@@ -19,8 +19,8 @@ def test_the_configuration_is_valid():
 
 def test_a_served_search_spends_its_own_budget_or_what_an_assistant_chooses_within_limits(tmp_path):
     order = {"assistant_id": "costada", "input": {"seed": 1}, "config": {"recursion_limit": 25}}
-    order["context"] = {"budget": 0.05}
-    limits = {"COSTADA_BUDGET": "0.05", "COSTADA_CHOOSE_SETTINGS": "max_iterations"}
+    order["context"] = {"budget": 0.08}
+    limits = {"COSTADA_BUDGET": "0.08", "COSTADA_CHOOSE_SETTINGS": "max_iterations"}
     with served(tmp_path, **limits) as address:
         found = answer(address, "runs/wait", order)
         again = answer(address, "runs/wait", order)
@@ -29,7 +29,7 @@ def test_a_served_search_spends_its_own_budget_or_what_an_assistant_chooses_with
             for given in (
                 {"input": {"budget": 0.005}},
                 {"input": {}, "config": {"configurable": {"max_failures": 5}}},
-                {"input": {}, "context": {"budget": 0.06}},
+                {"input": {}, "context": {"budget": 0.09}},
                 {"input": {}, "context": {"budget": 0.01, "settings": {"max_failures": 5}}},
                 {"input": {}, "context": {"bugdet": 0.01}},
                 {"input": {}},
@@ -46,16 +46,16 @@ def test_a_served_search_spends_its_own_budget_or_what_an_assistant_chooses_with
         kept = answer(address, f"threads/{thread}/state")["values"]["chosen"]
     assert found["stop_reason"] == "budget", (tmp_path / "log").read_text()[-2000:]
     assert found["iterations"] > 3
-    assert found["spent"] >= 0.05
+    assert found["spent"] >= 0.08
     assert found["best_program"]
     assert again["best_program"] == found["best_program"]
     assert again["spent"] == found["spent"]
     assert "input: got key 'budget', expected seed" in refused[0]
     assert "got key 'max_failures', which is not read there" in refused[1]
-    assert "budget: got 0.06, expected less than or equal to 0.05" in refused[2]
+    assert "budget: got 0.09, expected less than or equal to 0.08" in refused[2]
     assert "Unknown setting 'settings.max_failures'" in refused[3]
     assert all("context: budget: is missing" in each for each in refused[4:])
-    assert (schema["properties"]["budget"]["maximum"], schema["required"]) == (0.05, ["budget"])
+    assert (schema["properties"]["budget"]["maximum"], schema["required"]) == (0.08, ["budget"])
     assert (chosen["iterations"], chosen["stop_reason"], kept) == (1, "iterations", few)
 
 

@@ -324,7 +324,7 @@ def test_a_warning_about_the_sandbox_is_one_line(capsys):
 
 def test_programs_that_were_not_run_again_are_counted(invoke, near, tmp_path):
     out = tmp_path / "run"
-    options = ("--max-iterations", 3, "--out", out)
+    options = ("--max-iterations", 12, "--out", out)
     text = invoke("run", near, *options, "--quiet").stdout
     rows = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
     known = sum(row["is_cached"] for row in rows)
