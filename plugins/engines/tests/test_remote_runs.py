@@ -101,17 +101,22 @@ def test_what_is_no_executor_is_refused_by_name(near):
 @pytest.fixture(scope="module")
 def whole(near, invoke, tmp_path_factory):
     """The steps of a run that loses no worker."""
-    out = tmp_path_factory.mktemp("whole") / "run"
-    result = invoke("run", near, *SEARCH, "--out", out)
+    folder = tmp_path_factory.mktemp("whole")
+    out = folder / "run"
+    result = invoke("run", slowed(near, folder / "near", 0), *SEARCH, "--out", out)
     assert result.exit_code == 0, result.output
     return steps(out)
 
 
 def slowed(near, folder, seconds):
-    """The problem, whose evaluations take so long that one runs when the workers are lost."""
+    """The problem, whose evaluations take so long that one runs when the workers are lost.
+
+    Guides read the evaluator, so its text is the same whatever the time.
+    """
     shutil.copytree(near, folder)
     evaluator = folder / "evaluator.py"
-    evaluator.write_text(evaluator.read_text() + f"\nimport time\ntime.sleep({seconds})\n")
+    evaluator.write_text(evaluator.read_text() + "\nimport waiting_time\n")
+    (folder / "waiting_time.py").write_text(f"import time\n\ntime.sleep({seconds})\n")
     return folder
 
 
