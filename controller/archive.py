@@ -349,7 +349,7 @@ def _features_of_files(program: Program) -> Features:
 
 @lru_cache(maxsize=1024)
 def features(code: str) -> Features:
-    """What the distance looks at in a text."""
+    """The features of a text that its distance from others is computed from."""
     tokens = frozenset(TOKEN.findall(code))
     return Features(tokens, frozenset(_structure(code, tokens)), len(code))
 

@@ -273,7 +273,7 @@ def folder_evaluation(
     """Evaluation from the metrics and artifacts of a folder's evaluator.
 
     The candidate failed if the evaluator says validity 0, an error with a score of 0 or none, or
-    nothing but numbers whose names tell a failure. A text under the name of a mark, which may come
+    only numbers that are named like a failure. An artifact with the name of a mark, which may come
     from the candidate, is renamed.
     """
     artifacts = {RENAMED + name if name in MARKS else name: artifacts[name] for name in artifacts}

@@ -171,7 +171,7 @@ def check_evaluator(state: SearchState, context: RunContext) -> None:
 
     Where the evaluator is another one than that of the run's start, the programs that the run
     builds on are evaluated again, best first. If all keep validity, score and objectives, the run
-    goes on with the new evaluator, which its record then names.
+    continues with the new evaluator, and its record names that one.
 
     Raises:
         ValueError: A program has another score, naming both.

@@ -59,7 +59,7 @@ class ModelRow(TypedDict):
     Sums are over its attempts that landed.
     """
 
-    # Tables: a column is told in two or three lines, not in ten.
+    # Laid out as a table: two or three lines a column, where the formatter would take ten.
     # fmt: off
     name: Annotated[str, Column(
         "the model's name in the menu", "costada.runs.models_file:named_models")]

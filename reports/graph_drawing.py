@@ -270,14 +270,14 @@ def draw_graph(graph: Graph, format: PictureFormat, spending: RunSpending | None
     with rc_context({"svg.hashsalt": "costada"}):
         # No date and no random ids: the same graph gives the same file.
         facts = {"Date": None} if format == "svg" else None
-        drawn_graph(graph, spending).savefig(
+        plot_graph(graph, spending).savefig(
             buffer, format=format, dpi=DOTS_PER_INCH, facecolor="white", metadata=facts
         )
     return buffer.getvalue()
 
 
-def drawn_graph(graph: Graph, spending: RunSpending | None = None) -> Figure:
-    """What `draw_graph` draws, before it is saved."""
+def plot_graph(graph: Graph, spending: RunSpending | None = None) -> Figure:
+    """Plot what `draw_graph` saves."""
     from matplotlib.figure import Figure
 
     plan = layout(graph)

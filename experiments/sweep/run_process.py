@@ -268,7 +268,7 @@ class WorkerRun:
         """Let the running process save and end, and kill it after so many seconds."""
         if self._process is None:
             return
-        # Signal handlers of submitit run in the thread of `_attempt`, which cannot poll meanwhile.
+        # submitit runs signal handlers in the thread of `_attempt`, which cannot poll meanwhile.
         deadline = monotonic() + seconds
         self._process.drain()
         while self._process.end() is None:

@@ -68,7 +68,7 @@ class RayEngine(Engine):
         warnings.filterwarnings("ignore", "More than 10MB of messages", UserWarning)
         self._refs: dict[Future[Any], Any] = {}
         self._connect("auto" if is_here else address)
-        # No retries by Ray: whoever submits a call counts lost workers and repeats it.
+        # Ray must not retry: whoever submits a call counts lost workers and repeats it.
         self._called = self._ray.remote(max_retries=0, max_calls=0)(_called)
 
     def _connect(self, address: str) -> None:

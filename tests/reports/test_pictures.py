@@ -23,9 +23,9 @@ from costada.reports.graph_drawing import (
     NodeSpending,
     RunSpending,
     draw_graph,
-    drawn_graph,
     fill_colour,
     layout,
+    plot_graph,
     spending_by_node,
     spending_of_run,
 )
@@ -227,7 +227,7 @@ def open_path(path):
 
 def crossed_labels(graph):
     """The labels of a drawn graph that a line or another label passes."""
-    figure = drawn_graph(graph)
+    figure = plot_graph(graph)
     figure.canvas.draw()
     (axes,) = figure.axes
     arrows = [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
