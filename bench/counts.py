@@ -30,7 +30,7 @@ from loopback import Loopback, constant
 
 from costada.store.checkpoints import RunSaver
 
-FIRST = 10
+FIRST = 5
 """Iterations that are left out."""
 
 STEP_COST = 0.01

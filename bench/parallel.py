@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +62,11 @@ HEAD = (
 
 
 @dataclass(frozen=True)
-class Measured:
+class Timed:
     """One command: the calls it made, when it began and ended, and what it took.
 
-    `cpu_samples` are pairs of a time and the CPU seconds until then.
+    `cpu_samples` are pairs of a time and the CPU seconds until then; `megabytes` is the largest
+    resident memory of one of its processes.
     """
 
     calls: Sequence[Call]
@@ -73,8 +74,6 @@ class Measured:
     ended: float
     cpu_samples: Sequence[tuple[float, float]]
     megabytes: float
-    costs: Sequence[float]
-    budget: float
 
     @property
     def seconds(self) -> float:
@@ -109,17 +108,11 @@ class Measured:
         return average, most
 
     @property
-    def overshoot(self) -> tuple[float, float]:
-        """Dollars beyond the budget: as a share of it, and in steps of the mean cost."""
-        beyond = max(0.0, sum(self.costs) - self.budget)
-        return beyond / self.budget, beyond / mean(self.costs)
-
-    @property
-    def cpu_per_iteration(self) -> float:
-        """CPU milliseconds of an iteration."""
+    def cpu(self) -> float:
+        """CPU seconds between the first request and the last answer."""
         within = [sample for sample in self.cpu_samples if self._first <= sample[0] <= self._last]
         (began, before), (ended, after) = within[0], within[-1]
-        return 1e3 * (after - before) / (ended - began) * self.seconds / len(self.costs)
+        return (after - before) / (ended - began) * self.seconds
 
     @property
     def _first(self) -> float:
@@ -128,6 +121,45 @@ class Measured:
     @property
     def _last(self) -> float:
         return max(call.ended for call in self.calls)
+
+
+@dataclass(frozen=True)
+class Measured(Timed):
+    """A run of CostAda, with the cost of each step and its budget in dollars."""
+
+    costs: Sequence[float]
+    budget: float
+
+    @property
+    def overshoot(self) -> tuple[float, float]:
+        """Dollars beyond the budget: as a share of it, and in steps of the mean cost."""
+        beyond = max(0.0, sum(self.costs) - self.budget)
+        return beyond / self.budget, beyond / mean(self.costs)
+
+    @property
+    def cpu_per_iteration(self) -> float:
+        """CPU milliseconds of an iteration."""
+        return 1e3 * self.cpu / len(self.costs)
+
+
+def timed(
+    command: Sequence[str], server: Loopback, environment: Mapping[str, str] | None = None
+) -> Timed:
+    """Run a command that sends requests to a server; it must succeed."""
+    with tempfile.TemporaryFile("w+") as said:
+        began = time.monotonic()
+        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment)
+        samples = []
+        ended_pid = 0
+        while not ended_pid:
+            samples.append((time.monotonic(), cpu_seconds_of_tree(process.pid)))
+            time.sleep(SAMPLING)
+            ended_pid, status, used = os.wait4(process.pid, os.WNOHANG)
+        ended = time.monotonic()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        assert process.returncode == 0, said.read()
+    return Timed(server.take_calls(), began, ended, samples, used.ru_maxrss / 1024)
 
 
 def measured(
@@ -149,28 +181,11 @@ def measured(
             options["--parallel"] = str(parallel)
         program = str(Path(sys.executable).with_name("costada"))
         words = [word for option in options.items() for word in option]
-        began = time.monotonic()
-        with Path(scratch, "said").open("w+") as said:
-            process = subprocess.Popen(
-                [program, "run", "circle_packing", *words, "--quiet", *more],
-                stdout=said,
-                stderr=subprocess.STDOUT,
-            )
-            samples = []
-            ended_pid = 0
-            while not ended_pid:
-                samples.append((time.monotonic(), cpu_seconds_of_tree(process.pid)))
-                time.sleep(SAMPLING)
-                ended_pid, status, used = os.wait4(process.pid, os.WNOHANG)
-            ended = time.monotonic()
-            process.returncode = os.waitstatus_to_exitcode(status)
-            said.seek(0)
-            assert process.returncode == 0, said.read()
-        calls = server.take_calls()
+        run = timed([program, "run", "circle_packing", *words, "--quiet", *more], server)
         rows = map(json.loads, Path(scratch, "run/steps.jsonl").read_text().splitlines())
         costs = [row["step_cost"] for row in rows]
     assert sum(costs) >= budget, "the run ended before its budget was used up"
-    return Measured(calls, began, ended, samples, used.ru_maxrss / 1024, costs, budget)
+    return Measured(**vars(run), costs=costs, budget=budget)
 
 
 def cpu_seconds_of_tree(pid: int) -> float:

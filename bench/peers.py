@@ -1,4 +1,4 @@
-"""CostAda beside OpenEvolve and GEPA: speed with K calls in flight, and what mishaps cost.
+"""CostAda beside OpenEvolve and GEPA: cost of a step, K calls in flight, and what mishaps cost.
 
 All work on the same program with the same evaluator against the same loopback provider, with their
 own defaults otherwise. Install the others in an environment of their own:
@@ -6,22 +6,21 @@ own defaults otherwise. Install the others in an environment of their own:
     python -m venv peers && peers/bin/pip install openevolve gepa litellm
     python bench/peers.py --openevolve peers/bin/openevolve-run --gepa peers/bin/python
 
-The first table is about speed: calls of a constant 0.75 s, or log-normal ones with a median of
-0.75 s and a 95 % point of 2.5 s. `seconds` count from the first request to the last answer, `wall`
-is the whole command, and `speed-up` is calls per second against K = 1 of the same tool. The second
-table says by how much the provider's bill exceeds a budget. The third counts the requests that a
-provider gets when something goes wrong with CostAda and with OpenEvolve, for ten iterations.
+The first tables (`bench/step_costs.py`) are about what a step costs beside its call, and say which
+targets are missed. The next is about speed: calls of a constant 0.75 s, or log-normal ones with a
+median of 0.75 s and a 95 % point of 2.5 s. `seconds` count from the first request to the last
+answer, `wall` is the whole command, and `speed-up` is calls per second against K = 1 of the same
+tool. The next says by how much the provider's bill exceeds a budget. The last counts the requests
+that a provider gets when something goes wrong with CostAda and with OpenEvolve, for ten iterations.
 """
 
 import argparse
-import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -30,44 +29,34 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from billing_server import Answer, BillingServer, Body, Refusal, Reply
 from loopback import Call, Latency, Loopback, constant, log_normal
+from peer_tools import (
+    ENVIRONMENT,
+    GOOD,
+    ITERATIONS,
+    PRICE_IN,
+    PRICE_OUT,
+    PROGRAM,
+    Limits,
+    Peers,
+    Tool,
+    costada,
+    openevolve,
+    programs,
+    write_problem,
+)
+from step_costs import print_costs
 
-ITERATIONS = 10
 LATENCY = 0.3
 """Seconds that the provider takes to answer."""
 
-PRICE_IN, PRICE_OUT = 0.6, 1.92
-"""Dollars per million tokens."""
-
 LATENCIES = {"constant": constant(0.75), "log-normal": log_normal(0.75, 2.5)}
-ENVIRONMENT = os.environ | {"OPENAI_API_KEY": "none", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 SHORT = log_normal(0.04, 0.13)
 """Of the runs that end by their budget."""
 
 CALLS, CALLS_APART = 40, 0.7
 """What the smallest budget buys, and what the next one buys on top."""
 
-PROGRAM = "# EVOLVE-BLOCK-START\ndef value():\n    return 0.1\n# EVOLVE-BLOCK-END\n"
-GOOD = """
-import runpy
-
-def evaluate(program_path):
-    return {"combined_score": float(runpy.run_path(program_path)["value"]())}
-"""
 BROKEN = "def evaluate(program_path):\n    raise RuntimeError('a library is missing')\n"
-CONFIG = """
-max_iterations: {iterations}
-checkpoint_interval: 5
-diff_based_evolution: false
-llm:
-  api_base: "{url}"
-  api_key: "none"
-  models: [{{name: "stand-in", weight: 1.0}}]
-prompt:
-  system_message: "Make value() large."
-evaluator:
-  parallel_evaluations: {parallel}
-  cascade_evaluation: false
-"""
 
 
 @dataclass
@@ -87,142 +76,9 @@ class Provider:
         return Reply(f"```python\n{PROGRAM.replace('0.1', f'{value:.2f}')}```")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a run may do: its iterations, its dollars, and its calls in flight."""
-
-    iterations: int = ITERATIONS
-    budget: float = 1.0
-    parallel: int = 1
-
-
-@dataclass(frozen=True)
-class Tool:
-    """How a tool is begun on a problem folder, and how it goes on after a kill."""
-
-    begin: Callable[[Path], list[str]]
-    go_on: Callable[[Path], list[str]]
-
-
-def costada(url: str, limits: Limits) -> Tool:
-    """How CostAda is run."""
-    program = str(Path(sys.executable).with_name("costada"))
-    given = ["--budget", str(limits.budget), "--max-iterations", str(limits.iterations)]
-    given += ["--parallel", str(limits.parallel)]
-    prices = ["--price", f"{PRICE_IN},{PRICE_OUT}"]
-    model = ["--model", "openai:stand-in", "--base-url", url]
-
-    def begin(folder: Path) -> list[str]:
-        return [program, "run", str(folder), *given, *prices, *model, "--out", str(folder / "out")]
-
-    return Tool(begin, lambda folder: [program, "resume", str(folder / "out")])
-
-
-def openevolve(program: str, limits: Limits) -> Tool:
-    """How OpenEvolve is run; its calls in flight and its URL are in the problem folder."""
-
-    def begin(folder: Path) -> list[str]:
-        files = [str(folder / name) for name in ("initial_program.py", "evaluator.py")]
-        out = ["--config", str(folder / "config.yaml"), "--output", str(folder / "out")]
-        return [program, *files, *out, "--iterations", str(limits.iterations)]
-
-    def go_on(folder: Path) -> list[str]:
-        saved = sorted(folder.glob("out/checkpoints/checkpoint_*"), key=lambda path: path.name)
-        return [*begin(folder), *(["--checkpoint", str(saved[-1])] if saved else [])]
-
-    return Tool(begin, go_on)
-
-
-GEPA = """
-import json, sys
-from importlib.util import module_from_spec, spec_from_file_location
-import litellm
-from gepa.lm import LM
-from gepa.optimize_anything import EngineConfig, GEPAConfig, ReflectionConfig, optimize_anything
-from gepa.strategies.proposal_sampling import IndependentSampling
-
-folder, url, price_in, price_out, iterations, budget, parallel = json.loads(sys.argv[1])
-prices = {"input_cost_per_token": price_in / 1e6, "output_cost_per_token": price_out / 1e6}
-litellm.register_model({"stand-in": {**prices, "litellm_provider": "openai", "mode": "chat"}})
-spec = spec_from_file_location("evaluator", f"{folder}/evaluator.py")
-evaluator = module_from_spec(spec)
-spec.loader.exec_module(evaluator)
-
-def evaluate(candidate):
-    from tempfile import NamedTemporaryFile
-    with NamedTemporaryFile("w", suffix=".py") as file:
-        file.write(candidate)
-        file.flush()
-        try:
-            return evaluator.evaluate(file.name)["combined_score"]
-        except Exception:  # whatever a candidate raises, it scores nothing
-            return 0.0
-
-optimize_anything(
-    seed_candidate=open(f"{folder}/initial_program.py").read(),
-    evaluator=evaluate,
-    objective="Make value() large.",
-    config=GEPAConfig(
-        engine=EngineConfig(
-            max_candidate_proposals=iterations // parallel,
-            max_reflection_cost=budget,
-            sampling_strategy=IndependentSampling(parallel) if parallel > 1 else None,
-            run_dir=f"{folder}/out",
-        ),
-        reflection=ReflectionConfig(reflection_lm=LM("openai/stand-in", api_base=url)),
-    ),
-)
-"""
-"""GEPA proposes K candidates in each iteration, whose calls go out together."""
-
-
-def gepa(python: str, url: str, limits: Limits) -> Tool:
-    """How GEPA is run by an interpreter that has it."""
-
-    def begin(folder: Path) -> list[str]:
-        given = [str(folder), url, PRICE_IN, PRICE_OUT]
-        given += [limits.iterations, limits.budget, limits.parallel]
-        return [python, "-c", GEPA, json.dumps(given)]
-
-    return Tool(begin, begin)
-
-
-@dataclass(frozen=True)
-class Peers:
-    """The programs of the other tools, where they are installed."""
-
-    openevolve: str | None
-    gepa: str | None
-
-    def tools(self, url: str, limits: Limits) -> dict[str, Tool]:
-        """How each tool is run."""
-        tools = {"CostAda": costada(url, limits)}
-        if self.openevolve:
-            tools["OpenEvolve"] = openevolve(self.openevolve, limits)
-        if self.gepa:
-            tools["GEPA"] = gepa(self.gepa, url, limits)
-        return tools
-
-
-def write_problem(folder: Path, url: str, evaluator: str, limits: Limits) -> None:
-    """Write a problem folder that all tools read."""
-    folder.mkdir()
-    (folder / "initial_program.py").write_text(PROGRAM)
-    (folder / "evaluator.py").write_text(evaluator)
-    (folder / "config.yaml").write_text(
-        CONFIG.format(url=url, iterations=limits.iterations, parallel=limits.parallel)
-    )
-
-
 def run(command: list[str]) -> int:
     """The exit code of a command that is silent and has a key that opens nothing."""
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=600).returncode
-
-
-def programs(rng: random.Random) -> str:
-    """A program that returns a number, with notes of some length."""
-    notes = "".join(f"# note {rng.randrange(10**9)}\n" for _ in range(rng.randrange(10, 60)))
-    return f"```python\n{PROGRAM.replace('0.1', f'{rng.random():.9f}')}{notes}```"
 
 
 def bill(calls: Sequence[Call]) -> float:
@@ -348,16 +204,19 @@ def print_mishaps(program: str | None) -> None:
 
 
 def main() -> None:
-    """Print the three tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--openevolve", help="its program", metavar="PATH")
     parser.add_argument("--gepa", help="an interpreter that has it", metavar="PYTHON")
-    parser.add_argument("--iterations", type=int, default=96, help="of the first table")
+    parser.add_argument("--iterations", type=int, default=96, help="of the table of speed")
     parser.add_argument("--parallel", type=int, default=8, metavar="K")
     parser.add_argument("--quick", action="store_true", help="32 iterations, 3 runs to the budget")
+    parser.add_argument("--repeats", type=int, default=5, help="of the first tables; 0: none")
     given = parser.parse_args()
     peers = Peers(given.openevolve, given.gepa)
     runs = 3 if given.quick else 10
+    if given.repeats:
+        print_costs(peers, given.repeats)
     costs = print_speed(peers, 32 if given.quick else given.iterations, given.parallel)
     print_overshoot(peers, costs, runs, given.parallel)
     print_mishaps(given.openevolve)
