@@ -1,6 +1,6 @@
 """Every method by the name that `--method` is given."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -33,7 +33,7 @@ class InnerGraph:
     """
 
     nodes: Mapping[str, Callable[..., Any]]
-    routes: Mapping[str, tuple[Callable[..., str], Mapping[Hashable, str]]]
+    routes: Mapping[str, tuple[Callable[..., str], Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)

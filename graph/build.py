@@ -1,28 +1,30 @@
 """The discovery graph: its nodes, their edges in the order of a step, and its factory."""
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import START, StateGraph
 from typing_extensions import Unpack
 
 from costada.controller.methods import METHODS
 from costada.evaluators.problem import Problem
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
 from costada.graph.graph_input import RunOverrides, SearchContext
-from costada.graph.node_execution import CancellableNode, Route, takes_config, wrap_node
+from costada.graph.node_execution import CancellableNode, takes_config, wrap_node
 from costada.graph.routes import (
+    AFTER_CALL,
+    AFTER_GATE,
+    Branch,
     after_allocation,
     after_answer,
     after_approval,
     after_choice,
     after_context,
     after_evaluation,
-    after_gate,
     after_generation,
     after_guide,
 )
@@ -71,6 +73,36 @@ IN_FLIGHT: Mapping[str, Node | PayingNode] = {
 }
 """What stands in their place where several steps may be in flight (K > 1)."""
 
+BRANCHES: Mapping[str, Branch] = {
+    "allocate_frontier": Branch(
+        after_allocation,
+        {"attempt": "build_context", "preparation": "guide", "approval": "approve_guide"},
+    ),
+    "build_context": Branch(
+        after_context,
+        {"proposal": "generate", "choice": "choose_model", "submission": "evaluate"},
+    ),
+    "choose_model": Branch(after_choice, {"proposal": "generate", "unaffordable": "charge_ledger"}),
+    "generate": Branch(after_generation, {"another": "allocate_frontier", "landing": "evaluate"}),
+    "evaluate": Branch(
+        after_evaluation,
+        {
+            "retry": "build_context",
+            "other model": "choose_model",
+            "charge": "charge_ledger",
+            "prepared": "allocate_frontier",
+            "no step": "gate_intervention",
+        },
+    ),
+    "gate_intervention": AFTER_GATE,
+    "ask_for_budget": replace(AFTER_GATE, route=after_answer),
+    "approve_guide": Branch(
+        after_approval, {"buy": "guide", "question": "approve_guide", **AFTER_CALL}
+    ),
+    "guide": Branch(after_guide, AFTER_CALL),
+}
+"""Who may go next after a node; `charge_ledger` and `update_utility` have one follower each."""
+
 
 def build_discovery_graph(
     context: RunContext, *, max_parallel: int = 1, methods: Collection[str] = ()
@@ -88,71 +120,29 @@ def build_discovery_graph(
     for key in STORED_KEYS:
         kept = graph.channels[key]
         graph.channels[key] = StoredValue(kept.ValueType, key, context.store)
-    nodes = {**NODES, **IN_FLIGHT} if max(max_parallel, context.parallel) > 1 else NODES
-    inner = {name: METHODS[name].inner for name in (context.method.name, *methods)}
-
-    def add(name: str, node: Node | PayingNode) -> None:
-        # LangGraph has no type for a node that takes a config and a runtime
-        ready: Any = wrap_node(node, name, context)
-        graph.add_node(name, CancellableNode(ready, name) if takes_config(node) else ready)
-
+    nodes = {**NODES, **IN_FLIGHT} if max(max_parallel, context.parallel) > 1 else {**NODES}
+    branches = {**BRANCHES}
+    for name in (context.method.name, *methods):
+        if (inner := METHODS[name].inner) is None:
+            continue
+        nodes.update(inner.nodes)
+        for source, (route, ends) in inner.routes.items():
+            branches[source] = Branch(route, {**ends, "charge": "charge_ledger"})
+        evaluated = branches["evaluate"]
+        first = {name: next(iter(inner.nodes))}
+        branches["evaluate"] = replace(evaluated, ends={**first, **evaluated.ends})
     for name, node in nodes.items():
-        add(name, node)
-
-    def branch(
-        source: str, route: Callable[[SearchState, RunContext], str], ends: dict[Hashable, str]
-    ) -> None:
-        graph.add_conditional_edges(source, Route(route, context), ends)
-
+        branch = branches.get(name)
+        # LangGraph has no type for a node that takes a config and a runtime
+        ready: Any = wrap_node(node, name, context, branch)
+        graph.add_node(
+            name,
+            CancellableNode(ready, name) if takes_config(node) else ready,
+            destinations={end: label for label, end in branch.ends.items()} if branch else None,
+        )
     graph.add_edge(START, "allocate_frontier")
-    branch(
-        "allocate_frontier",
-        after_allocation,
-        {"attempt": "build_context", "preparation": "guide", "approval": "approve_guide"},
-    )
-    branch(
-        "build_context",
-        after_context,
-        {"proposal": "generate", "choice": "choose_model", "submission": "evaluate"},
-    )
-    branch("choose_model", after_choice, {"proposal": "generate", "unaffordable": "charge_ledger"})
-    branch("generate", after_generation, {"another": "allocate_frontier", "landing": "evaluate"})
-    inner_ends: dict[Hashable, str] = {}
-    for method, own in inner.items():
-        if own is not None:
-            inner_ends[method] = next(iter(own.nodes))
-            for name, node in own.nodes.items():
-                add(name, node)
-            for name, (route, ends) in own.routes.items():
-                branch(name, route, {**ends, "charge": "charge_ledger"})
-    branch(
-        "evaluate",
-        after_evaluation,
-        {
-            **inner_ends,
-            "retry": "build_context",
-            "other model": "choose_model",
-            "charge": "charge_ledger",
-            "prepared": "allocate_frontier",
-            "no step": "gate_intervention",
-        },
-    )
     graph.add_edge("charge_ledger", "update_utility")
     graph.add_edge("update_utility", "gate_intervention")
-    next_steps: dict[Hashable, str] = {
-        "next step": "allocate_frontier",
-        "landing": "evaluate",
-        "intervention": "guide",
-        "approval": "approve_guide",
-        "question": "ask_for_budget",
-        "stop": END,
-    }
-    branch("gate_intervention", after_gate, next_steps)
-    branch("ask_for_budget", after_answer, next_steps)
-    after_call: dict[Hashable, str] = {"next step": "allocate_frontier", "landing": "evaluate"}
-    asked = {"buy": "guide", "question": "approve_guide", **after_call}
-    branch("approve_guide", after_approval, asked)
-    branch("guide", after_guide, after_call)
     return graph
 
 

@@ -27,7 +27,7 @@ from costada.graph.graph_input import (
     has_answer,
 )
 from costada.graph.node_execution import ACTIVE_RUNS, ActiveRuns
-from costada.graph.routes import can_continue
+from costada.graph.routes import AFTER_GATE, can_continue
 from costada.nodes.context import RunContext
 from costada.nodes.pool import NODE_THREADS
 from costada.nodes.saved_state import check_seal, with_seal
@@ -179,7 +179,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
                 search, given = self._begin(input, own, context, saved)
                 if self._has_more(input, saved, own, search):
                     with guarded_by(lease):
-                        super().bulk_update_state(own, self._reopened(saved))
+                        super().bulk_update_state(own, self._reopened(saved, search))
                 if has_answer(given):
                     newest = self.get_state(_newest(own))
                     given = self._accepted(given, self.get_state(own), newest, own)
@@ -211,7 +211,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
                 saved = await self.aget_state(own) if self._has_saved(input, config) else None
                 search, given = await asyncio.to_thread(self._begin, input, own, context, saved)
                 if await asyncio.to_thread(self._has_more, input, saved, own, search):
-                    reopened = await asyncio.to_thread(self._reopened, saved)
+                    reopened = await asyncio.to_thread(self._reopened, saved, search)
                     with guarded_by(lease):
                         await super().abulk_update_state(own, reopened)
                 if has_answer(given):
@@ -276,7 +276,6 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
                     given = {**given, SEED: chosen[SEED]}
             if lasting := {name: value for name, value in chosen.items() if name != SEED}:
                 search = self.overrides.search(lasting)
-        own["configurable"][ACTIVE_RUNS].context = search
         return search, given
 
     def _has_more(
@@ -302,10 +301,12 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         is_current = bool(reason) or saved.next == ("evaluate",)
         return is_current and can_continue(cast(SearchState, saved.values), search)
 
-    def _reopened(self, saved: StateSnapshot) -> list[list[StateUpdate]]:
-        """The update that reopens a run."""
-        update = with_seal(cast(SearchState, saved.values), REOPENED, self.search.store)
-        return [[StateUpdate(dict(update), "gate_intervention")]]
+    def _reopened(self, saved: StateSnapshot, search: RunContext) -> list[list[StateUpdate]]:
+        """The update that reopens a run where its last step ended."""
+        left = cast(SearchState, {**saved.values, **REOPENED})
+        update = with_seal(left, {**REOPENED}, self.search.store)
+        command: Any = Command(update=update, goto=AFTER_GATE.follow(left, search))
+        return [[StateUpdate(command, "gate_intervention")]]
 
     def _has_saved(self, given: object, config: RunnableConfig | None) -> bool:
         """Whether the thread of an execution may hold a run to continue.

@@ -1,7 +1,8 @@
-"""One execution of the graph: its runs, and what is wrapped around nodes and routes.
+"""One execution of the graph: its runs, and what is wrapped around its nodes.
 
-A node gets the context of its run, its time is taken, and it leaves a sealed state. It can be
-cancelled, and an execution that is aborted cancels the work of its runs and closes their accounts.
+A node gets the context of its run, its time is taken, it leaves a sealed state and says who goes
+next. It can be cancelled, and an execution that is aborted cancels the work of its runs and closes
+their accounts.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from inspect import signature
 from time import perf_counter, sleep
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import get_runtime
+from langgraph.types import Command
 
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
+from costada.graph.routes import Branch
 from costada.nodes.calls.budget import close_account
 from costada.nodes.calls.telemetry import run_in_span
 from costada.nodes.context import Node, PayingNode, RunContext, SearchRuntime
@@ -47,13 +50,11 @@ class ActiveRuns:
         lease: The lease of the thread, `None` where no other machine can execute it.
         contexts: The contexts of the runs by their ids.
         is_aborted: Whether the execution has neither ended nor asked its caller.
-        context: What its caller chose, as routes read it; nodes get it from their runtime.
     """
 
     lease: Lease | None = None
     contexts: dict[str, RunContext] = field(default_factory=dict)
     is_aborted: bool = True
-    context: RunContext | None = None
 
     @contextmanager
     def noting_end(self) -> Iterator[None]:
@@ -130,7 +131,8 @@ def wrap_node(
     node: Node | PayingNode,
     name: str,
     default: RunContext,
-) -> Callable[[SearchState, RunnableConfig, SearchRuntime], SearchState]:
+    branch: Branch | None = None,
+) -> Callable[[SearchState, RunnableConfig, SearchRuntime], Command[str]]:
     """Execute a node, or that of the run's method, and add the seconds of the step so far.
 
     The update also holds where a trace began. The node that ends a step stores the seconds. Time
@@ -140,9 +142,10 @@ def wrap_node(
         node: The node.
         name: Its name.
         default: The context of a run whose caller chooses nothing.
+        branch: Who may go next; `None` for a node that is always followed by the same one.
     """
 
-    def run(state: SearchState, config: RunnableConfig, runtime: SearchRuntime) -> SearchState:
+    def run(state: SearchState, config: RunnableConfig, runtime: SearchRuntime) -> Command[str]:
         began = perf_counter()
         context = context_of(runtime.context, default)
         runtime = runtime.override(context=context)
@@ -168,8 +171,12 @@ def wrap_node(
         update = {**update, "observed": replace(noted, seconds=seconds)}
         if newest:
             update["newest_checkpoint"] = newest
-        written = cast(SearchState, {key: plain(value) for key, value in update.items()})
-        return with_seal(state, written, context.store)
+        left: SearchState = {**state, **update}
+        written = {key: plain(value) for key, value in update.items()}
+        # The node itself says who goes next: LangGraph would give a conditional edge a copy of all
+        # channels, and a run that is cancelled before an edge was asked would end there.
+        goto = branch.follow(left, context) if branch else ()
+        return Command(update=with_seal(left, written, context.store), goto=goto)
 
     return run
 
@@ -190,25 +197,25 @@ def begins_run(state: SearchState, name: str) -> bool:
     return name == "allocate_frontier" and bool(state["stop_reason"])
 
 
-class CancellableNode(Runnable[SearchState, SearchState]):
+class CancellableNode(Runnable[SearchState, Command[str]]):
     """A node that cancels its evaluation when the task it runs in is cancelled.
 
     It runs in a thread, as every node of an async run does; a thread alone would continue until the
     candidate's time is over, and Ctrl-C would wait for it.
     """
 
-    def __init__(self, node: Callable[..., SearchState], name: str) -> None:
+    def __init__(self, node: Callable[..., Command[str]], name: str) -> None:
         self._node, self.name = node, name
 
     def invoke(
         self, input: SearchState, config: RunnableConfig | None = None, **given: Any
-    ) -> SearchState:
+    ) -> Command[str]:
         """Execute the node."""
         return self._node(input, config, get_runtime())
 
     async def ainvoke(
         self, input: SearchState, config: RunnableConfig | None = None, **given: Any
-    ) -> SearchState:
+    ) -> Command[str]:
         """Execute the node in a thread; a cancellation stops its evaluation."""
         token = CancellationToken()
         current_token.set(token)
@@ -218,31 +225,6 @@ class CancellableNode(Runnable[SearchState, SearchState]):
         except asyncio.CancelledError:
             token.cancel()
             raise
-
-
-class Route(Runnable[SearchState, str]):
-    """A route that never leaves its thread, so that a cancellation cannot come before it.
-
-    LangGraph executes a function in another thread in an async run. A run that is cancelled while
-    it waits for that thread saves what the node wrote, but not who goes next: it would end there.
-    """
-
-    def __init__(
-        self, route: Callable[[SearchState, RunContext], str], default: RunContext
-    ) -> None:
-        self._route, self._default = route, default
-        self.name = route.__name__
-
-    def invoke(self, input: SearchState, config: RunnableConfig | None = None, **given: Any) -> str:
-        """The label of the next edge."""
-        runs = (config or {}).get("configurable", {}).get(ACTIVE_RUNS)
-        return self._route(input, context_of(runs and runs.context, self._default))
-
-    async def ainvoke(
-        self, input: SearchState, config: RunnableConfig | None = None, **given: Any
-    ) -> str:
-        """The label of the next edge, at once."""
-        return self.invoke(input, config)
 
 
 PATIENCE_SECONDS = 1.0

@@ -4,12 +4,33 @@ A route reads the state and names the next edge. It reads from the state what is
 execution takes the same route.
 """
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal
+
+from langgraph.graph import END
 
 from costada.controller.credit import remaining
 from costada.controller.step import stop_reason
 from costada.nodes.context import RunContext, budget_of, extension_of
 from costada.nodes.state import SearchState, has_current_step, needs_guide
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Who may go next after a node.
+
+    Attributes:
+        route: Names the next edge.
+        ends: The node at the end of each edge.
+    """
+
+    route: Callable[[SearchState, RunContext], str]
+    ends: Mapping[str, str]
+
+    def follow(self, state: SearchState, context: RunContext) -> str:
+        """The name of the next node."""
+        return self.ends[self.route(state, context)]
 
 
 def after_allocation(
@@ -90,6 +111,23 @@ def after_gate(state: SearchState, context: RunContext) -> NextStep | Literal["q
     has_iterations = state["iterations"] < context.constants.max_iterations
     asks = is_out_of_money and has_iterations and context.settings.on_exhausted == "interrupt"
     return "question" if asks else next_step(state, context)
+
+
+AFTER_GATE = Branch(
+    after_gate,
+    {
+        "next step": "allocate_frontier",
+        "landing": "evaluate",
+        "intervention": "guide",
+        "approval": "approve_guide",
+        "question": "ask_for_budget",
+        "stop": END,
+    },
+)
+"""Who may go next at the end of a step, which is also where a run continues that has stopped."""
+
+AFTER_CALL = {"next step": "allocate_frontier", "landing": "evaluate"}
+"""Where a run continues once a guide was bought, or launched."""
 
 
 def after_answer(state: SearchState, context: RunContext) -> NextStep | Literal["question"]:

@@ -20,7 +20,7 @@ from langgraph.channels import LastValue
 from langgraph.errors import EmptyChannelError
 
 from costada.nodes.context import PerRun
-from costada.nodes.state import Run, SearchState, plain, restore
+from costada.nodes.state import Run, SearchState, plain
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
 
@@ -135,16 +135,16 @@ def seal_of(state: Mapping[str, Any], key: str) -> str:
     return hmac.digest(key.encode(), text.encode(), "sha256").hex()
 
 
-def with_seal(state: SearchState, update: SearchState, store: RunStore) -> SearchState:
-    """The update of a state, with the seal of the state after it.
+def with_seal(
+    state: SearchState, written: Mapping[str, object], store: RunStore
+) -> dict[str, object]:
+    """What a node writes, with the seal of the state that it leaves.
 
     Raises:
         ValueError: The store has no such run.
     """
-    left = restore({**state, **update})
-    if not (key := _key_of(left["run"].id, store)):
-        return update
-    return {**update, "seal": seal_of(left, key)}
+    key = _key_of(state["run"].id, store)
+    return {**written, "seal": seal_of(state, key)} if key else {**written}
 
 
 def check_seal(state: SearchState, store: RunStore) -> None:
