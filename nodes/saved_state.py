@@ -13,6 +13,7 @@ repeated from the store.
 import hmac
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from secrets import token_hex
 from typing import Any, NamedTuple, Self
 
@@ -117,7 +118,7 @@ class StoredValue(LastValue[Any]):
 UNSEALED = {"seed", "seal", "newest_checkpoint", *STORED_KEYS}
 """Keys without a seal: the caller's seed, the seal, a place on the thread, and unread results."""
 
-SEALED = SearchState.__annotations__.keys() - UNSEALED
+SEALED = sorted(SearchState.__annotations__.keys() - UNSEALED)
 
 _keys: PerRun[list[str]] = PerRun(list)
 """The seal key of each run once it has been read from the store; an empty list before."""
@@ -130,8 +131,8 @@ def new_seal_key() -> str:
 
 def seal_of(state: Mapping[str, Any], key: str) -> str:
     """The seal of a state, the same after a round trip through any saver."""
-    values = {name: _comparable(state[name]) for name in SEALED if name in state}
-    text = json.dumps(values, sort_keys=True)
+    # JSON has no line breaks of its own, so no two states have the same text.
+    text = "\n".join(f"{name} {_text_of(state[name])}" for name in SEALED if name in state)
     return hmac.digest(key.encode(), text.encode(), "sha256").hex()
 
 
@@ -179,8 +180,25 @@ def _key_of(run_id: str, store: RunStore) -> str:
     return known[0]
 
 
-def _comparable(value: object) -> object:
-    """A plain value in one form: savers that use JSON do not tell 1 from 1.0, or 0.0 from -0.0."""
+_encode = json.JSONEncoder(sort_keys=True).encode
+
+_TEXTS: dict[type, tuple[object, str]] = {}
+"""The last record of each type with its text: most nodes change two of the eight records.
+
+By identity, as `_PLAIN` in `state.py`: a record is frozen, so the same object has the same text.
+"""
+
+
+def _text_of(value: object) -> str:
+    """A value as JSON in one form, with the keys of mappings sorted.
+
+    Savers that use JSON do not tell 1 from 1.0, or 0.0 from -0.0.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) + 0.0
-    return plain(value)
+        return repr(float(value) + 0.0)
+    if type(value) is str or not is_dataclass(value):
+        return _encode(value)
+    known = _TEXTS.get(type(value))
+    if known is None or known[0] is not value:
+        known = _TEXTS[type(value)] = value, _encode(plain(value))
+    return known[1]
