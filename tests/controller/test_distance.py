@@ -1,5 +1,7 @@
 """How far apart two programs are."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,7 +73,19 @@ def test_a_program_that_does_not_parse_is_read_all_the_same() -> None:
     assert features("def broken(:\n  for\n").structure == {("def", "broken"), ("keyword", "for")}
 
 
-@pytest.mark.parametrize("piece", ["a.", "a", " ", "import ", "from a.", "def ", "1.", "a.b "])
+@given(st.lists(st.sampled_from([*"ab_1. \t\n(é²", "for", "x.y(", "1.5", "np."]), max_size=14))
+def test_calls_and_keywords_are_found_as_plain_patterns_find_them(pieces: list[str]) -> None:
+    code = "".join(pieces)
+    calls = re.findall(r"(?<![\w.])([^\W\d]\w*(?:\.\w+)+)[ \t]*\(", code)
+    expected = {("call", name) for name in calls}
+    if re.search(r"\bfor\b", code):
+        expected.add(("keyword", "for"))
+    assert features(code).structure == expected
+
+
+@pytest.mark.parametrize(
+    "piece", ["a.(", "for", ".", ". ", "a.", "a", " ", "import ", "from a.", "def ", "1.", "a.b "]
+)
 def test_long_repetitive_texts_take_linear_time(piece: str) -> None:
     text = piece * (200_000 // len(piece))
     assert features(text).length == len(text)
