@@ -15,7 +15,7 @@ from langchain_core.messages.tool import ToolCall
 from langchain_core.runnables import Runnable
 from pydantic import SecretStr
 
-from costada.models.langchain_openai import async_http_client, http_client
+from costada.models.langchain_openai import async_http_client, http_client, with_plain_requests
 from costada.models.providers import KEY_VARIABLES, NO_PROVIDER, OWN_LOGIN, RetryPolicy
 from costada.models.retries import with_retries
 from costada.values.plugins import call_plugin, plugins_of
@@ -197,7 +197,7 @@ def _openai_model(
     from langchain_openai import ChatOpenAI
 
     key = _api_key("openai", str(key_variable), is_optional=is_optional)
-    return ChatOpenAI(
+    model = ChatOpenAI(
         model=name,
         api_key=SecretStr(key or _KEY_UNUSED),
         base_url=base_url,
@@ -208,6 +208,7 @@ def _openai_model(
         http_async_client=async_http_client(),
         **options,
     )
+    return with_plain_requests(model)
 
 
 def _langchain_model(

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from importlib import import_module
+from inspect import signature
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import finalize
@@ -46,8 +47,13 @@ _REQUEST_WRITERS = frozenset(
 )
 """Functions of LangChain, HTTP clients and SDKs that make a request and do not send it."""
 
-_REQUEST_CALLERS = _MODEL_FUNCTIONS | {"_astream_responses", "_stream_responses", "wrapped"}
-"""Functions of langchain-openai and of the OpenAI SDK that call a method which sends a request."""
+_REQUEST_CALLERS = _MODEL_FUNCTIONS | {
+    "_astream_responses",
+    "_stream_responses",
+    "create",
+    "wrapped",
+}
+"""Functions of langchain-openai, of the OpenAI SDK and here that call one that sends a request."""
 
 _SDK_ENTRY_POINTS = tuple(
     f"{sdk}.{part}." for sdk in ("openai", "anthropic") for part in ("resources", "_utils")
@@ -198,6 +204,65 @@ def _kept_open_client(owner: object, options: Mapping[str, Any]) -> Any:
     return client
 
 
+def with_plain_requests(model: BaseChatModel, client: Any = None) -> BaseChatModel:
+    """A copy of an OpenAI chat model that spends no time on the types of a request's parts.
+
+    Args:
+        model: An OpenAI chat model.
+        client: The asynchronous client that it asks with from now on, if not its own.
+    """
+    client = client or cast("ChatOpenAI", model).root_async_client
+    return model.model_copy(
+        update={"root_async_client": client, "async_client": _completions_class()(client)}
+    )
+
+
+@cache
+def _completions_class() -> Any:
+    """The class of a client's completions for `with_plain_requests`."""
+    from openai.resources.chat.completions import AsyncCompletions
+
+    known = signature(AsyncCompletions.create).parameters.keys()
+
+    class PlainCompletions(AsyncCompletions):
+        async def create(self, **given: Any) -> Any:
+            """Send a request.
+
+            The SDK looks up the type of each part of a body, for values that it has to convert.
+            Text and numbers stay as they are, so they go by `extra_body`, which it sends as it is.
+            """
+            # A parameter that the SDK does not know must be refused by it, not sent.
+            if not (given.keys() <= known and _has_plain_body(given)):
+                return await super().create(**given)
+            options = {name: given[name] for name in _BESIDE_BODY & given.keys()}
+            body = {name: given[name] for name in given.keys() - _BESIDE_BODY - {"extra_body"}}
+            body |= given.get("extra_body") or {}
+            return await super().create(
+                **options, model=given["model"], messages=[], extra_body=body
+            )
+
+    return PlainCompletions
+
+
+_BESIDE_BODY = frozenset({"extra_headers", "extra_query", "stream", "timeout"})
+"""Parameters of a completion that the SDK reads itself."""
+
+
+def _has_plain_body(given: Mapping[str, Any]) -> bool:
+    """Whether the body of a completion's request holds nothing but messages of text and numbers."""
+    messages, extra = given.get("messages"), given.get("extra_body")
+    return (
+        isinstance(given.get("model"), str)
+        and isinstance(messages, list)
+        and all(isinstance(part, str) for message in messages for part in message.values())
+        and (extra is None or isinstance(extra, Mapping))
+        and all(
+            isinstance(given[name], str | int | float | None)
+            for name in given.keys() - _BESIDE_BODY - {"messages", "extra_body"}
+        )
+    )
+
+
 def is_safe_in_loop(model: BaseChatModel) -> bool:
     """Whether a model may ask in the loop of paid calls, beside any other loop of its user.
 
@@ -234,9 +299,7 @@ def safe_in_loop(model: BaseChatModel) -> BaseChatModel:
         client = cast("ChatOpenAI", model).root_async_client.with_options(
             http_client=async_http_client()
         )
-        return model.model_copy(
-            update={"root_async_client": client, "async_client": client.chat.completions}
-        )
+        return with_plain_requests(model, client)
     copied = model.model_copy()
 
     async def generate(messages: Any, *given: Any, **options: Any) -> Any:
@@ -270,15 +333,14 @@ def with_address(
     async_client = chat.root_async_client.with_options(
         http_client=async_http_client(trust_env=False), **options
     )
-    return chat.model_copy(
+    addressed = chat.model_copy(
         update={
             "root_client": client,
             "client": client.chat.completions,
-            "root_async_client": async_client,
-            "async_client": async_client.chat.completions,
             "metadata": {**(chat.metadata or {}), **metadata},
         }
     )
+    return with_plain_requests(addressed, async_client)
 
 
 _READ_CHUNK = "_convert_chunk_to_generation_chunk"
@@ -356,7 +418,7 @@ def failed_before_sending(error: BaseException) -> bool:
 def _is_unknown_parameter(error: BaseException) -> bool:
     """Whether a method that sends a request could not be called: Python names only its caller."""
     module, function = (traceback_frames(error) or [("", "")])[-1]
-    is_of_sdk = module.startswith(("langchain_openai.", "openai."))
+    is_of_sdk = module.startswith(("langchain_openai.", "openai.", __name__))
     is_of_call = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
     return is_of_sdk and is_of_call and function in _REQUEST_CALLERS
 

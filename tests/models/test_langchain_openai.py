@@ -5,12 +5,17 @@ pyproject.toml allows; a name that has moved fails here, and models/langchain_op
 file to change.
 """
 
+import asyncio
+import json
 import re
+import sys
 import tomllib
+from collections import Counter
 from functools import cached_property, reduce
 from importlib.metadata import version
 from operator import add
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import langchain_openai.chat_models.base as openai_base
@@ -21,7 +26,7 @@ from fakes import ScriptedModel, hashed_answer
 from impatience import SOON
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_core.runnables.retry import RunnableRetry
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from metered_calls import client
@@ -40,6 +45,7 @@ from costada.models.langchain_openai import (
     messages_of,
     raised_by_model_code,
     request_facts,
+    safe_in_loop,
     with_address,
     with_response_ids,
     without_client_retries,
@@ -245,6 +251,119 @@ def test_a_refusal_or_timeout_is_neither_unsent_nor_unreadable(
     error = error_of(client(server, timeout=SOON, **protocol), is_streamed)
     assert not failed_before_sending(error)
     assert not failed_reading_response(error)
+
+
+def plain(server: BillingServer, **options: Any) -> ChatOpenAI:
+    """A model whose requests are plain, with clients that may be used in any loop."""
+    model = safe_in_loop(client(server, **options))
+    assert isinstance(model, ChatOpenAI)
+    return model
+
+
+def with_completions_of_the_sdk(model: ChatOpenAI) -> ChatOpenAI:
+    return model.model_copy(update={"async_client": model.root_async_client.chat.completions})
+
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+@pytest.mark.parametrize(
+    ("model_options", "bound", "content"),
+    [
+        ({}, {}, "improve it"),
+        ({"model": "o3", "reasoning_effort": "low"}, {"seed": 3}, "improve it"),
+        ({"service_tier": "flex", "temperature": 0.2}, {"stop": ["END"]}, "improve it"),
+        ({"extra_body": {"top_k": 5, "model": "other"}}, {"max_tokens": 7}, "improve it"),
+        ({}, {"tools": [TOOL]}, "improve it"),
+        ({}, {"extra_headers": {"X-Call": "1"}, "extra_query": {"v": "2"}}, "improve it"),
+        ({}, {"response_format": {"type": "json_object"}}, "improve it"),
+        ({"use_responses_api": True}, {}, "improve it"),
+        ({}, {}, [{"type": "text", "text": "what is it?"}, IMAGE]),
+    ],
+    ids=[
+        *("text", "reasoning", "tier and stop", "body of the caller", "tools", "headers"),
+        *("structured", "responses", "image"),
+    ],
+)
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+def test_a_plain_request_and_its_answer_are_those_of_the_sdk(
+    server: BillingServer,
+    model_options: dict[str, Any],
+    bound: dict[str, Any],
+    content: Any,
+    is_streamed: bool,
+):
+    if is_streamed and "response_format" in bound:
+        pytest.skip("the server streams no structured answers")
+    server.default = Reply(json.dumps("hello") if "response_format" in bound else "hello")
+    prompt = [SystemMessage("be brief"), HumanMessage(content)]
+
+    async def answer(model: ChatOpenAI) -> Any:
+        if not is_streamed:
+            return await model.ainvoke(prompt, **bound)
+        return reduce(add, [part async for part in model.astream(prompt, **bound)])
+
+    model = plain(server, **model_options)
+    answers = [asyncio.run(answer(each)) for each in (model, with_completions_of_the_sdk(model))]
+    own_name = {"id": True, "response_metadata": {"id"}}
+    ours, theirs = (each.model_dump(exclude=own_name) for each in answers)
+    assert ours == theirs
+    sent, expected = server.requests
+    assert sent == expected
+
+
+def test_the_sdk_looks_up_no_type_of_a_plain_message(server: BillingServer):
+    def lookups(num_messages: int) -> int:
+        called = Counter[str]()
+
+        def count(frame: FrameType, event: str, argument: object) -> None:
+            if event == "call":
+                called[frame.f_globals.get("__name__", "")] += 1
+
+        async def ask() -> None:
+            sys.setprofile(count)
+            try:
+                await plain(server).ainvoke([HumanMessage("hi")] * num_messages)
+            finally:
+                sys.setprofile(None)
+
+        asyncio.run(ask())
+        return called["openai._utils._transform"]
+
+    lookups(1)  # fills what the SDK caches
+    assert lookups(1) == lookups(50) > 0
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [{"no_such_option": 1}, {"extra_body": {"a": object()}}, {"extra_headers": {"a": object()}}],
+    ids=["unknown parameter", "body", "header"],
+)
+def test_a_plain_request_that_cannot_be_written_fails_before_it_is_sent(
+    server: BillingServer, bound: dict[str, Any]
+):
+    with pytest.raises(TypeError) as caught:
+        asyncio.run(plain(server).ainvoke("hi", **bound))
+    assert failed_before_sending(caught.value)
+    assert not failed_reading_response(caught.value)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'"busy"', b"[1]", b"{}", b'{"choices": ['])
+def test_the_body_of_a_plain_request_fails_while_it_is_read(server: BillingServer, body: bytes):
+    server.default = Reply(body=body)
+    with pytest.raises(Exception, match=r"(?s).*") as caught:
+        asyncio.run(plain(server).ainvoke("hi"))
+    assert failed_reading_response(caught.value)
+    assert not failed_before_sending(caught.value)
+
+
+def test_plain_requests_stay_plain_without_the_retries_of_a_client(server: BillingServer):
+    model: Any = plain(server, max_retries=3)
+    changed: Any = without_client_retries(model)
+    assert type(changed.async_client) is type(model.async_client)
+    assert type(model.async_client) is not type(model.root_async_client.chat.completions)
 
 
 @PROTOCOLS
