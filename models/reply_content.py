@@ -53,8 +53,18 @@ def encodable_message(message: AIMessage) -> AIMessage:
             return {encodable(key): encodable(each) for key, each in value.items()}
         return [encodable(each) for each in value] if isinstance(value, list | tuple) else value
 
-    texts = {name: encodable(getattr(message, name)) for name in (*_STORED_FIELDS, "id", "name")}
-    return message.model_copy(update=texts)
+    texts = {name: getattr(message, name) for name in (*_STORED_FIELDS, "id", "name")}
+    if _can_be_encoded(texts):
+        return message
+    return message.model_copy(update={name: encodable(value) for name, value in texts.items()})
+
+
+def _can_be_encoded(value: object) -> bool:
+    if isinstance(value, str):
+        return value.isascii() or encodable_text(value) is value
+    if isinstance(value, Mapping):
+        return all(_can_be_encoded(each) for item in value.items() for each in item)
+    return not isinstance(value, list | tuple) or all(map(_can_be_encoded, value))
 
 
 def answer_text(message: BaseMessage) -> str:
