@@ -7,13 +7,13 @@ bounded pool of threads, to which LangChain and asyncio turn by themselves.
 import asyncio
 import atexit
 import os
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
-from threading import Condition, Lock, Thread, local
+from queue import SimpleQueue
+from threading import Lock, Thread, local
 from typing import Any, TypeVar
 from weakref import finalize
 
@@ -63,21 +63,21 @@ class ThreadPool(ThreadPoolExecutor):
 
     def __init__(self) -> None:
         # Without that of the base class: asyncio asks for its type, and nothing of it is used.
-        self._changed = Condition()
-        self._pending: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._pending = SimpleQueue[tuple[Future[Any], Callable[[], Any]]]()
+        self._counting = Lock()
         self._num_idle, self._num_threads = 0, 0
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         """Execute a function in a thread of the pool."""
         future: Future[Result] = Future()
-        with self._changed:
-            self._pending.append((future, partial(fn, *args, **kwargs)))
-            # An idle thread that was notified counts as idle until it runs, so it is not enough
-            # that there is one: each thing that waits needs its own.
-            if self._num_idle < len(self._pending) and self._num_threads < MAX_THREADS:
+        with self._counting:
+            # Taken here, not by the thread when it wakes up: what comes in between needs another.
+            if self._num_idle:
+                self._num_idle -= 1
+            elif self._num_threads < MAX_THREADS:
                 self._num_threads += 1
                 Thread(target=self._work, name="costada-model", daemon=True).start()
-            self._changed.notify()
+        self._pending.put((future, partial(fn, *args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -86,18 +86,23 @@ class ThreadPool(ThreadPoolExecutor):
     def _work(self) -> None:
         _THREAD.is_of_pool = True
         while True:
-            with self._changed:
-                self._num_idle += 1
-                while not self._pending:
-                    self._changed.wait()
-                self._num_idle -= 1
-                future, work = self._pending.popleft()
-            if future.set_running_or_notify_cancel():
+            future, work = self._pending.get()
+            result, error = None, None
+            is_wanted = future.set_running_or_notify_cancel()
+            if is_wanted:
                 try:
-                    future.set_result(work())
-                except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-                    future.set_exception(_kept(error))
-            del future, work  # an idle thread keeps nothing alive
+                    result = work()
+                except BaseException as raised:  # noqa: BLE001 - raised where it is waited for
+                    error = _kept(raised)
+            # Before the result is known: who waits for it may submit at once, and would otherwise
+            # start a thread for each call of a sequence.
+            with self._counting:
+                self._num_idle += 1
+            if error is not None:
+                future.set_exception(error)
+            elif is_wanted:
+                future.set_result(result)
+            del future, work, result, error  # an idle thread keeps nothing alive
 
 
 class PaidLoop:
@@ -341,6 +346,16 @@ class ModelWrapper(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type:
 
     A subclass says in `ainvoke` what happens to a request. Streams pass unchanged.
     """
+
+    async def ainvoke(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AIMessage:
+        """Ask what is bound."""
+        # LangChain copies and merges configs all the same where it has nothing to merge.
+        if self.config or self.config_factories:
+            config = self._merge_configs(config)
+        answer: AIMessage = await self.bound.ainvoke(input, config, **{**self.kwargs, **kwargs})
+        return answer
 
     def invoke(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any

@@ -101,6 +101,11 @@ def test_no_more_threads_are_started_than_work_is_pending_and_never_too_many(mon
     assert len(names) == 3
 
 
+def test_work_that_comes_one_after_the_other_needs_one_thread():
+    pool = ThreadPool()
+    assert len({pool.submit(threading.get_ident).result() for _ in range(200)}) == 1
+
+
 def test_calls_in_flight_take_no_thread_each(server: BillingServer):
     gates = [Gate() for _ in range(20)]
     server.script(*gates)
