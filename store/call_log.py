@@ -200,8 +200,12 @@ class CallLog:
         return int(number)
 
     def finish_call(self, run_id: str, number: int, call: CallRow) -> None:
-        """Complete a request that was put when it began, on disk as well."""
-        with self._db.transaction(is_durable=True):
+        """Complete a request that was put when it began, on disk as well.
+
+        The caller does not wait for the disk: until it is written there, a power loss leaves the
+        request as one in flight, and the next request of the run is on disk only after it.
+        """
+        with self._db.transaction(is_durable=True, waits=False):
             self._write(CallKey(run_id, call.ticket, call.role, call.attempt), number, call)
 
     def settle_call(self, key: CallKey, call: CallRow) -> None:

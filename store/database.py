@@ -109,7 +109,14 @@ class Engine(Protocol):
     def transaction(self, *, is_durable: bool = False) -> AbstractContextManager[None]:
         """Make the writes inside atomic; an exception undoes them.
 
-        Transactions of one engine follow one another, whatever thread they are in.
+        Transactions of one engine follow one another, whatever thread they are in. A durable one is
+        on disk when it ends, or after the next `flush`.
+        """
+
+    def flush(self, *, waits: bool) -> None:
+        """Bring the transactions so far to the disk, or without `waits` begin to do so.
+
+        Called without the lock. Does nothing where a commit has done it.
         """
 
     def hold(self, name: str) -> Lease | None:
@@ -202,11 +209,11 @@ class Database:
         return self.engine.place
 
     @contextmanager
-    def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
+    def transaction(self, *, is_durable: bool = False, waits: bool = True) -> Iterator[None]:
         """Make the writes inside atomic; an exception undoes them.
 
         A transaction inside another one is part of it. A durable one is on disk when it ends, with
-        all earlier ones.
+        all earlier ones; without `waits`, soon after its end, and before any later durable one.
         """
         with self.engine.lock:
             if self.engine.in_transaction:
@@ -220,6 +227,9 @@ class Database:
                     self._note_stored(name, text)
             finally:
                 self._uncommitted.clear()
+        if is_durable:
+            # Without the lock, so that threads commit while another one waits for the disk.
+            self.engine.flush(waits=waits)
 
     def write(self, statement: str, values: Sequence[object]) -> None:
         """Run one writing statement."""

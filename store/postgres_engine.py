@@ -191,6 +191,9 @@ class PostgresEngine:
                 check(connection, lease)
                 return _fetched(connection, statement, values)
 
+    def flush(self, *, waits: bool) -> None:
+        """The commit of a durable transaction has waited for the server's disk."""
+
     def draw(self, entry: Sequence[object], *, begins: bool) -> bool:
         """Write an entry of a purse and book it; other threads and clients may do so at once."""
         lease = self._leases.guard()

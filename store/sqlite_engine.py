@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -139,8 +140,11 @@ def _reading_mode(path: Path) -> str:
 
 
 def _prepare_to_write(connection: sqlite3.Connection) -> None:
+    ((mode,),) = connection.execute("PRAGMA journal_mode=WAL").fetchall()
+    # On a file system without shared memory there is no write-ahead log, and each commit syncs.
+    synchronous = "NORMAL" if mode == "wal" else "FULL"
     # Some builds of SQLite overwrite what is deleted, which would make pruning slow.
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=OFF"):
+    for pragma in (f"synchronous={synchronous}", "secure_delete=OFF"):
         connection.execute(f"PRAGMA {pragma}")
 
 
@@ -182,6 +186,74 @@ def _close(connection: sqlite3.Connection, lock: threading.RLock, process: int) 
             connection.close()
 
 
+class WriteAheadLog:
+    """Brings the commits of a run file to the disk, those of several threads by one sync.
+
+    SQLite would sync within COMMIT (`synchronous=FULL`), while no other thread can read or write.
+    Its log only grows, so one sync covers all commits before it, whoever made them. SQLite itself
+    syncs what has moved from the log to the file before the log begins anew.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file, self._log = path, path.with_name(f"{path.name}-wal")
+        self._changed = threading.Condition()
+        self._is_syncing = False
+        self._num_begun = self._num_ended = 0
+        self._fault: tuple[int, str, str] | None = None
+        self._later = ThreadPoolExecutor(1, thread_name_prefix="costada-disk")
+
+    def sync(self) -> None:
+        """Wait until all commits so far are on disk.
+
+        Raises:
+            OSError: The disk has failed, now or earlier. After a failure the system may have
+                dropped what was to be written, and a later sync would succeed without it.
+        """
+        # The next one: a sync that has begun may miss the caller's last commit.
+        self._await(self._num_begun + 1)
+
+    def sync_soon(self) -> None:
+        """Sync in another thread; if that fails, the next `sync` raises."""
+        self._later.submit(self._await, self._num_begun + 1)
+
+    def close(self) -> None:
+        """Wait for the thread of `sync_soon`."""
+        self._later.shutdown()
+
+    def _await(self, wanted: int) -> None:
+        """Wait until the sync of a number has ended, or do it if none is under way."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._num_ended >= wanted or not self._is_syncing)
+            if self._fault:
+                raise OSError(*self._fault)
+            if self._num_ended >= wanted:
+                return
+            self._is_syncing = True
+            self._num_begun += 1
+        try:
+            self._sync_log()
+            self._num_ended = self._num_begun
+        except OSError as error:
+            code = sqlite3.SQLITE_FULL if error.errno == errno.ENOSPC else sqlite3.SQLITE_IOERR
+            self._fault = *OBSTACLES[code], str(self._file)
+            raise OSError(*self._fault) from error
+        finally:
+            with self._changed:
+                self._is_syncing = False
+                self._changed.notify_all()
+
+    def _sync_log(self) -> None:
+        try:
+            descriptor = os.open(self._log, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # the last connection was closed, and SQLite has synced all into the file
+        try:
+            getattr(os, "fdatasync", os.fsync)(descriptor)
+        finally:
+            # SQLite holds its locks on other files: on its log, closing would release them.
+            os.close(descriptor)
+
+
 class SqliteEngine:
     """The statements of a `Database` in a run file, or in memory without a path.
 
@@ -199,6 +271,10 @@ class SqliteEngine:
         weakref.finalize(self, _close, self._connection, self.lock, self._process)
         # Not in `connect`: LangGraph commits what `sqlite3` begins by itself before a write.
         self._connection.isolation_level = None
+        self._log: WriteAheadLog | None = None
+        if path and not is_read_only:
+            ((mode,),) = self.rows("PRAGMA journal_mode")
+            self._log = WriteAheadLog(path) if mode == "wal" else None
         if not is_read_only:
             with explaining(path):
                 prepare(self._connection)
@@ -219,9 +295,6 @@ class SqliteEngine:
         """Make the writes inside atomic; an exception undoes them."""
         self._check_usable()
         with self.lock, explaining(self.place):
-            # SQLite does not change how it syncs within a transaction.
-            if is_durable and self.place:
-                self._connection.execute("PRAGMA synchronous=FULL")
             try:
                 # A transaction that begins as a reader fails, without waiting, if another process
                 # has written by the time of its first write.
@@ -233,9 +306,13 @@ class SqliteEngine:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-            finally:
-                if is_durable and self.place:
-                    self._connection.execute("PRAGMA synchronous=NORMAL")
+
+    def flush(self, *, waits: bool) -> None:
+        """Bring all commits to the disk; other threads can use the file meanwhile."""
+        if self._log and waits:
+            self._log.sync()
+        elif self._log:
+            self._log.sync_soon()
 
     def hold(self, name: str) -> None:
         """A run in a file is held by a lock on its folder, or by the program that has the graph."""
@@ -272,13 +349,16 @@ class SqliteEngine:
 
     def put_blob(self, name: str, data: bytes) -> bool:
         """Store bytes under their hash, unless another process has stored them since."""
-        with self.lock:  # `changes` tells of the last statement of any thread
-            self.rows("INSERT OR IGNORE INTO costada_blob VALUES (?, ?)", (name, data))
-            return self.rows("SELECT changes()") == [(1,)]
+        self._check_usable()
+        statement = "INSERT OR IGNORE INTO costada_blob VALUES (?, ?)"
+        with self.lock, explaining(self.place):
+            return self._connection.execute(statement, (name, data)).rowcount == 1
 
     def close(self) -> None:
         """Close the file."""
         if self._process == os.getpid():
+            if self._log:
+                self._log.close()
             with self.lock:
                 self._is_closed = True
                 self._connection.close()
