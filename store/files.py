@@ -87,9 +87,15 @@ def replace_folder(path: Path, files: Mapping[str, str]) -> None:
             make_folder((part / name).parent)
             with create_file(part / name) as file:
                 file.write(text.encode("utf-8", "surrogatepass"))
-        if path.is_symlink() or path.exists():
+        is_there = path.is_symlink() or path.exists()
+        if is_there:
             os.rename(path, old)  # a folder with files in it cannot be replaced in one step
-        os.rename(part, path)
+        try:
+            os.rename(part, path)
+        except BaseException:  # raised again: the old folder would be removed with its new name
+            if is_there:
+                os.rename(old, path)
+            raise
 
 
 def create_text(path: Path, text: str) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
@@ -308,21 +308,38 @@ def hold_sweep(out: Path) -> Iterator[None]:
     Raises:
         ValueError: If the folder is a file, or another sweep is running in it.
     """
-    import fcntl
-
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out}: is a file, expected a folder for the sweep")
     is_new = not out.exists()
-    make_folder(out)
-    folder = os.open(out, os.O_RDONLY)
+    folder = _locked_folder(out)
     try:
+        yield
+    finally:
+        # Before the lock is released: afterwards the folder may be that of the next holder.
+        if is_new:
+            with suppress(OSError):  # it has runs in it
+                out.rmdir()
+        os.close(folder)
+
+
+def _locked_folder(out: Path) -> int:
+    """The descriptor of a folder that is locked under its name."""
+    import fcntl
+
+    while True:
+        make_folder(out)
+        try:
+            folder = os.open(out, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # its last holder has just removed it, as below
         try:
             # On the folder itself: it needs no file that would have to be removed afterwards.
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The last holder may have removed it between our open and our lock. A lock on a folder
+            # without a name excludes nobody.
+            if out.exists() and os.path.samestat(out.stat(), os.fstat(folder)):
+                return folder
         except BlockingIOError:
+            os.close(folder)
             raise ValueError(f"{out}: another sweep is running in it") from None
-        yield
-    finally:
         os.close(folder)
-        if is_new and not any(out.iterdir()):
-            out.rmdir()

@@ -1,3 +1,4 @@
+import fcntl
 import io
 import json
 import os
@@ -161,6 +162,22 @@ def test_one_sweep_holds_a_folder_which_is_removed_if_it_stays_empty(tmp_path):
         hold_sweep(file),
     ):
         pass
+
+
+def test_a_folder_that_its_last_holder_removes_is_made_and_locked_again(tmp_path, monkeypatch):
+    folder, flock = tmp_path / "sweep", fcntl.flock
+    removals = [folder.rmdir]
+
+    def locked(descriptor, how):
+        if removals:
+            removals.pop()()
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", locked)
+    with hold_sweep(folder):
+        assert folder.is_dir()
+        with pytest.raises(ValueError, match="another sweep is running in it"), hold_sweep(folder):
+            pass
 
 
 def test_the_last_complete_row_is_the_last_step(tmp_path, make_row):

@@ -1,3 +1,4 @@
+import errno
 import os
 from pathlib import Path
 
@@ -63,6 +64,23 @@ def test_a_folder_that_cannot_be_written_leaves_the_old_one(tmp_path):
     replace_folder(path, {"a.py": "1"})
     with pytest.raises(OSError, match="File name too long"):
         replace_folder(path, {"b.py": "2", "x" * 300: "3"})
+    assert contents(path) == {"a.py": "1"}
+    assert os.listdir(tmp_path) == ["best"]
+
+
+def test_the_old_folder_is_back_when_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    path, rename = tmp_path / "best", os.rename
+    replace_folder(path, {"a.py": "1"})
+
+    def failing(source, target):
+        if target == path and contents(source) == {"b.py": "2"}:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(source))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
+        replace_folder(path, {"b.py": "2"})
+    assert caught.value.filename == str(path)
     assert contents(path) == {"a.py": "1"}
     assert os.listdir(tmp_path) == ["best"]
 
