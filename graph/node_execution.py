@@ -27,8 +27,7 @@ from langgraph.types import Command
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
 from costada.graph.routes import Branch
 from costada.nodes.calls.budget import close_account
-from costada.nodes.calls.telemetry import run_in_span
-from costada.nodes.context import Node, PayingNode, RunContext, SearchRuntime
+from costada.nodes.context import Node, PayingNode, RunContext, SearchRuntime, has_listener
 from costada.nodes.open_run import check_evaluator
 from costada.nodes.pool import NODE_THREADS, pool_of
 from costada.nodes.saved_state import check_seal, with_seal
@@ -156,7 +155,13 @@ def wrap_node(
             check_evaluator(state, context)
         work = context.method.nodes.get(name, node)
         given = {"config": config} if takes_config(work) else {}
-        update = run_in_span(name, partial(work, state, runtime, **given), state, context)
+        perform = partial(work, state, runtime, **given)
+        if has_listener():
+            from costada.nodes.calls.telemetry import run_in_span
+
+            update = run_in_span(name, perform, state, context)
+        else:
+            update = perform()
         register_run(update, config, context)
         opens_run = "run" in update
         noted = update.get("observed") or state["observed"]

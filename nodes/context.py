@@ -1,10 +1,11 @@
 """The run's context: models, problem, prices and store, and what nodes read of them."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from threading import Lock
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 from langchain_core.language_models import LanguageModelInput
@@ -170,6 +171,13 @@ class PaidNode(Generic[Bought]):
         context, ticket = runtime.context, next_ticket(state)
         bought = self.buy(self.prompt(state, context), ticket, state, config, context)
         return self.accept(bought, state, context)
+
+
+def has_listener() -> bool:
+    """Whether a tracer provider is configured in this process."""
+    # Not imported here: where nobody has imported it, nobody has configured a provider.
+    trace: Any = sys.modules.get("opentelemetry.trace")
+    return bool(trace) and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 def budget_of(state: SearchState, context: RunContext) -> float:

@@ -30,8 +30,7 @@ from costada.nodes.calls.budget import (
     sent_bound,
 )
 from costada.nodes.calls.health import OUTCOMES
-from costada.nodes.calls.telemetry import record_call
-from costada.nodes.context import PricedModel, RunContext
+from costada.nodes.context import PricedModel, RunContext, has_listener
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey, SentRequest
 from costada.store.purse import Purse
@@ -167,7 +166,10 @@ class CallJournal:
             if call.may_be_billed and not call.is_uncounted:
                 self._log_lost(row.bound)
             self._report_cost()
-            record_call(self._key, row)
+            if has_listener():
+                from costada.nodes.calls.telemetry import record_call
+
+                record_call(self._key, row)
             check_reported_cost(call.request.model, self._asked.prices.quote(call), bound)
             check_service_tier(call, self._asked.prices, row.cost, bound)
         finally:

@@ -1,16 +1,15 @@
 """OpenTelemetry spans of nodes and model requests; needs the `telemetry` extra.
 
-Nothing here costs anything unless the host has configured a tracer provider. Spans carry names and
-numbers of a run; prompts, programs and answers stay in its store. The spans of a run make up one
-trace, also when it is resumed in another process: its state carries where the trace began, in the
-W3C form. Model requests follow the GenAI semantic conventions.
+Imported only where the host has configured a tracer provider (`has_listener`). Spans carry names
+and numbers of a run; prompts, programs and answers stay in its store. The spans of a run make up
+one trace, also when it is resumed in another process: its state carries where the trace began, in
+the W3C form. Model requests follow the GenAI semantic conventions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 from langgraph.errors import GraphBubbleUp
@@ -37,34 +36,14 @@ PROVIDERS = {"azure": "azure.ai.openai"}
 NANOSECONDS = 1_000_000_000
 
 
-def has_listener() -> bool:
-    """Whether a tracer provider is configured in this process."""
-    if not _is_installed():
-        return False
-    from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
-
-    return not isinstance(get_tracer_provider(), ProxyTracerProvider)
-
-
-@cache
-def _is_installed() -> bool:
-    try:
-        import opentelemetry.trace  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def run_in_span(
     name: str, work: Callable[[], SearchState], state: SearchState, context: RunContext
 ) -> SearchState:
-    """Execute a node, within a span `costada.node <name>` if there is a listener.
+    """Execute a node within a span `costada.node <name>`.
 
     The first node that is traced of a run gets the span `costada.run` around it, the parent of the
     spans of all later nodes. It ends with that node, so that it is not lost when a process is.
     """
-    if not has_listener():
-        return work()
     from opentelemetry.trace import get_tracer
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -137,8 +116,6 @@ def _describe_node(span: Span, name: str, before: SearchState, update: SearchSta
 
 def record_call(key: CallKey, row: CallRow) -> None:
     """Add the span of a request that has ended, under the span of its node."""
-    if not has_listener():
-        return
     from opentelemetry.trace import SpanKind, Status, StatusCode, get_tracer
 
     end = round(row.ended_at * NANOSECONDS)

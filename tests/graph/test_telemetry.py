@@ -260,11 +260,12 @@ for name in ("opentelemetry", "opentelemetry.trace"):
     sys.modules[name] = None
 from toy_graph import graph_of, trace
 from costada.controller.constants import Constants
-from costada.nodes.calls.telemetry import has_listener
+from costada.nodes.context import has_listener
 from fakes import hashed_answer
 assert not has_listener()
 graph, _ = graph_of(hashed_answer, constants=Constants(max_iterations=3))
 print([(row["score"], row["spent"]) for row in trace(graph, {{"seed": 5}})])
+assert "costada.nodes.calls.telemetry" not in sys.modules
 """
 """A process without the extra."""
 
