@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
@@ -29,10 +29,10 @@ from costada.runs.plan import Plan
 from costada.runs.resume import lost_steps
 from costada.runs.run_files import RunRecord
 from costada.store.address import is_there
-from costada.store.checkpoints import RunCheckpoints, RunSaver
+from costada.store.checkpoints import END_OF_ITERATION, RunCheckpoints, RunSaver
 from costada.store.run_store import RunStore
 from costada.values.evaluation import failed
-from costada.values.numbering import Iteration
+from costada.values.numbering import START, Iteration
 from costada.values.search_result import Discovery, RunEnd
 
 LOG = logging.getLogger("costada.runs")
@@ -215,10 +215,16 @@ def _stream(
     try:
         # With custom streams LangGraph would execute every node in a thread of its own.
         # Sync durability: a node may spend money only when the one before it is on disk.
-        updates = graph.stream(
-            given, files.thread, stream_mode="updates", durability="sync", control=control
+        # Of one key only: what every node has written would be picked out and handed over for each.
+        values = graph.stream(
+            given,
+            files.thread,
+            stream_mode="values",
+            output_keys=END_OF_ITERATION,
+            durability="sync",
+            control=control,
         )
-        for iteration in _finished_iterations(updates):
+        for iteration in _iterations_after(state.get("iterations", START), values):
             progress.step(files.add(iteration))
     except GraphDrained:
         return
@@ -237,12 +243,12 @@ def _sandbox_text(plan: Plan) -> str:
     return f"{plan.sandbox} or stronger, evaluations {backend.name}"
 
 
-def _finished_iterations(updates: Iterator[dict[str, Any]]) -> Iterator[Iteration]:
-    """The iterations that end in a stream of updates."""
-    for update in updates:
-        for written in update.values():
-            if isinstance(written, dict) and "iterations" in written:
-                yield written["iterations"]
+def _iterations_after(last: Iteration, values: Iterator[object]) -> Iterator[Iteration]:
+    """The iterations that end after one; LangGraph also streams what a run resumes with."""
+    for value in values:
+        if isinstance(value, int) and value > last:
+            last = Iteration(value)
+            yield last
 
 
 def _await_calls(store: RunStore, progress: Progress) -> None:
