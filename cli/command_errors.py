@@ -14,14 +14,10 @@ from textwrap import fill
 from typing import TextIO
 
 import typer
-from pydantic import ValidationError
 
 from costada.models.errors import UnmeteredCall, describe
 from costada.reports.terminal import show
-from costada.runs.config import RunConfig
 from costada.runs.interruption import STOPPED_AT_ONCE, ExitCode
-from costada.runs.user_input import as_option, explain, with_options
-from costada.store.purse import OverBudget
 from costada.values.redaction import without_passwords
 
 
@@ -40,13 +36,8 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
     except (KeyboardInterrupt, InterruptedError):
         say(STOPPED_AT_ONCE, hint)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except ValidationError as error:
-        explained = explain(error, RunConfig.model_fields, as_option)
-        message = with_options(explained, RunConfig.model_fields)
-    except OverBudget as error:
-        message, code = str(error), ExitCode.UNPAID
     except (ValueError, UnmeteredCall) as error:
-        message = with_options(str(error), RunConfig.model_fields)
+        message, code = _refusal(error, code)
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _is_unread(sys.stdout):
             raise  # `head` has read enough: Typer ends the command without a word
@@ -61,6 +52,23 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
         return
     say(message, hint)
     raise typer.Exit(code)
+
+
+def _refusal(error: ValueError | UnmeteredCall, code: ExitCode) -> tuple[str, ExitCode]:
+    """The message of an error in the words of the command line, and the exit code."""
+    # Not above: a help text waits for no library that only an error needs.
+    from pydantic import ValidationError
+
+    from costada.runs.config import RunConfig
+    from costada.runs.user_input import as_option, explain, with_options
+    from costada.store.purse import OverBudget
+
+    if isinstance(error, OverBudget):
+        return str(error), ExitCode.UNPAID
+    message = str(error)
+    if isinstance(error, ValidationError):
+        message = explain(error, RunConfig.model_fields, as_option)
+    return with_options(message, RunConfig.model_fields), code
 
 
 def _is_unread(stream: TextIO) -> bool:

@@ -13,6 +13,7 @@ import typer
 from costada.cli import options
 from costada.cli.command_errors import keeping_output_clean, refusing
 from costada.cli.run import make_plan
+from costada.cli.setting_options import ALL_SETTINGS, with_settings
 from costada.reports.formats import budget_text, duration
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
@@ -57,7 +58,7 @@ MeasuredRuns = Annotated[
 COLUMNS = ("model", "budget", "steps", "tokens in", "tokens out", "dollars", "time")
 
 
-@options.with_settings(*options.ALL_SETTINGS)
+@with_settings(*ALL_SETTINGS)
 def forecast(
     settings: Callable[[], dict[str, Any]],
     tokens_per_second: TokensPerSecond = TOKENS_PER_SECOND,

@@ -67,9 +67,9 @@ UsageError: Any = typer.BadParameter.__base__
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run:run", RUNS),
     "resume": ("run:resume", RUNS),
-    "fork": ("run:fork", OTHERS),
-    "steer": ("run:steer", OTHERS),
-    "submit": ("run:submit", OTHERS),
+    "fork": ("steer_command:fork", OTHERS),
+    "steer": ("steer_command:steer", OTHERS),
+    "submit": ("steer_command:submit", OTHERS),
     "forecast": ("forecast:forecast", CALCULATIONS),
     "sweep": ("sweep_command:sweep", SWEEPS),
     "compare": ("sweep_command:compare", OTHERS),

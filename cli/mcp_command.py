@@ -16,6 +16,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import keeping_output_clean, refusing
+from costada.cli.setting_options import ALL_SETTINGS, with_settings
 from costada.evaluators.registry import problem_names
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
@@ -95,10 +96,10 @@ Port = Annotated[
 ]
 
 CHOSEN_BY_CLIENTS = ("problem", "budget", "seed")
-SHARED_SETTINGS = [name for name in options.ALL_SETTINGS if name not in CHOSEN_BY_CLIENTS]
+SHARED_SETTINGS = [name for name in ALL_SETTINGS if name not in CHOSEN_BY_CLIENTS]
 
 
-@options.with_settings(*SHARED_SETTINGS)
+@with_settings(*SHARED_SETTINGS)
 def mcp(
     settings: Callable[[], dict[str, Any]],
     max_budget: MaxBudget,

@@ -13,6 +13,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import keeping_output_clean, refusing, say, showing_warnings
+from costada.cli.setting_options import with_settings
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
 from costada.runs.interruption import ExitCode, ending_on_signal
@@ -104,7 +105,7 @@ def _read_program(path: Path, form: ProgramForm) -> Program | Evaluation:
         return failed(f"the program is not UTF-8 text: {error}")
 
 
-@options.with_settings("sandbox", "timeout", "memory_mb", from_file=False)
+@with_settings("sandbox", "timeout", "memory_mb", from_file=False)
 def evaluate(
     problem: ProblemName,
     file: ProgramPath,
@@ -154,7 +155,7 @@ SHORT_SECONDS = 2.0
 """An initial program that takes no longer is evaluated twice."""
 
 
-@options.with_settings("sandbox", "timeout", "memory_mb", from_file=False)
+@with_settings("sandbox", "timeout", "memory_mb", from_file=False)
 def check(
     folder: ProblemPath, settings: Callable[[], dict[str, Any]], as_json: options.AsJson = False
 ) -> None:

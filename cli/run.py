@@ -1,4 +1,4 @@
-"""The commands that start, resume, fork and steer a run."""
+"""The commands that start and resume a run."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from costada.cli.command_errors import (
     showing_warnings,
 )
 from costada.cli.run_summary import last_failure, summary_json, summary_text
+from costada.cli.setting_options import ALL_SETTINGS, with_settings
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.reports.formats import budget_text
@@ -36,7 +37,6 @@ from costada.values.setting import MONEY, OUTPUT
 
 if TYPE_CHECKING:
     from costada.runs.plan import Plan
-    from costada.runs.steering import Added
 
 Out = Annotated[
     Path | None,
@@ -114,7 +114,7 @@ YOUNG_OBJECTS = 10_000
 """New objects after which garbage is looked for; a step makes thousands and leaves few cycles."""
 
 
-@options.with_settings(*options.ALL_SETTINGS)
+@with_settings(*ALL_SETTINGS)
 def run(
     settings: Callable[[], dict[str, Any]],
     out: Out = None,
@@ -153,7 +153,7 @@ def run(
     _carry_out(plan, config, folder, purse, as_json=as_json, is_quiet=quiet)
 
 
-@options.with_settings(
+@with_settings(
     *EXECUTION,
     "allow_invalid_start",
     "on_missing_usage",
@@ -314,75 +314,3 @@ def _carry_out(
         reason = f"{REASONS['failures']}; look first at the last failure: {last_failure(result)}"
         say(reason)
         raise typer.Exit(ExitCode.FAILED)
-
-
-At = Annotated[int, typer.Option(metavar="ITERATION", min=1, help="The last iteration to copy.")]
-New = Annotated[Path, options.path_option("A new folder for the new run.", "--out", metavar="NEW")]
-Budget = Annotated[
-    float | None,
-    typer.Option(
-        help="Budget of the new run in dollars, including the calls that are copied.",
-        show_default="as the original",
-    ),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(help="Random seed from that iteration on.", show_default="as the original"),
-]
-
-
-def fork(
-    folder: options.Folder,
-    at: At,
-    out: New,
-    budget: Budget = None,
-    seed: Seed = None,
-    trust: options.Trust = False,
-) -> None:
-    """Fork a run at an iteration. Makes no model calls."""
-    with refusing(ExitCode.BAD_INPUT):
-        from costada.runs.fork import fork_run
-
-        original, new = RunFolder(folder), RunFolder(out)
-        forked = fork_run(original, at, new, budget=budget, seed=seed, trust=trust)
-    command = forked.folder.next_command(forked.folder.load())
-    copied = f"with ${forked.spent:.6f} spent"
-    if forked.in_flight:
-        copied += f" and ${forked.in_flight:.6f} of calls of steps in flight, charged as they land"
-    show(
-        f"{out}: forked from {folder} after iteration {forked.iterations}, {copied}."
-        f"\nResume with: {command}"
-    )
-
-
-Idea = Annotated[str, typer.Argument(metavar="IDEA", help="What to try, in a sentence or two.")]
-ProgramPath = Annotated[
-    Path,
-    typer.Argument(
-        parser=options.named_path,
-        metavar="FILE",
-        help="The program; a folder where the programs of the run have several files.",
-    ),
-]
-
-
-def steer(run: options.Run, idea: Idea) -> None:
-    """Let the next step of a run try an idea. Works while the run is running."""
-    from costada.runs.steering import add_idea
-
-    _add(run, "idea", lambda: add_idea(run, idea))
-
-
-def submit(run: options.Run, file: ProgramPath) -> None:
-    """Let the next step of a run evaluate a program of yours. Makes no model call."""
-    from costada.runs.steering import add_program
-
-    _add(run, "program", lambda: add_program(run, file))
-
-
-def _add(run: RunFolder, what: str, add: Callable[[], Added]) -> None:
-    from costada.runs.steering import outlook
-
-    with refusing(ExitCode.BAD_INPUT):
-        added = add()
-        show(f"{run.place}: {what} {added.number} added; {outlook(run, added)}")

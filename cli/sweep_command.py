@@ -17,6 +17,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import refusing, say, showing_warnings
+from costada.cli.setting_options import ALL_SETTINGS, with_settings
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
 from costada.evaluators.remote.engine import CLUSTERS
@@ -161,10 +162,10 @@ MAX_SEEDS = 10_000
 """A larger number is a seed that lacks its comma."""
 
 VARIED = ("problem", "method", "seed", "budget")
-SHARED_SETTINGS = [name for name in options.ALL_SETTINGS if name not in VARIED]
+SHARED_SETTINGS = [name for name in ALL_SETTINGS if name not in VARIED]
 
 
-@options.with_settings(*SHARED_SETTINGS)
+@with_settings(*SHARED_SETTINGS)
 def sweep(
     settings: Callable[[], dict[str, Any]],
     out: SweepFolder,

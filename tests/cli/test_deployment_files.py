@@ -6,7 +6,7 @@ import pytest
 import yaml
 from doc_blocks import ROOT, check_commands
 
-from costada.cli.options import read_settings
+from costada.cli.setting_options import read_settings
 
 pytestmark = pytest.mark.process
 

@@ -69,6 +69,18 @@ def test_the_help_of_commands_loads_no_library_that_only_runs_need():
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
+@pytest.mark.parametrize("name", ["fork", "steer", "submit"])
+def test_the_help_of_a_command_that_takes_no_settings_loads_none(name: str):
+    script = (
+        "import sys; from costada.cli.main import app\n"
+        f"try: app([{name!r}, '--help'])\n"
+        "finally: print('costada.runs.config' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "Usage:" in done.stdout
+    assert done.stdout.splitlines()[-1] == "False", done.stderr
+
+
 def test_the_package_is_a_command_of_the_interpreter_too():
     """Where the script is not on the path: `python -m costada`."""
     command = [sys.executable, "-m", "costada"]

@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from costada.cli.mcp_command import mcp
-from costada.cli.options import read_settings
 from costada.cli.run import run
+from costada.cli.setting_options import read_settings
 from costada.cli.sweep_command import sweep
 from costada.runs.config import RunConfig, checked_config
 from costada.runs.discovery import discover

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langchain_openai import ChatOpenAI
 
-from costada.cli.options import read_settings
+from costada.cli.setting_options import read_settings
 from costada.models.menu import MenuModel, ModelEntry
 from costada.models.runnable_tree import underlying_models
 from costada.runs.config import RunConfig, checked_config
