@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, cast
 
 from costada.evaluators.problem import Problem
 from costada.nodes.settings import evaluator_texts, problem_texts
+from costada.reports.page.page import ITERATIONS, PageWriter, write_page
 from costada.reports.tracking import Tracking
 from costada.runs.folder import BEST_PROGRAM, RunFolder
 from costada.runs.plan import Plan
@@ -144,6 +146,9 @@ class RunRecord:
         self._pareto = ParetoFolder(folder.pareto, plan.problem, store)
         self._pareto.update(run_id)
         tracking.begin(lines)
+        self._page = PageWriter(folder)
+        self._page_thread = ThreadPoolExecutor(1, thread_name_prefix="costada-page")
+        self._parts: Future[None] | None = None
 
     def add(self, iteration: Iteration) -> TraceRow:
         """Record a finished iteration, and return its row."""
@@ -157,6 +162,9 @@ class RunRecord:
             self._write_best_program(row["candidate_id"])
         self._pareto.update(self._run_id)
         self._tracking.step(row)
+        # In a thread, so that the run goes on; what has come meanwhile waits for the next turn.
+        if self._parts is None or (iteration % ITERATIONS == 0 and self._parts.done()):
+            self._parts = self._page_thread.submit(self._page.add_parts)
         return row
 
     def finish(self) -> None:
@@ -164,6 +172,15 @@ class RunRecord:
         self._run_id = self._store.last_run()
         StepLog(self._folder.steps, self._store.step_lines(self._run_id))
         self._pareto.update(self._run_id)
+
+    def write_page(self) -> None:
+        """Write the page of the run as it is now; raises as `PageWriter.write` does."""
+        self._page_thread.shutdown()
+        with self._page as page:
+            if self._parts is not None and self._parts.exception():
+                write_page(self._folder)  # a full disk, say: there may be room now
+            else:
+                page.write()
 
     def _write_best_program(self, candidate_id: str | None) -> None:
         """Write a candidate's program, the initial one without a candidate."""

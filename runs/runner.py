@@ -20,7 +20,6 @@ from costada.graph.routes import can_continue, can_resume
 from costada.nodes.calls.budget import entry_of, reported_tickets
 from costada.nodes.pool import pool_of
 from costada.nodes.state import SearchInput, SearchState, restore
-from costada.reports.page.page import write_page
 from costada.reports.progress import Progress, RunHeading
 from costada.reports.tracking import Tracking
 from costada.runs.folder import BEST_PROGRAM, RunFolder
@@ -36,12 +35,6 @@ from costada.values.numbering import START, Iteration
 from costada.values.search_result import Discovery, RunEnd
 
 LOG = logging.getLogger("costada.runs")
-
-LONG_RUN = 1000
-"""Iterations of a run beyond which writing its page takes more than half a second.
-
-Such a run writes it once it is finished, and not when it is interrupted.
-"""
 
 
 def execute_run(
@@ -76,7 +69,8 @@ def execute_run(
     """
     folder.check_kept()
     tracking = Tracking(folder.load().log, folder, plan.title)
-    has_begun, iterations, is_interrupted, reason = False, 0, True, ""
+    has_begun, reason = False, ""
+    files: RunRecord | None = None
     try:
         with (
             folder.hold(),
@@ -98,21 +92,16 @@ def execute_run(
                 # An interrupted stream may lack steps that the store has.
                 files.finish()
                 has_begun = bool(store.run_ids())
-                iterations = store.last_step(store.run_ids()[-1]) if has_begun else 0
             found = _discovery(_state(graph, folder.thread), plan, store, folder.path)
             reason = found.stop_reason
-            is_interrupted = reason == "interrupted"
-            if plan.gateway and not is_interrupted:
+            if plan.gateway and reason != "interrupted":
                 installed_gateway().stop(folder)
             return found
     finally:
         # The lease is released: the page says how the run ended.
         try:
-            if iterations > LONG_RUN and is_interrupted:
-                # An old page would show the run as it was before this resume.
-                folder.report.unlink(missing_ok=True)
-            elif has_begun:
-                write_page(folder)
+            if files and has_begun:
+                files.write_page()
         finally:
             tracking.end(reason, {BEST_PROGRAM: folder.best_program, "report": folder.report})
 

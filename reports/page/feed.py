@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
 from operator import itemgetter
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from costada.controller.allocation import Frontier, after_visit
 from costada.controller.constants import Constants
@@ -37,6 +39,7 @@ from costada.values.numbering import START, START_TICKET, Iteration, TicketNumbe
 
 Json = Mapping[str, object]
 Step = Mapping[str, Any]
+ITERATION = itemgetter("iteration")
 
 STEP = {name: each for name, each in STEP_COLUMNS.items() if each.is_on_page}
 STEP_FACTS = [
@@ -58,6 +61,30 @@ CANDIDATE_FACTS = (
 FAILURE = ("iteration", "attempt", "place", "kind", "text")
 MAX_REASON = 300
 """Characters of a failure among the figures; its whole text is among the texts."""
+
+
+PART_FORMAT = 1
+"""Grows when the rows or texts of a part change their form."""
+
+TOLD_BY = ("ticket", "spent", "candidate_id", "best_score")
+"""Columns that differ if an iteration is repeated: its dollars come on top of the earlier ones."""
+
+KEPT = ("iteration", "ticket", "failure", "attempts", "events")
+"""Columns of steps that belong to a part: to find their tickets, and failures in a row."""
+
+
+class Part(NamedTuple):
+    """Some iterations to which nothing will be added.
+
+    Attributes:
+        first: The lowest of them.
+        key: Is that of no other iterations.
+        load: Reads their figures and texts.
+    """
+
+    first: Iteration
+    key: str
+    load: Callable[[], tuple[Json, list[Json]]]
 
 
 class Feed:
@@ -83,12 +110,14 @@ class Feed:
         self._parallel = 1
         self._best = 0, SEED_ID
 
-    def figures(self, after: Iteration = START) -> Json:
+    def figures(self, after: Iteration = START, *, opens_page: bool = False) -> Json:
         """The figures of the iterations after one, and the calls of tickets that have not ended.
 
-        Task and settings come with those of the whole run, the best program whenever it is new.
+        Task and settings come with those of the whole run, the best program whenever it is new;
+        all of them also where a page opens with these figures, and has those before them as parts.
         Before the run begins, there is nothing but heading, task and settings.
         """
+        is_news = after > START and not opens_page
         settings = self._run.load()
         empty = {
             "run_id": "",
@@ -96,10 +125,10 @@ class Feed:
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
             "heading": heading(self._run, settings),
             "standing": standing(self._run, settings, ()),
-            "task": None if after else task_of(settings),
-            "settings": None if after else settings_rows(settings),
+            "task": None if is_news else task_of(settings),
+            "settings": None if is_news else settings_rows(settings),
             "best": None,
-            "facts": None if after else STEP_FACTS,
+            "facts": None if is_news else STEP_FACTS,
             "steps": _table([*STEP], ()),
             "models": _table(("iteration", *MODEL_COLUMNS), ()),
             "calls": _table((*CALL, *CALL_FACTS), ()),
@@ -126,8 +155,8 @@ class Feed:
                 "run_id": run_id,
                 "heading": heading(self._run, settings, history, run_id),
                 "standing": standing(self._run, settings, self._steps),
-                "task": None if after else task_of(settings, history, run_id),
-                "best": self._best_after(history, after),
+                "task": None if is_news else task_of(settings, history, run_id),
+                "best": self._best_after(history, after if is_news else START),
                 "objectives": self._objectives(),
                 "front": history.front(run_id) if self._objectives() else [],
                 **_tables(
@@ -153,20 +182,68 @@ class Feed:
                 self._read_new_steps(history, run_id)
             return self._texts(history, Iterations(run_id, Iteration(first - 1), last))
 
-    def blocks(self, size: int) -> Iterator[tuple[Iteration, list[Json]]]:
-        """All texts, `size` iterations at a time: the first iteration of each block, and its texts.
+    def parts(self, first: Iteration, size: int) -> Iterator[Part]:
+        """The iterations from one on to which nothing will be added, `size` at a time.
 
-        The run is seen as it is when this begins.
+        The run is seen as it is when this begins. Of the steps of a part that has been taken, only
+        what later figures need stays in memory.
         """
+        if not is_there(self._run.database):
+            return
         with self._history() as history:
             run_id = history.last_run()
             with self._lock:
                 self._read_new_steps(history, run_id)
-            iterations = {self._iteration_of(each) for each in history.tickets(run_id)}
-            for first in sorted({Iteration(each - each % size) for each in iterations}):
+            last = self._steps[-1]["iteration"] if self._steps else START
+            # The guide of a step in flight may be charged to one that ends later, see `_tactics`.
+            while first + size - 1 + self._reach - 1 <= last:
+                span = Iterations(run_id, Iteration(first - 1), Iteration(first + size - 1))
                 history.begin_part()
-                last = Iteration(first + size - 1)
-                yield first, self._texts(history, Iterations(run_id, Iteration(first - 1), last))
+                yield Part(first, self._key_of(span), partial(self._part, history, span))
+                with self._lock:
+                    # Other dictionaries: one that loses keys keeps its memory.
+                    self._steps[self._places_of(span)] = [
+                        {name: step[name] for name in KEPT} for step in self._steps_in(span)
+                    ]
+                first = Iteration(first + size)
+
+    def rest(self, first: Iteration, size: int) -> Iterator[tuple[Iteration, list[Json]]]:
+        """All texts from an iteration on: the first iteration of each block, and its texts."""
+        with self._history() as history:
+            run_id = history.last_run()
+            with self._lock:
+                self._read_new_steps(history, run_id)
+            end = self._iteration_of(LAST_TICKET)
+            for begin in range(first, end + 1, size):
+                history.begin_part()
+                span = Iterations(run_id, Iteration(begin - 1), Iteration(begin + size - 1))
+                if texts := self._texts(history, span):
+                    yield Iteration(begin), texts
+
+    def _part(self, history: RunHistory, span: Iterations) -> tuple[Json, list[Json]]:
+        steps = self._steps_in(span)
+        tables = _tables(
+            history,
+            self._tickets_of(history, span),
+            span,
+            self._tactics(history, span),
+            steps,
+            self._iteration_of,
+            self._objectives(),
+        )
+        return tables, self._texts(history, span)
+
+    def _key_of(self, span: Iterations) -> str:
+        """What tells the iterations of a part from others of the same numbers."""
+        told = [[step[name] for name in TOLD_BY] for step in self._steps_in(span)]
+        return sha256(json.dumps([PART_FORMAT, span, told]).encode()).hexdigest()
+
+    def _steps_in(self, span: Iterations) -> list[dict[str, Any]]:
+        return self._steps[self._places_of(span)]
+
+    def _places_of(self, span: Iterations) -> slice:
+        low = bisect_right(self._steps, span.after, key=ITERATION)
+        return slice(low, bisect_right(self._steps, span.until, key=ITERATION))
 
     @contextmanager
     def _history(self) -> Iterator[RunHistory]:
@@ -220,15 +297,20 @@ class Feed:
         A guide is charged with the step that it prepares. With several in flight, that step ends
         some iterations after the guide.
         """
-        reach = 2 * self._parallel - 1
         found = []
-        for given, record in history.tactics(span._replace(after=Iteration(span.after - reach))):
+        earlier = Iteration(span.after - self._reach)
+        for given, record in history.tactics(span._replace(after=earlier)):
             place = bisect_left(self._guided, given)
             charged = self._guided[place] if place < len(self._guided) else given
-            iteration = charged if charged < given + reach else given
+            iteration = charged if charged < given + self._reach else given
             if span.after < iteration <= span.until:
                 found.append((iteration, record))
         return found
+
+    @property
+    def _reach(self) -> int:
+        """Iterations from that of a guide on, one of which is charged for it."""
+        return 2 * self._parallel - 1
 
     def _iteration_of(self, ticket: TicketNumber) -> Iteration:
         """The iteration as which a ticket ended; of one that has not, the one after the last."""
@@ -237,10 +319,7 @@ class Feed:
 
     def _tickets_of(self, history: RunHistory, span: Iterations) -> Tickets:
         """The tickets that belong to a span of iterations."""
-        number = itemgetter("iteration")
-        low = bisect_right(self._steps, span.after, key=number)
-        high = bisect_right(self._steps, span.until, key=number)
-        found: list[TicketNumber] = [step["ticket"] for step in self._steps[low:high]]
+        found: list[TicketNumber] = [step["ticket"] for step in self._steps_in(span)]
         if span.after < 0 <= span.until:
             found.append(START_TICKET)
         if span.after < self._iteration_of(LAST_TICKET) <= span.until:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import cache
 from gzip import compress
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Self
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from costada.reports.page.feed import Feed, Json
 from costada.reports.run_view import RunView
-from costada.store.files import make_folder, replace_text
+from costada.store.files import make_folder, replacing
+from costada.store.rows import parse_json
+from costada.values.numbering import START, Iteration
 
 FILES = files("costada.reports.page")
 SHARED_SCRIPTS = ("10_words.js", "15_shared.js")
@@ -43,12 +47,101 @@ POLICY = (
 """Only the page's own script and style, named by their hashes; no text ever becomes markup."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The texts of some iterations: `first` is the lowest of them, `packed` gzip in base64."""
+PART = re.compile(
+    rb'<script type="application/json" class="rows" data-key="([0-9a-f]{64})">([^<>&]*)</script>\n'
+)
+BLOCK = re.compile(
+    rb'<script type="application/octet-stream" class="block" data-first="\d+">[\w+/=]*</script>\n'
+)
+"""Lines of a page: the figures of a part, and the texts of some iterations."""
 
-    first: int
-    packed: str
+PARTS_MARK = b"<!-- parts -->\n"
+"""Where a page has these lines; no text of a run can hold it, as all are escaped."""
+
+MAX_LINE = 2**26
+"""Bytes of a line of a page."""
+
+
+class PageWriter:
+    """Writes the page of a run: what no longer changes as it comes, the rest at the end.
+
+    So the end of a long run takes no longer than that of a short one. The parts are kept in a file
+    without a name. A resumed run takes them from its last page, unless they differ.
+    """
+
+    def __init__(self, run: RunView, out: Path | None = None) -> None:
+        """Prepare to write to a file, by default `report.html` in the run's folder.
+
+        Raises:
+            ValueError: The page cannot be written there.
+        """
+        self._run, self._path = run, out or run.path / "report.html"
+        if self._path.is_dir():
+            raise ValueError(f"{self._path}: is a folder, expected a file for the page")
+        if out is None:
+            make_folder(run.path)  # a run in a database may have its folder on another machine
+        if not self._path.parent.is_dir():
+            raise ValueError(f"{self._path}: there is no folder {self._path.parent}")
+        self._feed = Feed(run)
+        self._parts: IO[bytes] = TemporaryFile(dir=self._path.parent)  # noqa: SIM115 - closed in `__exit__`
+        self._earlier = _parts_of(self._path)
+        self._next, self._size = START, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._earlier.close()
+        self._parts.close()
+
+    def add_parts(self) -> None:
+        """Add the iterations that no longer change; raises as `write` does."""
+        for part in self._feed.parts(self._next, ITERATIONS):
+            found = next(self._earlier, None)
+            if found and found[0] == part.key:
+                lines = found[1]
+            else:
+                self._earlier.close()
+                rows, texts = part.load()
+                figures = embedded_json(rows).encode("ascii")
+                key = part.key.encode("ascii")
+                start = b'<script type="application/json" class="rows" data-key="%s">' % key
+                lines = start + figures + b"</script>\n" + self._block(part.first, texts)
+            self._parts.write(lines)
+            self._next = Iteration(part.first + ITERATIONS)
+
+    def write(self) -> Path:
+        """Write the page; the run may be running.
+
+        Raises:
+            ValueError: The folder holds no run that has begun, or its file is damaged.
+            OSError: A file cannot be read or written.
+        """
+        self.add_parts()
+        after = Iteration(max(START, self._next - 1))
+        figures = self._feed.figures(after, opens_page=True)
+        if not figures["run_id"]:
+            raise ValueError(f"{self._run.place}: the run has not started, expected one that has")
+        page = _render({**figures, "is_live": False}, policy(is_live=False)).encode("utf-8")
+        head, _, foot = page.partition(PARTS_MARK)
+        with replacing(self._path) as file:
+            file.write(head)
+            self._parts.seek(0)
+            shutil.copyfileobj(self._parts, file)
+            for first, texts in self._feed.rest(self._next, ITERATIONS):
+                file.write(self._block(first, texts))
+            file.write(foot)
+        return self._path
+
+    def _block(self, first: Iteration, texts: Sequence[Json]) -> bytes:
+        packed = json.dumps(texts).encode("ascii")
+        self._size += len(packed)
+        if self._size > MAX_PAGE:
+            raise ValueError(f"texts of more than {MAX_PAGE:,} bytes, too many for one page")
+        # mtime=0: the same run gives the same file.
+        block = b64encode(compress(packed, COMPRESSION_LEVEL, mtime=0))
+        start = b'<script type="application/octet-stream" class="block" data-first="%d">' % first
+        return start + block + b"</script>\n"
 
 
 def write_page(run: RunView, out: Path | None = None) -> Path:
@@ -59,55 +152,34 @@ def write_page(run: RunView, out: Path | None = None) -> Path:
             cannot be written there.
         OSError: If a file cannot be read or written.
     """
-    path = out or run.path / "report.html"
-    if path.is_dir():
-        raise ValueError(f"{path}: is a folder, expected a file for the page")
-    feed = Feed(run)
-    figures = feed.figures()
-    if not figures["run_id"]:
-        raise ValueError(f"{run.place}: the run has not started, expected one that has")
-    if out is None:
-        make_folder(run.path)  # a run in a database may have its folder on another machine
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}")
-    replace_text(path, to_html(figures, blocks(feed)))
-    return path
+    with PageWriter(run, out) as writer:
+        return writer.write()
 
 
-def blocks(feed: Feed) -> Iterator[Block]:
-    """The texts of all iterations in order; raises as the methods of `Feed` do.
+def _parts_of(page: Path) -> Generator[tuple[str, bytes], None, None]:
+    """The parts of an earlier page: their keys and lines.
 
-    A block is compressed in a thread while the next one is read.
+    The page may come from anybody: a line that is not exactly what we write ends them.
     """
-    size, last = 0, list[Future[Block]]()
-    with ThreadPoolExecutor(max_workers=1) as packer:
-        for first, found in feed.blocks(ITERATIONS):
-            texts = json.dumps(found).encode("ascii")
-            size += len(texts)
-            if size > MAX_PAGE:
-                raise ValueError(f"texts of more than {MAX_PAGE:,} bytes, too many for one page")
-            # One block ahead: reading and packing overlap, and two blocks at most are in memory.
-            last.append(packer.submit(_block, first, texts))
-            if len(last) > 1:
-                yield last.pop(0).result()
-        for each in last:
-            yield each.result()
-
-
-def _block(first: int, texts: bytes) -> Block:
-    # mtime=0: the same run gives the same file.
-    packed = compress(texts, COMPRESSION_LEVEL, mtime=0)
-    return Block(first, b64encode(packed).decode("ascii"))
-
-
-def to_html(figures: Json, blocks: Iterable[Block]) -> str:
-    """The self-contained page of a run, from what `Feed.figures` gave and all texts."""
-    return _render({**figures, "is_live": False}, blocks, policy(is_live=False))
+    if page.is_symlink() or not page.is_file():
+        return
+    with page.open("rb") as file:
+        while line := file.readline(MAX_LINE):
+            if not (found := PART.fullmatch(line)):
+                continue
+            block = file.readline(MAX_LINE)
+            if not BLOCK.fullmatch(block):
+                return
+            try:
+                parse_json(found[2].decode("ascii"))
+            except ValueError:
+                return
+            yield found[1].decode("ascii"), line + block
 
 
 def live_html(figures: Json) -> str:
     """The page that asks its server for what is new, and for texts."""
-    return _render({**figures, "is_live": True}, (), policy(is_live=True))
+    return _render({**figures, "is_live": True}, policy(is_live=True))
 
 
 @cache
@@ -149,7 +221,7 @@ def index_html(rows: Json) -> str:
     )
 
 
-def _render(data: Mapping[str, object], blocks: Iterable[Block], allowed: str) -> str:
+def _render(data: Mapping[str, object], allowed: str) -> str:
     heading = data["heading"]
     facts = heading if isinstance(heading, Mapping) else {}
     title = f"{facts.get('problem')}, {facts.get('method')}, {facts.get('model')}"
@@ -160,7 +232,6 @@ def _render(data: Mapping[str, object], blocks: Iterable[Block], allowed: str) -
         style=Markup(_style()),  # noqa: S704  our own file
         script=Markup(_script()),  # noqa: S704  our own files
         data=Markup(embedded_json(data)),  # noqa: S704  escaped for this place
-        blocks=blocks,
     )
 
 

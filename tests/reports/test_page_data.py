@@ -164,7 +164,7 @@ def test_texts_of_an_iteration_are_those_of_its_ticket(run):
     write_steps(run, [step(1, ticket=3), step(2, ticket=1)])
     write_steps(run, [], calls=[call(2)], candidates=[])
     feed = Feed(run)
-    assert [[each["iteration"] for each in found] for _, found in feed.blocks(2)] == [
+    assert [[each["iteration"] for each in found] for _, found in feed.rest(0, 2)] == [
         [0, 1],
         [2, 3],
     ]

@@ -17,9 +17,9 @@ import pytest
 from page_runs import call, candidate, serving, settings, step, write_steps
 
 from costada.reports.page import page
-from costada.reports.page.feed import Feed
-from costada.reports.page.page import ITERATIONS, blocks, embedded_json, policy, write_page
+from costada.reports.page.page import PageWriter, embedded_json, policy, write_page
 from costada.reports.page_server import PageServer
+from costada.store.run_store import RunStore
 from costada.values.candidate import Program
 
 pytestmark = pytest.mark.process
@@ -118,15 +118,91 @@ def test_no_script_turns_text_into_markup():
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text)
 
 
-def test_blocks_hold_the_texts_of_all_iterations_once_and_in_order(tmp_path):
+def held_by(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[Any]]:
+    """The figures that a page opens with, those of its parts, and its texts by first iteration."""
+    elements = Elements(file.read_text("utf-8"))
+    scripts = [attributes for tag, attributes in elements.tags if tag == "script"]
+    inside = list(zip(scripts, elements.inside["script"], strict=True))
+    (data,) = [text for attributes, text in inside if attributes.get("id") == "data"]
+    parts = [text for attributes, text in inside if attributes.get("class") == "rows"]
+    blocks = [
+        (int(attributes["data-first"] or 0), json.loads(decompress(b64decode(text))))
+        for attributes, text in inside
+        if attributes.get("class") == "block"
+    ]
+    return json.loads(data), [json.loads(part) for part in parts], blocks
+
+
+def test_a_page_holds_all_iterations_once_and_in_order(tmp_path):
     run = settings(tmp_path / "run", max_iterations=50)
     write_steps(run, [step(number) for number in range(1, 46)])
-    packed = list(blocks(Feed(run)))
-    assert [block.first for block in packed] == [0, 20, 40]
-    texts = [each for block in packed for each in json.loads(decompress(b64decode(block.packed)))]
-    assert ITERATIONS == 20
+    data, parts, blocks = held_by(write_page(run))
+    assert [first for first, _ in blocks] == [0, 20, 40]
+    texts = [each for _, found in blocks for each in found]
     assert [each["iteration"] for each in texts] == list(range(46))
     assert texts[45]["calls"][0]["prompt"] == "Change the program of iteration 45."
+    assert data["after"] == 39
+    for table, first in (("steps", 1), ("calls", 1), ("candidates", 0)):
+        tables = [each[table] for each in (*parts, data)]
+        rows = [
+            dict(zip(each["columns"], row, strict=True)) for each in tables for row in each["rows"]
+        ]
+        assert [row["iteration"] for row in rows] == list(range(first, 46)), table
+    assert data["best"]["id"] == "0.1"
+    assert None not in (data["task"], data["settings"], data["facts"])
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_a_page_that_grew_with_its_run_is_the_page_of_the_whole_run(tmp_path, parallel):
+    """With four in flight, a guide is charged to an iteration that ends after its own part."""
+    run = settings(tmp_path / "run", max_iterations=70, parallel=parallel)
+    with PageWriter(run) as writer:
+        for number in range(1, 67):
+            write_steps(run, [step(number, events=["guide_charged"] if number in (22, 43) else [])])
+            if number in (18, 39):
+                with RunStore(run.database) as store:
+                    store.put_tactics("run", number, {"tactics": [{"idea": "rows"}], "mode": "m"})
+            writer.add_parts()
+        grown = held_by(writer.write())
+    whole = held_by(write_page(run, tmp_path / "whole.html"))
+    for each in (grown, whole):
+        del each[0]["written"]
+    assert grown == whole
+    assert len(whole[1]) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "num_kept"),
+    [
+        (lambda page: page, 2),
+        (lambda page: page.replace(b'{"steps"', b'["steps"', 1), 0),
+        (lambda page: page.replace(b'{"steps"', b'<b>{"steps"', 1), 0),
+        (lambda page: page.replace(b'data-first="20">', b'data-first="20"><img>'), 1),
+        (lambda page: re.sub(rb'data-key="\w', b'data-key="', page), 0),
+    ],
+)
+def test_parts_of_an_earlier_page_are_taken_if_they_are_whole(tmp_path, change, num_kept):
+    """What was taken over is told by a blank that the page itself does not write."""
+    run = settings(tmp_path / "run", max_iterations=50)
+    write_steps(run, [step(number) for number in range(1, 46)])
+    file = write_page(run)
+    file.write_bytes(change(file.read_bytes().replace(b'"columns":', b'"columns" :')))
+    num_tables = write_page(run).read_bytes().count(b'"columns" :')
+    assert num_tables == 5 * num_kept
+    assert held_by(file)[1:] == held_by(write_page(run, tmp_path / "new.html"))[1:]
+
+
+def test_an_iteration_that_was_repeated_is_not_shown_as_on_an_earlier_page(tmp_path):
+    run = settings(tmp_path / "run", max_iterations=50)
+    write_steps(run, [step(number) for number in range(1, 46)])
+    write_page(run)
+    with RunStore(run.database) as store:
+        again = {**store.steps("run")[24], "spent": 0.9, "action": "balanced"}
+        store.put_step("run", 25, again)
+    _, (first, second), _ = held_by(write_page(run))
+    place = second["steps"]["columns"].index("action")
+    assert second["steps"]["rows"][5][place] == "balanced"
+    assert first["steps"]["rows"][5][place] != "balanced"
 
 
 def test_the_same_run_gives_the_same_page_but_for_its_time(run, tmp_path):

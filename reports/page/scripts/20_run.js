@@ -10,6 +10,13 @@ function rowsOf({ columns, rows }) {
   return rows.map((row) => Object.fromEntries(columns.map((name, place) => [name, row[place]])));
 }
 
+const TABLES = ["steps", "models", "calls", "candidates", "faults"];
+
+// Adds the iterations that a page holds apart from its other figures.
+function takeParts(parts) {
+  for (const name of TABLES) run[name] = parts.flatMap((part) => rowsOf(part[name]));
+}
+
 // Replaces everything beyond the iteration that the figures begin after.
 function take(figures) {
   run.heading = figures.heading;
@@ -17,7 +24,7 @@ function take(figures) {
   run.written = figures.written;
   run.id = figures.run_id;
   const isOld = (row) => (figures.after ? row.iteration <= figures.after : false);
-  for (const name of ["steps", "models", "calls", "candidates", "faults"]) {
+  for (const name of TABLES) {
     run[name] = [...run[name].filter(isOld), ...rowsOf(figures[name])];
   }
   if (figures.task !== null) run.task = figures.task;

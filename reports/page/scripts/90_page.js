@@ -146,6 +146,7 @@ function begin() {
   const figures = JSON.parse(byId("data").textContent);
   run.isLive = figures.is_live;
   document.body.classList.toggle("is-live", run.isLive);
+  takeParts([...document.querySelectorAll("script.rows")].map((part) => JSON.parse(part.textContent)));
   take(figures);
   prepareTerms();
   prepareResult();
