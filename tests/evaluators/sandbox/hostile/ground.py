@@ -70,9 +70,8 @@ class Ground:
         centers, radii = [[x, y] for x in k for y in k] + [[0.2, 0.2]], [0.1] * 25 + [0.0414]
         best = f'{{"centers": {centers}, "radii": {radii}}}'
         (self.project / f"{MARK}_best.json").write_text(best)
-        for path in outside_folders():
-            for left in path.glob(f"*{self.mark}*"):
-                _remove(left)
+        for left in self.marked():
+            _remove(left)
 
     def environment(self) -> dict[str, str]:
         """The environment of the trusted process."""
@@ -87,10 +86,12 @@ class Ground:
         for folder in (self.home, self.project):
             for path in sorted(folder.rglob("*")):
                 seen[str(path.relative_to(self.root))] = _fingerprint(path)
-        for folder in outside_folders():
-            for path in folder.glob(f"*{self.mark}*"):
-                seen[str(path)] = _fingerprint(path)
-        return seen
+        return seen | {str(path): _fingerprint(path) for path in self.marked()}
+
+    def marked(self) -> list[Path]:
+        """What lies outside of the folder under a name that programs use."""
+        folders = outside_folders()
+        return [one / name for one in folders for name in os.listdir(one) if self.mark in name]
 
     def num_scratch(self) -> int:
         """How many entries lie in the folder for temporary files, however deep."""
@@ -182,8 +183,8 @@ def descendants(root: int) -> list[Process]:
     """Every process below root."""
     table = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            before, _, after = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")
+        with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            before, _, after = file.read().rpartition(b")")
             name = before.partition(b"(")[2].decode("utf-8", "replace")
             state, parent = after.split(maxsplit=2)[:2]
             table[int(pid)] = Process(int(pid), int(parent), name, state == b"Z")
@@ -215,12 +216,16 @@ def system_objects() -> list[str]:
     Segments of processes that run and are not below this one are left out: a database has some.
     """
     found = []
-    below = {process.pid for process in descendants(os.getpid())}
     for kind in ("shm", "msg", "sem"):
         with suppress(OSError):
             for line in Path(f"/proc/sysvipc/{kind}").read_text().splitlines()[1:]:
                 key, number, _, _, creator, *_ = line.split()
-                is_foreign = int(creator) not in below and Path(f"/proc/{creator}").exists()
-                if kind != "shm" or not is_foreign:
+                if kind != "shm" or not _is_elsewhere(int(creator)):
                     found.append(f"{kind} {key} {number}")
     return found
+
+
+def _is_elsewhere(pid: int) -> bool:
+    """Whether a process runs that is not below this one."""
+    below = {process.pid for process in descendants(os.getpid())}
+    return pid not in below and Path(f"/proc/{pid}").exists()

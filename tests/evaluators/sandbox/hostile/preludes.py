@@ -146,5 +146,6 @@ def complete(source: str) -> str:
 
 
 def _is_used(name: str, text: str, source: str) -> bool:
-    is_called = re.search(rf"(?<![\w.]){name}\(", text)
-    return bool(is_called) and f"def {name}(" not in source
+    if f"{name}(" not in text or f"def {name}(" in source:
+        return False
+    return bool(re.search(rf"(?<![\w.]){name}\(", text))
