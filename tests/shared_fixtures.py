@@ -25,15 +25,21 @@ TIERS_OF_FIXTURES = {
 }
 """Fixtures that decide the tier of a test. Otherwise its `pytestmark` does, or it is `unit`."""
 
+ARE_MARKED = pytest.StashKey[bool]()
+"""Whether the tests of a session have their tiers: each `conftest.py` with these hooks asks."""
+
 PROCESS_EVENTS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its tier, and leave files of unit tests to the end.
 
     These are short, and keep all workers busy until the last long file has ended.
     """
+    if config.stash.get(ARE_MARKED, False):
+        return
+    config.stash[ARE_MARKED] = True
     for item in items:
         for fixture in TIERS_OF_FIXTURES.keys() & set(item.fixturenames):
             item.add_marker(TIERS_OF_FIXTURES[fixture])
