@@ -3,20 +3,21 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from functools import partial
+from multiprocessing.connection import Connection
 from weakref import ref
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from needed_plugins import needs_plugin
 from pydantic import BaseModel
-from toy_graph import THREAD
+from toy_graph import THREAD, scripted
 from typing_extensions import TypedDict
+from warm import PATIENCE_SECONDS, PROCESSES
 
 from costada import Choices, MenuModel, Price, Purse, as_discovery_node, create_discovery_graph
 from costada.controller.methods import METHODS
@@ -303,43 +304,47 @@ def test_a_node_with_a_context_needs_choices():
         as_discovery_node(graph, context={"budget": "dollars"}, output={})
 
 
-KILLED = """
-import os, signal, sys
-from fakes import ScriptedModel, hashed_answer, toy_problem
-from langgraph.checkpoint.sqlite import SqliteSaver
-from costada import Choices, Price, create_discovery_graph
+def choosing(path: str, num_calls: int, is_resumed: bool, end: Connection) -> None:
+    """Search with choices in this process, which is killed in one of its calls."""
 
-def answer(prompt):
-    if len(model.prompts) == int(sys.argv[2]):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return hashed_answer(prompt)
+    def answer(prompt: str) -> str:
+        if len(model.prompts) == num_calls:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return hashed_answer(prompt)
 
-model = ScriptedModel(answer=answer)
-with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
-    graph = create_discovery_graph(
-        toy_problem(), model, budget=0.01, price=Price(1, 2), checkpointer=saver,
-        lost_calls="ignore", choices=Choices(max_budget=0.05, settings=["method"]),
-    )
+    model = scripted(answer)
     given, context = ({}, {"budget": 0.02, "settings": {"method": "evox"}})
-    if len(sys.argv) > 3:
-        given, context = None, None
-    found = graph.invoke(
-        given, {"configurable": {"thread_id": "1"}}, context=context, durability="sync"
-    )
-    print(found["spent"], found["best_program"])
-"""
+    with SqliteSaver.from_conn_string(path) as saver:
+        graph = create_discovery_graph(
+            toy_problem(),
+            model,
+            budget=0.01,
+            price=Price(1, 2),
+            checkpointer=saver,
+            lost_calls="ignore",
+            choices=Choices(max_budget=0.05, settings=["method"]),
+        )
+        if is_resumed:
+            given, context = None, None
+        found = graph.invoke(given, THREAD, context=context, durability="sync")
+        end.send((found["spent"], found["best_program"]))
 
 
 def test_a_run_that_was_killed_is_resumed_with_what_it_chose(tmp_path):
-    def run(name, *words):
-        command = [sys.executable, "-c", KILLED, str(tmp_path / name), *words]
-        environment = {**os.environ, "PYTHONPATH": "tests"}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    def run(name, num_calls, is_resumed=False):
+        end, sent = PROCESSES.Pipe(duplex=False)
+        words = (str(tmp_path / name), num_calls, is_resumed, sent)
+        process = PROCESSES.Process(target=choosing, args=words)
+        process.start()
+        sent.close()
+        process.join(PATIENCE_SECONDS)
+        return process.exitcode, end.recv() if end.poll() and not process.exitcode else None
 
-    killed = run("a.sqlite", "4")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = run("a.sqlite", "-1", "resume")
-    assert resumed.stdout == run("b.sqlite", "-1").stdout != "", resumed.stderr
+    assert run("a.sqlite", 4)[0] == -signal.SIGKILL
+    resumed = run("a.sqlite", -1, is_resumed=True)
+    assert resumed == run("b.sqlite", -1)
+    assert resumed[0] == 0
+    assert resumed[1] is not None
 
 
 def test_a_problem_to_choose_from_exists():

@@ -11,7 +11,7 @@ from shifted_clock import told_at
 from costada.graph.node_execution import await_clock, seconds_after
 
 
-def run(path: str, given: object, last: int) -> list[object]:
+def run(path: str, given: object, last: int) -> tuple[str, int, int, float]:
     from langgraph.checkpoint.sqlite import SqliteSaver
     from toy_graph import graph_of, run_until
 
@@ -26,46 +26,42 @@ def run(path: str, given: object, last: int) -> list[object]:
         except ValueError as error:
             message = str(error)
         state = graph.get_state(thread).values
-        return [message, len(model.prompts), state["iterations"], state["spent"]]
+        return message, len(model.prompts), state["iterations"], state["spent"]
 
 
 RUN = f"""
 import json, sys
 {getsource(run)}
-print(json.dumps(run(sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]))))
+print(json.dumps([run(sys.argv[1], *each) for each in json.loads(sys.argv[2])]))
 """
 
 
-def ran(path: Path, shift: int, given: object = None, last: int = 0) -> tuple[str, int, int, float]:
-    if shift:
-        found = json.loads(told_at(shift, RUN, path, json.dumps(given), last))
-    else:
-        found = run(str(path), given, last)
-    message, calls, iterations, spent = found
-    return message, calls, iterations, spent
+def ran(
+    path: Path, shift: int, given: list[tuple[object, int]]
+) -> list[tuple[str, int, int, float]]:
+    """What `run` returns for each input and last iteration, one after the other."""
+    return json.loads(told_at(shift, RUN, path, json.dumps(given)))
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("given", [None, {}], ids=["resumed", "invoked again"])
-def test_a_clock_that_ran_back_is_reported_before_anything_is_spent(
-    tmp_path: Path, given: object
-) -> None:
+def test_a_clock_that_ran_back_is_reported_before_anything_is_spent(tmp_path: Path) -> None:
+    """Whether the run is resumed or invoked again."""
     path = tmp_path / "theirs.sqlite"
-    _, num_calls, iterations, spent = ran(tmp_path / "whole.sqlite", 0, {})
-    _, before, _, _ = ran(path, 0, last=4)
-    message, calls, _, _ = ran(path, -120, given)
-    assert "clock: " in message
-    assert "seconds before the newest checkpoint of thread 'theirs'" in message
-    assert calls == 0
-    message, after, *end = ran(path, 0)
+    _, num_calls, iterations, spent = run(str(tmp_path / "whole.sqlite"), {}, 0)
+    _, before, _, _ = run(str(path), None, 4)
+    for message, calls, _, _ in ran(path, -120, [(None, 0), ({}, 0)]):
+        assert "clock: " in message
+        assert "seconds before the newest checkpoint of thread 'theirs'" in message
+        assert calls == 0
+    message, after, *end = run(str(path), None, 0)
     assert (message, before + after, end) == ("", num_calls, [iterations, spent])
 
 
 @pytest.mark.process
 def test_a_run_that_began_by_a_clock_that_was_ahead_is_reported_alike(tmp_path: Path) -> None:
     path = tmp_path / "theirs.sqlite"
-    ran(path, 3600, last=2)
-    message, calls, _, _ = ran(path, 0)
+    ran(path, 3600, [(None, 2)])
+    message, calls, _, _ = run(str(path), None, 0)
     assert "clock: " in message
     assert calls == 0
 

@@ -29,7 +29,7 @@ def longest(body):
     ("router", "parallel"),
     [("budgeted-thompson", 1), ("budgeted-thompson", 4), ("round-robin", 4), ("cascade", 1)],
 )
-@pytest.mark.parametrize("budget", [0.0007, 0.006])
+@pytest.mark.parametrize("budget", [0.0007, 0.003])
 def test_no_bill_exceeds_a_hard_budget_whatever_is_chosen(server, budget, router, parallel, reply):
     server.default, store = reply, RunStore()
     menu = menu_of(server)
