@@ -28,7 +28,7 @@ from costada.graph.routes import (
     after_generation,
     after_guide,
 )
-from costada.graph.search_context import GivenModels, SearchOptions, search_context
+from costada.graph.run_context import GivenModels, SearchOptions, run_context
 from costada.nodes.allocate_frontier import allocate_frontier
 from costada.nodes.approve_guide import approve_guide
 from costada.nodes.ask_for_budget import ask_for_budget
@@ -159,7 +159,7 @@ def compile_search(
     """Compile the graph of a search from a problem, chat models and settings.
 
     Args:
-        problem: See `search_context`, which also takes the options.
+        problem: See `run_context`, which also takes the options.
         model: The same.
         guide_model: The same.
         settings: The same.
@@ -169,10 +169,10 @@ def compile_search(
         **options: The budget and further `SearchOptions`.
 
     Raises:
-        ValueError: As `search_context`, or the caller is to be asked for more budget or about
+        ValueError: As `run_context`, or the caller is to be asked for more budget or about
             guides without a saver that could keep the question.
     """
-    context = search_context(
+    context = run_context(
         problem,
         model,
         store=store or store_beside(checkpointer),

@@ -179,11 +179,11 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
                 search, given = self._begin(input, own, context, saved)
                 if self._has_more(input, saved, own, search):
                     with guarded_by(lease):
-                        super().bulk_update_state(own, self._reopened(saved, search))
+                        super().bulk_update_state(own, self._reopening_update(saved, search))
                 if has_answer(given):
                     newest = self.get_state(_newest(own))
-                    given = self._accepted(given, self.get_state(own), newest, own)
-                limited = self._limited(own, search)
+                    given = self._accept(given, self.get_state(own), newest, own)
+                limited = self._with_limit(own, search)
                 parts = super().stream(given, limited, context=search, **options)
                 try:
                     while True:
@@ -211,13 +211,13 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
                 saved = await self.aget_state(own) if self._has_saved(input, config) else None
                 search, given = await asyncio.to_thread(self._begin, input, own, context, saved)
                 if await asyncio.to_thread(self._has_more, input, saved, own, search):
-                    reopened = await asyncio.to_thread(self._reopened, saved, search)
+                    reopened = await asyncio.to_thread(self._reopening_update, saved, search)
                     with guarded_by(lease):
                         await super().abulk_update_state(own, reopened)
                 if has_answer(given):
                     newest, state = await self.aget_state(_newest(own)), await self.aget_state(own)
-                    given = await asyncio.to_thread(self._accepted, given, state, newest, own)
-                limited = self._limited(own, search)
+                    given = await asyncio.to_thread(self._accept, given, state, newest, own)
+                limited = self._with_limit(own, search)
                 parts = super().astream(given, limited, context=search, **options)
                 try:
                     while True:
@@ -268,7 +268,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         search = self.search
         if self.overrides is not None:
             if is_resumed and "run" in values:
-                chosen = _resumed(self.overrides, values, context)
+                chosen = _resume_choices(self.overrides, values, context)
             else:
                 seed = given.get(SEED) if isinstance(given, Mapping) else None
                 chosen = self.overrides.read(context, seed)
@@ -301,7 +301,9 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         is_current = bool(reason) or saved.next == ("evaluate",)
         return is_current and can_continue(cast(SearchState, saved.values), search)
 
-    def _reopened(self, saved: StateSnapshot, search: RunContext) -> list[list[StateUpdate]]:
+    def _reopening_update(
+        self, saved: StateSnapshot, search: RunContext
+    ) -> list[list[StateUpdate]]:
         """The update that reopens a run where its last step ended."""
         left = cast(SearchState, {**saved.values, **REOPENED})
         update = with_seal(left, {**REOPENED}, self.search.store)
@@ -420,14 +422,14 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         namespace = place.get("checkpoint_ns")
         return f"thread {place['thread_id']!r}" + (f", {namespace}" if namespace else "")
 
-    def _limited(self, config: RunnableConfig, search: RunContext) -> RunnableConfig:
+    def _with_limit(self, config: RunnableConfig, search: RunContext) -> RunnableConfig:
         """A configuration with the superstep limit of a search, or that of `with_config`."""
         limit = (self.config or {}).get("recursion_limit", self.limit)
         if limit == self.limit:
             limit = _limit_of(search)
         return RunnableConfig(**{**config, "recursion_limit": limit})
 
-    def _accepted(
+    def _accept(
         self, given: Any, paused: StateSnapshot, newest: StateSnapshot, own: RunnableConfig
     ) -> Any:
         """What `accept_answer` returns; it writes only while the thread is held."""
@@ -465,7 +467,9 @@ def _give_up(holding: "asyncio.Future[Lease | None]") -> None:
         NODE_THREADS.submit(lease.release)
 
 
-def _resumed(overrides: RunOverrides, values: Mapping[str, Any], context: object) -> Overrides:
+def _resume_choices(
+    overrides: RunOverrides, values: Mapping[str, Any], context: object
+) -> Overrides:
     """The choices of a resumed run; raises `ValueError` as `RunOverrides` does."""
     begun = {**overrides.check_saved(values.get("chosen", {})), SEED: values["run"].seed}
     resumed = overrides.resume(begun, context)

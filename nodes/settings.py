@@ -75,7 +75,7 @@ class SearchSettings(RetryPolicy):
     price: Annotated[
         PriceField | None,
         Setting(
-            "costada.graph.search_context:priced_models",
+            "costada.graph.run_context:priced_models",
             MONEY,
             PRICE,
             "the preset's or the list price",
@@ -86,7 +86,7 @@ class SearchSettings(RetryPolicy):
 
     guide_price: Annotated[
         PriceField | None,
-        Setting("costada.graph.search_context:priced_models", MONEY, PRICE, "the list price"),
+        Setting("costada.graph.run_context:priced_models", MONEY, PRICE, "the list price"),
     ] = None
     """Price of the guide model, as for the model."""
 
@@ -99,7 +99,7 @@ class SearchSettings(RetryPolicy):
     reference_cost: Annotated[
         Dollars | None,
         Setting(
-            "costada.graph.search_context:with_reference_cost",
+            "costada.graph.run_context:with_reference_cost",
             MONEY,
             default="the preset's, the mean expected cost of several models, or"
             f" {DEFAULT_CONSTANTS.reference_cost}",
@@ -137,7 +137,7 @@ class SearchSettings(RetryPolicy):
     """The method that allocates the budget."""
 
     max_failures: Annotated[
-        int, Field(ge=1), Setting("costada.nodes.gate_intervention:why_it_stops", SEARCH)
+        int, Field(ge=1), Setting("costada.nodes.step_end:why_it_stops", SEARCH)
     ] = 20
     """Consecutive attempts without a usable program after which the run stops."""
 
@@ -164,7 +164,7 @@ class SearchSettings(RetryPolicy):
 
     stop_when_flat: Annotated[
         Annotated[FiniteFloat, Field(gt=0, lt=1)] | None,
-        Setting("costada.nodes.gate_intervention:_is_flat", MONEY, "P", "off"),
+        Setting("costada.nodes.step_end:_is_flat", MONEY, "P", "off"),
     ] = None
     """End the run when the chance of another gain within the remaining budget is below P."""
 

@@ -1,6 +1,6 @@
 """The columns and events of a step: each is declared once, with its meaning and its origin.
 
-A new column is one field here and its value in `costada.nodes.gate_intervention.trace_row`. The
+A new column is one field here and its value in `costada.nodes.step_end.trace_row`. The
 trace, the export, the page and the reference take what they show from these declarations.
 """
 
@@ -157,7 +157,7 @@ class TraceRow(TypedDict):
         "attempts made in the step, 0 where a user submitted its program",
         "costada.nodes.attempts:next_attempt", label="attempts")]
     events: Annotated[list[str], Column(
-        "what happened in the step", "costada.nodes.gate_intervention:trace_row", symbol="events")]
+        "what happened in the step", "costada.nodes.step_end:trace_row", symbol="events")]
     failure: Annotated[str | None, Column(
         "why the last attempt failed", "costada.nodes.evaluate:evaluate")]
     candidate_id: Annotated[str | None, Column(
@@ -166,7 +166,7 @@ class TraceRow(TypedDict):
         "whether the program had been evaluated before", "costada.nodes.evaluate:evaluate_program")]
     router: NotRequired[Annotated[list[ModelRow], Column(
         "one object per model of the menu, in its order; only with several models",
-        "costada.nodes.gate_intervention:model_rows", is_exported=False, is_on_page=False)]]
+        "costada.nodes.step_end:model_rows", is_exported=False, is_on_page=False)]]
     measurements: NotRequired[Annotated[list[float], Column(
         "objective of each measurement of the candidate's program, of the first series; only "
         "with `repeats`",

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
 from costada.graph.build import compile_search
-from costada.graph.search_context import with_reference_cost
+from costada.graph.run_context import with_reference_cost
 from costada.models.prices import ListPrice
 from costada.models.reply_content import answer_text
 from costada.models.runnable_tree import asked_models

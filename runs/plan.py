@@ -18,7 +18,7 @@ from costada.evaluators.remote.backend import check_backend, evaluated_by
 from costada.evaluators.remote.engine import FORMS
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, compile_search
-from costada.graph.search_context import priced_models, with_reference_cost
+from costada.graph.run_context import priced_models, with_reference_cost
 from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel, ModelEntry, label_of
 from costada.models.prices import price_book

@@ -18,7 +18,7 @@ from costada.evaluators.problem import Problem
 from costada.graph.build import compile_graph, saved_by, store_beside
 from costada.graph.compiled import DiscoveryGraph
 from costada.graph.graph_input import RunOverrides
-from costada.graph.search_context import search_context
+from costada.graph.run_context import run_context
 from costada.models.menu import MenuModel, ModelEntry
 from costada.nodes.settings import Settings
 from costada.runs.choices import (
@@ -145,7 +145,7 @@ def _search(given: _Given, chosen: Mapping[str, object] | None = None) -> RunCon
             "on_exhausted: got 'interrupt' with choices without max_budget, expected the most that"
             " a caller may grant: Choices(max_budget=DOLLARS)"
         )
-    context = search_context(
+    context = run_context(
         plan.problem,
         plan.menu or plan.model,
         budget=plan.budget,

@@ -14,8 +14,8 @@ from costada.controller.methods import InnerGraph
 from costada.controller.step import draws
 from costada.nodes.approve_guide import ask_for_approval
 from costada.nodes.context import RunContext, SearchRuntime
-from costada.nodes.gate_intervention import why_it_stops
 from costada.nodes.state import SearchState
+from costada.nodes.step_end import why_it_stops
 from costada.plugins.evox.controller import (
     IMPROVEMENT_THRESHOLD,
     ScoredStrategy,

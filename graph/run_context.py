@@ -59,7 +59,7 @@ class SearchOptions(TypedDict, total=False):
     max_budget: float
 
 
-def search_context(
+def run_context(
     problem: Problem,
     model: GivenModels,
     *,
