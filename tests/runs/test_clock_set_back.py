@@ -1,6 +1,7 @@
 """A run whose clock is set back between two processes goes on where it was."""
 
 import json
+import shutil
 import time
 from inspect import getsource
 
@@ -52,23 +53,27 @@ def test_the_clock_of_a_process_can_be_shifted():
         assert float(found) == pytest.approx(time.time() - 3600, abs=60)
 
 
-def test_a_run_is_resumed_from_the_checkpoint_that_was_written_last(tmp_path):
+@pytest.fixture(scope="module")
+def set_back(tmp_path_factory):
+    """A run that was resumed with its clock set back, and what `advance` has returned."""
+    run = tmp_path_factory.mktemp("set-back") / "run"
+    first = carry_on(run, 0, FIRST, is_resumed=False)
+    return run, [first, carry_on(run, BACK, FIRST + 3)]
+
+
+def test_a_run_is_resumed_from_the_checkpoint_that_was_written_last(set_back, tmp_path):
     whole, run = tmp_path / "whole", tmp_path / "run"
     _, spent, num_calls = carry_on(whole, 0, FIRST + 5, is_resumed=False)
-    made = [carry_on(run, 0, FIRST, is_resumed=False)]
-    made += [
-        carry_on(run, shift, FIRST + more) for shift, more in ((BACK, 3), (2 * BACK, 4), (0, 5))
-    ]
+    shutil.copytree(set_back[0], run)
+    made = [*set_back[1], carry_on(run, 2 * BACK, FIRST + 4), carry_on(run, 0, FIRST + 5)]
     assert [iterations for iterations, _, _ in made] == [FIRST, FIRST + 3, FIRST + 4, FIRST + 5]
     assert sum(calls for _, _, calls in made) == num_calls
     assert made[-1][1] == spent
     assert (run / "steps.jsonl").read_text() == (whole / "steps.jsonl").read_text()
 
 
-def test_a_fork_finds_the_iterations_that_came_after_the_clock_was_set_back(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    carry_on(run.path, 0, FIRST, is_resumed=False)
-    carry_on(run.path, BACK, FIRST + 3)
+def test_a_fork_finds_the_iterations_that_came_after_the_clock_was_set_back(set_back, tmp_path):
+    run = RunFolder(set_back[0])
     lines = run.steps.read_text().splitlines()
     for iteration in (FIRST - 2, FIRST + 2):
         fork = fork_run(run, iteration, RunFolder(tmp_path / f"fork-{iteration}"))

@@ -103,19 +103,17 @@ def test_the_second_signal_stops_at_once_even_during_a_call(near, tmp_path):
     prices = ("--price", "1,1")
     with BillingServer(default=Silence()) as server:
         model = ("--model", "openai:silent", "--base-url", server.url, *prices)
-        command = [COSTADA, "run", near, "--out", tmp_path / "run", *model]
-        with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            process.stdout.readline()
-            process.send_signal(signal.SIGINT)
-            assert STOPPING in process.stderr.readline()
-            process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=60) == 130
-            assert process.stderr.read().splitlines()[-2:] == [
-                "costada: stopped at once",
-                f"Finished iterations are saved. Resume with: costada resume {tmp_path / 'run'}",
-            ]
+        output, out = tmp_path / "output", tmp_path / "run"
+        command = BegunCommand(output, "run", near, "--out", out, *model)
+        command.wait_for("near, costada, openai:silent")
+        command.send_signal(signal.SIGINT)
+        command.wait_for(STOPPING)
+        command.send_signal(signal.SIGINT)
+        assert command.exit_code(within=60) == 130
+        assert command.said.splitlines()[-2:] == [
+            "costada: stopped at once",
+            f"Finished iterations are saved. Resume with: costada resume {out}",
+        ]
 
 
 def test_a_run_whose_terminal_is_closed_saves_and_says_so(near, tmp_path):
