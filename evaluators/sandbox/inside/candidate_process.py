@@ -9,7 +9,6 @@ compute nothing ahead.
 
 import encodings.utf_8_sig  # noqa: F401  (or each worker would load it)
 import os
-import random
 import shutil
 import signal
 import stat
@@ -35,7 +34,7 @@ from costada.evaluators.sandbox.inside.error_reports import (
 )
 from costada.evaluators.sandbox.inside.evaluator_contracts import load_evaluator
 from costada.evaluators.sandbox.inside.foreign_code import load_module
-from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER, SEED
+from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER
 from costada.evaluators.sandbox.inside.scored_commands import load_commands
 from costada.evaluators.sandbox.inside.semaphores import offer_semaphores
 from costada.evaluators.sandbox.inside.syntax_check import load_check
@@ -67,9 +66,7 @@ def serve(
         has_limits: Whether the limits hold.
     """
     no_memory = codec.encode({"error": out_of_memory(limits), "is_own_fault": True})
-    # The server may have drawn random numbers, and cached a folder for temporary files.
-    tempfile.tempdir = None
-    random.seed(SEED)
+    tempfile.tempdir = None  # the server may have cached a folder for temporary files
     opening = None
     # Read behind the walls: neither the size nor the content of a program reaches the server.
     with suppress(MemoryError):

@@ -2,21 +2,24 @@
 
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from costada.evaluators.sandbox.inside import kernel
 from costada.evaluators.sandbox.inside.kernel import IS_LINUX
 from costada.evaluators.sandbox.inside.orders import Order, Permissions
 
 if TYPE_CHECKING:
     import landlockpy
+    from landlockpy import AccessFS
 
     from costada.evaluators.sandbox.inside import seccomp
 
 NUM_OPEN_FILES = 256
+MAX_DESCRIPTOR = 2**31 - 2
 MEBIBYTE = 1024 * 1024
 READABLE = (
     *("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero", "/etc/ld.so.cache"),
@@ -30,9 +33,12 @@ ABI_OF_SIGNAL_SCOPE = 6  # from this version on, Landlock itself keeps signals i
 Identity = tuple[int, int]
 """Device and inode of a file or folder."""
 
+ResourceLimit = tuple[int, tuple[int, int]]
+"""Its number, and the soft and the hard limit."""
 
-def limit_resources(order: Order) -> None:
-    """Set the limits of this process; those the system does not know are left out."""
+
+def resource_limits(order: Order) -> list[ResourceLimit]:
+    """The limits of this process or a fork of it; those the system does not know are left out."""
     used = 0
     if IS_LINUX:
         with open("/proc/self/statm", "rb", buffering=0) as file:
@@ -50,11 +56,21 @@ def limit_resources(order: Order) -> None:
         wanted[resource.RLIMIT_MSGQUEUE] = 0
     elif order["processes"] == 0:
         wanted[resource.RLIMIT_NPROC] = 1  # on Linux, it would count threads too
+    limits = []
     for limit, value in wanted.items():
         _, hard = resource.getrlimit(limit)
         bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
         if IS_LINUX or limit != memory:
-            resource.setrlimit(limit, (bounded, bounded))
+            limits.append((limit, (bounded, bounded)))
+    return limits
+
+
+def close_others(kept: Iterable[int]) -> None:
+    """Close all descriptors from 3 on, except for those that are `kept`."""
+    first = 3
+    for descriptor in (*sorted(kept), MAX_DESCRIPTOR):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
 
 
 def limiting_filter() -> "seccomp.Filter | None":
@@ -78,6 +94,9 @@ def _identity(path: str | Path) -> Identity | None:
 
 class Confinement:
     """Landlock and seccomp around candidates, prepared before each candidate's process starts.
+
+    What is done for each candidate goes to the kernel directly: landlockpy's classes of flags would
+    take longer than the kernel does.
 
     Raises:
         ImportError: If a package for them, or libseccomp, is not installed.
@@ -115,49 +134,66 @@ class Confinement:
             self._add_readable(path)
         programs = (*settings["programs"], *settings["tools"])
         self._programs = [path for path in programs if os.path.exists(path)]
-        self._scratch = settings["scratch"]
+        self._slot = os.path.dirname(settings["scratch"])
         self._slot_rules: dict[Permissions, landlockpy.Ruleset] = {}
-        self._scratch_rules = self._writing(self._scratch, ["/"])
+        with self._ruleset() as rules:
+            self._handled = int(rules.handled_fs), int(rules.handled_net), int(rules.scoped)
+        read, write, use = (int(access & rules.handled_fs) for access in self._accesses())
+        self._write = write
+        self._beside_scratch = {os.open("/", os.O_PATH): read, os.open(os.devnull, os.O_PATH): use}
+        self._scratch_fd = -1  # refused by the kernel: no worker begins without this set
 
-    def prepare(self, permissions: Permissions) -> list[int]:
-        """The descriptors of the rules, which the candidate's process must keep open."""
+    def prepare(self, permissions: Permissions) -> None:
+        """Prepare the rules for candidates that may do this."""
         if permissions not in self._slot_rules:
             self._filters[permissions] = self._new_filter(self._compile(permissions))
             programs = self._programs if permissions.may_execute else []
-            rules = self._writing(os.path.dirname(self._scratch), [*self._readable, *programs])
+            rules = self._writing(self._slot, [*self._readable, *programs])
             for path, *identity in self._files:
                 self._allow_file(rules, path, tuple(identity))
             for path in self._listable:
                 rules.allow_path(path, self._landlock.AccessFS.READ_DIR)
             self._slot_rules[permissions] = rules
-        return [self._slot_rules[permissions].fileno(), self._scratch_rules.fileno()]
 
-    def renew(self) -> None:
+    def renew(self, folder_fd: int) -> None:
         """Prepare the rules for the next candidate, which has a new scratch folder."""
-        self._scratch_rules.close()
-        self._scratch_rules = self._writing(self._scratch, ["/"])
+        if self._scratch_fd != -1:
+            os.close(self._scratch_fd)
+        rules = {**self._beside_scratch, folder_fd: self._write}
+        self._scratch_fd = kernel.landlock_ruleset(self._handled, rules)
 
-    def enforce(self, permissions: Permissions) -> None:
+    def enforce(self, permissions: Permissions, kept: Iterable[int]) -> None:
         """Leave this process the libraries to read, scratch to write, and no one to talk to.
 
         There may be hundreds of libraries, so the rules that hold for all candidates of a slot are
-        prepared once and allow the slot's folder; a second set allows only scratch in that.
+        prepared once and allow the slot's folder; a second set allows only scratch in that. Of the
+        descriptors from 3 on, only those that are `kept` stay open.
         """
-        for rules in (self._slot_rules[permissions], self._scratch_rules):
-            with rules:
-                rules.restrict()
+        kernel.landlock(self._slot_rules[permissions].fileno())
+        kernel.landlock(self._scratch_fd)
+        close_others(kept)
         self._filters[permissions].enforce()
 
-    def _writing(self, folder: str, readable: list[str]) -> "landlockpy.Ruleset":
-        access, scope = self._landlock.AccessFS, self._landlock.Scope
+    def _accesses(self) -> "tuple[AccessFS, AccessFS, AccessFS]":
+        """To folders that are read, to those that are written to, and to /dev/null."""
+        access = self._landlock.AccessFS
         read = access.READ_FILE | access.READ_DIR | access.EXECUTE
         write = read | access.WRITE_FILE | access.TRUNCATE | access.REFER
         write |= access.REMOVE_DIR | access.REMOVE_FILE
         write |= access.MAKE_DIR | access.MAKE_REG | access.MAKE_SYM
-        rules = self._landlock.Ruleset(scoped=scope.ABSTRACT_UNIX_SOCKET | scope.SIGNAL)
+        return read, write, access.READ_FILE | access.WRITE_FILE
+
+    def _ruleset(self) -> "landlockpy.Ruleset":
+        scope = self._landlock.Scope
+        return self._landlock.Ruleset(scoped=scope.ABSTRACT_UNIX_SOCKET | scope.SIGNAL)
+
+    def _writing(self, folder: str, readable: list[str]) -> "landlockpy.Ruleset":
+        read, write, use = self._accesses()
+        rules = self._ruleset()
         for path in readable:
-            rules.allow_path(path, read if os.path.isdir(path) else access.READ_FILE)
-        rules.allow_path("/dev/null", access.READ_FILE | access.WRITE_FILE)
+            access = read if os.path.isdir(path) else self._landlock.AccessFS.READ_FILE
+            rules.allow_path(path, access)
+        rules.allow_path(os.devnull, use)
         rules.allow_path(folder, write)
         return rules
 

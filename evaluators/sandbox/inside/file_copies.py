@@ -20,7 +20,7 @@ from typing import Any
 
 from costada.evaluators.sandbox.inside import kernel
 from costada.evaluators.sandbox.inside.process_tree import run_in_fork
-from costada.evaluators.sandbox.inside.scratch_folder import MAX_INODES, MEBIBYTE, SlotFolder
+from costada.evaluators.sandbox.inside.scratch_folder import MAX_INODES, MEBIBYTE
 
 TRIAL = "trial"
 UPPER, INNER = "upper", "inner"
@@ -58,12 +58,12 @@ class CleanCopies:
         if self.is_overlay:
             kernel.unshare(kernel.CLONE_NEWNS)
 
-    def enter(self, folder: SlotFolder, name: str) -> None:
-        """Make a fresh copy the working folder of this process; `name` is a new folder.
+    def enter(self, folder_fd: int, name: str) -> None:
+        """Make a fresh copy the working folder of this process; in a new folder of this name.
 
         Other processes, except for children, do not see an overlay.
         """
-        folder.enter(name)
+        os.fchdir(folder_fd)
         if self.is_overlay:
             self._mount(name)
         else:

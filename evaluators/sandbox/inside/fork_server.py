@@ -3,9 +3,12 @@
 import gc
 import json
 import os
+import random
+import resource
 import select
 import socket
 import stat
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -14,7 +17,13 @@ from importlib import import_module
 from time import monotonic
 from typing import Any
 
-from costada.evaluators.sandbox.inside import confinement, kernel, process_tree, scratch_folder
+from costada.evaluators.sandbox.inside import (
+    confinement,
+    fork_hooks,
+    kernel,
+    process_tree,
+    scratch_folder,
+)
 from costada.evaluators.sandbox.inside.file_copies import (
     BUILT,
     CAPABILITIES,
@@ -28,6 +37,7 @@ from costada.evaluators.sandbox.inside.orders import (
     KEEPING,
     MAX_ORDER_BYTES,
     NUM_DESCRIPTORS,
+    SEED,
     Order,
     Permissions,
     too_many_processes,
@@ -38,10 +48,8 @@ from costada.evaluators.sandbox.inside.orders import (
 WATCH_SECONDS = 0.1
 FILES_WATCH_SECONDS = 0.5
 KILOBYTES_PER_MB = 1024
-FIRST_TO_KILL = "1000"
+FIRST_TO_KILL = b"1000"
 """Where memory runs out, the kernel kills a candidate before any other process."""
-
-MAX_DESCRIPTOR = 2**31 - 2
 
 Serve = Callable[[int, int, Order], None]
 """What a worker does once it is confined: carries out the request that comes through one
@@ -110,7 +118,6 @@ class ForkServer(Server):
         self._programs = settings["programs"]
         has_overlay = self.copies is not None and self.copies.is_overlay
         self._owns_files = settings["owns_files"] or has_overlay
-        self.folder.make(self.work)
         self._confinement = None
         self._filter = None
         if settings["confines"]:
@@ -118,7 +125,15 @@ class ForkServer(Server):
             self._confinement = confinement.Confinement({**settings, **owning})
         elif self.has_limits:
             self._filter = confinement.limiting_filter()
+        self._resource_limits: list[confinement.ResourceLimit] = []
+        self._make_work_folder()
         self.protect()
+
+    def _make_work_folder(self) -> None:
+        """Make the next candidate's scratch folder, and rules for it, which hold for an inode."""
+        self._work_fd = self.folder.make(self.work)
+        if self._confinement:
+            self._confinement.renew(self._work_fd)
 
     def serve(self) -> None:
         """Carry out orders until the socket ends, then remove the slot's folder.
@@ -158,12 +173,11 @@ class ForkServer(Server):
 
     def _cleared(self, spared: str = "") -> bool:
         """Replace the scratch folder by an empty one; whether the slot can be used further."""
+        os.close(self._work_fd)
         self.folder.clear(os.path.join(self.work, CANDIDATE_FILE), spared)
         if not self.folder.is_in_place:
             return False
-        self.folder.make(self.work)
-        if self._confinement:
-            self._confinement.renew()  # rules hold for an inode, and the folder is a new one
+        self._make_work_folder()
         return True
 
     def _permit_executing(self) -> None:
@@ -177,10 +191,12 @@ class ForkServer(Server):
     def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
         """Fork a worker; its exit status, and which limit it exceeded, if any."""
         server = os.getpid()
+        # Here, as in a worker it would be lost, and the next one would do it again.
         if self._confinement:
-            # Here, as in a worker it would be lost, and the next one would do it again.
             self._confinement.prepare(Permissions.of(order))
-        number = os.fork()
+        if self.has_limits:
+            self._resource_limits = confinement.resource_limits(order)
+        number = fork_hooks.fork_worker()
         if number == 0:
             # However it fails, a fork must never return to the loop that takes orders.
             try:
@@ -205,46 +221,48 @@ class ForkServer(Server):
         """Turn this fork into a worker, run the candidate and end. Never returns."""
         os.setsid()  # what it sends to its process group reaches neither the server nor us
         kernel.die_with_parent(server)
-        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-            score.write(FIRST_TO_KILL)
+        # Each thing done here is paid for with pages of memory that are copied, so what can be
+        # found out before the fork is, and files are opened without Python's objects for them.
+        with suppress(OSError):
+            score_fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+            os.write(score_fd, FIRST_TO_KILL)
         # Its own: flags, locks and owner of an open file are shared by all that inherit it.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
-        permissions = Permissions.of(order)
         # The order matters: folders are entered by descriptors that are closed afterwards, copies
         # are mounted with capabilities that are dropped afterwards, and the filter comes last, as
         # it refuses most of what is done here.
-        kept = [request_fd, result_fd]
         if self.copies:
-            self.copies.enter(self.folder, self.work)
+            self.copies.enter(self._work_fd, self.work)
         else:
-            self.folder.enter(self.work)
+            os.fchdir(self._work_fd)
         if "has_built" in order:
             copy_built(os.path.join("..", BUILT), order["scratch_mb"])
-        if self._confinement:
-            if self.copies and self.copies.is_overlay:
-                self._confinement.renew()  # rules for the folder do not hold for what covers it
-            kept += self._confinement.prepare(permissions)
-        first = 3
-        for descriptor in (*sorted(kept), MAX_DESCRIPTOR):
-            os.closerange(first, descriptor)
-            first = descriptor + 1
+        if self._confinement and self.copies and self.copies.is_overlay:
+            # Rules for the folder do not hold for what covers it.
+            self._confinement.renew(os.open(".", os.O_PATH | os.O_DIRECTORY))
+        for limit, bounds in self._resource_limits:
+            resource.setrlimit(limit, bounds)
         if self.has_limits:
-            confinement.limit_resources(order)
             kernel.drop_privileges()
+        permissions = Permissions.of(order)
         if permissions.may_execute:
             os.environ["PATH"] = os.pathsep.join(self._programs)
+        kept = (request_fd, result_fd)
         if self._confinement:
             # The watch reads its files in /proc, which are closed to others if it is not dumpable.
             kernel.set_process_option(kernel.PR_SET_DUMPABLE, 1)
-            self._confinement.enforce(permissions)
+            self._confinement.enforce(permissions, kept)
         else:
+            confinement.close_others(kept)
             if self._filter:
                 self._filter.enforce()
             # Other programs may be running: none may read or change this process before it begins.
             select.select([request_fd], [], [])
             kernel.set_process_option(kernel.PR_SET_DUMPABLE, 1)
+        if fork_hooks.SEEDS_ANYWAY:
+            seed_random_numbers()
         self._serve_candidate(request_fd, result_fd, order)
         os._exit(0)
 
@@ -290,7 +308,19 @@ class ForkServer(Server):
 
 def load(modules: list[str]) -> None:
     """Import modules for all workers to come, out of reach of the garbage collector."""
+    fork_hooks.intercept()
     for name in modules:
         import_module(name)
+    fork_hooks.stop_intercepting()
+    seed_random_numbers()
     gc.collect()
     gc.freeze()
+
+
+def seed_random_numbers() -> None:
+    """Have all forks of this process begin with the same random numbers."""
+    random.seed(SEED)
+    if "numpy" in sys.modules:
+        import numpy.random
+
+        numpy.random.seed(SEED)

@@ -1,10 +1,11 @@
-"""Calls of the kernel that Python does not offer: options, capabilities, mounts, namespaces."""
+"""Calls of the kernel that Python does not offer: options, capabilities, mounts, Landlock."""
 
 import ctypes
 import os
 import signal
+import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +17,10 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND = 0x2, 0x4, 0x8, 0x1000
 MS_REC, MS_SLAVE = 0x4000, 0x80000
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 0x1
 CAPABILITIES_OF_SELF = (ctypes.c_uint32 * 2)(0x20080522, 0)
+NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
 CAP_SYS_ADMIN = 1 << 21
+SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
+LANDLOCK_RULE_PATH_BENEATH = 1
 
 
 def set_process_option(option: int, value: int) -> None:
@@ -38,8 +42,11 @@ def drop_privileges(*, retained: int = 0) -> None:
     Linux only. `retained` are the bits of those that `with_capability` may still use.
     """
     set_process_option(PR_SET_NO_NEW_PRIVS, 1)
-    if held := _capabilities():
-        _set_capabilities(0, held[1] & retained, 0, 0, 0, 0)
+    if retained:
+        if held := _capabilities():
+            _set_capabilities(0, held[1] & retained, 0, 0, 0, 0)
+    elif IS_LINUX:
+        LIBC.capset(CAPABILITIES_OF_SELF, NO_CAPABILITIES)
 
 
 @contextmanager
@@ -134,6 +141,27 @@ def _mount(kind: bytes, place: bytes, flags: int, options: bytes | None) -> int:
     _check(LIBC.mount(None, b"/", None, MS_REC | MS_SLAVE, None))
     _check(LIBC.mount(kind, place, kind, flags, options))
     return 0
+
+
+def landlock_ruleset(handled: tuple[int, int, int], rules: Mapping[int, int]) -> int:
+    """The descriptor of a new set of Landlock rules.
+
+    Args:
+        handled: Which accesses to files and to the network, and which scopes, are denied.
+        rules: What is allowed below an open file or folder all the same, by descriptor.
+    """
+    attributes = struct.pack("=QQQ", *handled)
+    rules_fd: int = LIBC.syscall(SYS_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
+    _check(min(rules_fd, 0))
+    for below_fd, access in rules.items():
+        rule = struct.pack("=Qi", access, below_fd)
+        _check(LIBC.syscall(SYS_LANDLOCK_ADD_RULE, rules_fd, LANDLOCK_RULE_PATH_BENEATH, rule, 0))
+    return rules_fd
+
+
+def landlock(rules_fd: int) -> None:
+    """Restrict this process, which gets no new privileges, to what a set of rules allows."""
+    _check(LIBC.syscall(SYS_LANDLOCK_RESTRICT_SELF, rules_fd, 0))
 
 
 def _check(result: int) -> None:

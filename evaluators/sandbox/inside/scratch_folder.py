@@ -62,17 +62,11 @@ class SlotFolder:
         """A path that leads to it wherever it is (Linux only)."""
         return f"/proc/self/fd/{self._fd}"
 
-    def make(self, name: str) -> None:
-        """Make a private folder in it."""
+    def make(self, name: str) -> int:
+        """Make a private folder in it; its descriptor."""
         os.fchmod(self._fd, stat.S_IRWXU)
         os.mkdir(name, stat.S_IRWXU, dir_fd=self._fd)
-
-    def enter(self, name: str) -> None:
-        """Make a folder in it the working folder of this process, whatever its permissions."""
-        os.fchmod(self._fd, stat.S_IRWXU)
-        inner_fd = _opened(name, self._fd)
-        os.fchdir(inner_fd)
-        os.close(inner_fd)
+        return os.open(name, FOLDER_FLAGS, dir_fd=self._fd)
 
     def rename(self, name: str, new: str) -> None:
         """Rename something in it."""

@@ -34,10 +34,18 @@ if __name__ == "__main__":
         package.__path__ = [str(folder)] if name in ("evaluators.sandbox", "values") else []
         sys.modules[package.__name__] = package
 
+from costada.evaluators.sandbox.inside import fork_hooks
+
+if __name__ == "__main__":
+    fork_hooks.intercept()  # before a module that has a hook is imported
+
 from costada.evaluators.sandbox.inside import candidate_process, confined_build, process_tree
-from costada.evaluators.sandbox.inside.fork_server import ForkServer, Serve
+from costada.evaluators.sandbox.inside.fork_server import (
+    ForkServer,
+    Serve,
+    seed_random_numbers,
+)
 from costada.evaluators.sandbox.inside.import_finders import Guards, PublicModules, load_file
-from costada.evaluators.sandbox.inside.orders import SEED
 from costada.evaluators.sandbox.inside.spawn_server import SpawnedWorker, SpawnServer
 
 
@@ -62,7 +70,7 @@ def main() -> None:
     if settings["role"] != "spawn_server":
         for name in settings["preload"]:
             import_module(name)
-        seed_numpy()
+        seed_random_numbers()
     compat_modules = [load_file(*each) for each in settings["compat_modules"].items()]
     serve = partial(
         candidate_process.serve, compat_modules=compat_modules, has_limits=settings["has_limits"]
@@ -73,6 +81,7 @@ def main() -> None:
         del sys.modules[name]
     sys.meta_path.remove(guards)
     sys.meta_path.insert(0, PublicModules())
+    fork_hooks.stop_intercepting()
     gc.collect()
     gc.freeze()  # a collection in a fork would write to, and so copy, most of this memory
     server.serve()
@@ -87,14 +96,6 @@ def started(settings: Mapping[str, Any], serve: Serve) -> ForkServer | SpawnServ
         case "spawn_server":
             return SpawnServer(settings)
     return SpawnedWorker(settings, serve)
-
-
-def seed_numpy() -> None:
-    """Seed NumPy's random numbers, if it is loaded, for all forks of this process alike."""
-    if "numpy" in sys.modules:
-        import numpy.random
-
-        numpy.random.seed(SEED)
 
 
 def set_up_site(prefix: str) -> None:

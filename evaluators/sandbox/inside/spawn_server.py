@@ -7,6 +7,7 @@ candidate, and is ready in the time that it takes to load the libraries.
 
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -144,7 +145,7 @@ class SpawnServer(Server):
     def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
         """Have the interpreter run a candidate; its exit status, and which limit it exceeded."""
         if not os.path.isdir(self.scratch):
-            self.folder.make(self.work)
+            os.close(self.folder.make(self.work))
         bare = process_tree.family(self._prepared.number)[self._prepared.number]
         try:
             socket.send_fds(self._prepared.control, [json.dumps(order).encode()], descriptors)
@@ -228,7 +229,8 @@ class SpawnedWorker:
         if "has_built" in order:
             copy_built(os.path.join("..", BUILT), order["scratch_mb"])
         if self._has_limits:
-            confinement.limit_resources(order)
+            for limit, bounds in confinement.resource_limits(order):
+                resource.setrlimit(limit, bounds)
             kernel.drop_privileges()
         if Permissions.of(order).may_execute:
             os.environ["PATH"] = os.pathsep.join(self._programs)

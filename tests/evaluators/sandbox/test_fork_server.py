@@ -30,6 +30,9 @@ from costada.evaluators.sandbox.limits import Limits
 
 pytestmark = pytest.mark.process
 
+MAX_PAGES = 560
+"""A worker takes most of its time to copy pages that it writes to: some 3 microseconds for each."""
+
 LOST = "the sandbox process ended while the program ran: "
 SEARCH = """
 import re
@@ -101,6 +104,28 @@ def test_candidates_do_not_change_what_the_next_one_finds(layer):
     )
     length, root, zeros, is_spoiled, mode = run(source, layer).output
     assert (length, root, zeros.tolist(), is_spoiled, mode) == (1, 2.0, [0, 0], False, 0o600)
+
+
+def test_a_process_that_a_candidate_forks_draws_numbers_of_its_own(layer):
+    source = (
+        "import os, random\n"
+        "def f():\n"
+        "    first, (reading, writing) = random.random(), os.pipe()\n"
+        "    if os.fork() == 0:\n"
+        "        os.write(writing, repr(random.random()).encode())\n"
+        "        os._exit(0)\n"
+        "    os.wait()\n"
+        "    return [first, random.random(), float(os.read(reading, 99))]"
+    )
+    limits = Limits(wall_seconds=60, processes=1)
+    (first, second, forked), again = (run(source, layer, limits).output for _ in range(2))
+    assert [first, second] == again[:2] == [0.8444218515250481, 0.7579544029403025]
+    assert forked not in (second, again[2])
+
+
+def test_few_pages_of_its_memory_are_copied_for_a_candidate(layer):
+    source = "import resource\ndef f(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt"
+    assert run(source, layer).output < MAX_PAGES
 
 
 def test_neither_it_nor_the_trusted_process_can_be_read(layer, monkeypatch):
