@@ -29,6 +29,8 @@ MAX_DEPTH = 32
 MAX_DIMENSIONS = 32
 MAX_SHAPE_CHARS = 100
 MAX_INTEGER = 2**63
+_ENCODER = json.JSONEncoder(ensure_ascii=False)  # `json.dumps` makes one for each call
+_DECODER = json.JSONDecoder()
 DTYPES = {"float64": "<f8", "int64": "<i8"}
 
 
@@ -45,7 +47,7 @@ def encode(value: object) -> bytes:
     arrays: list[Array] = []
     tree = _to_tree(value, arrays, 0)
     shapes = [{"dtype": array.dtype.name, "shape": list(array.shape)} for array in arrays]
-    text = json.dumps({"value": tree, "arrays": shapes}, ensure_ascii=False)
+    text = _ENCODER.encode({"value": tree, "arrays": shapes})
     header = text.encode("utf-8", "replace")
     if len(header) > MAX_HEADER_BYTES:
         raise ValueError(
@@ -67,10 +69,13 @@ def decode(message: bytes | memoryview) -> "Value":
     if size > MAX_HEADER_BYTES or end > len(message):
         raise ValueError(f"message announces {size} bytes of header, {len(message)} arrived")
     try:
-        header = json.loads(bytes(message[LENGTH_BYTES:end]))
+        text = str(message[LENGTH_BYTES:end], "utf-8")
+        header, num_read = _DECODER.raw_decode(text)
         tree, specs = header["value"], list(header["arrays"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("message has a malformed header") from None
+    if num_read != len(text):
+        raise ValueError("message has a malformed header")
     arrays = []
     for spec in specs:
         array, end = _read_array(message, end, spec)
@@ -88,11 +93,13 @@ def framed(message: bytes) -> bytes:
 def _to_tree(value: object, arrays: "list[Array]", depth: int) -> object:
     if depth > MAX_DEPTH:
         raise ValueError(f"values are nested more than {MAX_DEPTH} deep")
-    if value is None or isinstance(value, bool | str | float):
-        return value if value is None or isinstance(value, bool | str) else float(value)
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, float):
+        return float(value)
     if isinstance(value, int):
         return _checked_integer(int(value))
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_to_tree(item, arrays, depth + 1) for item in value]
     if isinstance(value, dict):
         for key in value:
@@ -148,7 +155,7 @@ def _read_array(message: bytes | memoryview, start: int, spec: object) -> tuple[
 def _from_tree(tree: object, arrays: "list[Array]", depth: int) -> "Value":
     if depth > MAX_DEPTH:
         raise ValueError(f"values are nested more than {MAX_DEPTH} deep")
-    if tree is None or isinstance(tree, bool | float):
+    if tree is None or isinstance(tree, (bool, float)):
         return tree
     if isinstance(tree, str):
         return _storable(tree)
@@ -156,18 +163,18 @@ def _from_tree(tree: object, arrays: "list[Array]", depth: int) -> "Value":
         return _checked_integer(tree)
     if isinstance(tree, list):
         return [_from_tree(item, arrays, depth + 1) for item in tree]
-    match tree:
-        case {"dict": dict(items), **rest} if not rest:
-            pairs = ((_storable(key), item) for key, item in items.items())
-            return {key: _from_tree(item, arrays, depth + 1) for key, item in pairs}
-        case {"array": int(index), **rest} if not rest and 0 <= index < len(arrays):
-            return arrays[index]
+    if isinstance(tree, dict) and len(tree) == 1:
+        [(kind, inner)] = tree.items()
+        if kind == "dict" and isinstance(inner, dict):
+            return {_storable(k): _from_tree(item, arrays, depth + 1) for k, item in inner.items()}
+        if kind == "array" and isinstance(inner, int) and 0 <= inner < len(arrays):
+            return arrays[inner]
     raise ValueError("message holds a value of unknown form")
 
 
 def _storable(text: str) -> str:
     """The text without surrogate halves, which no file or database takes."""
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _checked_integer(value: int) -> int:

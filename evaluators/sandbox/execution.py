@@ -1,5 +1,6 @@
 """Runs one candidate in one slot, stops it in time, and keeps what it answers and prints."""
 
+import json
 import os
 import selectors
 import signal
@@ -67,7 +68,8 @@ def request_for(
         ValueError: If an argument of a call is not plain data.
     """
     sizes = {path: len(text) for path, text in files.items()}
-    opening = framed(framed(encode({**call, "files": sizes})) + b"".join(files.values()))
+    head = json.dumps({**call, "files": sizes}).encode()
+    opening = framed(framed(head) + b"".join(files.values()))
     return Request(opening, tuple(framed(encode(dict(arguments))) for arguments in calls))
 
 

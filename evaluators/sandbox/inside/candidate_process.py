@@ -8,6 +8,7 @@ compute nothing ahead.
 """
 
 import encodings.utf_8_sig  # noqa: F401  (or each worker would load it)
+import json
 import os
 import shutil
 import signal
@@ -33,8 +34,8 @@ from costada.evaluators.sandbox.inside.error_reports import (
     report_refused_processes,
 )
 from costada.evaluators.sandbox.inside.evaluator_contracts import load_evaluator
-from costada.evaluators.sandbox.inside.foreign_code import load_module
-from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER
+from costada.evaluators.sandbox.inside.foreign_code import new_module, run_module
+from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER, CANDIDATE_FILE
 from costada.evaluators.sandbox.inside.scored_commands import load_commands
 from costada.evaluators.sandbox.inside.semaphores import offer_semaphores
 from costada.evaluators.sandbox.inside.syntax_check import load_check
@@ -43,82 +44,137 @@ ONLY_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 CHUNK_BYTES = 65536
 RESERVE_BYTES = 512 * 1024  # kept to report the error of a program that has used up its memory
 NOT_EXECUTED = 127
+MODULE_NAME = "candidate"
+NUM_REHEARSALS = 20  # Python adapts code that is called more than 8 times
+DECODER = json.JSONDecoder()
 RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores, and that programs expect to end them."""
 
 Request = Mapping[str, Any]
 
 
-def serve(
-    request_fd: int,
-    result_fd: int,
-    limits: Mapping[str, int],
-    compat_modules: Sequence[ModuleType],
-    has_limits: bool,
-) -> None:
-    """Carry out the request that comes through one descriptor; write the answers to the other.
+class CandidateProcess:
+    """What a worker does once it is confined: carries out one request, and writes the answers.
 
-    Args:
-        request_fd: Descriptor of the request.
-        result_fd: Descriptor for the answers.
-        limits: What was ordered; see `Order`.
-        compat_modules: Modules whose `offer` makes other packages importable for evaluators.
-        has_limits: Whether the limits hold.
+    All that does not depend on the candidate is done in the server, before the worker is forked.
     """
-    no_memory = codec.encode({"error": out_of_memory(limits), "is_own_fault": True})
-    tempfile.tempdir = None  # the server may have cached a folder for temporary files
-    opening = None
-    # Read behind the walls: neither the size nor the content of a program reaches the server.
-    with suppress(MemoryError):
-        opening = _opening(request_fd, limits, no_memory)
-    _send(result_fd, b"")
-    if opening is None:
-        _send(result_fd, no_memory)
-        return
-    request, loading = opening
-    if "words" in request:
-        command = None
+
+    def __init__(self, compat_modules: Sequence[ModuleType], *, has_limits: bool) -> None:
+        """Take what is the same for all candidates.
+
+        Args:
+            compat_modules: Modules whose `offer` makes other packages importable for evaluators.
+            has_limits: Whether limits hold.
+        """
+        self._compat_modules = compat_modules
+        self._has_limits = has_limits
+        self._limits: Mapping[str, int] = {}
+        self._no_memory = b""
+        self._module: ModuleType | None = None
+
+    def prepare(self, limits: Mapping[str, int]) -> None:
+        """Prepare for what was ordered; see `Order`."""
+        if limits != self._limits:
+            self._limits = limits
+            self._no_memory = codec.encode({"error": out_of_memory(limits), "is_own_fault": True})
+        tempfile.tempdir = None  # the server may have cached a folder for temporary files
+
+    def rehearse(self) -> None:
+        """Carry out a program of ours in the working folder, until Python has adapted its code.
+
+        A worker would have to adapt it anew, in pages of memory that are copied for that.
+        """
+        self.prepare({"memory_mb": 0, "processes": 0})
+        source = b"def f():\n    return 0.5\n"
+        call = {"mode": "candidate", "entry_point": "f", "program": CANDIDATE_FILE}
+        head = json.dumps({**call, "files": {CANDIDATE_FILE: len(source)}}).encode()
+        request = codec.framed(codec.framed(head) + source) + codec.framed(codec.encode({}))
+        for _ in range(NUM_REHEARSALS):
+            (request_fd, writing_fd), (reading_fd, result_fd) = os.pipe(), os.pipe()
+            os.write(writing_fd, request)
+            os.close(writing_fd)
+            self.serve(request_fd, result_fd)
+            for descriptor in (request_fd, reading_fd, result_fd):
+                os.close(descriptor)
+            os.unlink(CANDIDATE_FILE)
+        del sys.modules[MODULE_NAME]
+        self._module = new_module(MODULE_NAME, os.path.abspath(CANDIDATE_FILE))
+
+    def serve(self, request_fd: int, result_fd: int) -> None:
+        """Carry out the request that comes through one descriptor; write the answers to the other.
+
+        What was ordered has been prepared.
+        """
+        # Read behind the walls: neither the size nor the content of a program reaches the server.
+        try:
+            request, loading = self._opening(request_fd)
+        except MemoryError:
+            _send(result_fd, b"")
+            _send(result_fd, self._no_memory)
+            return
+        _send(result_fd, b"")
+        if "words" in request:
+            _become_command(request, loading, request_fd, result_fd)
+            return
+        self._offer_more(loading.files)
+        function = None
         with loading:
-            command = Command(request)
-            loading.answer = codec.encode(command.begun())
+            load = MODES.get(request["mode"], self._load_candidate)
+            function = load(request)
         _send(result_fd, loading.answer)
-        if command:
-            command.execute(request_fd, result_fd)
-        return
-    if limits["processes"] > 0:
-        offer_semaphores()
-    elif has_limits and loading.files.has_evaluator:
-        report_refused_processes()
-    if loading.files.has_evaluator:
-        for module in compat_modules:
-            module.offer()
-    function = None
-    with loading:
-        function = MODES[request["mode"]](request)
-    _send(result_fd, loading.answer)
-    while function:
-        attempt = Attempt(loading.files)
-        with attempt:
-            if not (message := _received(request_fd)):
-                break
-            arguments = cast(Request, codec.decode(message))
-            attempt.answer = codec.encode({"output": function(**arguments)})
-        _send(result_fd, attempt.answer)
+        while function:
+            attempt = Attempt(loading.files)
+            with attempt:
+                if not (message := _received(request_fd)):
+                    break
+                arguments = cast(Request, codec.decode(message))
+                attempt.answer = codec.encode({"output": function(**arguments)})
+            _send(result_fd, attempt.answer)
 
+    def _opening(self, request_fd: int) -> "tuple[Request, Attempt]":
+        """The request, whose program is written to files now, and the attempt to load that.
 
-def _opening(
-    request_fd: int, limits: Mapping[str, int], no_memory: bytes
-) -> "tuple[Request, Attempt]":
-    """The request, whose program is written to files now, and the attempt to load that."""
-    text = _received(request_fd)
-    end = codec.LENGTH_BYTES + int.from_bytes(text[: codec.LENGTH_BYTES], "big")
-    request = cast(Request, codec.decode(text[codec.LENGTH_BYTES : end]))
-    texts = {}
-    for path, size in request["files"].items():
-        texts[path] = text[end : end + size]
-        write_new(path, texts[path])
-        end += size
-    return request, Attempt(Files(request, texts, limits, no_memory))
+        In the request, the files' texts stand in the place of their sizes.
+        """
+        text = _received(request_fd)
+        end = codec.LENGTH_BYTES + int.from_bytes(text[: codec.LENGTH_BYTES], "big")
+        request, _ = DECODER.raw_decode(text[codec.LENGTH_BYTES : end].decode())
+        texts = {}
+        for path, size in request["files"].items():
+            texts[path] = text[end : end + size]
+            write_new(path, texts[path])
+            end += size
+        request["files"] = texts
+        return request, Attempt(Files(request, self._limits, self._no_memory))
+
+    def _load_candidate(self, request: Request) -> Callable[..., object]:
+        """Load the candidate; its entry point, with a colon behind the module if it has several."""
+        module_name, _, entry_point = request["entry_point"].rpartition(":")
+        if module_name:
+            sys.path.insert(0, os.getcwd())
+            module = import_module(module_name)
+        else:
+            program = request["program"]
+            if self._module is not None and program == CANDIDATE_FILE:
+                module = self._module
+            else:
+                module = new_module(MODULE_NAME, os.path.abspath(program))
+            run_module(module, request["files"][program])
+        function = getattr(module, entry_point, None)
+        if not callable(function):
+            place = module_name or "the program"
+            raise AttributeError(f"{place} defines no function {entry_point}")
+        return cast(Callable[..., object], function)
+
+    def _offer_more(self, files: Files) -> None:
+        """Make more work in this process than does by itself, or report that it does not."""
+        if self._limits["processes"] > 0:
+            offer_semaphores()
+        elif self._has_limits and files.has_evaluator:
+            report_refused_processes()
+        if files.has_evaluator:
+            for module in self._compat_modules:
+                module.offer()
 
 
 def write_new(path: str, text: bytes) -> None:
@@ -126,10 +182,14 @@ def write_new(path: str, text: bytes) -> None:
 
     The path is relative and has no `..`; the folder is as empty as the server made it.
     """
-    if folder := os.path.dirname(path):
-        os.makedirs(folder, exist_ok=True)
-    with open(os.open(path, ONLY_NEW, stat.S_IRWXU), "wb") as file:
-        file.write(text)
+    if "/" in path:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    # Without one of Python's objects for files, which take more time than all else here.
+    file_fd = os.open(path, ONLY_NEW, stat.S_IRWXU)
+    rest = memoryview(text)
+    while rest:
+        rest = rest[os.write(file_fd, rest) :]
+    os.close(file_fd)
 
 
 class Attempt:
@@ -153,11 +213,13 @@ class Attempt:
             self.answer = self.files.no_memory
             with suppress(MemoryError):
                 files = self.files
-                text = error_report(error, files.shown, files.limits)
+                shown = files.shown()
+                text = error_report(error, shown, files.limits)
+                candidate = shown.keys() - {files.evaluator}
                 is_own = (
                     not files.has_evaluator
-                    or (isinstance(error, SyntaxError) and error.filename in files.candidate)
-                    or bool(frames_in(error.__traceback__, files.candidate))
+                    or (isinstance(error, SyntaxError) and error.filename in candidate)
+                    or bool(frames_in(error.__traceback__, candidate))
                 )
                 fault = {"error": text, "is_own_fault": is_own}
                 outage = outage_seconds(error) if files.has_evaluator and not is_own else None
@@ -181,22 +243,18 @@ def _read(request_fd: int, size: int) -> bytes:
     while size and (chunk := os.read(request_fd, min(size, CHUNK_BYTES))):
         chunks.append(chunk)
         size -= len(chunk)
-    return b"".join(chunks)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _candidate(request: Request) -> Callable[..., object]:
-    """Load the candidate; its entry point, with a colon behind the module if it has several."""
-    module_name, _, entry_point = request["entry_point"].rpartition(":")
-    if module_name:
-        sys.path.insert(0, os.getcwd())
-        module = import_module(module_name)
-    else:
-        module = load_module("candidate", os.path.abspath(request["program"]))
-    function = getattr(module, entry_point, None)
-    if not callable(function):
-        place = module_name or "the program"
-        raise AttributeError(f"{place} defines no function {entry_point}")
-    return cast(Callable[..., object], function)
+def _become_command(request: Request, loading: Attempt, request_fd: int, result_fd: int) -> None:
+    """Become the request's command; returns where there is no such program."""
+    command = None
+    with loading:
+        command = Command(request)
+        loading.answer = codec.encode(command.begun())
+    _send(result_fd, loading.answer)
+    if command:
+        command.execute(request_fd, result_fd)
 
 
 def _evaluator(request: Request) -> Callable[..., object]:
@@ -210,7 +268,6 @@ def _syntax_check(request: Request) -> Callable[..., object]:
 
 
 MODES: Mapping[str, Callable[[Request], Callable[..., object]]] = {
-    "candidate": _candidate,
     "evaluator": _evaluator,
     "syntax": _syntax_check,
     "commands": load_commands,

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import struct
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -137,14 +138,19 @@ class Confinement:
         self._slot = os.path.dirname(settings["scratch"])
         self._slot_rules: dict[Permissions, landlockpy.Ruleset] = {}
         with self._ruleset() as rules:
-            self._handled = int(rules.handled_fs), int(rules.handled_net), int(rules.scoped)
+            handled = int(rules.handled_fs), int(rules.handled_net), int(rules.scoped)
+        self._handled = struct.pack("=QQQ", *handled)
         read, write, use = (int(access & rules.handled_fs) for access in self._accesses())
         self._write = write
-        self._beside_scratch = {os.open("/", os.O_PATH): read, os.open(os.devnull, os.O_PATH): use}
+        # Made once, of descriptors that stay open: these rules are the same for all candidates.
+        self._beside_scratch = (
+            kernel.landlock_rule(os.open("/", os.O_PATH), read),
+            kernel.landlock_rule(os.open(os.devnull, os.O_PATH), use),
+        )
         self._scratch_fd = -1  # refused by the kernel: no worker begins without this set
 
     def prepare(self, permissions: Permissions) -> None:
-        """Prepare the rules for candidates that may do this."""
+        """Prepare the rules and the filter for the next candidate, which may do this."""
         if permissions not in self._slot_rules:
             self._filters[permissions] = self._new_filter(self._compile(permissions))
             programs = self._programs if permissions.may_execute else []
@@ -154,25 +160,29 @@ class Confinement:
             for path in self._listable:
                 rules.allow_path(path, self._landlock.AccessFS.READ_DIR)
             self._slot_rules[permissions] = rules
+        self._slot_fd, self._filter = (
+            self._slot_rules[permissions].fileno(),
+            self._filters[permissions],
+        )
 
     def renew(self, folder_fd: int) -> None:
         """Prepare the rules for the next candidate, which has a new scratch folder."""
         if self._scratch_fd != -1:
             os.close(self._scratch_fd)
-        rules = {**self._beside_scratch, folder_fd: self._write}
-        self._scratch_fd = kernel.landlock_ruleset(self._handled, rules)
+        own = kernel.landlock_rule(folder_fd, self._write)
+        self._scratch_fd = kernel.landlock_ruleset(self._handled, (*self._beside_scratch, own))
 
-    def enforce(self, permissions: Permissions, kept: Iterable[int]) -> None:
+    def enforce(self, kept: Iterable[int]) -> None:
         """Leave this process the libraries to read, scratch to write, and no one to talk to.
 
         There may be hundreds of libraries, so the rules that hold for all candidates of a slot are
         prepared once and allow the slot's folder; a second set allows only scratch in that. Of the
         descriptors from 3 on, only those that are `kept` stay open.
         """
-        kernel.landlock(self._slot_rules[permissions].fileno())
+        kernel.landlock(self._slot_fd)
         kernel.landlock(self._scratch_fd)
         close_others(kept)
-        self._filters[permissions].enforce()
+        self._filter.enforce()
 
     def _accesses(self) -> "tuple[AccessFS, AccessFS, AccessFS]":
         """To folders that are read, to those that are written to, and to /dev/null."""

@@ -54,29 +54,35 @@ class File(NamedTuple):
 
 
 class Files:
-    """The request's files, found before a program can change the working folder or the files."""
+    """The request's files, noted before a program can change the working folder or the files."""
 
-    def __init__(
-        self,
-        request: Request,
-        texts: Mapping[str, bytes],
-        limits: Mapping[str, int],
-        no_memory: bytes,
-    ) -> None:
+    def __init__(self, request: Request, limits: Mapping[str, int], no_memory: bytes) -> None:
         """Note the files and their contents, and the limits that errors name."""
         self.limits = limits
         self.no_memory = no_memory
-        self.shown = {
-            os.path.abspath(path): File(path, text.decode("utf-8-sig", "replace"))
-            for path, text in texts.items()
-        }
-        self.candidate = frozenset(self.shown)
+        self._texts: Mapping[str, bytes] = request["files"]
+        self._folder = os.getcwd()
         self.has_evaluator = "evaluator" in request
-        if self.has_evaluator:
-            path, text = request["evaluator"], ""
-            with suppress(OSError), open(path, encoding="utf-8-sig", errors="replace") as file:
-                text = file.read()  # if it cannot be read, loading it fails with the reason
-            self.shown[path] = File(os.path.basename(path), text)
+        self.evaluator: str | None = request.get("evaluator")
+        self._evaluator_text = b""
+        if self.evaluator:
+            with suppress(OSError), open(self.evaluator, "rb") as file:
+                self._evaluator_text = file.read()  # loading it fails with the reason
+
+    def shown(self) -> dict[str, File]:
+        """What an error may show, by full path; made for an error, as most programs have none."""
+        shown = {
+            os.path.join(self._folder, path): File(path, _text(found))
+            for path, found in self._texts.items()
+        }
+        if self.evaluator:
+            name = os.path.basename(self.evaluator)
+            shown[self.evaluator] = File(name, _text(self._evaluator_text))
+        return shown
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8-sig", "replace")
 
 
 def error_report(error: BaseException, files: Mapping[str, File], limits: Mapping[str, int]) -> str:

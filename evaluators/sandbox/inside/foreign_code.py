@@ -13,21 +13,32 @@ def load_module(name: str, path: str, moved: tuple[str, str] = ("", "")) -> Modu
 
     String literals in it that begin with the first folder of `moved` begin with the second instead.
     """
-    module = ModuleType(name)
-    module.__file__, module.__package__ = path, ""
-    module.__loader__ = SourceFileLoader(name, path)
-    module.__spec__ = ModuleSpec(name, module.__loader__, origin=path)
-    # Before it runs: dataclasses with postponed annotations and multiprocessing look it up there.
-    sys.modules[name] = module
     # Read and compiled by hand: the loader would leave a folder of byte code beside the file.
     with open(path, "rb") as file:
         source = file.read()
     old, new = map(os.fsencode, moved)
     if old:
         source = re.sub(rb"""(?<=["'])%s(?=[/"'])""" % re.escape(old), lambda _: new, source)
-    code = compile(source, path, "exec", dont_inherit=True)
-    exec(code, module.__dict__)  # noqa: S102  (this process is there for it)
+    module = new_module(name, path)
+    run_module(module, source)
     return module
+
+
+def new_module(name: str, path: str) -> ModuleType:
+    """A module for the file at path that has not run yet."""
+    module = ModuleType(name)
+    module.__file__, module.__package__ = path, ""
+    module.__loader__ = SourceFileLoader(name, path)
+    module.__spec__ = ModuleSpec(name, module.__loader__, origin=path)
+    return module
+
+
+def run_module(module: ModuleType, source: bytes) -> None:
+    """Run the source of a new module's file."""
+    # Before it runs: dataclasses with postponed annotations and multiprocessing look it up there.
+    sys.modules[module.__name__] = module
+    code = compile(source, str(module.__file__), "exec", dont_inherit=True)
+    exec(code, module.__dict__)  # noqa: S102  (this process is there for it)
 
 
 class capture_exception:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from costada.evaluators.sandbox.inside import (
     confinement,
@@ -45,15 +45,14 @@ from costada.evaluators.sandbox.inside.orders import (
     too_much_memory,
 )
 
+if TYPE_CHECKING:
+    from costada.evaluators.sandbox.inside.candidate_process import CandidateProcess
+
 WATCH_SECONDS = 0.1
 FILES_WATCH_SECONDS = 0.5
 KILOBYTES_PER_MB = 1024
 FIRST_TO_KILL = b"1000"
 """Where memory runs out, the kernel kills a candidate before any other process."""
-
-Serve = Callable[[int, int, Order], None]
-"""What a worker does once it is confined: carries out the request that comes through one
-descriptor, writes answers to the other, and is told its limits."""
 
 
 class Server:
@@ -111,10 +110,10 @@ class ForkServer(Server):
     program: the worker is forked and confined, and waits for that.
     """
 
-    def __init__(self, settings: Mapping[str, Any], serve: Serve) -> None:
+    def __init__(self, settings: Mapping[str, Any], process: "CandidateProcess") -> None:
         """Prepare the confinement that the layer asks for, and the scratch folder."""
         super().__init__(settings)
-        self._serve_candidate = serve
+        self._process = process
         self._programs = settings["programs"]
         has_overlay = self.copies is not None and self.copies.is_overlay
         self._owns_files = settings["owns_files"] or has_overlay
@@ -125,8 +124,19 @@ class ForkServer(Server):
             self._confinement = confinement.Confinement({**settings, **owning})
         elif self.has_limits:
             self._filter = confinement.limiting_filter()
+        self._order_text = b""
+        self._order: dict[str, Any] = {}
+        self._prepared_order: Order = {}
         self._resource_limits: list[confinement.ResourceLimit] = []
         self._make_work_folder()
+        # The loader looks symbols up when they are first called: not in each worker anew.
+        os.dup2(0, 0)
+        os.closerange(confinement.MAX_DESCRIPTOR - 1, confinement.MAX_DESCRIPTOR)
+        here_fd = os.open(".", os.O_PATH)
+        os.fchdir(self._work_fd)
+        process.rehearse()
+        os.fchdir(here_fd)
+        os.close(here_fd)
         self.protect()
 
     def _make_work_folder(self) -> None:
@@ -150,9 +160,10 @@ class ForkServer(Server):
                     break
                 # A `kill` or BEGIN that was sent as its worker ended comes late, alone or ahead of
                 # the next order, and means nothing any more.
-                order = json.loads(text.splitlines()[-1]) if b"{" in text else {}
+                order = self._order_in(text)
                 if "load" in order:
                     load(order["load"])
+                    self._prepared_order = {}  # limits begin at the size that this process has
                     self.say({})
                 elif "clear" in order:
                     if not self._cleared():
@@ -170,6 +181,13 @@ class ForkServer(Server):
                         break
                     self.say({})
         self.files.remove()
+
+    def _order_in(self, text: bytes) -> dict[str, Any]:
+        """The order that was sent; mostly the one before, which is not read again."""
+        if text != self._order_text:
+            self._order = json.loads(text.splitlines()[-1]) if b"{" in text else {}
+            self._order_text = text
+        return self._order
 
     def _cleared(self, spared: str = "") -> bool:
         """Replace the scratch folder by an empty one; whether the slot can be used further."""
@@ -192,10 +210,8 @@ class ForkServer(Server):
         """Fork a worker; its exit status, and which limit it exceeded, if any."""
         server = os.getpid()
         # Here, as in a worker it would be lost, and the next one would do it again.
-        if self._confinement:
-            self._confinement.prepare(Permissions.of(order))
-        if self.has_limits:
-            self._resource_limits = confinement.resource_limits(order)
+        if order != self._prepared_order:
+            self._prepare(order)
         number = fork_hooks.fork_worker()
         if number == 0:
             # However it fails, a fork must never return to the loop that takes orders.
@@ -215,17 +231,29 @@ class ForkServer(Server):
             status = process_tree.kill_tree(number)
         return {"status": status, "exceeded": exceeded, "ended": ended}
 
+    def _prepare(self, order: Order) -> None:
+        """Prepare what is the same for all workers of an order."""
+        self._prepared_order = order
+        self._permissions = Permissions.of(order)
+        if self._confinement:
+            self._confinement.prepare(self._permissions)
+        if self.has_limits:
+            self._resource_limits = confinement.resource_limits(order)
+        self._process.prepare(order)
+
     def _become_worker(
         self, server: int, order: Order, request_fd: int, result_fd: int, log_fd: int
     ) -> None:
         """Turn this fork into a worker, run the candidate and end. Never returns."""
-        os.setsid()  # what it sends to its process group reaches neither the server nor us
+        kernel.new_session()  # what it sends to its process group reaches neither the server nor us
         kernel.die_with_parent(server)
         # Each thing done here is paid for with pages of memory that are copied, so what can be
         # found out before the fork is, and files are opened without Python's objects for them.
-        with suppress(OSError):
+        try:
             score_fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
             os.write(score_fd, FIRST_TO_KILL)
+        except OSError:
+            pass
         # Its own: flags, locks and owner of an open file are shared by all that inherit it.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log_fd, 1)
@@ -246,14 +274,13 @@ class ForkServer(Server):
             resource.setrlimit(limit, bounds)
         if self.has_limits:
             kernel.drop_privileges()
-        permissions = Permissions.of(order)
-        if permissions.may_execute:
+        if self._permissions.may_execute:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         kept = (request_fd, result_fd)
         if self._confinement:
             # The watch reads its files in /proc, which are closed to others if it is not dumpable.
             kernel.set_process_option(kernel.PR_SET_DUMPABLE, 1)
-            self._confinement.enforce(permissions, kept)
+            self._confinement.enforce(kept)
         else:
             confinement.close_others(kept)
             if self._filter:
@@ -263,7 +290,7 @@ class ForkServer(Server):
             kernel.set_process_option(kernel.PR_SET_DUMPABLE, 1)
         if fork_hooks.SEEDS_ANYWAY:
             seed_random_numbers()
-        self._serve_candidate(request_fd, result_fd, order)
+        self._process.serve(request_fd, result_fd)
         os._exit(0)
 
     def _watch(self, number: int, order: Order) -> str | None:
@@ -274,8 +301,8 @@ class ForkServer(Server):
         ready.register(self.control, select.POLLIN)
         try:
             # While it waits for its program, it costs no look, and no limit is exceeded.
-            ready.poll()
-            if select.select([self.control], [], [], 0)[0] and self.control.recv(1) != BEGIN:
+            begun = ready.poll()
+            if begun != [(exit_fd, select.POLLIN)] and self.control.recv(1) != BEGIN:
                 return None
             next_look = monotonic() + FILES_WATCH_SECONDS
             while not ready.poll(WATCH_SECONDS * 1000):

@@ -5,7 +5,7 @@ import os
 import signal
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,14 @@ def set_process_option(option: int, value: int) -> None:
     """Set an option of the calling process (prctl) on Linux."""
     if IS_LINUX:
         LIBC.prctl(option, value, 0, 0, 0)
+
+
+def new_session() -> None:
+    """Make this process the first of a new session.
+
+    As `os.setsid`, whose symbol the loader would have to look up anew in each worker.
+    """
+    _check(min(LIBC.setsid(), 0))
 
 
 def die_with_parent(parent: int) -> None:
@@ -143,18 +151,21 @@ def _mount(kind: bytes, place: bytes, flags: int, options: bytes | None) -> int:
     return 0
 
 
-def landlock_ruleset(handled: tuple[int, int, int], rules: Mapping[int, int]) -> int:
+def landlock_rule(below_fd: int, access: int) -> bytes:
+    """The rule that allows some access to an open file, or to what is in an open folder."""
+    return struct.pack("=Qi", access, below_fd)
+
+
+def landlock_ruleset(handled: bytes, rules: Iterable[bytes]) -> int:
     """The descriptor of a new set of Landlock rules.
 
-    Args:
-        handled: Which accesses to files and to the network, and which scopes, are denied.
-        rules: What is allowed below an open file or folder all the same, by descriptor.
+    `handled` is what is denied except for the rules: three words of 64 bits for accesses to files,
+    to the network, and scopes.
     """
-    attributes = struct.pack("=QQQ", *handled)
-    rules_fd: int = LIBC.syscall(SYS_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
-    _check(min(rules_fd, 0))
-    for below_fd, access in rules.items():
-        rule = struct.pack("=Qi", access, below_fd)
+    rules_fd: int = LIBC.syscall(SYS_LANDLOCK_CREATE_RULESET, handled, len(handled), 0)
+    if rules_fd < 0:
+        _check(rules_fd)
+    for rule in rules:
         _check(LIBC.syscall(SYS_LANDLOCK_ADD_RULE, rules_fd, LANDLOCK_RULE_PATH_BENEATH, rule, 0))
     return rules_fd
 

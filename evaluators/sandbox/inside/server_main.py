@@ -18,7 +18,6 @@ import site
 import socket
 import sys
 from collections.abc import Mapping
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -39,12 +38,9 @@ from costada.evaluators.sandbox.inside import fork_hooks
 if __name__ == "__main__":
     fork_hooks.intercept()  # before a module that has a hook is imported
 
-from costada.evaluators.sandbox.inside import candidate_process, confined_build, process_tree
-from costada.evaluators.sandbox.inside.fork_server import (
-    ForkServer,
-    Serve,
-    seed_random_numbers,
-)
+from costada.evaluators.sandbox.inside import confined_build, process_tree
+from costada.evaluators.sandbox.inside.candidate_process import CandidateProcess
+from costada.evaluators.sandbox.inside.fork_server import ForkServer, seed_random_numbers
 from costada.evaluators.sandbox.inside.import_finders import Guards, PublicModules, load_file
 from costada.evaluators.sandbox.inside.spawn_server import SpawnedWorker, SpawnServer
 
@@ -72,10 +68,8 @@ def main() -> None:
             import_module(name)
         seed_random_numbers()
     compat_modules = [load_file(*each) for each in settings["compat_modules"].items()]
-    serve = partial(
-        candidate_process.serve, compat_modules=compat_modules, has_limits=settings["has_limits"]
-    )
-    server = started(settings, serve)
+    process = CandidateProcess(compat_modules, has_limits=settings["has_limits"])
+    server = started(settings, process)
     # Candidates find no module of ours, by whose functions they could see or change answers.
     for name in [name for name in sys.modules if name.partition(".")[0] == "costada"]:
         del sys.modules[name]
@@ -88,14 +82,16 @@ def main() -> None:
     os._exit(0)
 
 
-def started(settings: Mapping[str, Any], serve: Serve) -> ForkServer | SpawnServer | SpawnedWorker:
+def started(
+    settings: Mapping[str, Any], process: CandidateProcess
+) -> ForkServer | SpawnServer | SpawnedWorker:
     """The server, or the worker, that the settings name."""
     match settings["role"]:
         case "fork_server":
-            return ForkServer(settings, serve)
+            return ForkServer(settings, process)
         case "spawn_server":
             return SpawnServer(settings)
-    return SpawnedWorker(settings, serve)
+    return SpawnedWorker(settings, process)
 
 
 def set_up_site(prefix: str) -> None:

@@ -17,14 +17,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from secrets import token_hex
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from costada.evaluators.sandbox.inside import confinement, kernel, process_tree
 from costada.evaluators.sandbox.inside.file_copies import BUILT, copy_built, copy_folder
 from costada.evaluators.sandbox.inside.fork_server import (
     FILES_WATCH_SECONDS,
     KILOBYTES_PER_MB,
-    Serve,
     Server,
 )
 from costada.evaluators.sandbox.inside.orders import (
@@ -38,6 +37,9 @@ from costada.evaluators.sandbox.inside.orders import (
     too_many_threads,
     too_much_memory,
 )
+
+if TYPE_CHECKING:
+    from costada.evaluators.sandbox.inside.candidate_process import CandidateProcess
 
 WATCH_SECONDS = 0.1 if process_tree.HAS_PROC else 0.5
 """Between checks of the processes, which cost more where `ps` must be run."""
@@ -196,9 +198,9 @@ class SpawnServer(Server):
 class SpawnedWorker:
     """Runs in a prepared process: has the libraries loaded, takes one order, ends."""
 
-    def __init__(self, settings: Mapping[str, Any], serve: Serve) -> None:
+    def __init__(self, settings: Mapping[str, Any], process: "CandidateProcess") -> None:
         """Prepare for an order over the socket."""
-        self._serve_candidate = serve
+        self._process = process
         self._control = socket.socket(fileno=settings["control_fd"])
         self._scratch = settings["scratch"]
         self._programs = settings["programs"]
@@ -236,5 +238,6 @@ class SpawnedWorker:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._filter:
             self._filter.enforce()
-        self._serve_candidate(request_fd, result_fd, order)
+        self._process.prepare(order)
+        self._process.serve(request_fd, result_fd)
         os._exit(0)
