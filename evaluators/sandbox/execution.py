@@ -2,7 +2,7 @@
 
 import json
 import os
-import selectors
+import select
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -12,7 +12,12 @@ from time import monotonic
 from typing import TypeVar
 
 from costada.evaluators.sandbox.codec import LENGTH_BYTES, encode, framed
-from costada.evaluators.sandbox.concurrency import CANCELLED, active_tokens, is_cancelled
+from costada.evaluators.sandbox.concurrency import (
+    CANCELLED,
+    CancellationToken,
+    active_tokens,
+    is_cancelled,
+)
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 from costada.evaluators.sandbox.slot_kind import SlotKind
@@ -197,6 +202,10 @@ class AnswerStream(Stream):
         return [whole[begin:end] for begin, end in self.bounds]
 
 
+Source = Stream | Slot | CancellationToken
+"""What an execution waits for by its descriptor, beside room in the request pipe."""
+
+
 def too_slow(seconds: float) -> str:
     """Why a program that exceeded the wall limit is stopped."""
     return f"timeout: the program exceeded {seconds:g} s"
@@ -317,20 +326,24 @@ def execute(slot: Slot, request: Request, limits: Limits, seconds: float) -> Exe
     """
     with ExitStack() as unless_ended, ExitStack() as stack:
         unless_ended.callback(slot.destroy)  # its candidate may still be running
-        execution = _begin(slot, request, limits, seconds, stack)
-        selector = stack.enter_context(selectors.DefaultSelector())
-        for stream in (execution.answers, execution.log):
-            selector.register(stream.fd, selectors.EVENT_READ, stream)
-        selector.register(slot.control, selectors.EVENT_READ, slot)
-        for token in active_tokens():
-            selector.register(token, selectors.EVENT_READ, token)
+        order = _order_of(limits, request)
+        execution = _begin(slot, request, limits, order, seconds, stack)
+        sources: dict[int, Source] = {
+            stream.fd: stream for stream in (execution.answers, execution.log)
+        }
+        sources[slot.control.fileno()] = slot
+        sources |= {token.fileno(): token for token in active_tokens()}
+        # Not a selector, which takes more time to set up than all waiting for a short program.
+        ready = select.poll()
+        for fd in sources:
+            ready.register(fd, select.POLLIN)
         while not execution.has_ended:
-            _process_events(execution, selector)
+            _process_events(execution, ready, sources)
         execution.ended = monotonic()
         # After a command, the next order may differ: a build is followed by calls of what it built.
         if not (execution.is_slot_lost or request.is_command):
             # Before the result is read and scored, so that both take place at the same time.
-            slot.prepare(_order_of(limits, request))
+            slot.prepare(order)
         unless_ended.pop_all()
     # Ctrl-C reaches candidates as well as this process, perhaps earlier: no fault of theirs.
     if execution.ends_by_signal and is_cancelled(SIGNAL_SECONDS):
@@ -390,7 +403,9 @@ def in_any_slot(kind: SlotKind, use: Callable[[Slot], Answer], slots: Pool) -> A
     )
 
 
-def _process_events(execution: Execution, selector: selectors.BaseSelector) -> None:
+def _process_events(
+    execution: Execution, ready: select.poll, sources: Mapping[int, Source]
+) -> None:
     """Wait for the next event or the deadline, and handle it."""
     if (remaining := execution.deadline - monotonic()) <= 0:
         execution.expire()
@@ -398,30 +413,36 @@ def _process_events(execution: Execution, selector: selectors.BaseSelector) -> N
     requests = execution.requests
     # Registered only while something is left to write: a pipe with room is always ready.
     if is_writing := requests.has_rest:
-        selector.register(requests.fd, selectors.EVENT_WRITE, requests)
-    events = selector.select(min(remaining, MAX_WAIT_SECONDS))
+        ready.register(requests.fd, select.POLLOUT)
+    events = ready.poll(ceil(1000 * min(remaining, MAX_WAIT_SECONDS)))
     if is_writing:
-        selector.unregister(requests.fd)
-    for key, _ in events:
-        if isinstance(key.data, Stream):
-            key.data.read()
-            if not key.data.is_open:
-                selector.unregister(key.data.fd)
-        elif isinstance(key.data, RequestPipe):
-            key.data.write()
-        elif isinstance(key.data, Slot):
+        ready.unregister(requests.fd)
+    for fd, _ in events:
+        source = sources.get(fd)
+        if isinstance(source, Stream):
+            source.read()
+            if not source.is_open:
+                ready.unregister(fd)
+        elif source is None:
+            requests.write()
+        elif isinstance(source, Slot):
             execution.end()
         else:
-            selector.unregister(key.data)
+            ready.unregister(fd)
             execution.stop(CANCELLED)
     execution.update()
 
 
 def _begin(
-    slot: Slot, request: Request, limits: Limits, seconds: float, stack: ExitStack
+    slot: Slot,
+    request: Request,
+    limits: Limits,
+    order: dict[str, int],
+    seconds: float,
+    stack: ExitStack,
 ) -> Execution:
     """Order a worker; the stack closes our ends of its pipes."""
-    pipes = slot.begin(_order_of(limits, request))
+    pipes = slot.begin(order)
     requests = RequestPipe(pipes.request_fd)
     stack.callback(requests.close)
     for fd in (pipes.answer_fd, pipes.log_fd):
