@@ -85,7 +85,7 @@ def _cell(value: object) -> str:
 
 
 def _read_program(path: Path, form: ProgramForm) -> Program | Evaluation:
-    """The program in a file or folder, or the verdict on a file that is not text."""
+    """The program in a file or folder, or the evaluation of a file that is not text."""
     from costada.evaluators.initial_program import files_in
     from costada.store.files import read_bytes
 
@@ -203,7 +203,7 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
     if note := gpu_note(problem):
         facts["gpus"] = note
     fault, evaluation = _evaluated(problem)
-    facts |= _verdict(problem, evaluation) | _variation(problem, evaluation)
+    facts |= _evaluation_facts(problem, evaluation) | _variation(problem, evaluation)
     if fault and (proposal := _other_layer(problem, fault)):
         facts["try"] = proposal
     return fault
@@ -292,7 +292,7 @@ def _prompt(problem: Problem) -> Facts:
 
 
 def _evaluated(problem: Problem) -> tuple[str | None, Evaluation]:
-    """The verdict on the initial program, and why a run would be refused, if it would."""
+    """The evaluation of the initial program, and why a run would be refused, if it would."""
     from dataclasses import replace
 
     from costada.evaluators.problem import check_problem
@@ -329,8 +329,9 @@ def _other_layer(problem: Problem, fault: str) -> str:
     )
 
 
-def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
+def _evaluation_facts(problem: Problem, evaluation: Evaluation) -> Facts:
     from costada.evaluators.folder_evaluators import reported_error
+    from costada.evaluators.maximised import maximised_number
     from costada.evaluators.problem import layer_of
     from costada.evaluators.sandbox.layer_choice import described_layer
 
@@ -344,55 +345,10 @@ def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
     }
     if not evaluation.is_valid:
         return facts
-    facts["maximises"] = _maximised(problem, evaluation)
+    facts["maximises"] = maximised_number(problem, evaluation)
     if said := reported_error(evaluation.artifacts):
         facts["error"] = f"{said} (returned beside the score)"
     return facts
-
-
-def _maximised(problem: Problem, evaluation: Evaluation) -> str:
-    """The number that the search maximises, and what it is made of."""
-    from costada.evaluators.folder_evaluators import SCORED_AS, reported_error
-    from costada.evaluators.folder_settings import SETTINGS_FILE
-    from costada.evaluators.repository import RepositoryEvaluator
-    from costada.evaluators.sandbox.inside.scored_commands import SECONDS
-    from costada.evaluators.scoring import normalize
-    from costada.values.evaluation import COMBINED_SCORE, SCORED_BY, Direction, read_objectives
-
-    objective, reference, direction = evaluation.objective, problem.reference, problem.direction
-    if objective is None or not isclose(
-        normalize(objective, reference, direction), evaluation.score
-    ):
-        return "the score that the evaluator returns"
-    judge = problem.score or problem.evaluate
-    metric = getattr(getattr(judge, "settings", None), "metric", None)
-    name, reason = COMBINED_SCORE, "the evaluator returns it"
-    if reference is not None:
-        reason = f"the evaluator returns {COMBINED_SCORE}"
-    if problem.weights:
-        shares = {each.metric: each.gain(1.0) for each in read_objectives(problem.objectives)}
-        terms = (f"{shares[key] * value:+g} {key}" for key, value in problem.weights.items())
-        name, reason = " ".join(terms).removeprefix("+"), f"weights in {SETTINGS_FILE}"
-    elif metric and evaluation.metrics.get(metric) == objective:
-        name, reason = metric, f"metric in {SETTINGS_FILE}"
-    elif scored_by := evaluation.artifacts.get(SCORED_BY):
-        # A start that failed says nothing of the metric to choose.
-        note = scored_by.partition(";")[0] if reported_error(evaluation.artifacts) else scored_by
-        reason = note.removeprefix(SCORED_AS)
-    elif isinstance(judge, RepositoryEvaluator):
-        seconds = evaluation.metrics.get(SECONDS, 0.0)
-        inverse = 1 / seconds if seconds else None
-        name = {seconds: SECONDS, inverse: f"1 / {SECONDS}"}.get(objective, name)
-        reported = SECONDS if SECONDS in name else name
-        reason = (
-            f"the command reports {'it' if (reference, name) == (None, reported) else reported}"
-        )
-    if reference is None:
-        return f"{name} ({reason})"
-    term = f"({name})" if " " in name else name
-    if direction is Direction.MINIMIZE:
-        return f"the reference {reference:g} divided by {term} ({reason}); lower {name} is better"
-    return f"{term} divided by the reference {reference:g} ({reason})"
 
 
 def _variation(problem: Problem, first: Evaluation) -> Facts:
