@@ -38,13 +38,13 @@ MAX_VALUE = 80
 
 DESCRIPTION = (
     "Improve a program by a search with language models within a budget of dollars. An evaluator"
-    " judges every program. Returns the best program, its score, what was spent and why the search"
+    " scores every program. Returns the best program, its score, what was spent and why the search"
     " stopped."
 )
 PROBLEM = "Name of the problem whose program is to be improved."
 PROGRAM = "Complete source text of the program to start from."
 FILES = " For an evaluator of several files, the text of each file by its path."
-EVALUATOR = "Name of the evaluator that judges the programs; goes with `program`."
+EVALUATOR = "Name of the evaluator of the programs; goes with `program`."
 
 
 class Arguments(BaseModel):
@@ -76,9 +76,9 @@ def arguments_schema(
         problems: Names to choose from; may be empty.
         evaluators: Names to choose from for the agent's own program; may be empty.
         max_budget: Maximum dollars of one call.
-        has_files: Whether an evaluator judges programs of several files.
+        has_files: Whether an evaluator takes programs of several files.
     """
-    names, judges = tuple(problems), tuple(evaluators)
+    names, offered = tuple(problems), tuple(evaluators)
 
     def choice(names: tuple[str, ...], is_optional: bool) -> object:
         literal: Any = Literal
@@ -87,14 +87,14 @@ def arguments_schema(
 
     fields: dict[str, Any] = {}
     if names:
-        default = None if judges else names[0] if len(names) == 1 else ...
-        kind = choice(names, is_optional=bool(judges))
+        default = None if offered else names[0] if len(names) == 1 else ...
+        kind = choice(names, is_optional=bool(offered))
         fields["problem"] = (kind, Field(default, description=PROBLEM))
-    if judges:
+    if offered:
         default = None if names else ...
         text: Any = str | dict[str, str] if has_files else str
         about = PROGRAM + FILES * has_files
-        kind = choice(judges, is_optional=bool(names))
+        kind = choice(offered, is_optional=bool(names))
         fields["program"] = (text | None if names else text, Field(default, description=about))
         fields["evaluator"] = (kind, Field(default, description=EVALUATOR))
     limit = f"Dollars to spend, at most {max_budget:g}; a higher budget is lowered to that."
@@ -198,11 +198,11 @@ def create_discovery_tool(
     """
     place = settings.get("evaluations", IN_PROCESS)
     given = [problems] if isinstance(problems, GivenProblem) else problems or ()
-    known, judges = problems_by_name(given), dict(evaluators or {})
-    known, judges = (
-        {each: evaluated_by(one, place) for each, one in found.items()} for found in (known, judges)
+    known, offered = (
+        {each: evaluated_by(one, place) for each, one in found.items()}
+        for found in (problems_by_name(given), dict(evaluators or {}))
     )
-    if not known and not judges:
+    if not known and not offered:
         raise ValueError("problems: got none and no evaluators, expected at least one of either")
     graph_of: Callable[..., DiscoveryGraph] = partial(
         create_discovery_graph,
@@ -216,7 +216,7 @@ def create_discovery_tool(
         name=name,
         **settings,
     )
-    for each in (*known.values(), *judges.values()):
+    for each in (*known.values(), *offered.values()):
         graph_of(each, budget=max_budget)
 
     def graph_for(problem: Problem, budget: float) -> DiscoveryGraph:
@@ -235,7 +235,7 @@ def create_discovery_tool(
         if not program:
             named = known[str(problem)]
             return replace(named, seed_evaluation=check_problem(named))
-        return _with_program(judges[str(evaluator)], program)
+        return _with_program(offered[str(evaluator)], program)
 
     def run(config: RunnableConfig, budget: float, **names: Any) -> tuple[str, SearchOutput]:
         problem = chosen(**names)
@@ -261,9 +261,9 @@ def create_discovery_tool(
         description=DESCRIPTION,
         args_schema=arguments_schema(
             known,
-            judges,
+            offered,
             max_budget,
-            has_files=any(not judge.form.is_one_text for judge in judges.values()),
+            has_files=any(not each.form.is_one_text for each in offered.values()),
         ),
         response_format="content_and_artifact",
         handle_tool_error=True,
@@ -271,22 +271,22 @@ def create_discovery_tool(
     )
 
 
-def _with_program(judge: Problem, program: str | Mapping[str, str]) -> Problem:
+def _with_program(evaluator: Problem, program: str | Mapping[str, str]) -> Problem:
     """A problem that starts from an agent's program.
 
     The program must be valid, unless the problem allows an invalid start.
     """
-    if isinstance(program, str) is not judge.form.is_one_text:
-        expected = "one text" if judge.form.is_one_text else "the text of each file by its path"
-        raise ToolException(f"program: this evaluator judges {expected}")
+    if isinstance(program, str) is not evaluator.form.is_one_text:
+        expected = "one text" if evaluator.form.is_one_text else "the text of each file by its path"
+        raise ToolException(f"program: this evaluator takes {expected}")
     try:
-        problem = replace(judge, initial_program=program, seed_evaluation=None)
+        problem = replace(evaluator, initial_program=program, seed_evaluation=None)
     except ValueError as error:
         raise ToolException(f"program: {error}") from None
     try:
         evaluation = check_problem(replace(problem, allow_invalid_start=True))
     except ValueError as error:
-        raise ToolException(f"program: no verdict on it: {error}") from None
+        raise ToolException(f"program: it cannot be evaluated: {error}") from None
     if not (evaluation.is_valid or problem.allow_invalid_start):
         raise ToolException(f"program: the evaluator rejects it: {evaluation.error}")
     return replace(problem, seed_evaluation=evaluation)

@@ -24,7 +24,6 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.scoring import normalize, weighted_sum
 from costada.evaluators.setup_hints import (
-    ONLY_FAILURES,
     REFUSED,
     Setup,
     refused_process,
@@ -36,10 +35,11 @@ from costada.values.evaluation import (
     EVALUATOR_FAULT,
     LOG,
     MARKS,
-    NO_VERDICT,
+    NOT_SCORED,
     PRIVATE_METRICS,
     SANDBOX_FAULT,
     SCORED_BY,
+    UNSCORED,
     Direction,
     Evaluation,
     InvalidEvaluation,
@@ -155,7 +155,7 @@ class FolderEvaluator(Confined):
         """
         log = {LOG: run.log} if run.log else {}
         if run.error is not None and run.is_own_fault:
-            mark = SANDBOX_FAULT if run.is_sandbox_fault else NO_VERDICT
+            mark = SANDBOX_FAULT if run.is_sandbox_fault else NOT_SCORED
             error = evaluation_error(run.error, self.limits)
             return failed(error, artifacts=log | {mark: error}, seconds=run.seconds)
         if run.error is not None:
@@ -283,10 +283,8 @@ def folder_evaluation(
         metrics = _with_chosen_score(metrics, artifacts, settings.metric)
     error = reported_error(artifacts)
     if not {COMBINED_SCORE, settings.metric} & {*metrics, *artifacts}:
-        if not error and metrics and all(map(names_failure, metrics)):
-            numbers = ", ".join(f"{name} {value:g}" for name, value in metrics.items())
-            missing = f", and no {settings.metric}" if settings.metric else ONLY_FAILURES
-            error = f"the evaluator reports {numbers}{missing}"
+        if not error and (error := _only_failures(metrics, settings)) and not settings.metric:
+            artifacts[UNSCORED] = error
         if error:
             return failed(error, metrics=metrics, artifacts=artifacts, seconds=seconds)
     if COMBINED_SCORE not in metrics:
@@ -321,6 +319,14 @@ def folder_evaluation(
         artifacts=artifacts,
         seconds=seconds,
     )
+
+
+def _only_failures(metrics: Mapping[str, float], settings: FolderSettings) -> str | None:
+    """The error of a candidate of which only failures are reported; None if not."""
+    if not metrics or not all(map(names_failure, metrics)):
+        return None
+    numbers = ", ".join(f"{name} {value:g}" for name, value in metrics.items())
+    return f"the evaluator reports {numbers}, and no {settings.metric or COMBINED_SCORE}"
 
 
 def _with_chosen_score(

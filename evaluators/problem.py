@@ -25,13 +25,14 @@ from costada.evaluators.sandbox.minimum_limits import check_minimum
 from costada.evaluators.sandbox.slot import SLOTS
 from costada.evaluators.sandboxed import PROCESS_KEY, Confined, SandboxedEvaluator, SyntaxCheck
 from costada.evaluators.scoring import aggregate_measurements, check_evaluation
-from costada.evaluators.setup_hints import unscored_hint
+from costada.evaluators.setup_hints import UNSCORED_HINT
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     FAULTS,
     LOG,
     NOT_STORABLE,
     REJECTED_AT,
+    UNSCORED,
     Direction,
     Evaluation,
     failed,
@@ -203,7 +204,7 @@ def check_problem(problem: Problem) -> Evaluation:
         reason = evaluation.artifacts.get(REJECTED_AT) or evaluation.error
         said = (reason or "", evaluation.artifacts.get(LOG, ""))
         evaluator = problem.evaluate
-        hint = unscored_hint(said[0])
+        hint = UNSCORED_HINT if UNSCORED in evaluation.artifacts else ""
         if not hint and isinstance(evaluator, Confined):
             hint = evaluator.hint(*said)
         hint = hint or (

@@ -42,7 +42,7 @@ from costada.values.evaluation import (
     COMBINED_SCORE,
     EVALUATOR_FAULT,
     LOG,
-    NO_VERDICT,
+    NOT_SCORED,
     SANDBOX_FAULT,
     Direction,
     Evaluation,
@@ -164,7 +164,7 @@ class RepositoryEvaluator(Confined):
         if run.error is not None or report is None:
             error = run.error or "malformed answer: it is not a report of a command"
             reason = evaluation_error(error, self.limits)
-            mark = SANDBOX_FAULT if run.is_sandbox_fault else NO_VERDICT
+            mark = SANDBOX_FAULT if run.is_sandbox_fault else NOT_SCORED
             log = {LOG: run.log} if run.log else {}
             return failed(reason, artifacts=log | {mark: reason}, seconds=seconds)
         printed = {"stdout": _readable(report.stdout), "stderr": _readable(report.stderr)}

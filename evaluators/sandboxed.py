@@ -25,7 +25,7 @@ from costada.values.evaluation import (
     EVAL_TIME,
     EVALUATOR_FAULT,
     LOG,
-    NO_VERDICT,
+    NOT_SCORED,
     REJECTED_AT,
     SANDBOX_FAULT,
     Evaluation,
@@ -277,7 +277,7 @@ def _marks(evaluation: Evaluation, results: list[CandidateResult]) -> dict[str, 
     broken = [result.error for result in results if result.is_sandbox_fault]
     marks = {}
     if len(errors) == len(results) and not evaluation.is_valid:
-        marks[NO_VERDICT] = errors[0]
+        marks[NOT_SCORED] = errors[0]
     if broken:
         marks[SANDBOX_FAULT] = broken[0] or "the sandbox broke down"
     return marks

@@ -14,7 +14,6 @@ from costada.evaluators.folder_settings import SETTINGS_FILE
 from costada.evaluators.sandbox.inside.error_reports import HINT, PROCESS_REFUSED
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.shown_paths import unshown_reason
-from costada.values.evaluation import COMBINED_SCORE
 
 MAX_HINT_CHARS = 300
 MAX_LEVELS = 3
@@ -59,8 +58,6 @@ OPENING = re.compile(r"(?<![pP])open\(")
 HOME_FOLDER = re.compile(r"""expanduser|Path\.home\(|['"]HOME['"]""")
 SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/run/")
 
-ONLY_FAILURES = f", and no {COMBINED_SCORE}"
-"""Ends the error of an evaluation that has nothing but numbers named like a failure."""
 UNSCORED_HINT = (
     "A number whose name tells a failure is never maximised. If it is the objective, name it in"
     f' {SETTINGS_FILE}: metric, with direction = "minimize" and reference if less is better'
@@ -118,11 +115,6 @@ class Setup:
     place: Path | None = None
     folder: Path | None = None
     shown: Collection[Path] = ()
-
-
-def unscored_hint(error: str) -> str:
-    """How to choose a score where an evaluator reports only failures; empty for other errors."""
-    return UNSCORED_HINT if error.endswith(ONLY_FAILURES) else ""
 
 
 def setup_hint(error: str, log: str, setup: Setup) -> str:

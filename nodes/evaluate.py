@@ -72,13 +72,15 @@ def evaluate_program(
     is_usable = stored is not None and (is_trial or stored.evaluator in ("", evaluator))
     if stored is not None and is_usable and stored.program == program:
         return stored
-    known = table.judged(
+    known = table.find_evaluated(
         run_id, program, evaluator, step.ticket, attempt.number, state["flight"].seen
     )
     parent = candidate_of(attempt.parent, state, context)
     is_cached = known is not None
     if known is None:
-        known = Candidate.judged(name, program, _evaluate(program, state, context), evaluator)
+        known = Candidate.from_evaluation(
+            name, program, _evaluate(program, state, context), evaluator
+        )
     candidate = replace(
         known,
         id=name,

@@ -147,7 +147,7 @@ def _seed_frontiers(
     problem, table = context.problem, context.store.candidates
     program = problem.start
     seeds = [
-        Candidate.judged(f"0.{frontier + 1}", program, evaluation, problem.fingerprint)
+        Candidate.from_evaluation(f"0.{frontier + 1}", program, evaluation, problem.fingerprint)
         for frontier in range(num_seeds(controller))
     ]
     archives = seed_archives(controller, seeds, context.constants)

@@ -149,7 +149,7 @@ class CandidateTable:
         )
         return self._rows(found)
 
-    def judged(
+    def find_evaluated(
         self,
         run_id: str,
         program: Program,
@@ -158,7 +158,7 @@ class CandidateTable:
         attempt: int,
         seen: LandedTickets,
     ) -> Candidate | None:
-        """The first candidate with that program which that evaluator judged, if any.
+        """The first candidate with that program that this evaluator has evaluated, if any.
 
         Only candidates of tickets that had landed, of earlier attempts and trials of this one
         count, so that an attempt which is executed again finds what it found the first time. Copies

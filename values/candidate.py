@@ -1,4 +1,4 @@
-"""A program, and a candidate: one program of a run, its verdict and where it came from."""
+"""A program, and a candidate: one program of a run, its evaluation and where it came from."""
 
 import json
 from bisect import bisect_left
@@ -116,10 +116,10 @@ class Candidate:
         parent_id: Candidate it was edited or copied from, None for the seed.
         generation: Edits that separate it from the seed.
         changes: Summary of the edit.
-        migrated_in: Iteration in which it migrated to another frontier, as a copy with the verdict
-            of the original; None for an original.
-        evaluator: Fingerprint of what judged it; empty if the verdict must not be used again.
-        is_cached: Whether the verdict was taken from an earlier candidate with the same program.
+        migrated_in: Iteration in which it migrated to another frontier, as a copy with the
+            evaluation of the original; None for an original.
+        evaluator: Fingerprint of what evaluated it; empty if that must not be used again.
+        is_cached: Whether its evaluation is that of an earlier candidate with the same program.
         inspirations: Ids of the candidates shown beside its parent.
         label: What a search strategy said of its parent.
         is_trial: Whether the model evaluated it with a tool; trials are not part of the population.
@@ -161,14 +161,16 @@ class Candidate:
             raise ValueError(f"score: got {self.score}, expected a finite number")
 
     @classmethod
-    def judged(cls, id: str, program: Program, evaluation: Evaluation, evaluator: str) -> Self:
-        """A candidate with its verdict.
+    def from_evaluation(
+        cls, id: str, program: Program, evaluation: Evaluation, evaluator: str
+    ) -> Self:
+        """A candidate with its evaluation.
 
         Args:
             id: Unique within a run.
-            program: What was judged.
-            evaluation: The verdict; one that came of a fault is not used again.
-            evaluator: Fingerprint of what judged it.
+            program: What was evaluated.
+            evaluation: How; one that came of a fault is not used again.
+            evaluator: Fingerprint of what evaluated it.
         """
         is_final = not {EVALUATOR_FAULT, SANDBOX_FAULT} & evaluation.artifacts.keys()
         return cls(

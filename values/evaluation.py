@@ -1,4 +1,4 @@
-"""The verdict of an evaluator on one candidate, and the objectives that it is judged by."""
+"""The evaluation of one candidate, and the objectives of a problem."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ EVALUATOR_OUTAGE = "evaluator_outage"
 """Artifact beside the fault: the provider of a model that the evaluator asks is unavailable; the
 seconds that it asks to wait."""
 
-NO_VERDICT = "no_verdict"
+NOT_SCORED = "no_verdict"
 """Artifact: the evaluator returned no score."""
 
 SANDBOX_FAULT = "sandbox_fault"
@@ -29,6 +29,9 @@ SANDBOX_FAULT = "sandbox_fault"
 
 REJECTED_AT = "rejected_at"
 """Artifact: last line of the traceback of a rejection, and its place in the evaluator."""
+
+UNSCORED = "unscored"
+"""Artifact: the evaluator reported failures alone, and no metric is chosen as the score."""
 
 LOG = "log"
 """Artifact: what program and evaluator printed."""
@@ -42,10 +45,10 @@ PRIVATE_METRICS = "private_metrics"
 SANDBOX, WORKER = "sandbox", "worker"
 """Artifacts of an evaluation on a worker: the layer that confined the program, and the worker."""
 
-FAULTS = (EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT)
-"""Artifacts of an evaluation without a verdict on the candidate."""
+FAULTS = (EVALUATOR_FAULT, NOT_SCORED, SANDBOX_FAULT)
+"""Artifacts of an evaluation that says nothing of the candidate."""
 
-MARKS = (*FAULTS, EVALUATOR_OUTAGE, REJECTED_AT)
+MARKS = (*FAULTS, EVALUATOR_OUTAGE, REJECTED_AT, UNSCORED)
 """Artifacts that tell the search, not a model, what kind of failure the error is."""
 
 UNSHOWN = (*MARKS, SCORED_BY, PRIVATE_METRICS, SANDBOX, WORKER)
@@ -71,7 +74,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The verdict on one candidate (f_t, Sec. 3). A failed candidate is data, not an exception.
+    """How good one candidate is (f_t, Sec. 3). A failed candidate is data, not an exception.
 
     Attributes:
         score: Normalised score (F), finite, higher is better; 0 for a failed candidate.

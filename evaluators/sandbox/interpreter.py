@@ -105,11 +105,11 @@ def interpreter_at(program: str) -> Interpreter:
     """
     path = os.path.abspath(program)
     settings = Path(path).parent.parent / "pyvenv.cfg"
-    return _asked(path, settings.stat().st_mtime_ns if settings.is_file() else 0)
+    return _described_interpreter(path, settings.stat().st_mtime_ns if settings.is_file() else 0)
 
 
 @lru_cache
-def _asked(program: str, _stamp: int) -> Interpreter:
+def _described_interpreter(program: str, _stamp: int) -> Interpreter:
     """What an interpreter says of itself; asked again if its environment is made again."""
     try:
         answer = subprocess.run(

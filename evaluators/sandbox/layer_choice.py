@@ -48,7 +48,7 @@ def chosen_layer(layer: Layer) -> Layer:
     with _choosing:
         if layer is Layer.AUTO:
             return _strongest()
-        fault = _probed(layer).fault
+        fault = _probe_result(layer).fault
     if fault:
         raise ValueError(f"sandbox is {layer.value!r}, which does not work here: {fault}")
     return layer
@@ -87,7 +87,7 @@ def kind_for(
 def _strongest() -> Layer:
     faults = []
     for layer in BY_STRENGTH:
-        if not (fault := _probed(layer).fault):
+        if not (fault := _probe_result(layer).fault):
             break
         faults.append(f"{layer.value}: {fault}")
     else:
@@ -99,12 +99,12 @@ def _strongest() -> Layer:
 
 def described_layer(layer: Layer) -> str:
     """The name of a chosen layer, with what it leaves open on this machine."""
-    if not layer.implementation.has_limits or _probed(layer).bounds_files:
+    if not layer.implementation.has_limits or _probe_result(layer).bounds_files:
         return layer.value
     return f"{layer.value} (no file system of its own: the size of files is only watched)"
 
 
-class Probed(NamedTuple):
+class ProbeResult(NamedTuple):
     """Why a layer does not work here, None if it does; and whether it bounds the size of files."""
 
     fault: str | None
@@ -112,7 +112,7 @@ class Probed(NamedTuple):
 
 
 @cache
-def _probed(layer: Layer) -> Probed:
+def _probe_result(layer: Layer) -> ProbeResult:
     bounds_files = False
 
     def attempt(limits: Limits) -> Mapping[str, bool]:
@@ -129,7 +129,7 @@ def _probed(layer: Layer) -> Probed:
             if isinstance(error, InterruptedError):
                 raise
             fault = str(error).removeprefix("sandbox: ")
-    return Probed(fault, bounds_files and fault is None)
+    return ProbeResult(fault, bounds_files and fault is None)
 
 
 def _probe(layer: Layer, limits: Limits, canary: Path) -> tuple[Mapping[str, bool], bool]:

@@ -121,7 +121,7 @@ WAYS = "expected a problem, or a program together with an evaluator"
         ),
         (
             {"program": "x", "evaluator": "broken", "budget": 1},
-            "program: no verdict on it: cannot judge this",
+            "program: it cannot be evaluated: cannot judge this",
         ),
     ],
 )
@@ -290,8 +290,8 @@ def test_an_agent_starts_from_several_files_of_its_own_and_gets_the_files_back(p
 @pytest.mark.parametrize(
     ("order", "text"),
     [
-        ({"program": "x", "evaluator": "files"}, "judges the text of each file by its path"),
-        ({"program": {"a.py": "x"}, "evaluator": "value"}, "this evaluator judges one text"),
+        ({"program": "x", "evaluator": "files"}, "takes the text of each file by its path"),
+        ({"program": {"a.py": "x"}, "evaluator": "value"}, "this evaluator takes one text"),
         ({"program": {"../a.py": ""}, "evaluator": "files"}, "has a file '../a.py', expected a re"),
         ({"program": {"a.py": 3}, "evaluator": "files"}, "Input should be a valid string"),
         (

@@ -108,7 +108,7 @@ def check_outage(judged: Evaluation, seconds: float = 12.5) -> None:
     assert float(judged.artifacts[EVALUATOR_OUTAGE]) == seconds
     assert EVALUATOR_FAULT in judged.artifacts
     assert not judged.is_valid
-    assert Candidate.judged("1", START, judged, "print").evaluator == ""  # not used again
+    assert Candidate.from_evaluation("1", START, judged, "print").evaluator == ""  # not used again
 
 
 @pytest.mark.parametrize("changes", PROBLEMS.values(), ids=PROBLEMS)

@@ -13,7 +13,7 @@ from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.values.candidate import Program
-from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, Direction
+from costada.values.evaluation import EVALUATOR_FAULT, NOT_SCORED, Direction
 
 pytestmark = pytest.mark.process
 
@@ -428,7 +428,7 @@ def test_an_initial_program_that_does_not_run_is_refused(make_folder, evaluator,
     with pytest.raises(ValueError, match="initial program: "):
         check_problem(problem)
     evaluation = problem.evaluate(program)
-    assert NO_VERDICT in evaluation.artifacts
+    assert NOT_SCORED in evaluation.artifacts
     assert EVALUATOR_FAULT not in evaluation.artifacts
 
 

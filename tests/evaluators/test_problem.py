@@ -10,7 +10,7 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     EVALUATOR_FAULT,
-    NO_VERDICT,
+    NOT_SCORED,
     SANDBOX_FAULT,
     Direction,
     Evaluation,
@@ -183,7 +183,7 @@ def test_a_valid_initial_program_that_scores_0_is_no_rejected_one():
     assert check_problem(make_problem(evaluate=lambda code: worthless)) is worthless
 
 
-@pytest.mark.parametrize("mark", [EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT])
+@pytest.mark.parametrize("mark", [EVALUATOR_FAULT, NOT_SCORED, SANDBOX_FAULT])
 def test_an_initial_program_without_a_verdict_is_refused(mark):
     verdict = failed("it broke", artifacts={mark: "it broke"})
     with pytest.raises(ValueError, match="problem 'p', initial program: it broke"):

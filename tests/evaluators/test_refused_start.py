@@ -300,3 +300,23 @@ def test_an_invalid_start_is_offered_only_where_the_setup_works(tmp_path, error,
     with pytest.raises(ValueError, match="rejects the initial program") as refused:
         check_problem(folder_with(tmp_path, f"def evaluate(path): return {answer!r}\n"))
     assert ("--allow-invalid-start" not in str(refused.value)) is is_setup
+
+
+CHOOSE = "A number whose name tells a failure is never maximised"
+
+
+@pytest.mark.parametrize(
+    ("returned", "is_told"),
+    [
+        ('{"error": 7.0}', True),
+        ('{"combined_score": 0.0, "error": "no output, and no combined_score"}', False),
+    ],
+    ids=["failures alone", "a failure in the same words"],
+)
+def test_how_to_choose_a_score_is_told_where_only_failures_are_reported(
+    tmp_path, returned, is_told
+):
+    problem = folder_with(tmp_path, f"def evaluate(program_path):\n    return {returned}\n")
+    with pytest.raises(ValueError, match="and no combined_score") as refused:
+        check_problem(problem)
+    assert (CHOOSE in str(refused.value)) is is_told

@@ -9,7 +9,7 @@ from costada.evaluators.problem import Problem, check_problem
 from costada.evaluators.sandbox.candidate_results import CandidateResult
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandboxed import SandboxedEvaluator, _marks
-from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT, Evaluation
+from costada.values.evaluation import EVALUATOR_FAULT, NOT_SCORED, SANDBOX_FAULT, Evaluation
 
 pytestmark = pytest.mark.process
 
@@ -72,7 +72,7 @@ def test_several_calls_are_judged_together_failed_ones_among_them():
     problem = make_problem(score=score, arguments={}, calls=calls)
     evaluation = problem.evaluate("def double(x):\n    return 2 * float(x)\n")
     assert (evaluation.objective, evaluation.metrics["failures"]) == (6, 1)
-    assert NO_VERDICT not in evaluation.artifacts
+    assert NOT_SCORED not in evaluation.artifacts
 
 
 def test_a_program_that_fails_in_every_call_comes_to_no_verdict():
@@ -80,7 +80,7 @@ def test_a_program_that_fails_in_every_call_comes_to_no_verdict():
     problem = make_problem(score=score, arguments={}, calls=[{"x": 1}, {"x": 2}])
     evaluation = problem.evaluate("def double(x):\n    raise KeyError(x)\n")
     assert evaluation.error == "no call returned"
-    assert "KeyError: 1" in evaluation.artifacts[NO_VERDICT]
+    assert "KeyError: 1" in evaluation.artifacts[NOT_SCORED]
 
 
 def test_a_value_error_of_the_score_rejects_the_candidate_with_its_reason():

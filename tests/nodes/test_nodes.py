@@ -31,7 +31,7 @@ from costada.graph.node_execution import CancellableNode
 from costada.nodes.context import prompt_view
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
-from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT, Evaluation, failed
+from costada.values.evaluation import EVALUATOR_FAULT, NOT_SCORED, SANDBOX_FAULT, Evaluation, failed
 
 
 class Judge:
@@ -205,7 +205,7 @@ def candidate_with(metrics=None, artifacts=None, **changes):
     )
 
 
-@pytest.mark.parametrize("mark", [EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT])
+@pytest.mark.parametrize("mark", [EVALUATOR_FAULT, NOT_SCORED, SANDBOX_FAULT])
 def test_marks_stay_out_of_prompts_for_they_repeat_the_error(mark):
     view = prompt_view(
         candidate_with(artifacts={mark: "it broke"}, error="it broke"), toy_problem()
@@ -214,11 +214,11 @@ def test_marks_stay_out_of_prompts_for_they_repeat_the_error(mark):
 
 
 @pytest.mark.parametrize(
-    ("mark", "evaluator"), [(EVALUATOR_FAULT, ""), (SANDBOX_FAULT, ""), (NO_VERDICT, "print")]
+    ("mark", "evaluator"), [(EVALUATOR_FAULT, ""), (SANDBOX_FAULT, ""), (NOT_SCORED, "print")]
 )
 def test_only_a_verdict_that_came_of_no_fault_is_kept_for_the_same_program(mark, evaluator):
     verdict = failed("it broke", metrics={"n": 2.0}, artifacts={mark: "it broke"})
-    judged = Candidate.judged("1.1", Program.of("x = 1"), verdict, "print")
+    judged = Candidate.from_evaluation("1.1", Program.of("x = 1"), verdict, "print")
     assert judged.evaluator == evaluator
     for field in ("score", "objective", "is_valid", "metrics", "artifacts", "error"):
         assert getattr(judged, field) == getattr(verdict, field)

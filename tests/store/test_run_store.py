@@ -183,23 +183,24 @@ def test_the_first_verdict_of_the_same_evaluator_on_the_same_program_is_found(st
     for iteration, evaluator in [(2, "a"), (3, "b"), (4, "a")]:
         row = candidate(f"{iteration}.1", ticket=iteration)
         store.candidates.put("run", replace(row, evaluator=evaluator))
-    found = store.candidates.judged("run", program, "a", 9, 1, LandedTickets(9))
+    found = store.candidates.find_evaluated("run", program, "a", 9, 1, LandedTickets(9))
     assert (found.id, found.evaluator) == ("2.1", "a")
-    assert store.candidates.judged("run", program, "b", 9, 1, LandedTickets(9)).id == "3.1"
-    assert store.candidates.judged("run", program, "c", 9, 1, LandedTickets(9)) is None
+    assert store.candidates.find_evaluated("run", program, "b", 9, 1, LandedTickets(9)).id == "3.1"
+    assert store.candidates.find_evaluated("run", program, "c", 9, 1, LandedTickets(9)) is None
     assert (
-        store.candidates.judged("run", Program.of("x = 2\n"), "a", 9, 1, LandedTickets(9)) is None
+        store.candidates.find_evaluated("run", Program.of("x = 2\n"), "a", 9, 1, LandedTickets(9))
+        is None
     )
-    assert store.candidates.judged("other", program, "a", 9, 1, LandedTickets(9)) is None
+    assert store.candidates.find_evaluated("other", program, "a", 9, 1, LandedTickets(9)) is None
 
 
 def test_only_verdicts_of_earlier_attempts_are_found(store):
     program = Program.of("x = 1\n")
     store.candidates.put("run", replace(candidate("5.2", ticket=5), evaluator="a"))
-    assert store.candidates.judged("run", program, "a", 5, 2, LandedTickets(5)) is None
-    assert store.candidates.judged("run", program, "a", 4, 9, LandedTickets(4)) is None
-    assert store.candidates.judged("run", program, "a", 5, 3, LandedTickets(5)).id == "5.2"
-    assert store.candidates.judged("run", program, "a", 5, 12, LandedTickets(5)).id == "5.2"
+    assert store.candidates.find_evaluated("run", program, "a", 5, 2, LandedTickets(5)) is None
+    assert store.candidates.find_evaluated("run", program, "a", 4, 9, LandedTickets(4)) is None
+    assert store.candidates.find_evaluated("run", program, "a", 5, 3, LandedTickets(5)).id == "5.2"
+    assert store.candidates.find_evaluated("run", program, "a", 5, 12, LandedTickets(5)).id == "5.2"
 
 
 def test_a_verdict_is_looked_up_in_an_index_whatever_the_length_of_the_run(tmp_path):
@@ -360,8 +361,13 @@ def test_the_copy_of_a_candidate_that_had_not_landed_gives_no_verdict(store):
         migrated_in = 2 if ">" in each.id else None
         store.candidates.put("run", replace(each, evaluator="a", migrated_in=migrated_in))
     program = Program.of("x = 1\n")
-    assert store.candidates.judged("run", program, "a", 5, 1, LandedTickets(5, (4, 5))) is None
-    assert store.candidates.judged("run", program, "a", 6, 1, LandedTickets(6, (6,))).id == "4.1"
+    assert (
+        store.candidates.find_evaluated("run", program, "a", 5, 1, LandedTickets(5, (4, 5))) is None
+    )
+    assert (
+        store.candidates.find_evaluated("run", program, "a", 6, 1, LandedTickets(6, (6,))).id
+        == "4.1"
+    )
 
 
 KEY = CallKey("run", 1, "generation", 1)
@@ -434,8 +440,8 @@ def test_a_program_of_files_that_was_judged_is_found_in_any_order_of_its_files(s
     same = Program.of(dict(reversed(FILES.items())))
     other = Program.of({**FILES, "notes.md": ""})
     seen = LandedTickets(5, ())
-    assert store.candidates.judged("run", same, "e", 6, 1, seen) == row
-    assert store.candidates.judged("run", other, "e", 6, 1, seen) is None
+    assert store.candidates.find_evaluated("run", same, "e", 6, 1, seen) == row
+    assert store.candidates.find_evaluated("run", other, "e", 6, 1, seen) is None
 
 
 @pytest.mark.parametrize(

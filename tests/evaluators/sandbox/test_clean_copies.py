@@ -22,7 +22,7 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import Slot
 from costada.evaluators.sandbox.slot_kind import SlotKind
 from costada.values.candidate import Program
-from costada.values.evaluation import EVALUATOR_FAULT, FAULTS, NO_VERDICT, SANDBOX_FAULT
+from costada.values.evaluation import EVALUATOR_FAULT, FAULTS, NOT_SCORED, SANDBOX_FAULT
 
 pytestmark = pytest.mark.process
 
@@ -311,7 +311,7 @@ def test_a_command_without_a_score_is_the_candidates_failure(command, reason, re
     judged = judged_by(command, repository, tmp_path, settings)
     assert reason in judged.error
     assert EVALUATOR_FAULT not in judged.artifacts
-    assert (NO_VERDICT in judged.artifacts) is reason.startswith("timeout")
+    assert (NOT_SCORED in judged.artifacts) is reason.startswith("timeout")
 
 
 FORGES = """
