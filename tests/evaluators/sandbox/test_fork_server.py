@@ -30,7 +30,7 @@ from costada.evaluators.sandbox.limits import Limits
 
 pytestmark = pytest.mark.process
 
-MAX_PAGES = 480
+MAX_PAGES = 600
 """A worker takes most of its time to copy pages that it writes to: some 3 microseconds for each."""
 
 LOST = "the sandbox process ended while the program ran: "
