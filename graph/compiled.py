@@ -125,6 +125,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
     ) -> Self:
         """Turn a compiled graph into one whose limit of supersteps is its own."""
         limit = _limit_of(search)
+        # the attribute that `typing` adds to instances of generic classes is not an argument
         parts = {name: part for name, part in vars(compiled).items() if name != "__orig_class__"}
         graph = cls(search=search, limit=limit, overrides=overrides, **parts)
         return graph.with_config(recursion_limit=limit)
@@ -305,6 +306,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         self, saved: StateSnapshot, search: RunContext
     ) -> list[list[StateUpdate]]:
         """The update that reopens a run where its last step ended."""
+        # As of the gate: an update ends what LangGraph would execute next, which is nothing after a
+        # stop, and a landing while the run is stopping. The gate's route chooses again from there.
         left = cast(SearchState, {**saved.values, **REOPENED})
         update = with_seal(left, {**REOPENED}, self.search.store)
         command: Any = Command(update=update, goto=AFTER_GATE.follow(left, search))
@@ -398,6 +401,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
             place = self._place(config)
             saver = self.checkpointer or place.get(SAVER)
             if runs.lease is not None and isinstance(saver, RunCheckpoints):
+                # With the lease lost, the thread and its checkpoints are another process's.
                 with suppress(LostLease), guarded_by(runs.lease):
                     saver.write_held_back(RunnableConfig(configurable=place))
         finally:
@@ -424,6 +428,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
 
     def _with_limit(self, config: RunnableConfig, search: RunContext) -> RunnableConfig:
         """A configuration with the superstep limit of a search, or that of `with_config`."""
+        # The limit of the graph is that of a run which chooses nothing: another one may have more
+        # iterations. Only a limit that the caller set with `with_config` differs from it.
         limit = (self.config or {}).get("recursion_limit", self.limit)
         if limit == self.limit:
             limit = _limit_of(search)

@@ -177,6 +177,7 @@ def wrap_node(
         if newest:
             update["newest_checkpoint"] = newest
         left: SearchState = {**state, **update}
+        # Plain before LangGraph saves them, which it does for each node before the step ends.
         written = {key: plain(value) for key, value in update.items()}
         # The node itself says who goes next: LangGraph would give a conditional edge a copy of all
         # channels, and a run that is cancelled before an edge was asked would end there.

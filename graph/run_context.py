@@ -102,6 +102,7 @@ def run_context(
     _check_parallel(context.parallel, context.order)
     _check_purse(context.purse, settings)
     start_router(context.router, [each.name for each in models.menu])
+    # A caller who can be asked for more may begin with less than one request costs.
     if context.is_hard and settings.on_exhausted == "stop":
         check_first_request(models.menu, first_prompt(problem), context.budget)
     return context

@@ -26,6 +26,7 @@ def allocate_frontier(state: SearchState, runtime: SearchRuntime) -> SearchState
     if is_running:
         _check_menu(state, context)
         opening: SearchState = {}
+        # An execution that was aborted has returned what was left to the purse: drawn again here.
         if (granted := draw_budget(state["run"].id, context)) is not None:
             opening["account"] = replace(state["account"], granted=granted)
     else:
@@ -46,6 +47,7 @@ def allocate_frontier(state: SearchState, runtime: SearchRuntime) -> SearchState
     )
     flight = replace(
         flight,
+        # the ticket of a guide may be older than others that were launched beside it
         last_ticket=max(flight.last_ticket, ticket),
         open_tickets=tuple(sorted({*flight.open_tickets, ticket})),
         guide_ticket=START_TICKET,

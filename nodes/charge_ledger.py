@@ -21,12 +21,16 @@ def charge_ledger(state: SearchState, runtime: SearchRuntime) -> SearchState:
     tickets = [ticket for ticket in (state["flight"].guide_ticket,) if ticket]
     if has_current_step(state):
         tickets.append(step.ticket)
+    # The sum comes from the journal and is never added up here: a node that is executed again after
+    # a crash charges the same.
     charge = context.store.call_log.charge(
         run_id, iteration, tickets, counts_lost=context.counts_lost
     )
     for ticket in tickets:
         report_cost(open_account(run_id, context), run_id, ticket, context)
     spent, in_doubt = float(charge.spent), float(charge.in_doubt)
+    # An iteration may be charged twice: for a guide alone as the run stops, and with its step if
+    # the run continues. What was in doubt then is part of what is in doubt now.
     last, dollars = account.doubtful
     before = state.get("in_doubt", 0.0) - (dollars if last == iteration else 0.0)
     return {

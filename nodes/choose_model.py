@@ -56,6 +56,8 @@ def choose_model(state: SearchState, runtime: SearchRuntime) -> SearchState:
 
 def money_for_attempt(step: Step, state: SearchState, context: RunContext) -> Decimal:
     """Dollars left of the budget, less the step's calls so far and what is expected in flight."""
+    # Calls before this attempt only: after a crash the journal may hold calls of the attempt, and
+    # the model must be the one that they were made to.
     so_far = context.store.call_log.cost_before(
         state["run"].id, step.ticket, step.attempt.first_call, counts_lost=context.counts_lost
     )

@@ -94,6 +94,8 @@ def evaluate_program(
         label=attempt.label,
         is_trial=is_trial,
     )
+    # Stored before the attempt ends: a process that dies here has its evaluation, and the one that
+    # resumes the step finds it above under its name.
     table.put(run_id, candidate)
     return candidate
 
@@ -106,6 +108,8 @@ def _evaluate(program: Program, state: SearchState, context: RunContext) -> Eval
     evaluation = _evaluate_when_up(
         partial(problem.evaluate_program, program, key, best.score), evaluate_best, state, context
     )
+    # A program can make its own evaluator fail. Only a failure on the best one, which the evaluator
+    # could score before, shows that the evaluator is at fault.
     if EVALUATOR_FAULT in evaluation.artifacts:
         again = _evaluate_when_up(evaluate_best, evaluate_best, state, context)
         if EVALUATOR_FAULT in again.artifacts:

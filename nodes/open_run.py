@@ -61,6 +61,7 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     run_seed = check_seed(state.get("seed", context.settings.seed))
     problem = context.problem
     evaluation = check_problem(problem)
+    # The account first: a purse that has nothing left refuses before the run has any row.
     run_id = _new_id(context)
     account = Account(granted=draw_budget(run_id, context))
     budget = budget_of({"account": account}, context)
@@ -93,6 +94,7 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     task = context.store.put_text(problem.task)
     facts_of_models = {**settings, **as_texts(models)}
     setup = RunSetup(problem_texts(problem), facts_of_models, task, new_seal_key())
+    # Its row before its candidates: whoever finds a candidate finds the run that it belongs to.
     context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "", setup)
     begun["best"] = _seed_frontiers(evaluation, controller, run_id, context)
     if problem.objectives:
@@ -199,6 +201,7 @@ def check_evaluator(state: SearchState, context: RunContext) -> None:
                 f" {_score_text(evaluation)}, expected {_score_text(candidate)}, as when the run"
                 f" evaluated it; scores of two evaluators cannot be compared. {WAYS_OUT}"
             )
+    # Only now, when all scores are kept: a run that was refused asks again when it is resumed.
     others = {name: text for name, text in setup.problem.items() if name not in before}
     context.store.put_setup(run_id, replace(setup, problem={**others, **now}))
 
@@ -213,6 +216,7 @@ def _programs(state: SearchState, context: RunContext) -> dict[Program, Candidat
         found += population_of(state, context)
     if evaluated := state["step"].attempt.candidate:  # in a step that has not ended
         found.append(candidate_of(evaluated, state, context))
+    # Best first: where scores have changed, the run is refused for the program that it returns.
     programs: dict[Program, Candidate] = {}
     for each in sorted(found, key=lambda each: (-each.is_valid, -each.score)):
         programs.setdefault(each.program, each)

@@ -157,6 +157,7 @@ def check_seal(state: SearchState, store: RunStore) -> None:
     run, given = state["run"], state.get("seal", "")
     if not isinstance(run, Run):
         raise ValueError(f"state: got run {run!r:.100}, which no search has begun")
+    # Compared as bytes and in constant time: the seal comes from whoever wrote the checkpoint.
     key = _key_of(run.id, store)
     if key and not hmac.compare_digest(str(given).encode(), seal_of(state, key).encode()):
         raise ValueError(

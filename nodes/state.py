@@ -344,6 +344,7 @@ def plain(value: object) -> object:
 def _restore(value: Any) -> Any:
     if not isinstance(value, list):
         return value
+    # a copy, as the graph of another run may add a type meanwhile
     for known, form in tuple(_PLAIN.values()):
         if form is value:
             return known

@@ -58,6 +58,8 @@ def end_step(
     if was_released(step):
         context.store.inputs.release(run_id, step.ticket)
     row = trace_row(state, controller, decided, best, context)
+    # Before the checkpoint, so that none counts an iteration without a row. A run that resumes from
+    # an earlier one replaces the row by the same.
     context.store.put_step(run_id, step.iteration, row)
     found = _found(state, best, context)
     runtime.stream_writer({**row, **found})

@@ -64,6 +64,8 @@ def _save_changes(
 ) -> None:
     """Store the archives that a step changed, as the next version, and their migrants."""
     table, run_id, iteration = context.store.candidates, state["run"].id, state["step"].iteration
+    # Written before any checkpoint names this version. Until one does, nobody reads it, and a node
+    # that is executed again after a crash writes the same rows over these.
     seq = state["archives"].seq + 1
     for frontier, archive in enumerate(after):
         if archive in before[frontier : frontier + 1]:

@@ -307,6 +307,7 @@ def reserve_share(
     """
     if is_sequential(state, context):
         return  # nothing else is in flight: what the share allowed is still there
+    # Read again: between the share and this transaction another ticket may have reserved its own.
     left = money_left(key, state, context, gateways=journals_of(asked.model))
     # The oldest goes first, or cheaper requests would take what it waits for again and again.
     if _is_behind(key, context) or (bound > left and num_others_sent(key, state, context)):

@@ -207,6 +207,8 @@ def _ask_within_hard_budget(
     step_cap: float | None,
     ask_once: Callable[..., AIMessage | ModelFailure],
 ) -> AIMessage | ModelFailure:
+    # Called for each request: retries and fallbacks differ in model, price and length, and what is
+    # left may have changed since the one before.
     def limit(request: OutgoingRequest) -> int:
         share = share_of_money(request, asked, key, state, context)
         longest = affordable_answer(request, share, asked.prices)
@@ -226,6 +228,8 @@ def _ask_within_hard_budget(
                 return ask_once(limited, reserve=reserve)
             except _OverStepCap as error:
                 return StepCapReached(str(error))
+            # Waits out here: in the transaction that refused the request it would hold up the calls
+            # whose ends it waits for.
             except WaitingForFunds:
                 run(sleep_interruptibly(FUNDS_POLL_SECONDS))
             except RequestNotSent as error:
@@ -304,6 +308,8 @@ def ask_model(
         InterruptedError: The run was asked to stop while it waited.
     """
     conversation = text if isinstance(text, Conversation) else Conversation(text)
+    # The journal before anything that could refuse the call: what was paid for is used, whatever
+    # the budget and the health of the model are by now.
     journal = CallJournal(key, conversation.as_prompt, asked, context, frontier, reserve)
     known = journal.replay()
     if known is not None:
@@ -338,6 +344,7 @@ def ask_model(
     if isinstance(answer, ModelFailure):
         journal.record_outcome(answer)
         return answer
+    # The caller gets what the journal would give it, so that a repeated call is answered the same.
     kept = message_to_text(answer)
     journal.record_outcome(AIMessage(kept))
     return message_from_text(kept)

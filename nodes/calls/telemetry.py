@@ -131,7 +131,7 @@ def record_call(key: CallKey, row: CallRow) -> None:
         kind = row.error.split(":")[0]
         span.set_attribute("error.type", kind if kind.isidentifier() else "_OTHER")
         span.set_status(Status(StatusCode.ERROR, row.error))
-    span.end(end)
+    span.end(end)  # at the time of the journal's row, as this may run later than the answer came
 
 
 def _call_facts(key: CallKey, row: CallRow) -> Facts:

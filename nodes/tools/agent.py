@@ -106,6 +106,8 @@ def _tool_messages(session: ToolSession, answer: AIMessage, answers_left: int) -
             for trial in session.trials[num_trials:]:
                 message.additional_kwargs = TrialData(trial.id, trial.score).kwargs
             messages.append(message)
+    # Providers refuse a conversation in which a tool call has no answer, also where the arguments
+    # could not be read.
     for wrong in answer.invalid_tool_calls:
         text = "The arguments of this call are not a JSON object."
         call_id, name = wrong["id"] or "", wrong["name"] or ""

@@ -85,6 +85,7 @@ class ToolSession:
         proposal = self._proposal(texts["changes"], texts.get("base"))
         if isinstance(proposal, str):
             return proposal
+        # Named by its place: executed again, the same call finds the same trial in the store.
         number = len(self.trials) + 1
         step = self.state["step"]
         name = f"{step.ticket}.{step.attempt.number}.{number}"
