@@ -21,7 +21,7 @@ from langgraph.channels import LastValue
 from langgraph.errors import EmptyChannelError
 
 from costada.nodes.context import PerRun
-from costada.nodes.state import Run, SearchState, plain
+from costada.nodes.state import ORDERED, Run, SearchState, ordered_json, plain
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
 
@@ -131,8 +131,21 @@ def new_seal_key() -> str:
 
 def seal_of(state: Mapping[str, Any], key: str) -> str:
     """The seal of a state, the same after a round trip through any saver."""
+    values: dict[str, object] = {}
+    texts = []
+    for name in SEALED:
+        if name not in state:
+            continue
+        value = state[name]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            # savers that use JSON do not tell 1 from 1.0, or 0.0 from -0.0
+            values[name] = float(value) + 0.0
+        elif is_dataclass(value):
+            texts.append(f"{name} {_text_of(value)}")
+        else:
+            values[name] = value
     # JSON has no line breaks of its own, so no two states have the same text.
-    text = "\n".join(f"{name} {_text_of(state[name])}" for name in SEALED if name in state)
+    text = "\n".join((_encode(values), *texts))
     return hmac.digest(key.encode(), text.encode(), "sha256").hex()
 
 
@@ -190,16 +203,11 @@ By identity, as `_PLAIN` in `state.py`: a record is frozen, so the same object h
 """
 
 
-def _text_of(value: object) -> str:
-    """A value as JSON in one form, with the keys of mappings sorted.
-
-    Savers that use JSON do not tell 1 from 1.0, or 0.0 from -0.0.
-    """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return repr(float(value) + 0.0)
-    if type(value) is str or not is_dataclass(value):
-        return _encode(value)
-    known = _TEXTS.get(type(value))
-    if known is None or known[0] is not value:
-        known = _TEXTS[type(value)] = value, _encode(plain(value))
+def _text_of(record: object) -> str:
+    """A record as JSON, with the keys of mappings sorted."""
+    known = _TEXTS.get(type(record))
+    if known is None or known[0] is not record:
+        is_ordered = type(record) in ORDERED
+        text = ordered_json(record) if is_ordered else _encode(plain(record))
+        known = _TEXTS[type(record)] = record, text
     return known[1]

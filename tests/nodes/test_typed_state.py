@@ -13,6 +13,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
+from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from costada.controller.allocation import Action, Allocation, Frontier
@@ -26,6 +27,7 @@ from costada.controller.credit import Credit
 from costada.controller.guidance import GuidanceCycle, Mode
 from costada.controller.router import ModelRecord, Router
 from costada.nodes.state import (
+    ORDERED,
     Account,
     ArchiveVersion,
     Attempt,
@@ -201,3 +203,9 @@ def test_a_plain_dataclass_of_a_third_party_survives_a_checkpoint() -> None:
         assert channel.from_checkpoint(loaded).get() == controller
     finally:
         del METHODS["plain"]
+
+
+@pytest.mark.parametrize("kind", sorted(ORDERED, key=str))
+def test_an_ordered_record_holds_no_mapping(kind: type) -> None:
+    assert "additionalProperties" not in str(TypeAdapter(kind).json_schema())
+    assert "additionalProperties" in str(TypeAdapter(Observed).json_schema())
