@@ -273,6 +273,7 @@ def _carry_out(
     from costada.reports.terminal import SafeConsole
     from costada.reports.trace import last_router, stored_rows
     from costada.runs.runner import execute_run
+    from costada.store.history import RunHistory
     from costada.store.run_store import RunStore
 
     collect_garbage()
@@ -292,14 +293,15 @@ def _carry_out(
         result = execute_run(paid, folder, progress, control, accepts_loss=accepts_loss)
     with RunStore.at(folder.database) as store:
         run_ids = store.run_ids()
-        calls = [
-            call for run_id in run_ids for call in store.call_log.calls(run_id, with_texts=False)
-        ]
         reused = sum(map(store.num_cached, run_ids))
         router = last_router(store)
-        failures = failures_text(stored_rows(store, run_ids[-1])) if run_ids else ""
+        # Without a gain only, as it reads all rows.
+        is_flat = bool(run_ids) and store.last_improvement(run_ids[-1]) is None
+        failures = failures_text(stored_rows(store, run_ids[-1])) if is_flat else ""
         waiting = len(store.inputs.waiting(run_ids[-1])) if run_ids else 0
-    sums, by_model = sum_by_role(calls), sum_by_model(calls, (row["name"] for row in router))
+    with RunHistory.of(folder.database) as history:
+        used = [each for run_id in run_ids for each in history.used(run_id)]
+    sums, by_model = sum_by_role(used), sum_by_model(used, (row["name"] for row in router))
     models = [(row, by_model[row["name"]]) for row in router]
     if as_json:
         show(summary_json(result, config, folder, sums, reused, models, waiting))

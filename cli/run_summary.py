@@ -13,7 +13,7 @@ from costada.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from costada.nodes.trace_row import ModelRow
-    from costada.reports.summary import RoleSum
+    from costada.store.history import UsedCalls
     from costada.values.search_result import Discovery
 
 
@@ -21,9 +21,9 @@ def summary_text(
     result: Discovery,
     config: RunConfig,
     folder: RunFolder,
-    sums: Mapping[str, RoleSum],
+    sums: Mapping[str, UsedCalls],
     num_cached: int,
-    models: Sequence[tuple[ModelRow, RoleSum]],
+    models: Sequence[tuple[ModelRow, UsedCalls]],
     failures: str,
     num_waiting: int,
 ) -> str:
@@ -73,18 +73,16 @@ def summary_text(
         lines.append(f"  Pareto front    {folder.pareto}")
     if folder.report.is_file():
         lines.append(f"  report          {folder.report.resolve().as_uri()}")
-    elif result.iterations:
-        lines.append(f"  report          not written yet; {folder.report_command} writes it")
     return "\n".join(lines)
 
 
-def _model_text(row: ModelRow, used: RoleSum) -> str:
+def _model_text(row: ModelRow, used: UsedCalls) -> str:
     attempts = f"{counted(row['tries'], 'attempt')} with credit {row['credit']:.2f}"
     disabled = "; disabled" if row["is_disabled"] else ""
     return f"{_calls_text(used)}, {attempts}{disabled}"
 
 
-def _calls_text(used: RoleSum) -> str:
+def _calls_text(used: UsedCalls) -> str:
     tokens = f"{used.usage.input_tokens:,} tokens in, {used.usage.output_tokens:,} out"
     doubt = ""
     if used.in_doubt:
@@ -97,9 +95,9 @@ def summary_json(
     result: Discovery,
     config: RunConfig,
     folder: RunFolder,
-    sums: Mapping[str, RoleSum],
+    sums: Mapping[str, UsedCalls],
     num_cached: int,
-    models: Sequence[tuple[ModelRow, RoleSum]],
+    models: Sequence[tuple[ModelRow, UsedCalls]],
     num_waiting: int,
 ) -> str:
     """The result as one JSON object; dollars are numbers, files are paths.
@@ -137,7 +135,7 @@ def summary_json(
     return json.dumps(facts, indent=2)
 
 
-def _calls_json(used: RoleSum) -> dict[str, float]:
+def _calls_json(used: UsedCalls) -> dict[str, float]:
     return {
         "calls": used.calls,
         "in_doubt": used.in_doubt,
@@ -151,7 +149,7 @@ def _calls_json(used: RoleSum) -> dict[str, float]:
     }
 
 
-def uncharged(result: Discovery, config: RunConfig, sums: Mapping[str, RoleSum]) -> float:
+def uncharged(result: Discovery, config: RunConfig, sums: Mapping[str, UsedCalls]) -> float:
     """Dollars of calls in an unfinished iteration, which is charged when the run is resumed."""
     counts_lost = config.lost_calls == "count"
     paid = sum(

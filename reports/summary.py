@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,9 @@ from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.reports.formats import counted, percent
 from costada.reports.terminal import printable
-from costada.store.rows import CallRow
+from costada.store.history import UsedCalls
 from costada.values.evaluation import LOG, MARKS, Evaluation
-from costada.values.usage import NO_TOKENS, Usage, total
+from costada.values.usage import total
 
 if TYPE_CHECKING:
     from costada.nodes.trace_row import TraceRow
@@ -32,53 +32,24 @@ NUM_LINES, NUM_CHARACTERS = 20, 2000
 """Limits of a printed text of an evaluation."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoleSum:
-    """What the calls of one role, or of one model, used; `dollars` is exact.
-
-    `saved` is what the same calls would have cost more without the providers' prompt caches.
-
-    `in_doubt` counts requests whose bill is unknown: timed out, cancelled, or in flight when their
-    process died. They are not part of `dollars`; `in_doubt_dollars` is their upper bound.
-    """
-
-    calls: int = 0
-    in_doubt: int = 0
-    usage: Usage = NO_TOKENS
-    dollars: Decimal = Decimal(0)
-    saved: Decimal = Decimal(0)
-    in_doubt_dollars: Decimal = Decimal(0)
-
-
-def sum_by_role(calls: Iterable[CallRow]) -> Mapping[str, RoleSum]:
+def sum_by_role(used: Iterable[UsedCalls]) -> Mapping[str, UsedCalls]:
     """What each role used, `ROLES` included if they made no call."""
-    by_role: dict[str, list[CallRow]] = {role: [] for role in ROLES}
-    for call in calls:
-        by_role.setdefault(call.role, []).append(call)
-    return {role: _sum(found) for role, found in by_role.items()}
+    by_role = {role: UsedCalls(role, "") for role in ROLES}
+    for each in used:
+        by_role[each.role] = by_role.get(each.role, UsedCalls(each.role, "")) + each
+    return by_role
 
 
-def sum_by_model(calls: Iterable[CallRow], menu: Iterable[str]) -> Mapping[str, RoleSum]:
+def sum_by_model(used: Iterable[UsedCalls], menu: Iterable[str]) -> Mapping[str, UsedCalls]:
     """What each model of a menu used, in the order of the menu, guides included."""
-    by_model: dict[str, list[CallRow]] = {name: [] for name in menu}
-    for call in calls:
-        if call.entry in by_model:
-            by_model[call.entry].append(call)
-    return {name: _sum(found) for name, found in by_model.items()}
+    by_model = {name: UsedCalls("", name) for name in menu}
+    for each in used:
+        if each.entry in by_model:
+            by_model[each.entry] += each
+    return by_model
 
 
-def _sum(calls: Sequence[CallRow]) -> RoleSum:
-    return RoleSum(
-        calls=len(calls),
-        in_doubt=sum(call.is_in_doubt for call in calls),
-        usage=total(call.usage for call in calls),
-        dollars=sum((call.cost for call in calls), Decimal(0)),
-        saved=sum((call.saved for call in calls), Decimal(0)),
-        in_doubt_dollars=sum((call.bound for call in calls), Decimal(0)),
-    )
-
-
-def cache_text(sums: Iterable[RoleSum]) -> str:
+def cache_text(sums: Iterable[UsedCalls]) -> str:
     """Which share of the prompts came from providers' caches, and what that saved.
 
     Empty if nothing was read from a cache or written to one.

@@ -140,11 +140,6 @@ class RunFolder:
         return f"costada resume {shlex.quote(self.place)}"
 
     @property
-    def report_command(self) -> str:
-        """The command that writes the page of this run."""
-        return f"costada report {shlex.quote(self.place)}"
-
-    @property
     def claimed_at(self) -> float | None:
         """When the settings were written, in seconds since 1970 UTC; `None` if there are none."""
         try:

@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,9 +27,10 @@ from costada.store.schema import OWN_TABLES, prepare
 from costada.store.sqlite_engine import connect, connect_to_read, explaining
 from costada.values.candidate import Program
 from costada.values.numbering import Iteration, TicketNumber
-from costada.values.usage import COUNTS, NO_TOKENS, Price, Usage, cache_savings
+from costada.values.usage import COUNTS, NO_TOKENS, Price, Usage, cache_savings, exactly
 
 CALL_COLUMNS = "ticket, role, attempt, n, status, cost, bound, prompt_hash, answer_hash"
+ENTRY = "COALESCE(json_extract(facts, '$.entry'), '')"
 CANDIDATE_COLUMNS = "id, ticket, code_hash, facts, iteration"
 LAST_ITERATION, LAST_TICKET = Iteration(2**62), TicketNumber(2**62)
 """Numbers that no run reaches."""
@@ -89,6 +90,46 @@ class CacheUse:
     input_tokens: int
     cached_tokens: int
     saved: float
+
+
+@dataclass(frozen=True, slots=True)
+class UsedCalls:
+    """What the requests of one role, to one model of a menu, have used.
+
+    Attributes:
+        role: Generation, retry or guide.
+        entry: What the menu calls the model; empty without one.
+        calls: Their number.
+        in_doubt: How many of them have an unknown bill: timed out, cancelled, or in flight when
+            their process died.
+        usage: Billed tokens.
+        dollars: What they cost, exact, without those in doubt.
+        saved: What they would have cost more without the providers' prompt caches.
+        in_doubt_dollars: Upper bound of those in doubt.
+    """
+
+    role: str
+    entry: str
+    calls: int = 0
+    in_doubt: int = 0
+    usage: Usage = NO_TOKENS
+    dollars: Decimal = Decimal(0)
+    saved: Decimal = Decimal(0)
+    in_doubt_dollars: Decimal = Decimal(0)
+
+    @exactly
+    def __add__(self, other: "UsedCalls") -> "UsedCalls":
+        """Both together, under the role and model of the first."""
+        return UsedCalls(
+            self.role,
+            self.entry,
+            self.calls + other.calls,
+            self.in_doubt + other.in_doubt,
+            self.usage + other.usage,
+            self.dollars + other.dollars,
+            self.saved + other.saved,
+            self.in_doubt_dollars + other.in_doubt_dollars,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,24 +223,56 @@ class RunHistory(RunFacts):
 
     def cache_use(self, run_id: str) -> CacheUse:
         """What providers' prompt caches have done for the requests of a run so far."""
+        used, saved = NO_TOKENS, Decimal(0)
+        for each in self._usage(run_id).values():
+            used += each.usage
+            saved += each.saved
+        return CacheUse(used.input_tokens, used.cached_tokens, float(saved))
+
+    @exactly
+    def used(self, run_id: str) -> list[UsedCalls]:
+        """What the requests of each role to each model of a menu have used, summed exactly."""
+        found = self._usage(run_id)
+        dollars: dict[tuple[str, str], list[tuple[Decimal, Decimal]]] = {}
+        for role, entry, cost, bound in self._db.rows(
+            f"SELECT role, {ENTRY}, cost, bound FROM costada_call WHERE run_id = ?",  # noqa: S608
+            (run_id,),
+        ):
+            dollars.setdefault((role, entry), []).append((amount(cost), amount(bound)))
+        return [
+            replace(
+                found.get(key, UsedCalls(*key)),
+                calls=len(each),
+                in_doubt=sum(bound > 0 for _, bound in each),
+                dollars=sum((cost for cost, _ in each), Decimal(0)),
+                in_doubt_dollars=sum((bound for _, bound in each), Decimal(0)),
+            )
+            for key, each in dollars.items()
+        ]
+
+    def _usage(self, run_id: str) -> dict[tuple[str, str], UsedCalls]:
+        """Tokens, and dollars that caches saved, by role and model of a menu."""
         # Requests at equal rates are summed first, as savings are linear in tokens and dollars.
         tokens = "CAST(json_extract(facts, '$.{}') AS BIGINT)"
         sums = ", ".join(f"CAST(SUM({tokens.format(name)}) AS BIGINT)" for name in COUNTS)
         found = self._db.rows(
-            f"SELECT json_extract(facts, '$.price_in') AS price_in, {sums},"  # noqa: S608
+            f"SELECT role, {ENTRY} AS entry, json_extract(facts, '$.price_in') AS price_in, {sums},"  # noqa: S608
             " json_extract(facts, '$.price_out') AS price_out, SUM(CAST(cost AS DOUBLE PRECISION)),"
             f" {tokens.format('cached_tokens')} > 0"
             f" OR {tokens.format('cache_write_tokens')} > 0 AS has_cache"
             " FROM costada_call WHERE run_id = ? AND json_valid(facts)"
-            " GROUP BY price_in, price_out, has_cache",
+            " GROUP BY role, entry, price_in, price_out, has_cache",
             (run_id,),
         )
-        used, saved = NO_TOKENS, Decimal(0)
-        for price_in, *counts, price_out, cost, _ in found:
+        used: dict[tuple[str, str], UsedCalls] = {}
+        for role, entry, price_in, *counts, price_out, cost, _ in found:
             usage = Usage(*(count or 0 for count in counts))
-            used += usage
-            saved += cache_savings(usage, _price(price_in, price_out), amount(str(cost)))
-        return CacheUse(used.input_tokens, used.cached_tokens, float(saved))
+            saved = cache_savings(usage, _price(price_in, price_out), amount(str(cost)))
+            before = used.get((role, entry), UsedCalls(role, entry))
+            used[role, entry] = replace(
+                before, usage=before.usage + usage, saved=before.saved + saved
+            )
+        return used
 
     def _calls(self, found: Iterable[tuple[Any, ...]]) -> list[PastCall]:
         with checking_rows(self._db.place):

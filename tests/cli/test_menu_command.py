@@ -10,6 +10,7 @@ from costada.nodes.calls.budget import EXPECTED_ANSWER
 from costada.reports.summary import sum_by_model
 from costada.reports.trace import rows_of_file
 from costada.runs.folder import RunFolder
+from costada.store.history import RunHistory
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
@@ -48,7 +49,8 @@ def test_dollars_of_models_roles_and_requests_agree_to_the_last_digit(run):
     with RunStore(folder.database, is_read_only=True) as store:
         (run_id,) = store.run_ids()
         calls = list(store.call_log.calls(run_id, with_texts=False))
-    by_model = sum_by_model(calls, PRICES)
+    with RunHistory.of(folder.database) as history:
+        by_model = sum_by_model(history.used(run_id), PRICES)
     priced = {
         name: sum(GivenPrice(Price(p, 3 * p)).cost(c.usage) for c in calls if c.entry == name)
         for name, p in PRICES.items()

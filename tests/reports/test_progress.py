@@ -17,6 +17,7 @@ from costada.reports.progress import (
 )
 from costada.reports.summary import cache_text, sum_by_role
 from costada.runs.interruption import STOPPING
+from costada.store.history import RunHistory
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 from costada.values.usage import Usage
@@ -130,7 +131,7 @@ def test_a_panel_says_which_share_of_the_prompts_came_from_a_cache_and_what_that
         assert "cached 40% of tokens in, $0.0007 saved" in " ".join(lines_of(progress))
 
 
-def test_the_end_of_a_run_says_what_prompt_caches_saved_or_cost():
+def test_the_end_of_a_run_says_what_prompt_caches_saved_or_cost(tmp_path):
     rates = {"price_in": "2", "price_out": "10"}
     plain = call_row(usage=Usage(1000, 10), cost=Decimal("0.0021"), **rates)
     read = call_row(usage=Usage(1000, 10, 600), cost=Decimal("0.00102"), **rates)
@@ -138,7 +139,12 @@ def test_the_end_of_a_run_says_what_prompt_caches_saved_or_cost():
     wrote = call_row(usage=written, cost=Decimal("0.0023"), role="guide", **rates)
 
     def said(*calls):
-        return cache_text(sum_by_role(calls).values())
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite"
+        with RunStore(path) as store:
+            for each in calls:
+                store.call_log.put_call("run", each)
+        with RunHistory.of(path) as history:
+            return cache_text(sum_by_role(history.used("run")).values())
 
     assert said(plain) == ""
     assert said(plain, read) == "30.00% of the tokens in, $0.001080 saved"
