@@ -134,7 +134,7 @@ def serve_over_http(service: SearchService, host: str, port: int, token: str) ->
     """
     application = mcp_server(service, host=host, port=port).streamable_http_app()
     uvicorn.run(
-        _guarded(application, service, token),
+        _with_guard(application, service, token),
         host=host,
         port=port,
         log_level="warning",
@@ -142,7 +142,7 @@ def serve_over_http(service: SearchService, host: str, port: int, token: str) ->
     )
 
 
-def _guarded(application: ASGIApp, service: SearchService, token: str) -> ASGIApp:
+def _with_guard(application: ASGIApp, service: SearchService, token: str) -> ASGIApp:
     """An application that answers `/health`, and refuses other requests without the token."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:

@@ -221,7 +221,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self, request: Request, handler: Callable[[Request], Awaitable[Answer]]
     ) -> Answer | AIMessage:
         """`wrap_model_call` without blocking the event loop."""
-        request, payment, retries = self._prepared(request)
+        request, payment, retries = self._prepare(request)
         queue = request_queue(request.model, self._policy, request.model_settings)
 
         async def send() -> Answer:
@@ -249,7 +249,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         )
         return {"jump_to": "end"} if is_over else None
 
-    def _prepared(self, request: Request) -> tuple[Request, Payment, Retries]:
+    def _prepare(self, request: Request) -> tuple[Request, Payment, Retries]:
         """The request to a model without hidden retries, its payment, and how it is retried."""
         given, latest = request.model, self._latest
         if latest is None or latest[0] is not given:

@@ -233,7 +233,7 @@ class DiscoveryNode(Runnable[State, Update]):
         """The keys of the outer state that the search changes."""
         self._check_keys(input, config)
         given, context = self._to_input(input), self._to_context(input)
-        found = run_search(self._graph, given, _unlimited(config), context)
+        found = run_search(self._graph, given, _without_recursion_limit(config), context)
         return self._to_update(found)
 
     async def ainvoke(
@@ -242,7 +242,7 @@ class DiscoveryNode(Runnable[State, Update]):
         """`invoke` without blocking the event loop."""
         self._check_keys(input, config)
         given, context = self._to_input(input), self._to_context(input)
-        found = await arun_search(self._graph, given, _unlimited(config), context)
+        found = await arun_search(self._graph, given, _without_recursion_limit(config), context)
         return self._to_update(found)
 
     def _check_keys(self, state: State, config: RunnableConfig | None) -> None:
@@ -276,7 +276,7 @@ def _channels(config: RunnableConfig | None) -> Mapping[str, object]:
     return {}
 
 
-def _unlimited(config: RunnableConfig | None) -> RunnableConfig:
+def _without_recursion_limit(config: RunnableConfig | None) -> RunnableConfig:
     return RunnableConfig(**{**(config or RunnableConfig()), "recursion_limit": NO_LIMIT})
 
 

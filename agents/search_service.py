@@ -106,7 +106,7 @@ class SearchService:
         wanted = {"problem": self.problems[name], "budget": budget, "seed": seed}
         config = checked_config({**self.settings.model_dump(), **wanted})
         plan = plan_run(config)
-        with self._lock, self._unused(name) as folder:
+        with self._lock, self._hold_unused_run(name) as folder:
             if self._ending.is_set():
                 raise ValueError("discover: the server is ending; ask again when it is back")
             owner = account_name(folder)
@@ -128,7 +128,7 @@ class SearchService:
         known = self.runs.get(name)
         if known and (self.store is None or known.thread.is_alive()):
             return known
-        stored = self._stored()
+        stored = self._stored_views()
         if name not in stored:
             names = ", ".join({**stored, **self.runs}) or "none yet"
             raise ValueError(f"run: got {name!r}, expected one that was started here: {names}")
@@ -167,7 +167,7 @@ class SearchService:
         allow_evaluations()
 
     @contextmanager
-    def _unused(self, problem_name: str) -> Iterator[RunFolder]:
+    def _hold_unused_run(self, problem_name: str) -> Iterator[RunFolder]:
         """A folder, or a name in the database, which is held: other servers take names as well.
 
         Raises:
@@ -191,7 +191,7 @@ class SearchService:
                     return
         raise ValueError(fault)
 
-    def _stored(self) -> dict[str, StoredView]:
+    def _stored_views(self) -> dict[str, StoredView]:
         """The runs of the database that this purse pays for, the oldest first."""
         if self.store is None:
             return {}
@@ -207,7 +207,7 @@ class SearchService:
     def _follow(self) -> None:
         while not self._ending.is_set():
             with _reporting():
-                for name, view in self._stored().items():
+                for name, view in self._stored_views().items():
                     if name not in self._ended:
                         with _reporting(name):
                             self._resume(name, view.run)

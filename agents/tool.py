@@ -124,12 +124,12 @@ def refusal_text(error: object) -> str:
 def answer_text(problem: Problem, found: SearchOutput) -> str:
     """A search's result in words, with its program, for a model to read."""
     seed = problem.seed_evaluation
-    before = f", {_scored(seed.score, seed.objective)} before" if seed else ""
+    before = f", {_score_text(seed.score, seed.objective)} before" if seed else ""
     reason = REASONS[found["stop_reason"]]
     if found["stop_reason"] == "failures":
         reason += f", the last one: {found['last_failure']}"
     return (
-        f"{problem.name}: {_scored(found['best_score'], found['best_objective'])}{before}"
+        f"{problem.name}: {_score_text(found['best_score'], found['best_objective'])}{before}"
         f" (objective to {problem.direction}).\n"
         f"Spent ${found['spent']:.6f} in {found['iterations']} iterations,"
         f" ${found['remaining']:.6f} left of its budget; stopped because {reason}.\n"
@@ -147,7 +147,7 @@ def _best(form: ProgramForm, found: SearchOutput) -> str:
     return fenced(found["best_program"].rstrip(), form.language.fence)
 
 
-def _scored(score: float, objective: float | None) -> str:
+def _score_text(score: float, objective: float | None) -> str:
     return f"score {score:.6g}" + ("" if objective is None else f", objective {objective:.6g}")
 
 

@@ -161,7 +161,7 @@ def table() -> dict[str, Any]:
     environment = f"{sys.prefix} {PACKAGE}"  # has a table of its own
     name = f"completion-{zlib.crc32(environment.encode()):08x}.json"
     path = os.path.join(cache, "costada", name)
-    version = [environment, *_changed()]
+    version = [environment, *_state_of_declarations()]
     with suppress(OSError, ValueError):
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
@@ -177,7 +177,7 @@ def table() -> dict[str, Any]:
     return made
 
 
-def _changed() -> list[int]:
+def _state_of_declarations() -> list[int]:
     """When the newest of the files that declare commands was changed, and how many there are.
 
     Installed packages may declare commands too, and what options offer.

@@ -202,7 +202,7 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
     facts |= _prompt(problem)
     if note := gpu_note(problem):
         facts["gpus"] = note
-    fault, evaluation = _evaluated(problem)
+    fault, evaluation = _evaluate_start(problem)
     facts |= _evaluation_facts(problem, evaluation) | _variation(problem, evaluation)
     if fault and (proposal := _other_layer(problem, fault)):
         facts["try"] = proposal
@@ -291,7 +291,7 @@ def _prompt(problem: Problem) -> Facts:
     }
 
 
-def _evaluated(problem: Problem) -> tuple[str | None, Evaluation]:
+def _evaluate_start(problem: Problem) -> tuple[str | None, Evaluation]:
     """The evaluation of the initial program, and why a run would be refused, if it would."""
     from dataclasses import replace
 
@@ -319,7 +319,7 @@ def _other_layer(problem: Problem, fault: str) -> str:
         return ""
     for other in WITH_FILESYSTEM:
         with suppress(ValueError):  # not offered by this machine
-            if other is not layer and not _evaluated(confine(problem, sandbox=other))[0]:
+            if other is not layer and not _evaluate_start(confine(problem, sandbox=other))[0]:
                 return f"--sandbox {other.value}: there, the initial program is valid"
     if not any(map(fault.__contains__, (NO_MODES, SHARED_HINT))):
         return ""

@@ -219,12 +219,16 @@ def sweep(
                 raise ValueError("--detach: needs --on slurm; other runs end with the command")
             held.enter_context(hold_sweep(out))
             place = given_place(out, database, address)
-            engine = held.enter_context(runs_on(on, out.absolute(), _named(slurm or []), jobs))
+            engine = held.enter_context(
+                runs_on(on, out.absolute(), _sbatch_options(slurm or []), jobs)
+            )
             active = engine.active()
-            runs = _checked(wanted, active, is_local=on is None)
+            runs = _check_runs(wanted, active, is_local=on is None)
             shared = None
             if address and total is not None:
-                shared = held.enter_context(_opened(address, total, runs[0].config.budget_policy))
+                shared = held.enter_context(
+                    _open_purse(address, total, runs[0].config.budget_policy)
+                )
                 left = max(0.0, float(shared.budget - shared.spent))
             keep_place(out, place)
             unfinished = [run for run in runs if run.status is not Status.FINISHED]
@@ -250,7 +254,7 @@ def _show_status(runs: Sequence[SweepRun], *, as_json: bool) -> None:
     show(sweep_json(runs) if as_json else status_text(runs))
 
 
-def _checked(
+def _check_runs(
     wanted: Sequence[SweepRun], active: Container[str], *, is_local: bool
 ) -> tuple[SweepRun, ...]:
     """The runs as they are, after a check; those of active jobs are left alone."""
@@ -305,7 +309,7 @@ def _purse_address(
     return PurseAddress(str(Path(purse).absolute()), name)
 
 
-def _opened(address: PurseAddress, total: float, policy: Policy) -> Purse:
+def _open_purse(address: PurseAddress, total: float, policy: Policy) -> Purse:
     """The purse of a sweep, new or as it is; raises `ValueError` if it cannot have this total."""
     try:
         return address.create(total, policy)
@@ -313,7 +317,7 @@ def _opened(address: PurseAddress, total: float, policy: Policy) -> Purse:
         raise ValueError(f"--purse: {error}") from None
 
 
-def _named(texts: Sequence[str]) -> dict[str, str | bool]:
+def _sbatch_options(texts: Sequence[str]) -> dict[str, str | bool]:
     """The options of `sbatch` by name; one without a value is a switch."""
     parts = [text.partition("=") for text in texts]
     if any(not name for name, _, _ in parts):

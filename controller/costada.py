@@ -197,7 +197,7 @@ class CostAda:
         if balance.spent < step.cost:
             raise ValueError(f"spent: got {balance.spent}, expected at least {step.cost}")
         frontier = self.frontiers[allocation.frontier]
-        earned = self._earned(frontier, step, balance.ratio, constants)
+        earned = self._credit_of(frontier, step, balance.ratio, constants)
         after = after_visit(
             frontier, step.score, earned.utility, earned.allocation_reward, constants
         )
@@ -214,7 +214,7 @@ class CostAda:
         )
         return credited, earned
 
-    def _earned(
+    def _credit_of(
         self, frontier: Frontier, step: PaidStep, ratio: float, constants: Constants
     ) -> Credit:
         local_gain = normalized_gain(step.score, frontier.best_score)

@@ -245,7 +245,7 @@ class Router:
 
     def with_credit(self, name: str, credit: float, dollars: float) -> Router:
         """The router after an attempt that earned credit, in [0, 1], and cost dollars."""
-        return self._changed(
+        return self._change(
             name,
             lambda record: replace(
                 record,
@@ -257,15 +257,15 @@ class Router:
 
     def charge(self, name: str, dollars: float) -> Router:
         """The router after a model has cost something without an attempt."""
-        return self._changed(
+        return self._change(
             name, lambda record: replace(record, dollars=dollar_sum(record.dollars, dollars))
         )
 
     def disable(self, name: str) -> Router:
         """The router without a model."""
-        return self._changed(name, lambda record: replace(record, is_disabled=True))
+        return self._change(name, lambda record: replace(record, is_disabled=True))
 
-    def _changed(self, name: str, change: Callable[[ModelRecord], ModelRecord]) -> Router:
+    def _change(self, name: str, change: Callable[[ModelRecord], ModelRecord]) -> Router:
         records = tuple(change(each) if each.name == name else each for each in self.records)
         return replace(self, records=records)
 

@@ -17,7 +17,7 @@ from costada.nodes.context import RunContext, SearchRuntime, candidate_of, model
 from costada.nodes.state import SearchState
 from costada.nodes.tools.agent import ask_with_tools
 from costada.prompts.changes import read_change
-from costada.prompts.replies import Rejection
+from costada.prompts.whole_texts import Rejection
 from costada.store.call_log import CallKey
 
 

@@ -12,7 +12,13 @@ from costada.prompts.file_changes import (
     WholeFile,
     read_changes,
 )
-from costada.prompts.replies import (
+from costada.prompts.reply_parts import (
+    find_edits,
+    mismatch,
+    rewrite_summary,
+    with_markers_on_own_lines,
+)
+from costada.prompts.whole_texts import (
     ANY_MARKS,
     MAX_PROGRAM_CHARACTERS,
     MIN_SHARED,
@@ -26,12 +32,6 @@ from costada.prompts.replies import (
     required_names,
     shared_ratio,
     whole_text,
-)
-from costada.prompts.reply_parts import (
-    find_edits,
-    mismatch,
-    rewrite_summary,
-    with_markers_on_own_lines,
 )
 from costada.values.candidate import Program
 from costada.values.program_form import (
@@ -145,7 +145,7 @@ class _Draft:
             case WholeFile():
                 return self._write(change)
             case Deletion():
-                path = self._resolved(change.path)
+                path = self._resolve(change.path)
                 if path not in self.files:
                     return _unknown(path, self._form, self.files)
                 if not self._form.patterns:
@@ -154,7 +154,7 @@ class _Draft:
                 self._lines.append(f"{path}: deleted")
         return None
 
-    def _resolved(self, path: str) -> str:
+    def _resolve(self, path: str) -> str:
         """The path, or the one known path that ends with it where it is not allowed itself."""
         path = path.removeprefix("./")
         if path in self.files or invalid_path_reason(path) is not None or self._form.allows(path):
@@ -174,7 +174,7 @@ class _Draft:
                 f" `{FILE_SIGN} path` above it, and its lines are in none or several of the files."
             )
             return None
-        path = self._resolved(path)
+        path = self._resolve(path)
         if expected := invalid_path_reason(path):
             return _not_allowed(path, expected)
         if path not in self.files:
@@ -210,7 +210,7 @@ class _Draft:
         if path is None:
             self._fences_without_path += 1
             return None
-        path = self._resolved(path)
+        path = self._resolve(path)
         old, language = self.files.get(path), form.language_at(path)
         before = None if old is None else old.replace(CRLF, "\n")
         is_similar = shared_ratio(change.text, before or "") >= MIN_SHARED
@@ -226,7 +226,9 @@ class _Draft:
             return _unknown(path, form, self.files)
         if not change.is_closed and not has_whole_block(change.text, ANY_MARKS):
             return f"The answer ends before `{path}` is complete."
-        text = whole_text(change.text, before or "", language, _required(path, before or "", form))
+        text = whole_text(
+            change.text, before or "", language, _required_name(path, before or "", form)
+        )
         if text is None and old != self._parent.get(path):
             return None  # a part of a file that the blocks above have changed
         if text is None:
@@ -261,7 +263,7 @@ class _Draft:
         return (
             f"The answer holds no change of a file: a line `{FILE_SIGN} path`, and below it a"
             " SEARCH/REPLACE block or a fence with the complete file. The files are"
-            f" {_listed(self.files)}."
+            f" {_list_text(self.files)}."
         )
 
 
@@ -278,7 +280,7 @@ def _entry_paths(form: ProgramForm) -> tuple[str, ...]:
     return (f"{path}.py", f"{path}/__init__.py") if colon else ()
 
 
-def _required(path: str, before: str, form: ProgramForm) -> str | None:
+def _required_name(path: str, before: str, form: ProgramForm) -> str | None:
     """The function that a file must define: that of the entry point, if it did before."""
     name = (form.entry_point or "").partition(":")[2]
     return name if path in _entry_paths(form) and defines(before, name) else None
@@ -300,7 +302,7 @@ def invalid_program_reason(files: dict[str, str], parent: Program, form: Program
     if _entry_paths(form) and not entries:
         return f"The entry point `{form.entry_point}` needs `{_entry_paths(form)[0]}`."
     for path in entries:
-        name = _required(path, parent.get(path, ""), form)
+        name = _required_name(path, parent.get(path, ""), form)
         if name and not defines(files[path], name):
             return f"`{path}` no longer defines `{name}` at the top level."
     return None
@@ -314,13 +316,13 @@ def _unknown(path: str, form: ProgramForm, files: Iterable[str]) -> str:
     """Why a path is not one of the program, and which paths are."""
     if any(matches(path, pattern) for pattern in form.reserved):
         return f"`{path}` belongs to the task, and cannot be a file of the program."
-    reason = f"There is no file `{path}`. The files are {_listed(files)}."
+    reason = f"There is no file `{path}`. The files are {_list_text(files)}."
     if not form.patterns:
         return reason
-    return f"{reason} Files may be added where {_listed(form.patterns)} matches."
+    return f"{reason} Files may be added where {_list_text(form.patterns)} matches."
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_text(names: Iterable[str]) -> str:
     each = [f"`{name}`" for name in names]
     more = len(each) - MAX_LISTED
     return ", ".join([*each[:MAX_LISTED], *([f"and {more} more"] if more > 0 else [])])

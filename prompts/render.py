@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from costada.prompts.file_changes import DELETE_SIGN, FILE_SIGN
-from costada.prompts.replies import BLOCK_START
 from costada.prompts.reply_parts import fenced
 from costada.prompts.requests import (
     FEEDBACK,
@@ -17,6 +16,7 @@ from costada.prompts.requests import (
     GuideRequest,
     PromptData,
 )
+from costada.prompts.whole_texts import BLOCK_START
 from costada.values.candidate import Program, changed_files
 from costada.values.evaluation import LOG
 from costada.values.program_form import PYTHON, Language, ProgramForm

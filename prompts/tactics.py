@@ -19,7 +19,7 @@ DEFAULT_TARGET = "score"
 _LIST_START = re.compile(r"\[\s*\{")
 
 
-def _joined(value: object) -> object:
+def _join_sentences(value: object) -> object:
     """A list of sentences as one text, and anything else as it is."""
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return " ".join(value)
@@ -27,7 +27,7 @@ def _joined(value: object) -> object:
 
 
 _Text = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=1), BeforeValidator(_joined)
+    str, StringConstraints(strip_whitespace=True, min_length=1), BeforeValidator(_join_sentences)
 ]
 
 
@@ -48,9 +48,9 @@ class Tactic(BaseModel):
     description: _Text
     approach_type: _Text
     what_to_optimize: Annotated[
-        str, BeforeValidator(lambda value: _joined(value) or DEFAULT_TARGET)
+        str, BeforeValidator(lambda value: _join_sentences(value) or DEFAULT_TARGET)
     ] = DEFAULT_TARGET
-    cautions: Annotated[str, BeforeValidator(lambda value: _joined(value) or "")] = ""
+    cautions: Annotated[str, BeforeValidator(lambda value: _join_sentences(value) or "")] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,13 @@ def _values(reply: str) -> Iterator[object]:
     """Yield every JSON value the reply may consist of, the most likely first."""
     fences = sorted(find_fences(reply), key=lambda fence: fence.language != "json")
     for text in (reply, *(fence.text for fence in fences)):
-        yield _decoded(text.strip(), 0)
+        yield _decode(text.strip(), 0)
     # A list between sentences, which no fence marks.
     for start in _LIST_START.finditer(reply):
-        yield _decoded(reply, start.start())
+        yield _decode(reply, start.start())
 
 
-def _decoded(text: str, start: int) -> object:
+def _decode(text: str, start: int) -> object:
     """The JSON value that begins there, or None if there is none."""
     try:
         # Not strict: models write line breaks into strings.

@@ -20,7 +20,7 @@ def plugins_of(group: str) -> Mapping[str, EntryPoint]:
     A plug-in of this package whose folder is missing is not registered. Of several with one name
     the first on the path of modules counts.
     """
-    return _registered(group, tuple(sys.path))
+    return _entry_points_of(group, tuple(sys.path))
 
 
 def load_plugin(plugin: EntryPoint, kind: type[Kind]) -> Kind:
@@ -30,7 +30,7 @@ def load_plugin(plugin: EntryPoint, kind: type[Kind]) -> Kind:
         ValueError: It cannot be imported, itself says that it lacks something, or is of another
             kind.
     """
-    found = _imported(plugin)
+    found = _load(plugin)
     if not isinstance(found, kind):
         raise ValueError(f"{describe_plugin(plugin)} is {_noun(found)}, expected {_noun_of(kind)}")
     return found
@@ -42,7 +42,7 @@ def call_plugin(plugin: EntryPoint, kind: type[Kind], *arguments: object, **name
     Raises:
         ValueError: The object cannot be imported or called so, or it returns another kind.
     """
-    factory = _imported(plugin)
+    factory = _load(plugin)
     expected = f"expected a callable that returns {_noun_of(kind)}"
     if not callable(factory):
         raise ValueError(f"{describe_plugin(plugin)} is {_noun(factory)}, {expected}")
@@ -65,7 +65,7 @@ def describe_plugin(plugin: EntryPoint) -> str:
     return f"{plugin.name}: the plug-in {plugin.value!r} of {package}"
 
 
-def _imported(plugin: EntryPoint) -> Any:
+def _load(plugin: EntryPoint) -> Any:
     try:
         return plugin.load()
     except (ImportError, AttributeError, SyntaxError) as error:
@@ -81,16 +81,16 @@ def _noun_of(kind: type) -> str:
 
 
 @lru_cache
-def _registered(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+def _entry_points_of(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
-    for each in _installed(path).select(group=group):
+    for each in _all_entry_points(path).select(group=group):
         if each.name not in found and not (each.module.startswith(OURS) and _is_missing(each)):
             found[each.name] = each
     return MappingProxyType(dict(sorted(found.items())))
 
 
 @lru_cache(maxsize=2)
-def _installed(path: tuple[str, ...]) -> Any:
+def _all_entry_points(path: tuple[str, ...]) -> Any:
     """All entry points on a path of modules; kept, since finding them takes some 20 ms.
 
     The type that holds them has another name from Python 3.12 on.
@@ -100,7 +100,7 @@ def _installed(path: tuple[str, ...]) -> Any:
 
 def is_missing(group: str, name: str) -> bool:
     """Whether a plug-in of this package has an entry point by a name, but its folder is missing."""
-    found = _installed(tuple(sys.path)).select(group=group, name=name)
+    found = _all_entry_points(tuple(sys.path)).select(group=group, name=name)
     return any(each.module.startswith(OURS) and _is_missing(each) for each in found)
 
 

@@ -38,11 +38,11 @@ def best_of(
     """
     if not isinstance(times, int) or isinstance(times, bool) or times < 1:
         raise ValueError(f"times is {times!r}; expected an integer of at least 1")
-    timed = [_timed(function, deepcopy(arguments), clock) for _ in range(times)]
+    timed = [_time_call(function, deepcopy(arguments), clock) for _ in range(times)]
     return min(timed, key=lambda each: each[0])
 
 
-def _timed(
+def _time_call(
     function: Callable[..., Result], arguments: tuple[object, ...], clock: Callable[[], float]
 ) -> tuple[float, Result]:
     was_collecting = gc.isenabled()

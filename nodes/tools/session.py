@@ -8,7 +8,6 @@ from costada.nodes.context import RunContext, archives_of, candidate_of, populat
 from costada.nodes.evaluate import evaluate_program
 from costada.nodes.state import SearchState
 from costada.prompts.changes import Change, read_change
-from costada.prompts.replies import Rejection
 from costada.prompts.tools import (
     EVALUATE,
     READ,
@@ -20,6 +19,7 @@ from costada.prompts.tools import (
     program_text,
     trial_text,
 )
+from costada.prompts.whole_texts import Rejection
 from costada.values.candidate import Candidate, Program
 
 

@@ -41,8 +41,8 @@ from costada.plugins.evox.prompts import (
 )
 from costada.plugins.evox.strategies import check_strategy
 from costada.prompts.render import Prompt
-from costada.prompts.replies import Rejection
 from costada.prompts.requests import FailedAttempt
+from costada.prompts.whole_texts import Rejection
 from costada.store.call_log import CallKey
 from costada.values.numbering import FIRST_TICKET, START, next_iteration
 from costada.values.usage import exactly

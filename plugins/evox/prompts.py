@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import quantiles
 
 from costada.prompts.render import DEFAULT_ORDER, Prompt, PromptOrder, fields_of, fill, templates
-from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, UNREADABLE, Rejection, defined_names
 from costada.prompts.reply_parts import find_fences
 from costada.prompts.requests import PYTHON_TEXT, FailedAttempt, PromptData
+from costada.prompts.whole_texts import MAX_PROGRAM_CHARACTERS, UNREADABLE, Rejection, defined_names
 from costada.values.candidate import LandedCandidate
 from costada.values.numbering import START, Iteration
 from costada.values.program_form import ProgramForm

@@ -107,17 +107,17 @@ def test_a_changed_command_of_a_plug_in_makes_the_table_out_of_date(tmp_path, mo
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "declared.py").touch()
     monkeypatch.setattr(completion, "PACKAGE", str(tmp_path))
-    before = completion._changed()
+    before = completion._state_of_declarations()
     command.touch()
-    assert completion._changed() != before
+    assert completion._state_of_declarations() != before
 
 
 def test_a_checkout_on_the_path_leaves_the_table_as_it_is(monkeypatch):
-    before = completion._changed()
+    before = completion._state_of_declarations()
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != completion.PACKAGE])
-    assert completion._changed() == before
+    assert completion._state_of_declarations() == before
     monkeypatch.syspath_prepend(completion.PACKAGE)
-    assert completion._changed() == before
+    assert completion._state_of_declarations() == before
 
 
 def test_environments_of_a_user_do_not_replace_each_others_tables(cache, monkeypatch):

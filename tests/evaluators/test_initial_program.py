@@ -6,7 +6,7 @@ from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.folders import load_folder
 from costada.evaluators.initial_program import program_place, read_initial_program
 from costada.prompts.changes import read_change
-from costada.prompts.replies import Rejection
+from costada.prompts.whole_texts import Rejection
 from costada.values.candidate import Program
 
 EVALUATE = "def evaluate(program_path):\n    return {'combined_score': 1.0}\n"

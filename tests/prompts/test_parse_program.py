@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 
 from costada.prompts.changes import Change, read_change
-from costada.prompts.replies import (
+from costada.prompts.whole_texts import (
     MAX_PROGRAM_CHARACTERS,
     Rejection,
     complete_program,

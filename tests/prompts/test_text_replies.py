@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from costada.prompts.changes import Change, read_change
-from costada.prompts.replies import Rejection
+from costada.prompts.whole_texts import Rejection
 from costada.values.candidate import Program
 from costada.values.program_form import ProgramForm, find_language
 

@@ -16,13 +16,13 @@ def without_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     class Moved(plugins.EntryPoint):
         module = "costada.plugins.taken_away"
 
-    known = plugins._installed(())
+    known = plugins._all_entry_points(())
     moved = [Moved(each.name, each.value, each.group) for each in known.select(group=ENTRY_POINTS)]
-    monkeypatch.setattr(plugins, "_installed", lambda path: plugins_of(moved))
-    plugins._registered.cache_clear()
+    monkeypatch.setattr(plugins, "_all_entry_points", lambda path: plugins_of(moved))
+    plugins._entry_points_of.cache_clear()
     yield
     monkeypatch.undo()
-    plugins._registered.cache_clear()
+    plugins._entry_points_of.cache_clear()
 
 
 def plugins_of(entries):

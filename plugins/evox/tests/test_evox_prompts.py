@@ -18,8 +18,8 @@ from costada.plugins.evox.prompts import (
     trace_text,
 )
 from costada.prompts.render import CODE_LIMIT, STRATEGY_LIMIT, generation_prompt
-from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, Rejection
 from costada.prompts.requests import FailedAttempt, GenerationRequest, PreviousAttempt, ProgramView
+from costada.prompts.whole_texts import MAX_PROGRAM_CHARACTERS, Rejection
 
 PARENT = ProgramView("def pack():\n    return 1\n", 0.6, {"sum_radii": 1.2}, {})
 REQUEST = GenerationRequest("Pack.", PARENT, "balanced", (PARENT,), 60.0, "pack")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from costada.prompts.reply_parts import (
     Edit,
@@ -54,11 +55,15 @@ class FramedProgram:
     tail: str
 
 
+# One reply asks eight times for the same two or three texts: the parent, a fence, the new program.
+@lru_cache(maxsize=8)
 def cut_at_markers(code: str, marks: Marks = PYTHON_MARKS) -> FramedProgram:
     """The code cut at its first START line and its last END line."""
-    start = marks[0].search(code)
+    # The plain search first: the patterns try to match at each line of a program.
+    start = marks[0].search(code) if BLOCK_START in code else None
     first = start.end() if start else 0
-    ends = [match.start() for match in marks[1].finditer(code) if match.start() >= first]
+    found = marks[1].finditer(code, first) if BLOCK_END in code else ()
+    ends = [match.start() for match in found]
     last = ends[-1] if ends else len(code)
     return FramedProgram(code[:first], code[first:last], code[last:])
 
@@ -357,11 +362,11 @@ def whole_text(
     if language == PYTHON:
         whole = complete_program(text, parent, required_names(parent, entry_point))
     else:
-        whole = _framed(text, parent)
+        whole = _insert_into_frame(text, parent)
     return None if whole is None else whole.strip("\n") + "\n"
 
 
-def _framed(text: str, parent: str) -> str:
+def _insert_into_frame(text: str, parent: str) -> str:
     frame, part = cut_at_markers(parent, ANY_MARKS), cut_at_markers(text, ANY_MARKS)
     if not (frame.head and frame.tail):
         return text
