@@ -164,11 +164,11 @@ class ForkServer(Server):
                 if "load" in order:
                     load(order["load"])
                     self._prepared_order = {}  # limits begin at the size that this process has
-                    self.say({})
+                    self._say_ready()
                 elif "clear" in order:
                     if not self._cleared():
                         break
-                    self.say({})
+                    self._say_ready()
                 elif order and len(descriptors) != NUM_DESCRIPTORS:
                     break  # a candidate has lowered our limit of descriptors
                 elif order:
@@ -179,8 +179,11 @@ class ForkServer(Server):
                             self.folder.rename(self.work, BUILT)
                     if not self._cleared(BUILT if order.keys() & KEEPING else ""):
                         break
-                    self.say({})
+                    self._say_ready()
         self.files.remove()
+
+    def _say_ready(self) -> None:
+        self.control.sendall(b"{}\n")
 
     def _order_in(self, text: bytes) -> dict[str, Any]:
         """The order that was sent; mostly the one before, which is not read again."""
@@ -334,14 +337,21 @@ class ForkServer(Server):
 
 
 def load(modules: list[str]) -> None:
-    """Import modules for all workers to come, out of reach of the garbage collector."""
+    """Import modules for all workers to come."""
     fork_hooks.intercept()
     for name in modules:
         import_module(name)
     fork_hooks.stop_intercepting()
     seed_random_numbers()
+    freeze_memory()
+
+
+def freeze_memory() -> None:
+    """Leave forks of this process as little as can be to copy of what it holds."""
     gc.collect()
-    gc.freeze()
+    # What was needed only to load modules: a sixth of the pages that each fork enters in its table.
+    kernel.trim_memory()
+    gc.freeze()  # a collection in a fork would write to, and so copy, most of this memory
 
 
 def seed_random_numbers() -> None:

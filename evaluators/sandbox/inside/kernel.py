@@ -29,6 +29,12 @@ def set_process_option(option: int, value: int) -> None:
         LIBC.prctl(option, value, 0, 0, 0)
 
 
+def trim_memory() -> None:
+    """Give the system back what is free in this process, where the C library can."""
+    if hasattr(LIBC, "malloc_trim"):
+        LIBC.malloc_trim(0)
+
+
 def new_session() -> None:
     """Make this process the first of a new session.
 

@@ -11,7 +11,6 @@ loads no libraries and starts this file again, as a `worker`, for each candidate
 `build` it becomes an installer instead, which takes no orders.
 """
 
-import gc
 import json
 import os
 import site
@@ -40,7 +39,11 @@ if __name__ == "__main__":
 
 from costada.evaluators.sandbox.inside import confined_build, process_tree
 from costada.evaluators.sandbox.inside.candidate_process import CandidateProcess
-from costada.evaluators.sandbox.inside.fork_server import ForkServer, seed_random_numbers
+from costada.evaluators.sandbox.inside.fork_server import (
+    ForkServer,
+    freeze_memory,
+    seed_random_numbers,
+)
 from costada.evaluators.sandbox.inside.import_finders import Guards, PublicModules, load_file
 from costada.evaluators.sandbox.inside.spawn_server import SpawnedWorker, SpawnServer
 
@@ -76,8 +79,7 @@ def main() -> None:
     sys.meta_path.remove(guards)
     sys.meta_path.insert(0, PublicModules())
     fork_hooks.stop_intercepting()
-    gc.collect()
-    gc.freeze()  # a collection in a fork would write to, and so copy, most of this memory
+    freeze_memory()
     server.serve()
     os._exit(0)
 
