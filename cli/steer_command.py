@@ -41,7 +41,7 @@ def fork(
     trust: options.Trust = False,
 ) -> None:
     """Fork a run at an iteration. Makes no model calls."""
-    with refusing(ExitCode.BAD_INPUT):
+    with refusing(ExitCode.BAD_INPUT):  # around the imports too: Ctrl-C may come while they load
         from costada.runs.folder import RunFolder
         from costada.runs.fork import fork_run
 

@@ -70,6 +70,7 @@ class ThreadPool(ThreadPoolExecutor):
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         """Execute a function in a thread of the pool."""
         future: Future[Result] = Future()
+        # A lock, as callers of several threads count; the queue alone cannot tell who is idle.
         with self._counting:
             # Taken here, not by the thread when it wakes up: what comes in between needs another.
             if self._num_idle:

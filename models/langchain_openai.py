@@ -234,6 +234,7 @@ def _completions_class() -> Any:
             # A parameter that the SDK does not know must be refused by it, not sent.
             if not (given.keys() <= known and _has_plain_body(given)):
                 return await super().create(**given)
+            # `messages` and `model` are required, and `extra_body` replaces them in the request.
             options = {name: given[name] for name in _BESIDE_BODY & given.keys()}
             body = {name: given[name] for name in given.keys() - _BESIDE_BODY - {"extra_body"}}
             body |= given.get("extra_body") or {}

@@ -53,6 +53,7 @@ def encodable_message(message: AIMessage) -> AIMessage:
             return {encodable(key): encodable(each) for key, each in value.items()}
         return [encodable(each) for each in value] if isinstance(value, list | tuple) else value
 
+    # Nearly every answer can be encoded, and to copy one takes longer than to look through it.
     texts = {name: getattr(message, name) for name in (*_STORED_FIELDS, "id", "name")}
     if _can_be_encoded(texts):
         return message

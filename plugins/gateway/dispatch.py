@@ -118,6 +118,7 @@ class InflightRequest:
         return _is_success(self.status) and any(kind.startswith(_EVENT_STREAM) for kind in kinds)
 
     def _notify(self) -> None:
+        # A new event each time: several clients follow, and none may clear it for the others.
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -270,9 +271,11 @@ class Dispatcher:
         state = await self._upstream.send(request, inflight)
         if state is RequestState.LOST:
             self._log(f"{call}: sent, but no complete response came")
+        # Before anyone sees the end: a client may die right after, and its repetition must find it.
         try:
             self._journal.finish(inflight.number, inflight.response(state))
         except sqlite3.Error as error:
+            # It stays in `_inflight`, so executions of this gateway's life are answered from there.
             self._log(f"{call}: {state}, but this cannot be journaled: {describe(error)}")
         else:
             del self._inflight[inflight.number]

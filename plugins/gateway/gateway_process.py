@@ -42,6 +42,7 @@ def main() -> None:
     def announce(address: GatewayAddress) -> None:
         os.write(stdout, f"{address.base_url}\n".encode())
         log = open_for_owner(given.log, os.O_WRONLY | os.O_APPEND)
+        # The starter reads both to their end, so they must not stay open as long as the gateway.
         os.dup2(log, stdout)
         os.dup2(log, stderr)
         os.close(log)

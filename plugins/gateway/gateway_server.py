@@ -126,9 +126,11 @@ async def _serve(
         port = runner.addresses[0][1]
         address = GatewayAddress(port, os.getpid(), server.token, upstream_url, journal.id)
         _stop_on_signal(server.stopping)
+        # In this order: who starts a gateway reads the file once it is announced.
         file.write(address)
         announce(address)
         await _serve_until_idle(server, settings.idle_seconds)
+        # First: from here on a run starts a gateway of its own instead of finding this one.
         file.clear()
         await site.stop()
         await dispatcher.drain()
@@ -260,6 +262,7 @@ async def _pass_on(inflight: InflightRequest, request: web.Request) -> web.Strea
         async for piece in inflight.pieces():
             await response.write(piece)
     if inflight.state is RequestState.LOST and request.transport is not None:
+        # As the provider's connection broke: an orderly end would make the part a whole answer.
         request.transport.abort()
     elif has_response:
         await response.write_eof()

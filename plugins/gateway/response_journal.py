@@ -99,6 +99,7 @@ class Journal:
         os.close(open_for_owner(path, os.O_RDWR))
         self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
+            # Full: an answer that was passed on is paid, and must outlast a loss of power.
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             tables = "SELECT 1 FROM sqlite_master WHERE name = 'costada_journal'"
