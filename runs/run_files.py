@@ -173,10 +173,12 @@ class RunRecord:
         StepLog(self._folder.steps, self._store.step_lines(self._run_id))
         self._pareto.update(self._run_id)
 
-    def write_page(self) -> None:
-        """Write the page of the run as it is now; raises as `PageWriter.write` does."""
+    def close_page(self, *, has_begun: bool) -> None:
+        """Write the page if the run has begun, and close it; raises as `PageWriter.write` does."""
         self._page_thread.shutdown()
         with self._page as page:
+            if not has_begun:
+                return
             if self._parts is not None and self._parts.exception():
                 write_page(self._folder)  # a full disk, say: there may be room now
             else:

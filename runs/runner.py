@@ -100,8 +100,8 @@ def execute_run(
     finally:
         # The lease is released: the page says how the run ended.
         try:
-            if files and has_begun:
-                files.write_page()
+            if files:
+                files.close_page(has_begun=has_begun)
         finally:
             tracking.end(reason, {BEST_PROGRAM: folder.best_program, "report": folder.report})
 
