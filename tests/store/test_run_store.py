@@ -235,13 +235,6 @@ def test_charging_an_iteration_again_counts_nothing_twice(store):
     assert first.spent == Decimal("0.75")
 
 
-def test_a_call_made_again_under_the_same_key_is_a_further_call(store):
-    store.call_log.put_call("run", call(1, "0.25"))
-    store.call_log.put_call("run", call(1, "0.25"))
-    assert store.call_log.charge("run", 1, [1]).cost == Decimal("0.50")
-    assert list(store.call_log.calls("run")) == [call(1, "0.25"), call(1, "0.25")]
-
-
 def test_an_iteration_without_calls_costs_nothing(store):
     store.call_log.put_call("run", call(1, "0.25"))
     store.call_log.charge("run", 1, [1])
