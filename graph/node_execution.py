@@ -184,7 +184,8 @@ def wrap_node(
         goto = branch.follow(left, context) if branch else ()
         return Command(update=with_seal(left, written, context.store), goto=goto)
 
-    return run
+    # LangGraph looks for graphs in the bytecode of a function, most of the time of a compilation.
+    return partial(run)
 
 
 @cache
