@@ -200,6 +200,9 @@ class WriteAheadLog:
         self._is_syncing = False
         self._num_begun = self._num_ended = 0
         self._fault: tuple[int, str, str] | None = None
+        self._named = 0
+        """The log, by its inode, whose name in its folder is on disk."""
+
         self._later = ThreadPoolExecutor(1, thread_name_prefix="costada-disk")
 
     def sync(self) -> None:
@@ -249,8 +252,19 @@ class WriteAheadLog:
             return  # the last connection was closed, and SQLite has synced all into the file
         try:
             getattr(os, "fdatasync", os.fsync)(descriptor)
+            if (inode := os.fstat(descriptor).st_ino) != self._named:
+                # A new file's name is the folder's: on some file systems it is lost without this.
+                self._sync_folder()
+                self._named = inode
         finally:
             # SQLite holds its locks on other files: on its log, closing would release them.
+            os.close(descriptor)
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self._log.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
             os.close(descriptor)
 
 

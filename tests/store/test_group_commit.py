@@ -141,3 +141,17 @@ def test_a_durable_commit_is_in_what_was_synced_of_the_log(tmp_path, monkeypatch
         with closing(sqlite3.connect(lost)) as after_power_loss:
             found = after_power_loss.execute("SELECT iteration FROM costada_step").fetchall()
     assert found == [(1,)]
+
+
+def test_the_first_commit_to_a_new_log_puts_its_name_on_disk_as_well(tmp_path, monkeypatch):
+    real, synced = os.fsync, []
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with closing(Database(tmp_path / "run.sqlite")) as database:
+        put(database, 1)
+        put(database, 2)
+    assert synced == [str(tmp_path)]
