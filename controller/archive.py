@@ -328,7 +328,8 @@ def distance(one: Program, other: Program) -> float:
     return _distance(one, other) if one.files < other.files else _distance(other, one)
 
 
-@lru_cache(maxsize=16384)
+# Several times what the programs of all archives need. More would keep those of a long run alive.
+@lru_cache(maxsize=4096)
 def _distance(one: Program, other: Program) -> float:
     left, right = program_features(one), program_features(other)
     return (
@@ -354,7 +355,7 @@ def _features_of_files(program: Program) -> Features:
     )
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def features(code: str) -> Features:
     """The features of a text that its distance from others is computed from."""
     tokens = frozenset(TOKEN.findall(code))

@@ -87,20 +87,24 @@ def front_files(front: Sequence[Candidate], problem: Problem) -> dict[str, str]:
 
 
 class StepLog:
-    """The trace file of a run, one row per iteration, each once and in order."""
+    """The trace file of a run, one row per iteration, each once and in order.
+
+    Attributes:
+        last: The last iteration whose row it has.
+    """
 
     def __init__(self, path: Path, lines: Sequence[str]) -> None:
         """Rewrite the file if it differs from the rows so far, given as JSON."""
         self._path = path
-        self._last = record(lines[-1])["iteration"] if lines else 0
+        self.last: Iteration = record(lines[-1])["iteration"] if lines else START
         text = "".join(f"{line}\n" for line in lines)
         if not _holds(path, text):
             replace_text(path, text)
 
     def append(self, iteration: Iteration, line: str) -> None:
         """Add the row of a finished iteration as JSON, unless the file has it."""
-        if iteration > self._last:
-            self._last = iteration
+        if iteration > self.last:
+            self.last = iteration
             append_text(self._path, f"{line}\n")
 
 
@@ -170,7 +174,8 @@ class RunRecord:
     def finish(self) -> None:
         """Make sure that the trace file and the front are as the store has them."""
         self._run_id = self._store.last_run()
-        StepLog(self._folder.steps, self._store.step_lines(self._run_id))
+        for iteration, line in self._store.step_lines_after(self._run_id, self._log.last):
+            self._log.append(iteration, line)
         self._pareto.update(self._run_id)
 
     def close_page(self, *, has_begun: bool) -> None:

@@ -162,7 +162,7 @@ class Engine(Protocol):
 
 
 RECENT_TEXTS = 1024
-RECENT_CHARACTERS = 16 * 2**20
+RECENT_CHARACTERS = 2 * 2**20
 """Characters of texts kept in memory."""
 
 

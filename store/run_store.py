@@ -371,6 +371,17 @@ class RunStore(RunFacts):
         )
         return [str(row) for (row,) in found]
 
+    def step_lines_after(self, run_id: str, iteration: Iteration) -> list[tuple[Iteration, str]]:
+        """The iterations after one with their trace rows, as JSON."""
+        return [
+            (Iteration(number), str(row))
+            for number, row in self._db.rows(
+                "SELECT iteration, row FROM costada_step WHERE run_id = ? AND iteration > ?"
+                " ORDER BY iteration",
+                (run_id, iteration),
+            )
+        ]
+
     def last_improvement(self, run_id: str) -> str | None:
         """The candidate that last became the incumbent of a run, `None` if none has."""
         found = self._db.rows(

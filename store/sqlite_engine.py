@@ -16,7 +16,7 @@ from costada.store.rows import MAX_CELL
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
 
 BUSY_SECONDS = 30.0
-CACHE_KIBIBYTES = 16_384
+CACHE_KIBIBYTES = 4096
 OWNER_ONLY = 0o600
 BESIDE = ("", "-wal", "-shm", "-journal")
 """Ends of the names of all files that SQLite writes for one database."""
