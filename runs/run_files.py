@@ -150,7 +150,7 @@ class RunRecord:
         self._pareto = ParetoFolder(folder.pareto, plan.problem, store)
         self._pareto.update(run_id)
         tracking.begin(lines)
-        self._page = PageWriter(folder)
+        self._page: PageWriter | None = None
         self._page_thread = ThreadPoolExecutor(1, thread_name_prefix="costada-page")
         self._parts: Future[None] | None = None
 
@@ -167,6 +167,7 @@ class RunRecord:
         self._pareto.update(self._run_id)
         self._tracking.step(row)
         # In a thread, so that the run goes on; what has come meanwhile waits for the next turn.
+        self._page = self._page or PageWriter(self._folder)
         if self._parts is None or (iteration % ITERATIONS == 0 and self._parts.done()):
             self._parts = self._page_thread.submit(self._page.add_parts)
         return row
@@ -181,13 +182,15 @@ class RunRecord:
     def close_page(self, *, has_begun: bool) -> None:
         """Write the page if the run has begun, and close it; raises as `PageWriter.write` does."""
         self._page_thread.shutdown()
-        with self._page as page:
+        if not has_begun and self._page is None:
+            return
+        with self._page or PageWriter(self._folder) as page:
             if not has_begun:
                 return
-            if self._parts is not None and self._parts.exception():
-                write_page(self._folder)  # a full disk, say: there may be room now
-            else:
+            if self._parts is None or self._parts.exception() is None:
                 page.write()
+            else:
+                write_page(self._folder)  # from its beginning: a full disk may have room now
 
     def _write_best_program(self, candidate_id: str | None) -> None:
         """Write a candidate's program, the initial one without a candidate."""
