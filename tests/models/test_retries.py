@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -20,7 +20,7 @@ from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_openai import ChatOpenAI
 from metered_calls import Point, as_billed, ask, client
 from needed_plugins import offline_model
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from costada.graph.build import compile_search
 from costada.models.asking import FailureKind, ModelFailure, with_call_key
@@ -44,7 +44,6 @@ from costada.models.runnable_tree import (
     underlying_models,
 )
 from costada.nodes.settings import Settings
-from costada.values.setting import refusals
 from costada.values.usage import Price
 
 through_gateway = pytest.importorskip("costada.plugins.gateway.client").through_gateway
@@ -265,15 +264,6 @@ def test_work_within_a_deadline_raises_what_it_raises(error: BaseException):
         run(work())
     assert caught.value is error
     assert run(asyncio.sleep(0, "the loop still runs")) == "the loop still runs"
-
-
-@pytest.mark.parametrize("field", ["call_timeout", "retry_wait", "longest_wait", "longest_pause"])
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e12])
-def test_a_time_that_is_none_is_refused_by_name(field: str, seconds: float):
-    build: Callable[..., RetryPolicy] = RetryPolicy
-    with pytest.raises(ValidationError) as caught:
-        build(**{field: seconds})
-    assert refusals(caught.value).startswith(f"{field}: got {seconds}, expected ")
 
 
 def test_an_answer_in_time_is_returned(server: BillingServer):
