@@ -1,15 +1,19 @@
 import inspect
 import json
 import re
+from math import inf, nan
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
+from declared_limits import untested_limits
 from pydantic import ValidationError
 
 from costada.cli.mcp_command import mcp
 from costada.cli.run import run
 from costada.cli.setting_options import read_settings
 from costada.cli.sweep_command import sweep
+from costada.controller.constants import Constants
+from costada.models.providers import RetryPolicy
 from costada.runs.config import RunConfig, checked_config
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder, load_config
@@ -69,91 +73,165 @@ def test_the_price_of_a_model_is_not_that_of_another_guide():
     assert config.guide_price is None
 
 
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ({"budget": 0}, "--budget: got 0, expected greater than 0"),
-        ({"budget": float("nan")}, "--budget: got nan, expected a finite number"),
-        ({"budget": True}, "--budget: got True, expected a number"),
-        (
-            {"method": "costda"},
-            "--method: Unknown method 'costda'. Did you mean 'costada'? Known: ",
-        ),
-        ({"other_prices": {"x": 3}}, "other_prices.x: got 3, expected a price such as"),
-        (
-            {"other_prices": {"x": {"input_per_million": 1}}},
-            "other_prices.x: got {'input_per_million': 1}, expected input_per_million, output_per",
-        ),
-        ({"max_iterations": 0}, "--max-iterations: got 0, expected greater than or equal to 1"),
-        (
-            {"max_iterations": 10**20},
-            f"--max-iterations: got {10**20}, expected less than or equal",
-        ),
-        ({"log": "mlflow,none"}, "--log: got none with others, expected it alone"),
-        ({"log": "zzz"}, "--log: Unknown tracker 'zzz'. Known: mlflow, none, tensorboard, wandb."),
-        ({"seed": -1}, "--seed: got -1, expected greater than or equal to 0"),
-        ({"problem": ""}, "PROBLEM: got '', expected at least 1 character"),
-        ({"price": "1"}, "--price: got '1', expected dollars per million tokens as IN,OUT"),
-        ({"price": "inf,1"}, "--price: input_per_million: got 'inf', expected finite dollars"),
-        ({"price": "x,1"}, "--price: input_per_million: got 'x', expected a number of dollars"),
-        ({"price": 1}, "--price: got 1, expected a price such as Price(0.6, 1.92), a table or a"),
-        ({"generator": "agent", "step_cap": 0}, "--step-cap: got 0, expected greater than 0"),
-        (
-            {"guide_price": "1,1"},
-            "--guide-price: needs a --guide-model that differs from the model",
-        ),
-        (
-            {"base_url": "http://localhost/v1"},
-            "--base-url: got one for no openai: model, expected model openai:NAME",
-        ),
-        (
-            {"base_url": "localhost", "model": "openai:x"},
-            "--base-url: got 'localhost', expected an address such as http://localhost:8000/v1",
-        ),
-        ({"parallel": 0}, "--parallel: got 0, expected greater than or equal to 1"),
-        ({"parallel": 257}, "--parallel: got 257, expected less than or equal to 256"),
-        ({"parallel": True}, "--parallel: got True, expected a number"),
-        ({"order": "random"}, "--order: got 'random', expected 'landing' or 'launch'"),
-        ({"evaluators": 0}, "--evaluators: got 0, expected greater than or equal to 1"),
-        ({"gateway": "perhaps"}, "--gateway: got 'perhaps', expected true or false"),
-        ({"generator": "tools"}, "--generator: got 'tools', expected 'model' or 'agent'"),
-        ({"tool_evaluations": 0}, "--tool-evaluations: got 0, expected greater than or equal to 1"),
-        (
-            {"step_cap": 0.1},
-            "--step-cap: got 0.1 with generator 'model', expected generator 'agent'",
-        ),
-        (
-            {"on_missing_usage": "guess"},
-            "--on-missing-usage: got 'guess', expected 'raise' or 'estimate'",
-        ),
-    ],
+AGENT = {"generator": "agent"}
+MENU = {"models": [{"name": name, "model": "offline"} for name in ("a", "b@low")]}
+ELSEWHERE = {"name": "b", "model": "anthropic:x"}
+MINE = {"name": "mine", "model": "openai:x"}
+URL = "http://localhost:8000/v1"
+ABOVE_A_YEAR = 31_622_400.000000004
+NO_OPENAI_MODEL = "--base-url: got one for no openai: model, expected model openai:NAME"
+IS_POSITIVE, IS_FINITE, IS_COUNT = (
+    f"expected {words}"
+    for words in ("greater than 0", "a finite number", "greater than or equal to 1")
 )
+
+REFUSALS = [
+    ({"problem": ""}, "PROBLEM: got '', expected at least 1 character"),
+    ({"bugdet": 2}, "Unknown setting 'bugdet'. Did you mean 'budget'? Known: "),
+    ({"budget": 0}, f"--budget: got 0, {IS_POSITIVE}"),
+    ({"budget": nan}, f"--budget: got nan, {IS_FINITE}"),
+    ({"budget": True}, "--budget: got True, expected a number"),
+    ({"budget": "much"}, "--budget: got 'much', expected a number"),
+    (
+        {"preset": "glm5"},
+        "--preset: Unknown preset 'glm5'. Did you mean 'glm-5'? Known: glm-5, gpt-5.4.",
+    ),
+    ({"preset": "zzz"}, "--preset: Unknown preset 'zzz'. Known: glm-5, gpt-5.4."),
+    ({"price": "1"}, "--price: got '1', expected dollars per million tokens as IN,OUT"),
+    ({"price": "inf,1"}, "--price: input_per_million: got 'inf', expected finite dollars"),
+    ({"price": "x,1"}, "--price: input_per_million: got 'x', expected a number of dollars"),
+    ({"price": 1}, "--price: got 1, expected a price such as Price(0.6, 1.92), a table or a"),
+    ({**MENU, "price": "1,1"}, "price: got one with models, expected the price of each in the"),
+    ({"guide_price": "1"}, "--guide-price: got '1', expected dollars per million tokens as IN,"),
+    ({"guide_price": "1,1"}, "--guide-price: needs a --guide-model that differs from the model"),
+    (
+        {"guide_price": "1,1", "guide_model": "offline"},
+        "--guide-price: needs a --guide-model that differs from the model",
+    ),
+    ({"other_prices": {"x": 3}}, "other_prices.x: got 3, expected a price such as"),
+    (
+        {"other_prices": {"x": {"input_per_million": 1}}},
+        "other_prices.x: got {'input_per_million': 1}, expected input_per_million, output_per",
+    ),
+    ({"reference_cost": 0}, f"--reference-cost: got 0, {IS_POSITIVE}"),
+    ({"reference_cost": inf}, f"--reference-cost: got inf, {IS_FINITE}"),
+    (
+        {"on_missing_usage": "guess"},
+        "--on-missing-usage: got 'guess', expected 'raise' or 'estimate'",
+    ),
+    ({"lost_calls": "forget"}, "--lost-calls: got 'forget', expected 'count' or 'ignore'"),
+    (
+        {"lost_calls": "ignore", "budget_policy": "hard"},
+        "--lost-calls: got 'ignore' under a hard budget, expected 'count': a lost call may have"
+        " been billed",
+    ),
+    ({"budget_policy": "soft"}, "--budget-policy: got 'soft', expected 'crossing' or 'hard'"),
+    ({**AGENT, "step_cap": 0}, f"--step-cap: got 0, {IS_POSITIVE}"),
+    ({**AGENT, "step_cap": inf}, f"--step-cap: got inf, {IS_FINITE}"),
+    ({"step_cap": 0.1}, "--step-cap: got 0.1 with generator 'model', expected generator 'agent'"),
+    ({"stop_when_flat": -1.0}, f"--stop-when-flat: got -1.0, {IS_POSITIVE}"),
+    ({"stop_when_flat": 0.0}, f"--stop-when-flat: got 0.0, {IS_POSITIVE}"),
+    ({"stop_when_flat": 1.0}, "--stop-when-flat: got 1.0, expected less than 1"),
+    ({"stop_when_flat": nan}, f"--stop-when-flat: got nan, {IS_FINITE}"),
+    (
+        {"method": "costda"},
+        "--method: Unknown method 'costda'. Did you mean 'costada'? Known: ",
+    ),
+    ({"max_iterations": 0}, f"--max-iterations: got 0, {IS_COUNT}"),
+    (
+        {"max_iterations": 1_000_001},
+        "--max-iterations: got 1000001, expected less than or equal to 1000000",
+    ),
+    (
+        {"max_iterations": 10**20},
+        f"--max-iterations: got {10**20}, expected less than or equal to 1000000",
+    ),
+    ({"max_failures": 0}, f"--max-failures: got 0, {IS_COUNT}"),
+    ({"seed": -5}, "--seed: got -5, expected greater than or equal to 0"),
+    ({"seed": -1}, "--seed: got -1, expected greater than or equal to 0"),
+    ({"seed": 2**63}, f"--seed: got {2**63}, expected less than or equal to {2**63 - 1}"),
+    ({"seed": 1.0}, "--seed: got 1.0, expected an integer"),
+    ({"seed": "x"}, "--seed: got 'x', expected an integer"),
+    ({"seed": True}, "--seed: got True, expected a number"),
+    ({"parallel": 0}, f"--parallel: got 0, {IS_COUNT}"),
+    ({"parallel": 257}, "--parallel: got 257, expected less than or equal to 256"),
+    ({"parallel": True}, "--parallel: got True, expected a number"),
+    ({"order": "random"}, "--order: got 'random', expected 'landing' or 'launch'"),
+    ({"generator": "tools"}, "--generator: got 'tools', expected 'model' or 'agent'"),
+    ({"tool_evaluations": 0}, f"--tool-evaluations: got 0, {IS_COUNT}"),
+    ({"prompt_order": "new"}, "--prompt-order: got 'new', expected 'constant-first' or 'paper'"),
+    ({"controller": 8}, "controller: got 8, expected a valid dictionary"),
+    ({"controller": {"base_patience": 8.5}}, "controller.base_patience: got 8.5, expected an int"),
+    ({"controller": {"min_intensity": 0.9}}, "controller.min_intensity: got 0.9, expected at most"),
+    ({"controller": {"reference_cost": 1}}, "controller.reference_cost: expected as the setting"),
+    ({"controller": {"patience": 1}}, "Unknown setting 'controller.patience'. Did you mean"),
+    (
+        {"controller": Constants(max_iterations=5), "max_iterations": 6},
+        "--max-iterations: got 6 and 5 in controller, expected only one",
+    ),
+    ({"model": ""}, "--model: got '', expected at least 1 character"),
+    (
+        {**MENU, "model": "openai:x"},
+        "model: got 'openai:x' with models, expected only one of them",
+    ),
+    ({**MENU, "model": "offline"}, "model: got 'offline' with models, expected only one of them"),
+    ({"models": MENU["models"][:1] * 2}, "models: got a, a, expected different names"),
+    ({"router": "best"}, "router: got 'best', expected budgeted-thompson, "),
+    ({"router": "ucb1"}, "router: got 'ucb1' without models, expected both"),
+    (
+        {**MENU, "router": "fixed:c"},
+        "router: got 'fixed:c', expected a model of the menu: a, b@low",
+    ),
+    ({"guide_model": ""}, "--guide-model: got '', expected at least 1 character"),
+    ({"base_url": URL}, NO_OPENAI_MODEL),
+    ({"base_url": URL, "models": [ELSEWHERE]}, NO_OPENAI_MODEL),
+    ({"base_url": URL, "models": [ELSEWHERE, {**MINE, "base_url": URL}]}, NO_OPENAI_MODEL),
+    (
+        {"base_url": "localhost", "model": "openai:x"},
+        "--base-url: got 'localhost', expected an address such as http://localhost:8000/v1",
+    ),
+    (  # settings are saved
+        {"base_url": "http://me:secret@host/v1", "model": "openai:x"},
+        "--base-url: got 'http://***@host/v1', expected no key in the address; keys come from the"
+        " environment",
+    ),
+    ({"max_tokens": 0}, f"--max-tokens: got 0, {IS_COUNT}"),
+    ({"gateway": "perhaps"}, "--gateway: got 'perhaps', expected true or false"),
+    ({"retry_wait": 600}, "--retry-wait: got 600, expected at most --longest-wait, which is 300"),
+    ({"sandbox": "jail"}, "--sandbox: got 'jail', expected 'auto', 'process', 'landlock', "),
+    ({"evaluators": 0}, f"--evaluators: got 0, {IS_COUNT}"),
+    ({"evaluators": 257}, "--evaluators: got 257, expected less than or equal to 256"),
+    (
+        {"evaluators": 3, "evaluations": "local:2"},
+        "evaluators: got 3 with evaluations 'local:2', expected at most 2",
+    ),
+    (
+        {"evaluations": "pbs://a"},
+        "--evaluations: got 'pbs://a', expected here, local:N (1 to 9999), dask://HOST:PORT",
+    ),
+    ({"timeout": 0}, f"--timeout: got 0, {IS_POSITIVE}"),
+    ({"timeout": ABOVE_A_YEAR}, f"--timeout: got {ABOVE_A_YEAR}, expected less than or equal to"),
+    ({"timeout": 1e300}, "--timeout: got 1e+300, expected less than or equal to 31622400"),
+    ({"timeout": nan}, f"--timeout: got nan, {IS_FINITE}"),
+    ({"memory_mb": 0}, f"--memory-mb: got 0, {IS_COUNT}"),
+    ({"log": "mlflow,none"}, "--log: got none with others, expected it alone"),
+    ({"log": "mlflow,mlflow"}, "--log: got 'mlflow,mlflow', expected different trackers"),
+    ({"log": "zzz"}, "--log: Unknown tracker 'zzz'. Known: mlflow, none, tensorboard, wandb."),
+]
+
+
+@pytest.mark.parametrize(("given", "line"), REFUSALS)
 def test_a_wrong_setting_is_named_with_its_value_and_what_was_expected(given, line):
     assert refused(**given).startswith(line)
 
 
+def test_each_limit_of_a_setting_has_a_row_just_outside():
+    own = RunConfig.model_fields.keys() - RetryPolicy.model_fields.keys()
+    assert untested_limits(RunConfig, own, (given for given, _ in REFUSALS)) == []
+
+
 def test_every_wrong_setting_gets_its_line():
     assert len(refused(budget=-1, seed=-1).splitlines()) == 2
-
-
-def test_a_misspelt_setting_is_refused_with_the_nearest_one():
-    assert refused(bugdet=2).startswith("Unknown setting 'bugdet'. Did you mean 'budget'?")
-
-
-def test_a_key_in_the_address_is_refused_because_settings_are_saved():
-    text = refused(model="openai:x", base_url="http://me:secret@host/v1")
-    assert "keys come from the environment" in text
-
-
-@pytest.mark.parametrize(
-    ("preset", "line"),
-    [
-        ("glm5", "--preset: Unknown preset 'glm5'. Did you mean 'glm-5'? Known: glm-5, gpt-5.4."),
-        ("zzz", "--preset: Unknown preset 'zzz'. Known: glm-5, gpt-5.4."),
-    ],
-)
-def test_a_misspelt_preset_is_refused_with_the_nearest_one(preset, line):
-    assert refused(preset=preset) == line
 
 
 def test_saved_settings_are_read_back_unchanged(tmp_path):
@@ -341,19 +419,6 @@ def test_values_of_a_file_that_options_replace_or_complete_are_not_refused(tmp_p
     text = "problem = 'p'\nbudget = 'x'\nseed = 'y'\nguide_model = 'openai:m'\n"
     found = given(tmp_path, "--budget", 2.0, "--set", "seed=4", text=text)
     assert (found["budget"], found["seed"], found["guide_model"]) == (2.0, 4, "openai:m")
-
-
-@pytest.mark.parametrize(
-    ("constants", "line"),
-    [
-        ({"base_patience": 8.5}, "controller.base_patience: got 8.5, expected an integer"),
-        ({"reference_cost": 1}, "controller.reference_cost: expected as the setting"),
-        ({"min_intensity": 0.9}, "controller.min_intensity: got 0.9, expected at most"),
-        ({"patience": 1}, "Unknown setting 'controller.patience'. Did you mean"),
-    ],
-)
-def test_a_wrong_constant_is_named(constants, line):
-    assert refused(controller=constants).startswith(line)
 
 
 def test_a_run_takes_its_problem_and_constants_from_a_file_and_keeps_them(near, invoke, tmp_path):

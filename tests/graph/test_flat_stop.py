@@ -100,9 +100,3 @@ def test_a_run_that_stopped_goes_on_only_with_a_higher_budget():
     found, _ = stopped()
     assert not can_resume(found, 0.15, 1000)
     assert can_resume(found, 0.8, 1000)
-
-
-def test_a_threshold_outside_0_and_1_is_refused():
-    for value in (0.0, 1.0, -1.0):
-        with pytest.raises(ValueError, match="stop_when_flat"):
-            discovery(stop_when_flat=value)
