@@ -103,11 +103,6 @@ def test_the_time_of_both_looks_counts():
     assert squares().evaluate_program(Program.of(slow), "key").seconds >= 0.2
 
 
-def test_inputs_of_a_second_look_need_calls():
-    with pytest.raises(ValueError, match="holdout is given without score and calls"):
-        replace(squares(), calls=None, arguments={"x": 2})
-
-
 def test_a_second_look_is_part_of_the_fingerprint():
     found = {squares().fingerprint, squares(margin=0.4).fingerprint}
     assert len(found | {squares(calls=lambda seed: [{"x": 1}]).fingerprint}) == 3

@@ -193,40 +193,6 @@ def test_the_metrics_of_a_folder_are_weighted_where_it_reports_no_combined_score
     assert EVALUATOR_FAULT in folder_evaluation({"speed": 4.0}, {}, settings).artifacts
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"repeats": 0}, "repeats is 0; expected an integer of at least 1"),
-        ({"repeats": True}, "repeats is True; expected an integer"),
-        ({"repeats": 2.0}, "repeats is 2.0; expected an integer"),
-        ({"aggregate": "best"}, "aggregate is 'best'; expected one of 'median', 'mean', 'min', 'm"),
-        ({"objectives": "speed:max"}, "objectives is 'speed:max'; expected a list of strings"),
-        (
-            {"objectives": ["speed:max", "memory"]},
-            r"objectives\[1\] is 'memory'; expected a string",
-        ),
-        ({"objectives": ["a:max"]}, r"objectives is \['a:max'\]; expected none, or at least two"),
-        ({"objectives": ["a:max", "a:min"]}, "expected none, or at least two different metrics"),
-        ({"weights": {"a": 1.0}}, r"weights has 'a'; expected metrics of the objectives \(none,"),
-        ({"weights": [1.0]}, r"weights is \[1.0\]; expected a number for each"),
-        ({"objectives": TWO, "weights": {"sped": 1}}, r"weights has 'sped'; .* \(speed, memory\)"),
-        (
-            {"objectives": TWO, "weights": {"speed": -1}},
-            r"weights\['speed'\] is -1; expected a pos",
-        ),
-        ({"objectives": TWO, "weights": {"speed": nan}}, r"weights\['speed'\] is nan; expected"),
-        ({"objectives": TWO, "weights": {"speed": "1"}}, r"weights\['speed'\] is '1'; expected"),
-        (
-            {"objectives": TWO, "weights": {"speed": 1}, "direction": "minimize"},
-            "direction is 'minimize', but weights is given; expected 'maximize'",
-        ),
-    ],
-)
-def test_a_bad_field_is_refused_by_name(fields, expected):
-    with pytest.raises(ValueError, match=expected):
-        make(series(), **fields)
-
-
 def test_problems_share_verdicts_only_if_they_measure_alike():
     def judge(code: str) -> Evaluation:
         return valid(1.0)

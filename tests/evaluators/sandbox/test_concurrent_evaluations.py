@@ -206,12 +206,6 @@ def test_the_number_of_evaluators_does_not_change_the_fingerprint():
     assert sleeping_problem(1).fingerprint == sleeping_problem(7).fingerprint
 
 
-@pytest.mark.parametrize("count", [0, -1, 1.5, True, "2"])
-def test_a_wrong_number_of_evaluators_is_refused(count):
-    with pytest.raises(ValueError, match=r"evaluators is .*; expected an integer"):
-        sleeping_problem(count)
-
-
 def under(token, function, *arguments):
     """Call a function in a copy of this context in which a token is set."""
 
