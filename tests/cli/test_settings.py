@@ -137,6 +137,7 @@ REFUSALS = [
         {"method": "costda"},
         "--method: Unknown method 'costda'. Did you mean 'costada'? Known: ",
     ),
+    ({"method": "greedy"}, "--method: Unknown method 'greedy'. Known: adaevolve, "),
     ({"max_iterations": 0}, f"--max-iterations: got 0, {IS_COUNT}"),
     (
         {"max_iterations": 1_000_001},

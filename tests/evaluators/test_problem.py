@@ -141,6 +141,11 @@ REFUSALS = {
         ({"source": "\ud800"}, r"source is '\\ud800'; expected no half of a surrogate pair"),
         ({"source": 1930}, "source is 1930; expected a string"),
         ({"language": "Esperanto"}, "language is 'Esperanto'; expected one of 'Python', "),
+        ({"interpreter": 3}, "interpreter is 3; expected the path of a Python, or None"),
+        (
+            {"interpreter": "/no/such/python"},
+            "interpreter is '/no/such/python'; .*there is none",
+        ),
         ({"evaluate": 3}, "evaluate is 3 and score is None; expected one of them, a function"),
         ({"calls": [{}]}, "arguments or calls are given without score"),
         ({"holdout": HOLDOUT}, "holdout is given without score and calls"),

@@ -13,7 +13,6 @@ from toy_graph import THREAD, calls_of, discovery, scripted, trace
 
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
-from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 
 ALL = of_every_method()
@@ -142,11 +141,6 @@ def test_best_of_n_always_starts_from_the_initial_program_alone():
 def test_uniform_takes_the_frontiers_in_turn():
     rows = finished("uniform").rows
     assert [row["frontier"] for row in rows[:6]] == [1, 2, 1, 2, 1, 2]
-
-
-def test_an_unknown_method_is_refused():
-    with pytest.raises(ValueError, match=r"Unknown method 'greedy'\. Known: adaevolve, "):
-        Settings(method="greedy")
 
 
 def _decisions(row):
