@@ -26,7 +26,7 @@ from overhead import FILLER, HEAD, IDEAS, TAIL, InstantModel
 
 from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
-from costada.runs.folder import RunFolder
+from costada.runs.folder import RunFolder, config_text
 from costada.runs.plan import SearchRequest, plan_run
 from costada.runs.runner import execute_run
 
@@ -142,7 +142,7 @@ def main() -> None:
             print(f"made {options.iterations} iterations in {seconds:.0f} s, {size:.0f} MB")
         settings = run / "settings.json"
         config = RunFolder(run).load().model_copy(update={"base_url": server.url})
-        settings.write_text(config.text)
+        settings.write_text(config_text(config))
         resumes = [resumed(run, config.max_iterations, provider) for _ in range(options.repeats)]
         commands: dict[str, Callable[[], float]] = {
             IMPORTS: lambda: timed(sys.executable, "-c", IMPORTS),
