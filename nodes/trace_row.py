@@ -1,7 +1,9 @@
 """The columns and events of a step: each is declared once, with its meaning and its origin.
 
 A new column is one field here and its value in `costada.nodes.step_end.trace_row`. The
-trace, the export, the page and the reference take what they show from these declarations.
+trace, the export, the page and the reference take what they show from these declarations. To the
+page, `reports/page/feed.py` sends the columns of `STEP_FACTS`; `stepFacts` in
+`reports/page/scripts/80_drawer.js` shows those with a label.
 """
 
 from collections.abc import Mapping

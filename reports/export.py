@@ -74,7 +74,7 @@ class Table:
 
 
 STEP_GROUPS = ("objectives", "dollars")
-STEP_COLUMNS = tuple(
+EXPORTED_STEP_COLUMNS = tuple(
     Column(name, str if kind_of(row, name) == list[str] else kind_of(row, name), known.text)
     for row in (TraceRow, DerivedColumns)
     for name, known in columns_of(row).items()
@@ -137,7 +137,7 @@ GROUPS = {
 """Columns of one run, such as `metrics.NAME`."""
 
 COLUMNS = {
-    TableName.STEPS: STEP_COLUMNS,
+    TableName.STEPS: EXPORTED_STEP_COLUMNS,
     TableName.CALLS: CALL_COLUMNS,
     TableName.CANDIDATES: CANDIDATE_COLUMNS,
 }
@@ -202,7 +202,7 @@ def _group_columns(found: Sequence[Mapping[str, Any]], history: RunHistory) -> l
 def _step(step: Mapping[str, Any], seconds: Mapping[Iteration, float]) -> dict[str, Any]:
     steered, router = step.get("steered"), step.get("router")
     return {
-        **{each.name: step.get(each.name) for each in STEP_COLUMNS},
+        **{each.name: step.get(each.name) for each in EXPORTED_STEP_COLUMNS},
         "ticket": ticket_of(step),
         "events": _joined(step.get("events")),
         "models": _joined(step.get("models")),

@@ -1,6 +1,8 @@
 """The budget check of a call: the most that it can cost, and what is left to pay for it.
 
-A run may draw its budget from a purse, where it has an account under its id.
+Money is reserved in two places: for a request of a run by `reserve_share`, within the transaction
+that puts the request into the journal, and for an agent's call by `Purse.begin`
+(`BudgetMiddleware`). A run may draw its budget from a purse, where it has an account under its id.
 """
 
 import re
