@@ -12,6 +12,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from inspect import signature
 from traceback import walk_tb
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import finalize
 
@@ -231,8 +232,10 @@ def _completions_class() -> Any:
             The SDK looks up the type of each part of a body, for values that it has to convert.
             Text and numbers stay as they are, so they go by `extra_body`, which it sends as it is.
             """
-            # A parameter that the SDK does not know must be refused by it, not sent.
-            if not (given.keys() <= known and _has_plain_body(given)):
+            # A parameter that the SDK does not know must be refused by it, not sent. What stands in
+            # the place of its method, such as a tracer's instrumentation, is to see the messages.
+            is_own = _is_of_the_sdk(AsyncCompletions.create)
+            if not (is_own and given.keys() <= known and _has_plain_body(given)):
                 return await super().create(**given)
             # `messages` and `model` are required, and `extra_body` replaces them in the request.
             options = {name: given[name] for name in _BESIDE_BODY & given.keys()}
@@ -243,6 +246,11 @@ def _completions_class() -> Any:
             )
 
     return PlainCompletions
+
+
+def _is_of_the_sdk(method: object) -> bool:
+    # The exact type: what stands in for a function says that it is one.
+    return type(method) is FunctionType and method.__globals__["__name__"].startswith("openai.")
 
 
 _BESIDE_BODY = frozenset({"extra_headers", "extra_query", "stream", "timeout"})

@@ -21,7 +21,7 @@ from langgraph.channels import LastValue
 from langgraph.errors import EmptyChannelError
 
 from costada.nodes.context import PerRun
-from costada.nodes.state import ORDERED, Run, SearchState, ordered_json, plain
+from costada.nodes.state import Run, SearchState, plain
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
 
@@ -149,6 +149,15 @@ def seal_of(state: Mapping[str, Any], key: str) -> str:
     return hmac.digest(key.encode(), text.encode(), "sha256").hex()
 
 
+def _earlier_seal_of(state: Mapping[str, Any], key: str) -> str:
+    """The seal of a state that was saved before records had texts of their own."""
+    values = {name: plain(state[name]) for name in SEALED if name in state}
+    for name, value in values.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            values[name] = float(value) + 0.0
+    return hmac.digest(key.encode(), _encode(values).encode(), "sha256").hex()
+
+
 def with_seal(
     state: SearchState, written: Mapping[str, object], store: RunStore
 ) -> dict[str, object]:
@@ -172,7 +181,8 @@ def check_seal(state: SearchState, store: RunStore) -> None:
         raise ValueError(f"state: got run {run!r:.100}, which no search has begun")
     # Compared as bytes and in constant time: the seal comes from whoever wrote the checkpoint.
     key = _key_of(run.id, store)
-    if key and not hmac.compare_digest(str(given).encode(), seal_of(state, key).encode()):
+    seals = (seal_of(state, key), _earlier_seal_of(state, key))
+    if key and not any(hmac.compare_digest(str(given).encode(), each.encode()) for each in seals):
         raise ValueError(
             f"state: got one that run {run.id} has not left so, expected no other graph to"
             " change the state of a search; resume from an earlier checkpoint, or begin a new run"
@@ -207,7 +217,6 @@ def _text_of(record: object) -> str:
     """A record as JSON, with the keys of mappings sorted."""
     known = _TEXTS.get(type(record))
     if known is None or known[0] is not record:
-        is_ordered = type(record) in ORDERED
-        text = ordered_json(record) if is_ordered else _encode(plain(record))
-        known = _TEXTS[type(record)] = record, text
+        # Not by pydantic, whose JSON writes `null` for a number that is not finite.
+        known = _TEXTS[type(record)] = record, _encode(plain(record))
     return known[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, cast
 
@@ -152,7 +153,7 @@ class RunRecord:
         tracking.begin(lines)
         self._page: PageWriter | None = None
         self._page_thread = ThreadPoolExecutor(1, thread_name_prefix="costada-page")
-        self._parts: Future[None] | None = None
+        self._adding: Future[None] | None = None
 
     def add(self, iteration: Iteration) -> TraceRow:
         """Record a finished iteration, and return its row."""
@@ -167,9 +168,8 @@ class RunRecord:
         self._pareto.update(self._run_id)
         self._tracking.step(row)
         # In a thread, so that the run goes on; what has come meanwhile waits for the next turn.
-        self._page = self._page or PageWriter(self._folder)
-        if self._parts is None or (iteration % ITERATIONS == 0 and self._parts.done()):
-            self._parts = self._page_thread.submit(self._page.add_parts)
+        if self._adding is None or (iteration % ITERATIONS == 0 and self._is_added):
+            self._adding = self._page_thread.submit(self._add_to_page)
         return row
 
     def finish(self) -> None:
@@ -180,17 +180,23 @@ class RunRecord:
         self._pareto.update(self._run_id)
 
     def close_page(self, *, has_begun: bool) -> None:
-        """Write the page if the run has begun, and close it; raises as `PageWriter.write` does."""
+        """Write the page if the run has begun, and close it; raises as `write_page` does."""
         self._page_thread.shutdown()
-        if not has_begun and self._page is None:
-            return
-        with self._page or PageWriter(self._folder) as page:
-            if not has_begun:
-                return
-            if self._parts is None or self._parts.exception() is None:
-                page.write()
-            else:
+        with self._page or nullcontext():
+            if has_begun and self._page and self._is_added:
+                self._page.write()
+            elif has_begun:
                 write_page(self._folder)  # from its beginning: a full disk may have room now
+
+    def _add_to_page(self) -> None:
+        self._page = self._page or PageWriter(self._folder)
+        self._page.add_parts()
+
+    @property
+    def _is_added(self) -> bool:
+        """Whether the page has all that it was to get; after a failure it gets nothing more."""
+        adding = self._adding
+        return adding is not None and adding.done() and adding.exception() is None
 
     def _write_best_program(self, candidate_id: str | None) -> None:
         """Write a candidate's program, the initial one without a candidate."""

@@ -195,14 +195,19 @@ class WriteAheadLog:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file, self._log = path, path.with_name(f"{path.name}-wal")
+        """Open the log of an open run file; raises `OSError`.
+
+        Once, as SQLite does: the folder may be moved, and this process may change its own.
+        """
+        self._file, log = path, path.with_name(f"{path.name}-wal")
+        self._descriptor = os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # SQLite holds its locks on other files: on its log, closing would release them.
+        self._close = weakref.finalize(self, os.close, self._descriptor)
+        _sync_folder(log.parent)
         self._changed = threading.Condition()
         self._is_syncing = False
         self._num_begun = self._num_ended = 0
         self._fault: tuple[int, str, str] | None = None
-        self._named = 0
-        """The log, by its inode, whose name in its folder is on disk."""
-
         self._later = ThreadPoolExecutor(1, thread_name_prefix="costada-disk")
 
     def sync(self) -> None:
@@ -217,11 +222,15 @@ class WriteAheadLog:
 
     def sync_soon(self) -> None:
         """Sync in another thread; if that fails, the next `sync` raises."""
-        self._later.submit(self._await, self._num_begun + 1)
+        try:
+            self._later.submit(self._await, self._num_begun + 1)
+        except RuntimeError:  # the interpreter ends, and no thread begins any more
+            self.sync()
 
     def close(self) -> None:
-        """Wait for the thread of `sync_soon`."""
+        """Wait for the thread of `sync_soon`, and close the log."""
         self._later.shutdown()
+        self._close()
 
     def _await(self, wanted: int) -> None:
         """Wait until the sync of a number has ended, or do it if none is under way."""
@@ -234,7 +243,7 @@ class WriteAheadLog:
             self._is_syncing = True
             self._num_begun += 1
         try:
-            self._sync_log()
+            getattr(os, "fdatasync", os.fsync)(self._descriptor)
             self._num_ended = self._num_begun
         except OSError as error:
             code = sqlite3.SQLITE_FULL if error.errno == errno.ENOSPC else sqlite3.SQLITE_IOERR
@@ -245,27 +254,14 @@ class WriteAheadLog:
                 self._is_syncing = False
                 self._changed.notify_all()
 
-    def _sync_log(self) -> None:
-        try:
-            descriptor = os.open(self._log, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return  # the last connection was closed, and SQLite has synced all into the file
-        try:
-            getattr(os, "fdatasync", os.fsync)(descriptor)
-            if (inode := os.fstat(descriptor).st_ino) != self._named:
-                # A new file's name is the folder's: on some file systems it is lost without this.
-                self._sync_folder()
-                self._named = inode
-        finally:
-            # SQLite holds its locks on other files: on its log, closing would release them.
-            os.close(descriptor)
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._log.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _sync_folder(folder: Path) -> None:
+    """Bring the names of new files to the disk: on some file systems they are lost without this."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class SqliteEngine:

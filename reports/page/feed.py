@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import sha256
 from operator import itemgetter
 from threading import Lock
 from typing import Any, NamedTuple
@@ -63,28 +61,16 @@ MAX_REASON = 300
 """Characters of a failure among the figures; its whole text is among the texts."""
 
 
-PART_FORMAT = 1
-"""Grows when the rows or texts of a part change their form."""
-
-TOLD_BY = ("ticket", "spent", "candidate_id", "best_score")
-"""Columns that differ if an iteration is repeated: its dollars come on top of the earlier ones."""
-
 KEPT = ("iteration", "ticket", "failure", "attempts", "events")
 """Columns of steps that belong to a part: to find their tickets, and failures in a row."""
 
 
 class Part(NamedTuple):
-    """Some iterations to which nothing will be added.
-
-    Attributes:
-        first: The lowest of them.
-        key: Is that of no other iterations.
-        load: Reads their figures and texts.
-    """
+    """Some iterations to which nothing will be added: the lowest, their figures and their texts."""
 
     first: Iteration
-    key: str
-    load: Callable[[], tuple[Json, list[Json]]]
+    figures: Json
+    texts: list[Json]
 
 
 class Feed:
@@ -195,11 +181,12 @@ class Feed:
             with self._lock:
                 self._read_new_steps(history, run_id)
             last = self._steps[-1]["iteration"] if self._steps else START
-            # The guide of a step in flight may be charged to one that ends later, see `_tactics`.
-            while first + size - 1 + self._reach - 1 <= last:
+            # The newest step stays whole, as later figures begin with it. The guide of a step in
+            # flight may be charged to one that ends later, see `_tactics`.
+            while first + size - 1 + self._reach - 1 < last:
                 span = Iterations(run_id, Iteration(first - 1), Iteration(first + size - 1))
                 history.begin_part()
-                yield Part(first, self._key_of(span), partial(self._part, history, span))
+                yield self._part(history, span)
                 with self._lock:
                     # Other dictionaries: one that loses keys keeps its memory.
                     self._steps[self._places_of(span)] = [
@@ -220,7 +207,7 @@ class Feed:
                 if texts := self._texts(history, span):
                     yield Iteration(begin), texts
 
-    def _part(self, history: RunHistory, span: Iterations) -> tuple[Json, list[Json]]:
+    def _part(self, history: RunHistory, span: Iterations) -> Part:
         steps = self._steps_in(span)
         tables = _tables(
             history,
@@ -231,12 +218,7 @@ class Feed:
             self._iteration_of,
             self._objectives(),
         )
-        return tables, self._texts(history, span)
-
-    def _key_of(self, span: Iterations) -> str:
-        """What tells the iterations of a part from others of the same numbers."""
-        told = [[step[name] for name in TOLD_BY] for step in self._steps_in(span)]
-        return sha256(json.dumps([PART_FORMAT, span, told]).encode()).hexdigest()
+        return Part(Iteration(span.after + 1), tables, self._texts(history, span))
 
     def _steps_in(self, span: Iterations) -> list[dict[str, Any]]:
         return self._steps[self._places_of(span)]

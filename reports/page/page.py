@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from base64 import b64encode
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from gzip import compress
 from hashlib import sha256
@@ -22,7 +21,6 @@ from markupsafe import Markup
 from costada.reports.page.feed import Feed, Json
 from costada.reports.run_view import RunView
 from costada.store.files import make_folder, replacing
-from costada.store.rows import parse_json
 from costada.values.numbering import START, Iteration
 
 FILES = files("costada.reports.page")
@@ -47,26 +45,15 @@ POLICY = (
 """Only the page's own script and style, named by their hashes; no text ever becomes markup."""
 
 
-PART = re.compile(
-    rb'<script type="application/json" class="rows" data-key="([0-9a-f]{64})">([^<>&]*)</script>\n'
-)
-BLOCK = re.compile(
-    rb'<script type="application/octet-stream" class="block" data-first="\d+">[\w+/=]*</script>\n'
-)
-"""Lines of a page: the figures of a part, and the texts of some iterations."""
-
 PARTS_MARK = b"<!-- parts -->\n"
-"""Where a page has these lines; no text of a run can hold it, as all are escaped."""
-
-MAX_LINE = 2**26
-"""Bytes of a line of a page."""
+"""Where a page has its parts; no text of a run can hold it, as all are escaped."""
 
 
 class PageWriter:
     """Writes the page of a run: what no longer changes as it comes, the rest at the end.
 
     So the end of a long run takes no longer than that of a short one. The parts are kept in a file
-    without a name. A resumed run takes them from its last page, unless they differ.
+    without a name, and made from the run file alone: a page that lies there may come from anybody.
     """
 
     def __init__(self, run: RunView, out: Path | None = None) -> None:
@@ -84,30 +71,21 @@ class PageWriter:
             raise ValueError(f"{self._path}: there is no folder {self._path.parent}")
         self._feed = Feed(run)
         self._parts: IO[bytes] = TemporaryFile(dir=self._path.parent)  # noqa: SIM115 - closed in `__exit__`
-        self._earlier = _parts_of(self._path)
         self._next, self._size = START, 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._earlier.close()
         self._parts.close()
 
     def add_parts(self) -> None:
         """Add the iterations that no longer change; raises as `write` does."""
         for part in self._feed.parts(self._next, ITERATIONS):
-            found = next(self._earlier, None)
-            if found and found[0] == part.key:
-                lines = found[1]
-            else:
-                self._earlier.close()
-                rows, texts = part.load()
-                figures = embedded_json(rows).encode("ascii")
-                key = part.key.encode("ascii")
-                start = b'<script type="application/json" class="rows" data-key="%s">' % key
-                lines = start + figures + b"</script>\n" + self._block(part.first, texts)
-            self._parts.write(lines)
+            figures = embedded_json(part.figures).encode("ascii")
+            start = b'<script type="application/json" class="rows">'
+            block = self._block(part.first, part.texts)
+            self._parts.write(start + figures + b"</script>\n" + block)
             self._next = Iteration(part.first + ITERATIONS)
 
     def write(self) -> Path:
@@ -154,27 +132,6 @@ def write_page(run: RunView, out: Path | None = None) -> Path:
     """
     with PageWriter(run, out) as writer:
         return writer.write()
-
-
-def _parts_of(page: Path) -> Generator[tuple[str, bytes], None, None]:
-    """The parts of an earlier page: their keys and lines.
-
-    The page may come from anybody: a line that is not exactly what we write ends them.
-    """
-    if page.is_symlink() or not page.is_file():
-        return
-    with page.open("rb") as file:
-        while line := file.readline(MAX_LINE):
-            if not (found := PART.fullmatch(line)):
-                continue
-            block = file.readline(MAX_LINE)
-            if not BLOCK.fullmatch(block):
-                return
-            try:
-                parse_json(found[2].decode("ascii"))
-            except ValueError:
-                return
-            yield found[1].decode("ascii"), line + block
 
 
 def live_html(figures: Json) -> str:

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import THREAD, discovery
+from waiting import within
 
 from costada.store.lease import LostLease, guarded_by
 from costada.store.postgres_checkpoints import PostgresRunSaver
@@ -23,11 +24,13 @@ def leases(address):
 
 def taken_over(address):
     """Take over the thread of this process after the connection of its lease was cut."""
-    with psycopg.connect(address) as connection:
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
-            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        )
+    locks = (
+        "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({locks}) AS held")
+        within(20, lambda: not connection.execute(locks).fetchall())
     return Leases(address).acquire("thread '1'", 30.0)
 
 

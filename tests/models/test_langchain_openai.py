@@ -11,7 +11,7 @@ import re
 import sys
 import tomllib
 from collections import Counter
-from functools import cached_property, reduce
+from functools import cached_property, reduce, wraps
 from importlib.metadata import version
 from operator import add
 from pathlib import Path
@@ -31,6 +31,7 @@ from langchain_core.runnables.retry import RunnableRetry
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from metered_calls import client
 from openai import OpenAI
+from openai.resources.chat.completions import AsyncCompletions
 from pydantic import SecretStr
 
 from costada.models.langchain_openai import (
@@ -311,6 +312,26 @@ def test_a_plain_request_and_its_answer_are_those_of_the_sdk(
     assert ours == theirs
     sent, expected = server.requests
     assert sent == expected
+
+
+def test_what_stands_in_for_the_method_of_the_sdk_sees_the_messages(
+    server: BillingServer, monkeypatch: pytest.MonkeyPatch
+):
+    """As the instrumentation of tracers does."""
+    seen, real = [], AsyncCompletions.create
+
+    @wraps(real)
+    async def create(self: AsyncCompletions, **given: Any) -> Any:
+        seen.append(given["messages"][-1]["content"])
+        return await real(self, **given)
+
+    server.default = Reply("hello")
+    monkeypatch.setattr(AsyncCompletions, "create", create)
+    asyncio.run(plain(server).ainvoke("improve it"))
+    assert seen == ["improve it"]
+    monkeypatch.undo()
+    asyncio.run(plain(server).ainvoke("improve it"))
+    assert len(server.requests) == 2
 
 
 def test_the_sdk_looks_up_no_type_of_a_plain_message(server: BillingServer):

@@ -3,10 +3,13 @@
 import errno
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from waiting import within
@@ -15,7 +18,13 @@ from costada.store.call_log import CallKey
 from costada.store.database import Database
 from costada.store.rows import CallRow
 from costada.store.run_store import RunStore
+from costada.store.sqlite_engine import WriteAheadLog
 from costada.values.numbering import TicketNumber
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not hasattr(os, "fdatasync"), reason="the system has no fdatasync"),
+]
 
 INSERT = "INSERT INTO costada_step VALUES ('run', ?, '{}')"
 
@@ -62,18 +71,26 @@ def numbers(database: Database) -> set[int]:
     return {number for (number,) in database.rows("SELECT iteration FROM costada_step")}
 
 
-def test_commits_that_come_during_a_sync_share_the_next_one(database, disk):
+def test_commits_that_come_during_a_sync_share_the_next_one(database, disk, monkeypatch):
+    wanted, real = [], WriteAheadLog._await
+
+    def note(log: WriteAheadLog, number: int) -> None:
+        wanted.append(number)
+        real(log, number)
+
+    monkeypatch.setattr(WriteAheadLog, "_await", note)
     with ThreadPoolExecutor(8) as threads:
         first = threads.submit(put, database, 0)
         within(20, lambda: disk.num_begun == 1)
         others = [threads.submit(put, database, number) for number in range(1, 8)]
-        within(20, lambda: numbers(database) == set(range(8)))
+        within(20, lambda: len(wanted) == 8)
+        assert numbers(database) == set(range(8))
         disk.allow()
-        first.result()
+        first.result(60)
         assert not any(each.done() for each in others)
         disk.allow()
         for each in others:
-            each.result()
+            each.result(60)
     assert disk.num_ended == 2
 
 
@@ -155,3 +172,42 @@ def test_the_first_commit_to_a_new_log_puts_its_name_on_disk_as_well(tmp_path, m
         put(database, 1)
         put(database, 2)
     assert synced == [str(tmp_path)]
+
+
+def test_a_commit_reaches_the_log_that_is_open_wherever_its_folder_has_gone(tmp_path, monkeypatch):
+    """Also after the process has changed its own folder, for a path that was relative to that."""
+    real, synced = os.fdatasync, []
+
+    def fdatasync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with closing(Database(Path("runs/run.sqlite"))) as database:
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        monkeypatch.chdir("/")
+        put(database, 1)
+        (tmp_path / "runs").rename(tmp_path / "moved")
+        put(database, 2)
+    assert synced == [str(tmp_path / place / "run.sqlite-wal") for place in ("runs", "moved")]
+
+
+def test_the_end_of_a_request_is_on_disk_also_while_the_interpreter_ends(tmp_path):
+    code = """
+import atexit, os, sys
+from pathlib import Path
+from costada.store.database import Database
+
+def end():
+    real = os.fdatasync
+    os.fdatasync = lambda descriptor: (print("synced"), real(descriptor))
+    with database.transaction(is_durable=True, waits=False):
+        database.write("INSERT INTO costada_step VALUES ('run', 1, '{}')", ())
+
+database = Database(Path(sys.argv[1]))
+atexit.register(end)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "run.sqlite")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("synced\n", "")

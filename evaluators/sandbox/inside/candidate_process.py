@@ -105,7 +105,7 @@ class CandidateProcess:
 
         What was ordered has been prepared.
         """
-        # Read behind the walls: neither the size nor the content of a program reaches the server.
+        # Read in confinement: neither the size nor the content of a program reaches the server.
         try:
             request, loading = self._opening(request_fd)
         except MemoryError:
