@@ -132,7 +132,13 @@ class RunRecord:
     """
 
     def __init__(self, folder: RunFolder, plan: Plan, store: RunStore, tracking: Tracking) -> None:
-        """Bring files and trackers up to date with the store."""
+        """Bring files and trackers up to date with the store.
+
+        Raises:
+            ValueError: A folder, or what is not a file, is in the place of the page.
+        """
+        if folder.report.exists() and not folder.report.is_file():
+            raise ValueError(f"{folder.report}: is not a file, expected the page of the run there")
         self._folder, self._plan, self._store = folder, plan, store
         self._tracking = tracking
         self.database, self.thread = folder.database, folder.thread

@@ -289,3 +289,13 @@ def test_a_run_drained_again_and_again_is_the_same_run(whole, tmp_path):
     assert sessions == len(whole.prompts) // 6 + 1
     assert sessions > 2
     assert (run.trace, run.prompts) == (whole.trace, whole.prompts)
+
+
+def test_a_run_whose_page_cannot_be_written_is_not_resumed(folder, invoke):
+    (folder / "report.html").unlink(missing_ok=True)
+    (folder / "report.html").mkdir()
+    before = spent_in_calls(folder)
+    result = invoke("resume", folder, "--budget", 2 * BUDGET)
+    assert result.exit_code == 1
+    assert "report.html: is not a file, expected the page of the run there" in result.output
+    assert spent_in_calls(folder) == before
