@@ -203,6 +203,8 @@ class WriteAheadLog:
         self._descriptor = os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         # SQLite holds its locks on other files: on its log, closing would release them.
         self._close = weakref.finalize(self, os.close, self._descriptor)
+        self._close.atexit = False  # daemon threads still commit while the interpreter ends
+        self._is_closed = False
         _sync_folder(log.parent)
         self._changed = threading.Condition()
         self._is_syncing = False
@@ -228,9 +230,14 @@ class WriteAheadLog:
             self.sync()
 
     def close(self) -> None:
-        """Wait for the thread of `sync_soon`, and close the log."""
+        """Bring to the disk what was committed before the file was closed, and close the log."""
         self._later.shutdown()
-        self._close()
+        if not self._fault:  # which was raised before
+            self.sync()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_syncing)
+            self._is_closed = True
+            self._close()
 
     def _await(self, wanted: int) -> None:
         """Wait until the sync of a number has ended, or do it if none is under way."""
@@ -238,7 +245,7 @@ class WriteAheadLog:
             self._changed.wait_for(lambda: self._num_ended >= wanted or not self._is_syncing)
             if self._fault:
                 raise OSError(*self._fault)
-            if self._num_ended >= wanted:
+            if self._num_ended >= wanted or self._is_closed:
                 return
             self._is_syncing = True
             self._num_begun += 1
@@ -367,11 +374,11 @@ class SqliteEngine:
     def close(self) -> None:
         """Close the file."""
         if self._process == os.getpid():
-            if self._log:
-                self._log.close()
             with self.lock:
                 self._is_closed = True
                 self._connection.close()
+            if self._log:
+                self._log.close()
 
     def _check_usable(self) -> None:
         """Refuse a closed file and a forked process, which has a copy of SQLite's locks.

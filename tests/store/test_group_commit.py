@@ -157,6 +157,7 @@ def test_a_durable_commit_is_in_what_was_synced_of_the_log(tmp_path, monkeypatch
             database.write(INSERT, (2,))
         with closing(sqlite3.connect(lost)) as after_power_loss:
             found = after_power_loss.execute("SELECT iteration FROM costada_step").fetchall()
+        monkeypatch.undo()
     assert found == [(1,)]
 
 
@@ -190,6 +191,7 @@ def test_a_commit_reaches_the_log_that_is_open_wherever_its_folder_has_gone(tmp_
         put(database, 1)
         (tmp_path / "runs").rename(tmp_path / "moved")
         put(database, 2)
+        monkeypatch.undo()
     assert synced == [str(tmp_path / place / "run.sqlite-wal") for place in ("runs", "moved")]
 
 
@@ -211,3 +213,21 @@ atexit.register(end)
     command = [sys.executable, "-c", code, str(tmp_path / "run.sqlite")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("synced\n", "")
+
+
+def test_what_was_committed_before_the_file_is_closed_is_on_disk_after_it(tmp_path, monkeypatch):
+    """Also where another connection keeps SQLite from moving the log into the file."""
+    real, num_synced = os.fdatasync, 0
+
+    def fdatasync(descriptor: int) -> None:
+        nonlocal num_synced
+        num_synced += 1
+        real(descriptor)
+
+    path = tmp_path / "run.sqlite"
+    with closing(Database(path)), closing(Database(path)) as database:
+        with database.transaction():
+            database.write(INSERT, (1,))
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        database.close()
+        assert num_synced == 1
