@@ -136,14 +136,10 @@ def seal_of(state: Mapping[str, Any], key: str) -> str:
     for name in SEALED:
         if name not in state:
             continue
-        value = state[name]
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            # savers that use JSON do not tell 1 from 1.0, or 0.0 from -0.0
-            values[name] = float(value) + 0.0
-        elif is_dataclass(value):
-            texts.append(f"{name} {_text_of(value)}")
+        if is_dataclass(state[name]):
+            texts.append(f"{name} {_text_of(state[name])}")
         else:
-            values[name] = value
+            values[name] = _in_one_form(state[name])
     # JSON has no line breaks of its own, so no two states have the same text.
     text = "\n".join((_encode(values), *texts))
     return hmac.digest(key.encode(), text.encode(), "sha256").hex()
@@ -151,10 +147,7 @@ def seal_of(state: Mapping[str, Any], key: str) -> str:
 
 def _earlier_seal_of(state: Mapping[str, Any], key: str) -> str:
     """The seal of a state that was saved before records had texts of their own."""
-    values = {name: plain(state[name]) for name in SEALED if name in state}
-    for name, value in values.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            values[name] = float(value) + 0.0
+    values = {name: _in_one_form(plain(state[name])) for name in SEALED if name in state}
     return hmac.digest(key.encode(), _encode(values).encode(), "sha256").hex()
 
 
@@ -181,7 +174,7 @@ def check_seal(state: SearchState, store: RunStore) -> None:
         raise ValueError(f"state: got run {run!r:.100}, which no search has begun")
     # Compared as bytes and in constant time: the seal comes from whoever wrote the checkpoint.
     key = _key_of(run.id, store)
-    seals = (seal_of(state, key), _earlier_seal_of(state, key))
+    seals = (made(state, key) for made in (seal_of, _earlier_seal_of))
     if key and not any(hmac.compare_digest(str(given).encode(), each.encode()) for each in seals):
         raise ValueError(
             f"state: got one that run {run.id} has not left so, expected no other graph to"
@@ -202,6 +195,13 @@ def _key_of(run_id: str, store: RunStore) -> str:
             )
         known.append(setup.seal_key)
     return known[0]
+
+
+def _in_one_form(value: object) -> object:
+    """A value in one form: savers that use JSON do not tell 1 from 1.0, or 0.0 from -0.0."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) + 0.0
+    return value
 
 
 _encode = json.JSONEncoder(sort_keys=True).encode
