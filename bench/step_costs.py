@@ -77,7 +77,7 @@ def timed_run(name: str, peers: Peers, latency: Latency, limits: Limits) -> Time
 def runs_by_turns(
     peers: Peers, latency: Latency, limits: Limits, repeats: int
 ) -> dict[str, list[Timed]]:
-    """Several runs of each tool, in an order that is drawn anew for each turn."""
+    """Several runs of each tool; the tools take turns, in a random order each time."""
     names = list(peers.tools("", Limits()))
     runs: dict[str, list[Timed]] = {name: [] for name in names}
     rng = random.Random(limits.iterations)

@@ -357,7 +357,7 @@ def _features_of_files(program: Program) -> Features:
 
 @lru_cache(maxsize=256)
 def features(code: str) -> Features:
-    """The features of a text that its distance from others is computed from."""
+    """The features of a text, from which its distance to other texts is computed."""
     tokens = frozenset(TOKEN.findall(code))
     return Features(tokens, frozenset(_structure(code, tokens)), len(code))
 

@@ -175,7 +175,7 @@ class PaidNode(Generic[Bought]):
 
 def has_listener() -> bool:
     """Whether a tracer provider is configured in this process."""
-    # Not imported here: where nobody has imported it, nobody has configured a provider.
+    # Not imported here: a provider can only be configured after OpenTelemetry is imported.
     trace: Any = sys.modules.get("opentelemetry.trace")
     return bool(trace) and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 

@@ -82,7 +82,7 @@ class CandidateProcess:
     def rehearse(self) -> None:
         """Carry out a program of ours in the working folder, until Python has adapted its code.
 
-        A worker would have to adapt it anew, in pages of memory that are copied for that.
+        Otherwise each worker would adapt it again, and copy the pages of memory that it writes to.
         """
         self.prepare({"memory_mb": 0, "processes": 0})
         source = b"def f():\n    return 0.5\n"

@@ -129,7 +129,7 @@ class ForkServer(Server):
         self._prepared_order: Order = {}
         self._resource_limits: list[confinement.ResourceLimit] = []
         self._make_work_folder()
-        # The loader looks symbols up when they are first called: not in each worker anew.
+        # The loader looks up a symbol at its first call: once here, instead of in every worker.
         os.dup2(0, 0)
         os.closerange(confinement.MAX_DESCRIPTOR - 1, confinement.MAX_DESCRIPTOR)
         here_fd = os.open(".", os.O_PATH)

@@ -38,7 +38,7 @@ def trim_memory() -> None:
 def new_session() -> None:
     """Make this process the first of a new session.
 
-    As `os.setsid`, whose symbol the loader would have to look up anew in each worker.
+    Like `os.setsid`, but without looking up its symbol again in every worker.
     """
     _check(min(LIBC.setsid(), 0))
 
