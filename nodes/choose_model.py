@@ -91,16 +91,22 @@ def teach_router(evaluate: PayingNode) -> PayingNode:
 def tell_router(state: SearchState, context: RunContext) -> SearchState:
     """Router and step after the current attempt, which has a score or has failed.
 
-    It learns the dollars of exactly that attempt's calls. An attempt without a call teaches it
-    nothing, and one that its model refused is not a try. The last model that is left is not
-    disabled: it is asked again, and its refusal ends the run.
+    It learns the dollars of exactly that attempt's calls, those that judged its programs included.
+    An attempt without a call teaches it nothing, and one that its model refused is not a try. The
+    last model that is left is not disabled: it is asked again, and its refusal ends the run.
     """
     step, router = state["step"], state["router"]
     attempt = step.attempt
     name, first = attempt.model, attempt.first_call
     calls = range(first, max(step.num_requested, first) + 1)
+    # Refused, it has no program: what the journal may hold judged that of the model asked next.
     cost = context.store.call_log.attempt_cost(
-        state["run"].id, step.ticket, calls, name, counts_lost=context.counts_lost
+        state["run"].id,
+        step.ticket,
+        calls,
+        name,
+        counts_lost=context.counts_lost,
+        has_judging=not attempt.is_refused,
     )
     if cost is not None and attempt.is_refused:
         router = router.charge(name, float(cost))

@@ -19,6 +19,7 @@ from costada.nodes.tools.agent import ask_with_tools
 from costada.prompts.changes import read_change
 from costada.prompts.whole_texts import Rejection
 from costada.store.call_log import CallKey
+from costada.values.roles import GENERATION, RETRY
 
 
 def generate(state: SearchState, runtime: SearchRuntime, config: RunnableConfig) -> SearchState:
@@ -31,7 +32,7 @@ def ask_once(state: SearchState, config: RunnableConfig, context: RunContext) ->
     """Add the program of one answer to the attempt, or why the answer held none."""
     step, put_text = state["step"], context.store.put_text
     attempt = step.attempt
-    role = "generation" if attempt.number == 1 else "retry"
+    role = GENERATION if attempt.number == 1 else RETRY
     key = CallKey(state["run"].id, step.ticket, role, attempt.number)
     prompt = load_prompt(state, context)
     answer = ask_within_budget(model_of(step, context), prompt, key, state, config, context)

@@ -16,6 +16,7 @@ from costada.prompts.requests import GuideRequest
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 from costada.store.call_log import CallKey
 from costada.values.numbering import Iteration, TicketNumber, next_iteration
+from costada.values.roles import GUIDE
 
 MAX_TRIED = 10
 """Tactics whose outcomes a guide is shown."""
@@ -51,7 +52,7 @@ def buy_tactics(
     """
     constants = context.constants
     for attempt in range(1, constants.max_guide_calls + 1):
-        key = CallKey(state["run"].id, number, "guide", attempt)
+        key = CallKey(state["run"].id, number, GUIDE, attempt)
         answer = ask_for_guide(prompt, key, state, config, context)
         if isinstance(answer, ModelFailure):
             continue

@@ -31,6 +31,7 @@ from costada.store.history import (
 from costada.store.rows import checking_rows
 from costada.values.evaluation import SANDBOX, WORKER
 from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber
+from costada.values.roles import ROLES
 
 Value = str | float | bool | None
 Row = dict[str, Value]
@@ -83,7 +84,7 @@ EXPORTED_STEP_COLUMNS = tuple(
 CALL_COLUMNS = (
     Column("iteration", int, "the iteration that is charged; empty while its ticket has not ended"),
     Column("ticket", int, "number of the ticket, in the order of launching"),
-    Column("role", str, "`generation`, `retry`, `guide` or another role"),
+    Column("role", str, f"{', '.join(f'`{each}`' for each in ROLES)} or another role"),
     Column("attempt", int, "counts from 1 within the ticket and role"),
     Column("number", int, "counts the requests of one attempt from 1"),
     Column("status", str, "`done`, `error`, `lost`, or `started` for one in flight"),

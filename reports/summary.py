@@ -15,12 +15,12 @@ from costada.reports.formats import counted, percent
 from costada.reports.terminal import printable
 from costada.store.history import UsedCalls
 from costada.values.evaluation import LOG, MARKS, Evaluation
+from costada.values.roles import ROLES, SEARCHING
 from costada.values.usage import total
 
 if TYPE_CHECKING:
     from costada.nodes.trace_row import TraceRow
 
-ROLES = ("generation", "retry", "guide")
 REASONS = {
     "budget": "the budget is used up",
     "iterations": "the iteration limit is reached",
@@ -33,11 +33,11 @@ NUM_LINES, NUM_CHARACTERS = 20, 2000
 
 
 def sum_by_role(used: Iterable[UsedCalls]) -> Mapping[str, UsedCalls]:
-    """What each role used, `ROLES` included if they made no call."""
+    """What each role used; those of the search are included if they made no call."""
     by_role = {role: UsedCalls(role, "") for role in ROLES}
     for each in used:
         by_role[each.role] = by_role.get(each.role, UsedCalls(each.role, "")) + each
-    return by_role
+    return {role: each for role, each in by_role.items() if each.calls or role in SEARCHING}
 
 
 def sum_by_model(used: Iterable[UsedCalls], menu: Iterable[str]) -> Mapping[str, UsedCalls]:

@@ -25,6 +25,7 @@ from costada.store.rows import (
     record,
 )
 from costada.values.numbering import FIRST_TICKET, Iteration, TicketNumber
+from costada.values.roles import GUIDE, JUDGING
 from costada.values.usage import Usage, exactly
 
 
@@ -88,9 +89,9 @@ FACTS = [each.name for each in fields(CallRow) if each.name not in OWN_COLUMNS]
 class CallKey(NamedTuple):
     """Which logical call this is, the same whenever a step is executed again.
 
-    `ticket` is that of the step. `role` is generation, retry or guide; `attempt` counts from 1
-    within ticket and role. Where an attempt is a conversation with tools, it counts
-    the step's requests for a program instead.
+    `ticket` is that of the step, `role` one of `costada.values.roles.ROLES`; `attempt` counts from
+    1 within ticket and role. Where an attempt is a conversation with tools, it counts the step's
+    requests for a program instead. What judges a program has the number of the request for it.
     """
 
     run_id: str
@@ -118,7 +119,7 @@ class SentRequest(NamedTuple):
 
 
 class CallFilter(NamedTuple):
-    """Which calls of a run are meant.
+    """Which calls of a run's search are meant; those that judge programs never are.
 
     `of_guides`: guide calls only, or the others only; `None`: both. `entry`: those of the model
     that the menu calls so; `None`: those of all models.
@@ -137,11 +138,14 @@ ALL_CALLS = CallFilter()
 OF_ENTRY = "COALESCE(COALESCE(json_extract(facts, '$.entry'), '') = ?, TRUE)"
 """Condition for the requests to a model of a menu, or with `None` to any model."""
 
-IS_MEANT = f"COALESCE((role = 'guide') = ?, TRUE) AND {OF_ENTRY}"
+OF_KIND = f"role NOT IN {JUDGING} AND COALESCE((role = '{GUIDE}') = ?, TRUE)"
+"""Condition for calls of the search, or only its guides, or only the others."""
+
+IS_MEANT = f"{OF_KIND} AND {OF_ENTRY}"
 """Condition for the requests of a `CallFilter`."""
 
 
-OF_OUTCOME = f"""COALESCE((role = 'guide') = ?, TRUE) AND (?
+OF_OUTCOME = f"""{OF_KIND} AND (?
 OR (ticket, role, attempt) IN (
     SELECT ticket, role, attempt FROM costada_call AS asked WHERE run_id = ? AND {OF_ENTRY}
     AND n = (SELECT MAX(n) FROM costada_call WHERE run_id = asked.run_id
@@ -341,11 +345,12 @@ class CallLog:
         return int(number)
 
     def last_error(self, run_id: str) -> str:
-        """What went wrong with the last request of a run that failed; empty if none did."""
+        """What went wrong with the last request of a search that failed; empty if none did."""
         # From the end of the table: by an index, SQLite would read and sort all rows of the run.
         found = self._db.rows(
-            "SELECT facts FROM costada_call NOT INDEXED WHERE run_id = ?"
-            " AND json_extract(facts, '$.error') IS NOT NULL ORDER BY rowid DESC LIMIT 1",
+            "SELECT facts FROM costada_call NOT INDEXED WHERE run_id = ?"  # noqa: S608
+            f" AND role NOT IN {JUDGING} AND json_extract(facts, '$.error') IS NOT NULL"
+            " ORDER BY rowid DESC LIMIT 1",
             (run_id,),
         )
         return str(record(found[0][0])["error"]) if found else ""
@@ -384,7 +389,7 @@ class CallLog:
             has_guides: Whether guide calls are part of the sum.
         """
         calls = self._costs(run_id, ticket, counts_lost)
-        return sum((cost for role, cost, _ in calls if has_guides or role != "guide"), Decimal(0))
+        return sum((cost for role, cost, _ in calls if has_guides or role != GUIDE), Decimal(0))
 
     @exactly
     def cost_before(
@@ -392,8 +397,8 @@ class CallLog:
     ) -> Decimal:
         """The dollars of a ticket's guide, and of its other calls before an attempt."""
         found = self._db.rows(
-            "SELECT cost, bound FROM costada_call WHERE run_id = ? AND ticket = ?"
-            " AND (role = 'guide' OR attempt < ?)",
+            "SELECT cost, bound FROM costada_call WHERE run_id = ? AND ticket = ?"  # noqa: S608
+            f" AND (role = '{GUIDE}' OR attempt < ?)",
             (run_id, ticket, attempt),
         )
         dollars = (amount(cost) + (amount(bound) if counts_lost else 0) for cost, bound in found)
@@ -401,7 +406,14 @@ class CallLog:
 
     @exactly
     def attempt_cost(
-        self, run_id: str, ticket: TicketNumber, attempts: range, entry: str, *, counts_lost: bool
+        self,
+        run_id: str,
+        ticket: TicketNumber,
+        attempts: range,
+        entry: str,
+        *,
+        counts_lost: bool,
+        has_judging: bool,
     ) -> Decimal | None:
         """The dollars of the calls that a model of the menu got in an attempt of a ticket.
 
@@ -411,19 +423,21 @@ class CallLog:
             attempts: The attempts of its calls: one, or the requests of an attempt with tools.
             entry: What the menu calls the model.
             counts_lost: Whether requests whose bill is unknown count at their upper bound.
+            has_judging: Whether what judged the attempt's programs is part of the sum.
 
         Returns:
             `None` if it got no call.
         """
         found = self._db.rows(
-            "SELECT cost, bound FROM costada_call WHERE run_id = ? AND ticket = ?"  # noqa: S608
-            f" AND attempt >= ? AND attempt < ? AND {IS_MEANT}",
+            "SELECT role, cost, bound FROM costada_call WHERE run_id = ? AND ticket = ?"  # noqa: S608
+            f" AND attempt >= ? AND attempt < ? AND (role IN {JUDGING} OR {IS_MEANT})",
             (run_id, ticket, attempts.start, attempts.stop, False, entry),
         )
-        if not found:
+        if all(role in JUDGING for role, _, _ in found):
             return None
-        dollars = (amount(cost) + (amount(bound) if counts_lost else 0) for cost, bound in found)
-        return sum(dollars, Decimal(0))
+        charged = _charged(found, counts_lost)
+        counted = (cost for role, cost, _ in charged if has_judging or role not in JUDGING)
+        return sum(counted, Decimal(0))
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -498,7 +512,7 @@ class CallLog:
             spent = before + cost
             self._db.put_row("costada_charge", (run_id, iteration, f"{cost:f}", f"{spent:f}"))
         in_doubt = sum((each[2] for each in charged), Decimal(0))
-        return Charge(cost, spent, sum(each[0] == "guide" for each in charged), in_doubt)
+        return Charge(cost, spent, sum(each[0] == GUIDE for each in charged), in_doubt)
 
     def put_landing(self, run_id: str, landing: int, landed: Landing) -> None:
         """Note what landed at a place of the run's order of landing."""

@@ -27,6 +27,7 @@ from costada.store.schema import OWN_TABLES, prepare
 from costada.store.sqlite_engine import connect, connect_to_read, explaining
 from costada.values.candidate import Program
 from costada.values.numbering import Iteration, TicketNumber
+from costada.values.roles import GUIDE
 from costada.values.usage import COUNTS, NO_TOKENS, Price, Usage, cache_savings, exactly
 
 CALL_COLUMNS = "ticket, role, attempt, n, status, cost, bound, prompt_hash, answer_hash"
@@ -97,7 +98,7 @@ class UsedCalls:
     """What the requests of one role, to one model of a menu, have used.
 
     Attributes:
-        role: Generation, retry or guide.
+        role: One of `costada.values.roles.ROLES`.
         entry: What the menu calls the model; empty without one.
         calls: Their number.
         in_doubt: How many of them have an unknown bill: timed out, cancelled, or in flight when
@@ -501,7 +502,7 @@ def cut_back(database: Path, cut: Cut, new_id: str) -> None:
 
 def _cut_ticket(connection: sqlite3.Connection, ticket: TicketNumber, attempt: int) -> None:
     """Delete what a ticket did after an attempt, and requests that have no end yet."""
-    later = "ticket = ? AND role != 'guide' AND attempt > ?"
+    later = f"ticket = ? AND role != '{GUIDE}' AND attempt > ?"
     for table in ("costada_call", "costada_outcome"):
         connection.execute(f"DELETE FROM {table} WHERE {later}", (ticket, attempt))  # noqa: S608
     connection.execute(

@@ -140,7 +140,7 @@ class CallRow:
 
     Attributes:
         ticket: That of the step which is charged for it.
-        role: Generation, retry or guide.
+        role: One of `costada.values.roles.ROLES`.
         attempt: Counts from 1 within the ticket and role.
         frontier: Index of the step's frontier, from 0; None for a guide.
         model: Name of the model, as its provider knows it.

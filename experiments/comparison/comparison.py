@@ -22,7 +22,7 @@ from costada.experiments.comparison.metrics import (
     mean_interval,
     point_at,
 )
-from costada.reports.summary import ROLES
+from costada.values.roles import ROLES
 from costada.values.setting import unknown_name
 
 Metric = Callable[[RunOutcome], float | None]

@@ -24,6 +24,7 @@ from costada.models.retries import growing_wait, with_jitter
 from costada.nodes.context import PerRun, PricedModel, RunContext
 from costada.store.call_log import CallFilter, CallKey, CallLog
 from costada.store.rows import OutcomeKind
+from costada.values.roles import GUIDE
 
 Found = TypeVar("Found")
 
@@ -322,7 +323,7 @@ def health_of(
     """The health of the model that a call asks."""
     entry = context.entry_of(asked)
     is_separate = entry is None and context.guide_model is not None
-    calls = CallFilter(key.role == "guide" if is_separate else None, entry)
+    calls = CallFilter(key.role == GUIDE if is_separate else None, entry)
     outages = OUTAGES.of(context.store, key.run_id).setdefault(calls, Outages())
     return ModelHealth(
         call_log=context.store.call_log,

@@ -57,6 +57,7 @@ from costada.nodes.context import (
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt, cacheable_parts
 from costada.store.call_log import CallKey
+from costada.values.roles import GUIDE
 
 FUNDS_POLL_SECONDS = 0.2
 """How often a request that cannot be paid for looks whether others have ended."""
@@ -152,7 +153,7 @@ def ask_within_budget(
             counts is impossible.
         ValueError: As for `ask_model`, or the answers of the model cannot be limited.
     """
-    frontier = None if key.role == "guide" else state["step"].allocation.frontier
+    frontier = None if key.role == GUIDE else state["step"].allocation.frontier
     others = models_left(state, context) if context.has_choice and asked.name else []
     has_others = not is_last and any(each.name != asked.name for each in others)
     ask_once = partial(

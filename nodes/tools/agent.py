@@ -24,6 +24,7 @@ from costada.nodes.tools.session import ToolSession, archived_candidates
 from costada.prompts.requests import TrialData
 from costada.prompts.tools import allowance_text, tools_for, tools_section, with_section
 from costada.store.call_log import CallKey
+from costada.values.roles import GENERATION, RETRY
 
 FURTHER_ANSWERS = 4
 """Answers of an attempt beyond one for each evaluation: to look around, and to submit."""
@@ -91,7 +92,7 @@ def _work(session: ToolSession, config: RunnableConfig) -> Ending:
 def _key(state: SearchState, number: int) -> CallKey:
     """Key of an attempt's request; the requests of a step are counted together."""
     step = state["step"]
-    role = "generation" if step.attempt.number == 1 else "retry"
+    role = GENERATION if step.attempt.number == 1 else RETRY
     return CallKey(state["run"].id, step.ticket, role, step.requests + number)
 
 

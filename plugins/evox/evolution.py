@@ -45,6 +45,7 @@ from costada.prompts.requests import FailedAttempt
 from costada.prompts.whole_texts import Rejection
 from costada.store.call_log import CallKey
 from costada.values.numbering import FIRST_TICKET, START, next_iteration
+from costada.values.roles import GUIDE
 from costada.values.usage import exactly
 
 MAX_STRATEGY_CALLS = 3
@@ -165,7 +166,7 @@ def _evolution_key(state: SearchState, call: int) -> CallKey:
     bought in it. The labels are the first guide call of that ticket.
     """
     ticket = state["step"].ticket
-    return CallKey(state["run"].id, ticket, "guide", call + (ticket == FIRST_TICKET))
+    return CallKey(state["run"].id, ticket, GUIDE, call + (ticket == FIRST_TICKET))
 
 
 def _requests(state: SearchState, context: RunContext) -> tuple[Prompt, StrategyRequest]:

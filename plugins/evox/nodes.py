@@ -53,6 +53,7 @@ from costada.prompts.requests import (
 from costada.store.call_log import CallKey
 from costada.values.candidate import LandedCandidate
 from costada.values.numbering import FIRST_TICKET, START, START_TICKET, next_iteration
+from costada.values.roles import GUIDE
 
 RECENT_ITERATIONS = 100
 """How far back the previous attempts of a prompt may lie."""
@@ -92,7 +93,7 @@ def build_context(state: SearchState, runtime: SearchRuntime) -> SearchState:
 def guide(state: SearchState, runtime: SearchRuntime, config: RunnableConfig) -> SearchState:
     """Buy the labels before the first step, which is charged for them."""
     context = runtime.context
-    key = CallKey(state["run"].id, FIRST_TICKET, "guide", 1)
+    key = CallKey(state["run"].id, FIRST_TICKET, GUIDE, 1)
     reply = ask_guide_model(_labels_prompt(context), key, state, config, context)
     return _with_labels(reply, state, context)
 
