@@ -47,6 +47,7 @@ KINDS = {
     "int": "expected an integer",
     "float": "expected a number",
     "bool": "expected true or false",
+    "sequence": "expected a list, not one string",
 }
 """What is expected where pydantic cannot read a value, by the first part of the error's type."""
 

@@ -169,7 +169,7 @@ REFUSALS = [
     ("build = ' '", "build: got ' ', expected a non-empty string$"),
     ("run = ' '", "run: got ' ', expected a non-empty string$"),
     *(
-        (f"{name} = 'one'", f"{name}: got 'one', ")
+        (f"{name} = 'one'", f"{name}: got 'one', expected a list, not one string$")
         for name in ("readable", "preload", "timing_metrics", "objectives")
     ),
     (f"{NAMED}preload = ['no_such_module']", "expected modules, found no no_such_module$"),
