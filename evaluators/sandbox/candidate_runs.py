@@ -11,6 +11,7 @@ from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE, REPOSITORY
 from costada.evaluators.sandbox.layer_choice import kind_for
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.model_channel import ENVIRONMENT, Connect
 from costada.evaluators.sandbox.slot import SLOTS, Pool
 from costada.evaluators.sandbox.slot_kind import (
     LATE,
@@ -86,6 +87,7 @@ def run_calls(
     preload: Sequence[str] = PRELOAD,
     slots: Pool = SLOTS,
     interpreter: str | None = None,
+    connect: Connect | None = None,
 ) -> list[CandidateResult]:
     """Run a candidate's entry point for each call; the results in order.
 
@@ -105,6 +107,8 @@ def run_calls(
             whose source names it.
         slots: Where to run it.
         interpreter: Path of the Python that runs it; that of this process if absent.
+        connect: Serves each connection that it opens to its models, which clients in Python reach
+            by the environment; None if it has no models.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -122,7 +126,7 @@ def run_calls(
         if remaining <= 0:
             reason = too_slow(limits.wall_seconds)
             return results + [CandidateResult(None, reason, "", 0.0)] * len(rest)
-        fresh = _run(program, call, rest, limits, kind, remaining, slots=slots)
+        fresh = _run(program, call, rest, limits, kind, remaining, slots=slots, connect=connect)
         remaining -= sum(result.seconds for result in fresh)
         results += fresh
     return results
@@ -137,6 +141,7 @@ def run_evaluator(
     interpreter: str | None = None,
     file_name: str = CANDIDATE_FILE,
     readable: Sequence[str] = (),
+    connect: Connect | None = None,
 ) -> CandidateResult:
     """Run the evaluator of a folder on a candidate, both in the same confined process.
 
@@ -146,7 +151,8 @@ def run_evaluator(
     see `inside/evaluator_contracts.py`. If a stage after the first fails, the result is that of the
     stages before, with the error among its artifacts.
     `interpreter` is the path of the Python that runs both; that of this process if absent.
-    `readable` are files and folders beside the system's that both may read.
+    `readable` are files and folders beside the system's that both may read, and `connect` serves
+    each connection that either opens to the models.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -167,7 +173,8 @@ def run_evaluator(
     calls = [{"stage": stage} for stage in range(1, evaluator.num_stages + 1)] or [{}]
     texts = [path.read_text(errors="replace") for path in shown if path.suffix == ".py"]
     program, seconds = named_files(source, file_name), limits.wall_seconds
-    return _last_stage(_run(program, call, calls, limits, kind, seconds, "".join(texts)))
+    text = "".join(texts)
+    return _last_stage(_run(program, call, calls, limits, kind, seconds, text, connect=connect))
 
 
 def find_syntax_faults(
@@ -227,11 +234,15 @@ def _run(
     seconds: float,
     evaluator_text: str = "",
     slots: Pool = SLOTS,
+    connect: Connect | None = None,
 ) -> list[CandidateResult]:
     """The results up to the first call that ran out of time, or of all calls."""
     if fault := program.fault(limits):
         return [CandidateResult(None, fault, "", 0.0)] * len(calls)
-    request = request_for(program.encoded, {**call, "program": program.path}, calls)
+    call = {**call, "program": program.path}
+    if connect is not None:
+        call["environment"] = ENVIRONMENT
+    request = replace(request_for(program.encoded, call, calls), connect=connect)
     needs_all = LATE in evaluator_text or any(LATE in text for text in program.files.values())
     return results_of(
         execute_in_any(kind, request, limits, seconds, needs_all=needs_all, slots=slots)

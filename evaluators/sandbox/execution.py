@@ -19,6 +19,7 @@ from costada.evaluators.sandbox.concurrency import (
     is_cancelled,
 )
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
+from costada.evaluators.sandbox.model_channel import Connect, ModelChannel
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 from costada.evaluators.sandbox.slot_kind import SlotKind
 
@@ -60,6 +61,7 @@ class Request:
     may_execute: bool = False  # whether the worker starts programs in other languages
     is_build: bool = False
     has_built: bool = False  # whether a build came before
+    connect: Connect | None = None  # serves the connections to its models; None: it has none
 
 
 def request_for(
@@ -202,7 +204,7 @@ class AnswerStream(Stream):
         return [whole[begin:end] for begin, end in self.bounds]
 
 
-Source = Stream | Slot | CancellationToken
+Source = Stream | Slot | ModelChannel | CancellationToken
 """What an execution waits for by its descriptor, beside room in the request pipe."""
 
 
@@ -227,6 +229,7 @@ class Execution:
     requests: RequestPipe
     answers: AnswerStream
     log: Stream
+    channel: ModelChannel | None = None
     started: float = field(default_factory=monotonic)
     asked: list[float] = field(default_factory=list)  # when each call's arguments were sent
     stopped: str | None = None  # why it was stopped
@@ -272,6 +275,8 @@ class Execution:
         """Record the answers that have arrived, and send the next call if it is due."""
         self.answers.split_frames()
         if excess := self.answers.excess or self.log.excess:
+            self.stop(excess)
+        if self.channel and (excess := self.channel.excess):
             self.stop(excess)
         if self.answers.has_too_many and not self.request.is_command:
             self.stop(TOO_MANY_FRAMES)
@@ -333,6 +338,8 @@ def execute(slot: Slot, request: Request, limits: Limits, seconds: float) -> Exe
         }
         sources[slot.control.fileno()] = slot
         sources |= {token.fileno(): token for token in active_tokens()}
+        if execution.channel:
+            sources[execution.channel.fileno()] = execution.channel
         # Not a selector, which takes more time to set up than all waiting for a short program.
         ready = select.poll()
         for fd in sources:
@@ -427,6 +434,10 @@ def _process_events(
             requests.write()
         elif isinstance(source, Slot):
             execution.end()
+        elif isinstance(source, ModelChannel):
+            source.process()
+            if not source.is_open:
+                ready.unregister(fd)
         else:
             ready.unregister(fd)
             execution.stop(CANCELLED)
@@ -445,6 +456,10 @@ def _begin(
     pipes = slot.begin(order)
     requests = RequestPipe(pipes.request_fd)
     stack.callback(requests.close)
+    channel = None
+    if pipes.channel_fd is not None and request.connect is not None:
+        channel = ModelChannel(pipes.channel_fd, request.connect)
+        stack.callback(channel.close)
     for fd in (pipes.answer_fd, pipes.log_fd):
         stack.callback(os.close, fd)
         os.set_blocking(fd, False)
@@ -454,7 +469,7 @@ def _begin(
     too_chatty = f"the program printed more than {MAX_PRINTED_BYTES // MEBIBYTE} MB"
     log = Stream(pipes.log_fd, limits.log_bytes, MAX_PRINTED_BYTES, too_chatty)
     requests.put(request.opening, is_last=request.is_command)
-    return Execution(slot, limits, request, seconds, requests, answers, log)
+    return Execution(slot, limits, request, seconds, requests, answers, log, channel)
 
 
 def _order_of(limits: Limits, request: Request) -> dict[str, int]:
@@ -466,5 +481,6 @@ def _order_of(limits: Limits, request: Request) -> dict[str, int]:
         "may_execute": request.is_command or request.may_execute,
         "keeps_files": request.is_build,
         "has_built": request.has_built,
+        "has_models": request.connect is not None,
     }
     return order | {name: 1 for name, is_wanted in wanted.items() if is_wanted}

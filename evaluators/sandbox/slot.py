@@ -14,7 +14,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from costada.evaluators.sandbox.concurrency import FairSemaphore, available_cores
-from costada.evaluators.sandbox.inside.orders import BEGIN, too_much_memory
+from costada.evaluators.sandbox.inside.orders import BEGIN, num_descriptors, too_much_memory
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.slot_kind import SlotKind
 
@@ -24,6 +24,20 @@ POLL_SECONDS = 0.5
 CLOSE_SECONDS = 2.0
 MAX_ANSWER_BYTES = 65536
 MIN_SLOTS = 2
+
+
+def _request_pipe() -> tuple[int, int]:
+    read_fd, write_fd = os.pipe()
+    return write_fd, read_fd
+
+
+def _channel() -> tuple[int, int]:
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()
+
+
+MAKERS = (_request_pipe, os.pipe, os.pipe, _channel)
+"""Make what comes with an order, each our end and the worker's: see `Pipes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +52,18 @@ class SlotAnswer:
 
 
 class Pipes(NamedTuple):
-    """Our ends of a candidate's pipes."""
+    """Our ends of a candidate's pipes, and of its channel to models if it has one."""
 
     request_fd: int
     answer_fd: int
     log_fd: int
+    channel_fd: int | None = None
 
     def close(self) -> None:
         """Close them."""
         for descriptor in self:
-            os.close(descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
 
 
 class Slot:
@@ -186,9 +202,8 @@ class Slot:
         """Send an order, with the other ends of new pipes."""
         with ExitStack() as unless_sent, ExitStack() as theirs:
             kept, sent = [], []
-            for is_request in (True, False, False):
-                read_fd, write_fd = os.pipe()
-                ours, other = (write_fd, read_fd) if is_request else (read_fd, write_fd)
+            for make in MAKERS[: num_descriptors(limits)]:
+                ours, other = make()
                 unless_sent.callback(os.close, ours)
                 theirs.callback(os.close, other)
                 kept.append(ours)

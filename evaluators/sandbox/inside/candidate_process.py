@@ -35,6 +35,7 @@ from costada.evaluators.sandbox.inside.error_reports import (
 )
 from costada.evaluators.sandbox.inside.evaluator_contracts import load_evaluator
 from costada.evaluators.sandbox.inside.foreign_code import new_module, run_module
+from costada.evaluators.sandbox.inside.model_connections import offer_models
 from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER, CANDIDATE_FILE
 from costada.evaluators.sandbox.inside.scored_commands import load_commands
 from costada.evaluators.sandbox.inside.semaphores import offer_semaphores
@@ -100,10 +101,10 @@ class CandidateProcess:
         del sys.modules[MODULE_NAME]
         self._module = new_module(MODULE_NAME, os.path.abspath(CANDIDATE_FILE))
 
-    def serve(self, request_fd: int, result_fd: int) -> None:
+    def serve(self, request_fd: int, result_fd: int, channel_fd: int | None = None) -> None:
         """Carry out the request that comes through one descriptor; write the answers to the other.
 
-        What was ordered has been prepared.
+        What was ordered has been prepared. With a channel, the program reaches models.
         """
         # Read in confinement: neither the size nor the content of a program reaches the server.
         try:
@@ -117,6 +118,9 @@ class CandidateProcess:
             _become_command(request, loading, request_fd, result_fd)
             return
         self._offer_more(loading.files)
+        if channel_fd is not None:
+            os.environ.update(request["environment"])
+            offer_models(channel_fd, may_fork=self._limits["processes"] > 0)
         function = None
         with loading:
             load = MODES.get(request["mode"], self._load_candidate)

@@ -35,11 +35,12 @@ from costada.evaluators.sandbox.inside.orders import (
     CANDIDATE_FILE,
     CHILD_FAULT,
     KEEPING,
+    MAX_DESCRIPTORS,
     MAX_ORDER_BYTES,
-    NUM_DESCRIPTORS,
     SEED,
     Order,
     Permissions,
+    num_descriptors,
     too_many_processes,
     too_many_threads,
     too_much_memory,
@@ -154,7 +155,7 @@ class ForkServer(Server):
             self.say({"bounds_files": self.files.is_mounted})
             while True:
                 text, descriptors, _, _ = socket.recv_fds(
-                    self.control, MAX_ORDER_BYTES, NUM_DESCRIPTORS
+                    self.control, MAX_ORDER_BYTES, MAX_DESCRIPTORS
                 )
                 if not text:
                     break
@@ -169,7 +170,7 @@ class ForkServer(Server):
                     if not self._cleared():
                         break
                     self._say_ready()
-                elif order and len(descriptors) != NUM_DESCRIPTORS:
+                elif order and len(descriptors) != num_descriptors(order):
                     break  # a candidate has lowered our limit of descriptors
                 elif order:
                     self.say(self._carry_out(order, descriptors))
@@ -245,7 +246,13 @@ class ForkServer(Server):
         self._process.prepare(order)
 
     def _become_worker(
-        self, server: int, order: Order, request_fd: int, result_fd: int, log_fd: int
+        self,
+        server: int,
+        order: Order,
+        request_fd: int,
+        result_fd: int,
+        log_fd: int,
+        *channel_fd: int,
     ) -> None:
         """Turn this fork into a worker, run the candidate and end. Never returns."""
         kernel.new_session()  # what it sends to its process group reaches neither the server nor us
@@ -279,7 +286,7 @@ class ForkServer(Server):
             kernel.drop_privileges()
         if self._permissions.may_execute:
             os.environ["PATH"] = os.pathsep.join(self._programs)
-        kept = (request_fd, result_fd)
+        kept = (request_fd, result_fd, *channel_fd)
         if self._confinement:
             # The watch reads its files in /proc, which are closed to others if it is not dumpable.
             kernel.set_process_option(kernel.PR_SET_DUMPABLE, 1)
@@ -293,7 +300,7 @@ class ForkServer(Server):
             kernel.set_process_option(kernel.PR_SET_DUMPABLE, 1)
         if fork_hooks.SEEDS_ANYWAY:
             seed_random_numbers()
-        self._process.serve(request_fd, result_fd)
+        self._process.serve(*kept)
         os._exit(0)
 
     def _watch(self, number: int, order: Order) -> str | None:
@@ -320,7 +327,7 @@ class ForkServer(Server):
     def _exceeded_limit(self, order: Order, number: int, are_files_due: bool) -> str | None:
         if not self.has_limits:
             return None
-        if process_tree.num_threads(number) > order["threads"]:
+        if process_tree.num_threads(number) > order["threads"] + ("has_models" in order):
             return too_many_threads(order["threads"])
         others = process_tree.descendants(os.getpid())
         if len(others) > 1 + order["processes"]:

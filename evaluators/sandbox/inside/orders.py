@@ -1,13 +1,14 @@
 """What the two ends of a slot's control socket say to each other: orders, and how workers ended.
 
-An order is a line of JSON that comes with three descriptors: request, result pipe and log pipe.
+An order is a line of JSON that comes with three descriptors: request, result pipe and log pipe. An
+order with `has_models` comes with a fourth, the channel to the models.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 MAX_ORDER_BYTES = 4096
-NUM_DESCRIPTORS = 3
+MAX_DESCRIPTORS = 4
 BEGIN = b"\n"
 """Follows an order when the program is sent: from then on the worker is watched."""
 
@@ -19,6 +20,9 @@ BUILD_FOLDER = ".build"
 
 REPOSITORY, HOME = "repository", "home"
 """Where the files of a repository and what its commands keep are, in a copy of both."""
+
+MODELS_ADDRESS = ("127.0.0.1", 9)
+"""Where clients of a candidate are told that its models are; nothing listens there."""
 
 SEED = 0
 """Where the random numbers of `random` and NumPy begin in each candidate."""
@@ -39,8 +43,14 @@ Order = Mapping[str, int]
 """The limits of one worker: memory_mb, scratch_mb, cpu_seconds, threads, processes.
 
 With may_execute, it becomes another program; with keeps_files, what it leaves is put aside, and
-each worker with has_built starts with a copy of that.
+each worker with has_built starts with a copy of that. One with has_models has a thread more, which
+carries what it sends to models.
 """
+
+
+def num_descriptors(order: Order) -> int:
+    """How many descriptors come with an order."""
+    return MAX_DESCRIPTORS if "has_models" in order else MAX_DESCRIPTORS - 1
 
 
 class Permissions(NamedTuple):

@@ -29,8 +29,8 @@ from costada.evaluators.sandbox.inside.fork_server import (
 from costada.evaluators.sandbox.inside.orders import (
     CHILD_FAULT,
     KEEPING,
+    MAX_DESCRIPTORS,
     MAX_ORDER_BYTES,
-    NUM_DESCRIPTORS,
     Order,
     Permissions,
     too_many_processes,
@@ -134,7 +134,7 @@ class SpawnServer(Server):
             if self._prepared.control in readable:
                 return None
             text, descriptors, _, _ = socket.recv_fds(
-                self.control, MAX_ORDER_BYTES, NUM_DESCRIPTORS
+                self.control, MAX_ORDER_BYTES, MAX_DESCRIPTORS
             )
             if descriptors:
                 return text, descriptors
@@ -188,7 +188,7 @@ class SpawnServer(Server):
             return too_many_processes(order["processes"])
         if sum(held.values()) > bare + order["memory_mb"] * KILOBYTES_PER_MB:
             return too_much_memory(order["memory_mb"])
-        if process_tree.num_threads(number) > order["threads"]:
+        if process_tree.num_threads(number) > order["threads"] + ("has_models" in order):
             return too_many_threads(order["threads"])
         if not are_files_due:
             return None
@@ -212,7 +212,7 @@ class SpawnedWorker:
     def serve(self) -> None:
         """Report that the libraries are loaded, and carry out the order that comes then."""
         self._control.sendall(b"\n")
-        text, descriptors, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, NUM_DESCRIPTORS)
+        text, descriptors, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, MAX_DESCRIPTORS)
         if descriptors:
             self._control.close()
             try:
@@ -220,7 +220,9 @@ class SpawnedWorker:
             finally:
                 os._exit(CHILD_FAULT)
 
-    def _become_worker(self, order: Order, request_fd: int, result_fd: int, log_fd: int) -> None:
+    def _become_worker(
+        self, order: Order, request_fd: int, result_fd: int, log_fd: int, *channel_fd: int
+    ) -> None:
         """Turn this process into a candidate's, run it and end. Never returns."""
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
@@ -239,5 +241,5 @@ class SpawnedWorker:
         if self._filter:
             self._filter.enforce()
         self._process.prepare(order)
-        self._process.serve(request_fd, result_fd)
+        self._process.serve(request_fd, result_fd, *channel_fd)
         os._exit(0)

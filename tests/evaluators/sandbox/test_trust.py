@@ -68,5 +68,6 @@ def test_a_server_imports_only_what_is_listed_beside_what_confined_workers_call(
 
 def test_what_confined_workers_call_imports_nothing_that_is_listed_for_the_other_process_alone():
     outside, _ = listed()
-    known = {"evaluators/sandbox/codec.py", "evaluators/sandbox/inside/orders.py"}
+    shared = ("codec.py", "inside/multiplexer.py", "inside/orders.py")
+    known = {f"evaluators/sandbox/{name}" for name in shared}
     assert imported_by("inside.candidate_process") & outside == known
