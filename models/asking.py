@@ -118,7 +118,7 @@ async def ask(
             raise
         failed = error
     if failed is not None:  # what is raised here must not lead to the provider's own words
-        return _failure(failed, model, policy)
+        return failure_of(failed, model, policy)
     if not isinstance(answer, AIMessage):
         raise ValueError(
             f"model must return an AIMessage, got {type(answer).__name__} from {_names(model)}"
@@ -134,7 +134,14 @@ def checked_answer(answer: AIMessage) -> AIMessage | ModelFailure:
     return ModelFailure(f"the answer holds no text (finish reason: {reason})")
 
 
-def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolicy) -> ModelFailure:
+def failure_of(
+    error: BaseException, model: Runnable[Any, Any], policy: RetryPolicy
+) -> ModelFailure:
+    """What an error of a provider says.
+
+    Raises:
+        ModelUnusable: The provider refuses the caller for good, as in `ask`.
+    """
     description = describe(error)
     # First: some report it with status 429, which would be waited for.
     if is_out_of_quota(error):

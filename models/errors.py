@@ -29,10 +29,17 @@ def describe(error: BaseException) -> str:
     Providers sometimes quote the key they reject, and descriptions end up in journals and
     terminals. Values of environment variables named like a secret are replaced by the name.
     """
-    message = str(error)[:_MAX_READ].encode("utf-8", "replace").decode()
-    text = without_passwords(" ".join(message.split())) or "no message"
+    return f"{type(error).__name__}: {without_secrets(str(error)) or 'no message'}"[
+        :_MAX_DESCRIPTION
+    ]
+
+
+def without_secrets(message: str) -> str:
+    """The beginning of a message in one line, without what `describe` leaves out."""
+    known = message[:_MAX_READ].encode("utf-8", "replace").decode()
+    text = without_passwords(" ".join(known.split()))
     for name, value in os.environ.items():
         secret = value.strip()
         if name.endswith(_SECRET_ENDINGS) and len(secret) >= _MIN_SECRET:
             text = text.replace(secret, f"<{name}>")
-    return f"{type(error).__name__}: {text}"[:_MAX_DESCRIPTION]
+    return text

@@ -352,6 +352,52 @@ def with_address(
     return with_plain_requests(addressed, async_client)
 
 
+_WHOLE_RESPONSES = {"X-Stainless-Raw-Response": "stream"}
+"""The header by which a client of the SDK returns a response as it came, its body still to read."""
+
+
+def sends_bodies(model: BaseChatModel) -> bool:
+    """Whether `send_body` can send requests with the client of a chat model."""
+    is_own = type(model).__module__.startswith("langchain_openai.")
+    # What `safe_in_loop` has put there asks in a thread, as its clients are those of its user.
+    return is_own and "_agenerate" not in vars(model) and is_safe_in_loop(model)
+
+
+async def send_body(
+    model: BaseChatModel, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
+) -> Any:
+    """Send a request that a chat model did not write to its provider, once.
+
+    Args:
+        model: An OpenAI chat model that `sends_bodies`.
+        path: What follows the address of the provider.
+        body: The body of the request.
+        headers: Headers beside those that each request of the client has.
+
+    Returns:
+        The response, of httpx, with its body still to read; it has to be closed.
+
+    Raises:
+        Exception: Any of the SDK's, as where the model itself asks.
+    """
+    response: Any = await cast("ChatOpenAI", model).root_async_client.post(
+        path,
+        cast_to=object,
+        body=body,
+        options={"headers": {**headers, **_WHOLE_RESPONSES}, "max_retries": 0},
+    )
+    return response.http_response
+
+
+def without_key(text: str, model: BaseChatModel) -> str:
+    """A text in which the key of a chat model is left out: providers quote the one they refuse."""
+    held = [getattr(getattr(model, name, None), "api_key", None) for name in _CLIENTS]
+    for key in held:
+        if isinstance(key, str) and key:
+            text = text.replace(key, "<key>")
+    return text
+
+
 _READ_CHUNK = "_convert_chunk_to_generation_chunk"
 """The method that makes a message of one event of a stream, and drops the response's id."""
 

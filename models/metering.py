@@ -48,7 +48,7 @@ MAX_INPUT = 20_000_000
 UNSEEN_INPUT = 4_000
 """Prompt tokens that a server may add unseen: its own instructions, and the format of tools."""
 
-_ABANDONED = "no answer arrived: the request was abandoned and may have been billed"
+ABANDONED = "no answer arrived: the request was abandoned and may have been billed"
 _OVER = "this call has ended, so no further request of it is sent"
 _NOT_ACCOUNTED = "a request of this call could not be recorded, so no further one is sent"
 _UNSEEN = (
@@ -231,7 +231,7 @@ class CallMeter(BaseCallbackHandler):
             self._inflight.clear()
             for each in abandoned:
                 usage = streamed_usage(each.parts)
-                self._report(each, Reply(each.arrived), usage, error=_ABANDONED, may_be_billed=True)
+                self._report(each, Reply(each.arrived), usage, error=ABANDONED, may_be_billed=True)
 
     @property
     def has_counted_answer(self) -> bool:
@@ -392,7 +392,7 @@ class CallMeter(BaseCallbackHandler):
 
         The answer is paid for and kept, so that a run that is resumed does not ask for it again.
         """
-        impossible = _impossible(usage, inflight.request, is_estimated=is_estimated)
+        impossible = impossible_counts(usage, inflight.request, is_estimated=is_estimated)
         if impossible is not None:  # before the report, which may raise
             self._refusal = UnmeteredCall(impossible)
         self._report(inflight, reply, usage, is_estimated=is_estimated, **facts)
@@ -406,11 +406,7 @@ class CallMeter(BaseCallbackHandler):
         if self._estimates:
             self._report_counted(inflight, reply, usage, is_estimated=True)
             return
-        refusal = (
-            f"model {inflight.request.model!r} answered without token counts, so the call cannot"
-            " be charged: to charge an estimate, use --on-missing-usage estimate (Python:"
-            ' on_missing_usage="estimate"); if the model streams, set stream_usage=True on it'
-        )
+        refusal = uncounted_answer(inflight.request)
         self._refusal = UncountedAnswer(refusal)
         self._report(
             inflight,
@@ -440,7 +436,16 @@ class CallMeter(BaseCallbackHandler):
             raise
 
 
-def _impossible(usage: Usage, request: OutgoingRequest, *, is_estimated: bool) -> str | None:
+def uncounted_answer(request: OutgoingRequest) -> str:
+    """What is said of an answer without token counts where estimates are not allowed."""
+    return (
+        f"model {request.model!r} answered without token counts, so the call cannot"
+        " be charged: to charge an estimate, use --on-missing-usage estimate (Python:"
+        ' on_missing_usage="estimate"); if the model streams, set stream_usage=True on it'
+    )
+
+
+def impossible_counts(usage: Usage, request: OutgoingRequest, *, is_estimated: bool) -> str | None:
     """Why a request cannot have caused the tokens that its answer counts, if it cannot.
 
     Answers without a limit, and prompts that are not all text, are held to what any model does. An

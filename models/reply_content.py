@@ -183,7 +183,7 @@ def read_reply(result: LLMResult) -> Reply:
         usage=usage,
         # LangChain gives a message from its cache a total cost of zero.
         is_cache_hit=isinstance(metadata, Mapping) and metadata.get("total_cost") == 0,
-        cost=_reported_cost(facts.get("token_usage")),
+        cost=reported_cost(facts.get("token_usage")),
         service_tier=_text(facts.get("service_tier")),
     )
 
@@ -213,7 +213,7 @@ def read_failure(result: object, arrived: str) -> Reply:
                 arrived,
                 provider_id=_text(body.get("id")),
                 usage=usage,
-                cost=_reported_cost(body.get("usage")),
+                cost=reported_cost(body.get("usage")),
                 service_tier=_text(body.get("service_tier")),
             )
     return Reply(arrived, usage=_message_usage(result))
@@ -243,7 +243,7 @@ def _message_usage(result: LLMResult) -> Usage | None:
     return None
 
 
-def _reported_cost(usage: object) -> Decimal | None:
+def reported_cost(usage: object) -> Decimal | None:
     """The dollars that some providers (OpenRouter) report beside the token counts.
 
     With a key of the caller's own, what the model's provider charges comes on top.

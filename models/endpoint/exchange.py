@@ -1,6 +1,6 @@
 """What a client of the endpoint asks, what it is answered, and who keeps account of it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -52,14 +52,11 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClientResponse:
-    """What a client is answered; a stream is sent piece by piece as it arrives.
-
-    A stream that raises breaks the connection, as the provider's broke.
-    """
+    """What a client is answered; a stream is sent piece by piece as it arrives."""
 
     status: int
     content_type: str
-    body: bytes | AsyncIterator[bytes]
+    body: bytes | AsyncGenerator[bytes, None]
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -81,12 +78,16 @@ class Refusal(Exception):
         self.retry_after = retry_after
 
 
+class BrokenStream(Exception):
+    """A stream ended before its end; the connection of its client breaks too."""
+
+
 class RequestLedger(Protocol):
     """Keeps account of the requests of a client that leave for a provider.
 
-    Each `begin` that returned is followed by exactly one `finish`, also where the request is cancelled.
-    Both are called in a thread, as they write to a database, and in a copy of the context in which
-    the request was sent.
+    Each `begin` that returned is followed by exactly one `finish`, also for a request that is
+    cancelled. Both are called in a thread, as they write to a database, and in a copy of the
+    context in which the request was sent.
     """
 
     def begin(self, request: OutgoingRequest) -> OutgoingRequest:

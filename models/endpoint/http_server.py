@@ -1,0 +1,329 @@
+"""The HTTP server of the endpoint, in the event loop of paid calls.
+
+Clients are not trusted. What a request holds is limited, a client that sends too slowly is cut off,
+and a request without a known token is refused before its body is read.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing, suppress
+from typing import Any
+
+import h11
+
+from costada.models.endpoint.dialects import dialect_of, read_request, refused
+from costada.models.endpoint.exchange import Answer, BrokenStream, ClientResponse, Refusal
+from costada.models.event_loop import close_with_loop, run
+
+MAX_HEAD = 64 * 1024
+"""Most bytes of a request line and its headers."""
+
+MAX_BODY = 16 * 1024 * 1024
+"""Most bytes of a request's body."""
+
+MAX_CONNECTIONS = 64
+"""Most connections of a token."""
+
+MAX_OPEN = 512
+"""Most connections of all clients: a process may open few files."""
+
+READ_SECONDS = 10.0
+"""Longest time until a connection brings its next head, once it has begun, or `PIECE` of a body."""
+
+IDLE_SECONDS = 120.0
+"""How long a connection is kept open between two requests."""
+
+WRITE_SECONDS = 300.0
+"""Longest time until a client takes the next piece of a response; it may compute meanwhile."""
+
+LINGER_SECONDS = 5.0
+"""How long the rest of a refused request is read and dropped, so that its sender reads why."""
+
+PIECE = 64 * 1024
+
+
+class Endpoint:
+    """Serves clients that show a token, over TCP on this machine or on sockets that it is given.
+
+    Its methods may be called in any thread but that of the event loop.
+    """
+
+    def __init__(self, answer: Answer, is_known: Callable[[str], bool]) -> None:
+        """Prepare to serve.
+
+        Args:
+            answer: Answers each request. It may wait as long as it likes.
+            is_known: Whether requests with a token are read at all. It is called in the event loop
+                and must not block.
+        """
+        self._answer, self._is_known = answer, is_known
+        self._server: asyncio.Server | None = None
+        self._tasks: dict[asyncio.Task[None], _Connection] = {}
+
+    def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Listen, at a free port if none is given; returns the address without a path.
+
+        Raises:
+            OSError: The port is taken.
+        """
+        return run(self._start(host, port))
+
+    def adopt(self, connected: socket.socket, token: str) -> None:
+        """Serve a connected stream socket, on which every request has the token.
+
+        The endpoint owns the socket from now on.
+        """
+        connected.setblocking(False)
+        run(self._adopt(connected, token))
+
+    def disconnect(self, token: str) -> None:
+        """Close the connections of a token; what has left for a provider is not cancelled."""
+        run(self._abort(lambda connection: connection.token == token))
+
+    def close(self) -> None:
+        """Listen no longer, and close all connections."""
+        run(self._close())
+
+    async def _start(self, host: str, port: int) -> str:
+        server = await asyncio.start_server(self._begin, host, port, limit=PIECE)
+
+        async def close() -> None:
+            server.close()
+
+        # Not a method: what is closed with the loop must not keep its owner alive.
+        close_with_loop(self, close)
+        self._server = server
+        shown_host, shown_port = server.sockets[0].getsockname()[:2]
+        return f"http://{shown_host}:{shown_port}"
+
+    async def _adopt(self, connected: socket.socket, token: str) -> None:
+        self._begin(*await asyncio.open_connection(sock=connected, limit=PIECE), token)
+
+    def _begin(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str | None = None
+    ) -> None:
+        connection = _Connection(reader, writer, token)
+        if len(self._tasks) >= MAX_OPEN:
+            connection.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(connection))
+        self._tasks[task] = connection
+        task.add_done_callback(self._tasks.pop)
+
+    async def _abort(self, is_meant: Callable[["_Connection"], bool]) -> None:
+        for connection in tuple(self._tasks.values()):
+            if is_meant(connection):
+                connection.abort()
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        await self._abort(lambda connection: True)
+
+    async def _serve(self, connection: "_Connection") -> None:
+        try:
+            while await self._serve_request(connection):
+                pass
+        # The client left or was too slow, the provider's stream broke, or the run is to stop: the
+        # client sees that in its connection.
+        except (_Lost, BrokenStream, InterruptedError):
+            connection.abort()
+        finally:
+            connection.close()
+
+    async def _serve_request(self, connection: "_Connection") -> bool:
+        """Serve the next request; returns whether the connection serves another one."""
+        is_anthropic = False
+        try:
+            head = await connection.next_head()
+            if head is None:
+                return False
+            headers = {
+                name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers
+            }
+            is_anthropic = "anthropic-version" in headers
+            response = await self._respond(connection, head, headers)
+        except Refusal as refusal:
+            response = refused(is_anthropic, refusal)
+        await connection.send(response)
+        if connection.begin_next():
+            return True
+        await connection.linger()
+        return False
+
+    async def _respond(
+        self, connection: "_Connection", head: h11.Request, headers: dict[str, str]
+    ) -> ClientResponse:
+        """What a request is answered.
+
+        Raises:
+            Refusal: It is refused, perhaps before its body is read.
+        """
+        if not connection.is_adopted:
+            token = _shown_token(headers)
+            self._check_number(connection, token)
+            connection.token = token
+        token = connection.token or ""
+        if not self._is_known(token):
+            raise Refusal(401, "invalid_token", "token: expected one that the endpoint knows")
+        dialect = dialect_of(head.method.decode("latin-1"), head.target.decode("latin-1"))
+        body = await connection.read_body(headers)
+        if len(body) > PIECE:  # it takes its time
+            request = await asyncio.to_thread(read_request, dialect, headers, body)
+        else:
+            request = read_request(dialect, headers, body)
+        return await self._answer(token, request)
+
+    def _check_number(self, connection: "_Connection", token: str) -> None:
+        others = [each for each in self._tasks.values() if each.token == token]
+        if len(others) >= MAX_CONNECTIONS and connection not in others:
+            message = f"connections: expected at most {MAX_CONNECTIONS} at once"
+            raise Refusal(429, "connections", message, retry_after=1.0)
+
+
+def _shown_token(headers: dict[str, str]) -> str:
+    """The token that a client shows, in the header of either protocol."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+
+
+class _Lost(Exception):
+    """Nothing more can be read from a client or sent to it."""
+
+
+class _Connection:
+    """One connection of a client.
+
+    Attributes:
+        token: What its requests have shown last, or have by themselves.
+        is_adopted: Whether they have it by themselves.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str | None
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._head: h11.Request | None = None
+        self._loop = asyncio.get_running_loop()
+        self._deadline: float | None = None
+        self._since_deadline = 0
+        self.token = token
+        self.is_adopted = token is not None
+
+    async def next_head(self) -> h11.Request | None:
+        """The head of the next request, `None` if the client has closed the connection.
+
+        Raises:
+            Refusal: It is not one of HTTP, or too long.
+        """
+        # A channel is idle for as long as its owner likes; connections of others are few.
+        idle = READ_SECONDS if self._head is None else IDLE_SECONDS
+        self._limit(None if self.is_adopted else idle)
+        self._head = None
+        try:
+            event = await self._next_event(is_head=True)
+        except h11.RemoteProtocolError as error:
+            raise Refusal(error.error_status_hint, "invalid_http", str(error)) from None
+        if isinstance(event, h11.Request):
+            self._head = event
+        return self._head
+
+    async def read_body(self, headers: dict[str, str]) -> bytes:
+        """The body of the current request.
+
+        Raises:
+            Refusal: It is too large, or compressed.
+        """
+        encoding = headers.get("content-encoding", "identity")
+        if encoding != "identity":
+            raise Refusal(
+                415, "encoding", f"content-encoding: got {encoding[:50]!r}, expected none"
+            )
+        too_large = Refusal(413, "too_large", f"body: expected at most {MAX_BODY:,} bytes")
+        if int(headers.get("content-length", 0)) > MAX_BODY:
+            raise too_large
+        self._limit(READ_SECONDS)
+        pieces, size = list[bytes](), 0
+        try:
+            while isinstance(event := await self._next_event(), h11.Data):
+                pieces.append(bytes(event.data))
+                size += len(event.data)
+                if size > MAX_BODY:
+                    raise too_large
+        except h11.RemoteProtocolError as error:
+            raise Refusal(error.error_status_hint, "invalid_http", str(error)) from None
+        return b"".join(pieces)
+
+    async def send(self, response: ClientResponse) -> None:
+        """Send a response, a stream as it comes."""
+        body = response.body
+        headers = [("content-type", response.content_type), *response.headers.items()]
+        if isinstance(body, bytes):
+            headers.append(("content-length", str(len(body))))
+        if self._http.their_state is not h11.DONE:  # the rest of the request is not read
+            headers.append(("connection", "close"))
+        await self._send(h11.Response(status_code=response.status, headers=headers))
+        if isinstance(body, bytes):
+            if self._head is None or self._head.method != b"HEAD":
+                await self._send(h11.Data(data=body))
+        else:
+            async with aclosing(body) as pieces:
+                async for piece in pieces:
+                    await self._send(h11.Data(data=piece))
+        await self._send(h11.EndOfMessage())
+
+    def begin_next(self) -> bool:
+        """Get ready for another request; returns whether the connection can have one."""
+        if not self._http.our_state is self._http.their_state is h11.DONE:
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    async def linger(self) -> None:
+        """Drop what still arrives: to close at once would take the response from the client."""
+        if self._http.their_state not in (h11.SEND_BODY, h11.ERROR):
+            return
+        with suppress(OSError, TimeoutError):
+            self._writer.write_eof()
+            async with asyncio.timeout(LINGER_SECONDS):
+                while await self._reader.read(PIECE):
+                    pass
+
+    def abort(self) -> None:
+        """Break the connection, so that no client takes a part of a response for the whole."""
+        self._writer.transport.abort()
+
+    def close(self) -> None:
+        """Close the connection once what was written is sent."""
+        self._writer.close()
+
+    def _limit(self, seconds: float | None) -> None:
+        self._deadline = None if seconds is None else self._loop.time() + seconds
+        self._since_deadline = 0
+
+    async def _next_event(self, *, is_head: bool = False) -> Any:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            if self._http.they_are_waiting_for_100_continue and not is_head:
+                await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+            is_first = is_head and not self._http.trailing_data[0]
+            data = await self._guarded(self._reader.read(PIECE), self._deadline)
+            self._since_deadline += len(data)
+            if is_first or (not is_head and self._since_deadline >= PIECE):
+                self._limit(READ_SECONDS)
+            self._http.receive_data(data)
+        return event
+
+    async def _send(self, event: h11.Event) -> None:
+        data = self._http.send(event)
+        if data:
+            self._writer.write(data)
+            await self._guarded(self._writer.drain(), self._loop.time() + WRITE_SECONDS)
+
+    async def _guarded(self, work: Coroutine[Any, Any, Any], deadline: float | None) -> Any:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await work
+        except (OSError, TimeoutError) as error:
+            raise _Lost from error
