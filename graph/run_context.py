@@ -23,6 +23,7 @@ from costada.nodes.attempts import first_prompt, ordinary_input
 from costada.nodes.calls.budget import check_first_request, expected_cost
 from costada.nodes.context import ChatModel, LandingOrder, PricedModel, RunContext
 from costada.nodes.settings import MAX_PARALLEL, Settings
+from costada.nodes.tools.generator_command import WITH_TOOLS, GeneratorCommand, is_command
 from costada.prompts.tools import TOOLS
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
@@ -85,8 +86,8 @@ def run_context(
         ValueError: An argument is not what it should be, a model that may be called has no price
             or two, two models have one name, a model makes retries that cannot be seen, a guide
             price comes without a guide model, the purse is hard and the budget policy is not, a
-            hard budget pays for no request and the caller is not to be asked for more, or a model
-            is to use tools and cannot.
+            hard budget pays for no request and the caller is not to be asked for more, a model is
+            to use tools and cannot, or the program of a command as the generator is missing.
     """
     settings = settings or Settings()
     _check_arguments(problem, options["budget"], guide_model, settings, store)
@@ -117,6 +118,8 @@ def _check_arguments(
         raise ValueError(f"budget: got {budget!r}, expected finite dollars above 0")
     if not isinstance(settings, Settings):
         raise ValueError(f"settings: got {settings!r}, expected Settings(...)")
+    if is_command(settings.generator):
+        GeneratorCommand.read(settings.generator).program()
     if settings.guide_price is not None and guide_model is None:
         raise ValueError("guide_price: got one without guide_model, expected both or none")
     if not isinstance(store, RunStore | None):
@@ -258,7 +261,7 @@ def _ready(model: ChatModel, call_timeout: float | None, settings: Settings) -> 
     if call_timeout is not None:
         policy = policy.model_copy(update={"call_timeout": call_timeout})
     ready = with_limits(model, policy)
-    if settings.generator == "agent":
+    if settings.generator == WITH_TOOLS:
         try:
             with_tools(ready, TOOLS)
         except ValueError as error:

@@ -18,6 +18,7 @@ from costada.nodes.calls.budget import EXPECTED_PROGRAM, prompt_tokens
 from costada.nodes.calls.paid_calls import ModelUnavailable
 from costada.nodes.context import Node, RunContext, SearchRuntime, candidate_of, prompt_view
 from costada.nodes.state import Attempt, SearchState, SteeredBy, Step
+from costada.nodes.tools.generator_command import is_command
 from costada.prompts.changes import invalid_program_reason
 from costada.prompts.render import Prompt, generation_prompt
 from costada.prompts.requests import (
@@ -100,6 +101,10 @@ def next_attempt(
 ) -> Step:
     """The step with its next attempt, whose prompt is stored."""
     step, put_text = state["step"], context.store.put_text
+    if is_command(context.settings.generator):
+        problem = context.problem
+        edited = problem.candidate_name if problem.form.is_one_text else "."
+        request = replace(request, edited_file=edited)
     prompt = generation_prompt(request, context.settings.prompt_order)
     # what the parent and the inspirations hold is stored already
     data = replace(request.data, program="", others=())

@@ -9,7 +9,12 @@ from costada.nodes.calls.health import Outages, Pause, PauseText, outlast
 from costada.nodes.context import PerRun, RunContext, SearchRuntime, candidate_of
 from costada.nodes.state import SearchState
 from costada.values.candidate import Candidate, Program
-from costada.values.evaluation import EVALUATOR_FAULT, EVALUATOR_OUTAGE, Evaluation
+from costada.values.evaluation import (
+    EVALUATOR_FAULT,
+    EVALUATOR_OUTAGE,
+    GENERATOR_LOG,
+    Evaluation,
+)
 
 MAX_ALONE = 3
 """How often an evaluator's model may fail for a program just before it serves the incumbent."""
@@ -81,9 +86,14 @@ def evaluate_program(
         known = Candidate.from_evaluation(
             name, program, _evaluate(program, state, context), evaluator
         )
+    # An earlier candidate with the same program may have the log of its own generator.
+    artifacts = {each: text for each, text in known.artifacts.items() if each != GENERATOR_LOG}
+    if attempt.log:
+        artifacts[GENERATOR_LOG] = context.store.text(attempt.log)
     candidate = replace(
         known,
         id=name,
+        artifacts=artifacts,
         ticket=step.ticket,
         parent_id=parent.id,
         generation=parent.generation + 1,

@@ -1,4 +1,4 @@
-"""Node: ask the model for a changed program."""
+"""Node: ask the model, or a command, for a changed program."""
 
 from dataclasses import replace
 
@@ -16,6 +16,8 @@ from costada.nodes.calls.paid_calls import (
 from costada.nodes.context import RunContext, SearchRuntime, candidate_of, model_of
 from costada.nodes.state import SearchState
 from costada.nodes.tools.agent import ask_with_tools
+from costada.nodes.tools.command import ask_command
+from costada.nodes.tools.generator_command import ONE_ANSWER, WITH_TOOLS
 from costada.prompts.changes import read_change
 from costada.prompts.whole_texts import Rejection
 from costada.store.call_log import CallKey
@@ -23,8 +25,9 @@ from costada.values.roles import GENERATION, RETRY
 
 
 def generate(state: SearchState, runtime: SearchRuntime, config: RunnableConfig) -> SearchState:
-    """Add the program that the model proposes to the attempt, or why there is none."""
-    propose = ask_with_tools if runtime.context.settings.generator == "agent" else ask_once
+    """Add the program that is proposed to the attempt, or why there is none."""
+    generators = {ONE_ANSWER: ask_once, WITH_TOOLS: ask_with_tools}
+    propose = generators.get(runtime.context.settings.generator, ask_command)
     return propose(state, config, runtime.context)
 
 

@@ -12,7 +12,13 @@ from costada.controller.methods import DEFAULT_METHOD, ENTRY_POINTS, METHODS
 from costada.evaluators.fingerprint import DECIDING_SCORE, problem_facts
 from costada.evaluators.problem import Problem
 from costada.models.menu import PriceField
-from costada.models.providers import RetryPolicy
+from costada.models.providers import RetryPolicy, WaitSeconds
+from costada.nodes.tools.generator_command import (
+    ONE_ANSWER,
+    WITH_TOOLS,
+    GeneratorCommand,
+    is_command,
+)
 from costada.prompts.render import DEFAULT_ORDER, PromptOrder
 from costada.store.rows import as_texts
 from costada.values.plugins import is_missing
@@ -26,7 +32,6 @@ MAX_SEED = 2**63 - 1
 
 DEFAULT_CONSTANTS = Constants()
 
-Generator = Literal["model", "agent"]
 LostCalls = Literal["count", "ignore"]
 
 
@@ -62,6 +67,13 @@ def _known_method(name: str) -> str:
     return name
 
 
+def _known_generator(generator: str) -> str:
+    if is_command(generator):
+        GeneratorCommand.read(generator)
+    return generator
+
+
+Generator = Annotated[str, AfterValidator(_known_generator)]
 MethodName = Annotated[
     str, AfterValidator(_known_method), WithJsonSchema({"type": "string", "enum": list(METHODS)})
 ]
@@ -128,7 +140,8 @@ class SearchSettings(RetryPolicy):
         Dollars | None,
         Setting("costada.nodes.calls.budget:left_of_step", MONEY, default="no cap"),
     ] = None
-    """Dollars after which a generator with tools makes no further request in a step."""
+    """Dollars after which a generator with tools, or a command, makes no further request in a
+    step."""
 
     method: Annotated[
         MethodName,
@@ -141,8 +154,18 @@ class SearchSettings(RetryPolicy):
     ] = 20
     """Consecutive attempts without a usable program after which the run stops."""
 
-    generator: Annotated[Generator, Setting("costada.nodes.generate:generate", SEARCH)] = "model"
-    """model: one response is one program. agent: the model may call tools before it submits."""
+    generator: Annotated[
+        Generator, Setting("costada.nodes.generate:generate", SEARCH, "model|agent|COMMAND")
+    ] = ONE_ANSWER
+    """model: one response is one program. agent: the model may call tools before it submits. Any
+    other text is a command, such as that of a coding agent, which changes the files of a
+    candidate."""
+
+    generator_timeout: Annotated[
+        WaitSeconds,
+        Setting("costada.nodes.tools.command_process:run_command", SEARCH, "SECONDS"),
+    ] = 1800.0
+    """Seconds that the command of a generator may run."""
 
     tool_evaluations: Annotated[
         int,
@@ -175,10 +198,10 @@ class SearchSettings(RetryPolicy):
 
     @model_validator(mode="after")
     def _check_contradictions(self) -> Self:
-        if self.step_cap is not None and self.generator != "agent":
+        if self.step_cap is not None and self.generator == ONE_ANSWER:
             raise ValueError(
                 f"step_cap: got {self.step_cap:g} with generator {self.generator!r}, expected"
-                " generator 'agent'"
+                f" generator {WITH_TOOLS!r} or a command"
             )
         check_lost_calls(self.lost_calls, is_hard=self.budget_policy == "hard")
         return self

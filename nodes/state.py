@@ -64,6 +64,7 @@ class Attempt:
         changes: Hash of the summary of its changes.
         candidate: Id of the evaluated candidate; empty: none.
         failure: Hash of why it failed; empty: it has not.
+        log: Hash of what the command of a generator printed; empty: none was run.
         score: Score of the candidate (f_t); `None` until one was evaluated.
         objective: The same in the benchmark's units.
         is_refused: Whether its model did not make it, so that another is to make it.
@@ -84,6 +85,7 @@ class Attempt:
     changes: str = ""
     candidate: str = ""
     failure: str = ""
+    log: str = ""
     score: float | None = None
     objective: float | None = None
     is_refused: bool = False

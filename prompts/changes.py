@@ -1,7 +1,8 @@
 """A generator's reply in, a changed program out, whatever its files and languages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import unified_diff
 
 from costada.prompts.file_changes import (
     FILE_SIGN,
@@ -48,6 +49,9 @@ from costada.values.program_form import (
 MAX_CHARACTERS = 10 * MAX_PROGRAM_CHARACTERS
 """Programs of several files with more characters are refused."""
 
+MAX_DIFF = 20_000
+"""Lines of two texts together that are compared."""
+
 CRLF = "\r\n"
 MAX_LISTED = 20
 """Paths that a refusal lists."""
@@ -78,6 +82,51 @@ def read_change(reply: str, parent: Program, form: ProgramForm) -> Change | Reje
     if not parent.is_one_text:
         return _read_files(text, parent, form)
     return _read_text(text, parent.text, form)
+
+
+def read_edited_files(
+    files: Mapping[str, str], parent: Program, form: ProgramForm
+) -> Change | Rejection:
+    """The program that edits in place have made of its parent, or why there is none.
+
+    Args:
+        files: The text of each file after the edits, by path; of a program of one text the only
+            one.
+        parent: The program before them.
+        form: What the files may be.
+    """
+    if parent.is_one_text:
+        (text,), before = files.values(), parent.text
+        changed = Program.of(text)
+        required = required_names(before, form.entry_point) if form.language == PYTHON else ()
+        if missing := [name for name in sorted(required) if not defines(text, name)]:
+            names = ", ".join(f"`{name}`" for name in missing)
+            return Rejection(f"The program no longer defines {names} at the top level.")
+        reason = invalid_text_reason(text, before)
+        reason = reason and f"The program {reason}."
+    else:
+        changed = Program.of(files)
+        reason = invalid_program_reason(dict(files), parent, form)
+    if changed == parent:
+        return Rejection("The files were left as they are.")
+    return Rejection(reason) if reason else Change(changed, _unified_diff(parent, changed))
+
+
+def _unified_diff(parent: Program, changed: Program) -> str:
+    """What was changed, as `diff -u` prints it."""
+    found: list[str] = []
+    for path in sorted({*parent, *changed}):
+        if parent.get(path) == changed.get(path):
+            continue
+        old, new = (each.get(path, "").splitlines() for each in (parent, changed))
+        if len(old) + len(new) > MAX_DIFF:
+            found.append(f"{path}: {rewrite_summary(changed.get(path, ''))}".removeprefix(": "))
+            continue
+        before, after = (path if path in each else "/dev/null" for each in (parent, changed))
+        lines = [*unified_diff(old, new, before, after, n=1, lineterm="")]
+        # the only file of a program of one text has no path
+        found += lines[0 if path else 2 :]
+    return "\n".join(found)
 
 
 def _read_text(reply: str, parent: str, form: ProgramForm) -> Change | Rejection:

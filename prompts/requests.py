@@ -230,6 +230,8 @@ class GenerationRequest:
         previous: Earlier candidates of the run, the best first; at most three.
         earlier_failures: All failed attempts of the iteration, oldest first, where they are shown
             together; `failure` is None then.
+        edited_file: Name of the file of a program of one text that a command edits in place, or "."
+            for several files; empty if the answer is a text.
 
     Raises:
         ValueError: If `action` is unknown, `tactic_mode` does not fit `tactic`, there are more
@@ -251,6 +253,7 @@ class GenerationRequest:
     earlier_failures: tuple[FailedAttempt, ...] = ()
     label_name: str = ""
     form: ProgramForm = PYTHON_TEXT
+    edited_file: str = ""
 
     def __post_init__(self) -> None:
         """Refuse values the templates have no words for."""

@@ -31,6 +31,7 @@ from costada.nodes.calls.budget import (
     upper_bound,
 )
 from costada.nodes.context import PricedModel
+from costada.nodes.tools.generator_command import WITH_TOOLS, is_command
 from costada.prompts.render import Prompt
 from costada.reports.formats import budget_text, count
 from costada.runs.config import RunConfig
@@ -44,6 +45,10 @@ SHORT_ANSWER = 1_000
 _AGENT_NOTE = (
     "  with tools      each answer of the model costs at least as much; a step takes several,"
     " so there will be fewer steps"
+)
+_COMMAND_NOTE = (
+    "  with a command  a step costs what the command's requests cost, not only one answer;"
+    " --step-cap bounds it"
 )
 
 
@@ -199,7 +204,8 @@ def dry_run_text(
         f"  a step          about ${found.step_cost:.4f}{mean} with a prompt of"
         f" {found.prompt_tokens:,} tokens and an answer of {found.answer_tokens:,}; reference cost"
         f" ${found.reference_cost:g}",
-        *([_AGENT_NOTE] if config.generator == "agent" else []),
+        *([_AGENT_NOTE] if config.generator == WITH_TOOLS else []),
+        *([_COMMAND_NOTE] if is_command(config.generator) else []),
         f"  steps           about {count(found.steps)} for the budget"
         f" ({count(found.fewest_steps)} if answers are as long as they may be,"
         f" {count(found.most_steps)} if they have {SHORT_ANSWER:,} tokens),"

@@ -45,13 +45,16 @@ PRIVATE_METRICS = "private_metrics"
 SANDBOX, WORKER = "sandbox", "worker"
 """Artifacts of an evaluation on a worker: the layer that confined the program, and the worker."""
 
+GENERATOR_LOG = "generator_log"
+"""Artifact: what the command of a generator printed."""
+
 FAULTS = (EVALUATOR_FAULT, NOT_SCORED, SANDBOX_FAULT)
 """Artifacts of an evaluation that says nothing of the candidate."""
 
 MARKS = (*FAULTS, EVALUATOR_OUTAGE, REJECTED_AT, UNSCORED)
 """Artifacts that tell the search, not a model, what kind of failure the error is."""
 
-UNSHOWN = (*MARKS, SCORED_BY, PRIVATE_METRICS, SANDBOX, WORKER)
+UNSHOWN = (*MARKS, SCORED_BY, PRIVATE_METRICS, SANDBOX, WORKER, GENERATOR_LOG)
 """Artifacts that no model sees."""
 
 NOT_STORABLE = "the program holds half of a surrogate pair, which no file can hold"

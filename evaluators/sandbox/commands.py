@@ -95,7 +95,7 @@ class Commands:
         if has_one_file:
             places["program"] = self.file_name
         try:
-            words = [_filled(word, places) for word in shlex.split(command)]
+            words = [filled_word(word, places) for word in shlex.split(command)]
         except (KeyError, ValueError) as error:
             known = " and ".join(f"{{{place}}}" for place in sorted(places))
             fault = f"unknown {{{error.args[0]}}}" if isinstance(error, KeyError) else error
@@ -141,12 +141,19 @@ def check_no_shell(name: str, command: str) -> None:
     Raises:
         ValueError: Naming the first one. Signs in quotes are arguments.
     """
+    if reason := shell_sign_reason(command):
+        raise ValueError(f"{name} is {command!r}; {reason}")
+
+
+def shell_sign_reason(command: str) -> str | None:
+    """What is expected of a command with signs for a shell outside of quotes; None without any."""
     for word in QUOTED.sub("", command).split():
         if SHELL_SIGN.fullmatch(word):
-            raise ValueError(
-                f"{name} is {command!r}; expected a command without {word!r}, as no shell takes"
-                f" part: write sh -c '...', or '{word}' in quotes if it is an argument"
+            return (
+                f"expected a command without {word!r}, as no shell takes part: write sh -c '...',"
+                f" or '{word}' in quotes if it is an argument"
             )
+    return None
 
 
 def rustup_toolchain(program: str) -> str | None:
@@ -164,7 +171,7 @@ def rustup_toolchain(program: str) -> str | None:
     return next(iter([*usual, *folders]), f"{home}/toolchains/*")
 
 
-def _filled(word: str, places: Mapping[str, str]) -> str:
+def filled_word(word: str, places: Mapping[str, str]) -> str:
     """A word of a command with its fields replaced; a KeyError names one that is not known."""
     filled = ""
     for text, field, specification, conversion in string.Formatter().parse(word):

@@ -69,8 +69,7 @@ class CallJournal:
         self._call_log = context.store.call_log
         request = f"{prompt.system}\0{prompt.user}"
         self._request_hash = sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
-        word = "iteration" if context.parallel == 1 else "ticket"
-        self._step = f"{word} {key.ticket}"
+        self._step = _step_name(key, context)
         self._has_gateway = False
         self._sent: dict[int, tuple[int, Decimal]] = {}
         self._repeatable: list[SentRequest] = []
@@ -96,7 +95,7 @@ class CallJournal:
                 return None
             outcome = self._call_log.outcome(self._key)
             if outcome is not None:
-                self._check_same(outcome.request_hash)
+                check_same_request(self._request_hash, outcome.request_hash, self._key, self._context)
                 if outcome.kind is OutcomeKind.ANSWER:
                     return AIMessage(outcome.text)
                 kind = FAILURE_KINDS.get(outcome.kind, FailureKind.OTHER)
@@ -104,7 +103,7 @@ class CallJournal:
             last = self._call_log.last_call(self._key, self._entry)
             if last is None:
                 return None
-            self._check_same(last.request_hash)
+            check_same_request(self._request_hash, last.request_hash, self._key, self._context)
             if last.status is CallStatus.UNCOUNTED:
                 last = self._charge_estimate(last)
             if last.status is CallStatus.DONE and returns_raw_answers(self._asked.model):
@@ -228,23 +227,6 @@ class CallJournal:
     def _report_cost(self) -> None:
         report_cost(self._account, self._key.run_id, self._key.ticket, self._context)
 
-    def _check_same(self, request_hash: str) -> None:
-        if request_hash in ("", self._request_hash):
-            return
-        landed = self._context.store.iterations(self._key.run_id)
-        advice = "continue with the settings that the run was started with, or start a new run"
-        if self._key.ticket in landed:
-            last = max(landed.values())
-            advice = (
-                f"this checkpoint is older than the run, which has been through iteration {last}: a"
-                " run is one line of decisions, so continue from its last checkpoint, or make a"
-                " branch with `costada fork` (Python: costada.runs.fork.fork_run)"
-            )
-        raise ValueError(
-            f"request of {self._key.role} {self._key.attempt} of {self._step}:"
-            f" the journal holds another request for it, expected the same one; {advice}"
-        )
-
     def _row(self, call: MeteredCall, status: CallStatus, bound: Decimal) -> CallRow:
         quote = self._asked.prices.quote(call)
         request, reply = call.request, call.reply
@@ -275,3 +257,36 @@ class CallJournal:
             request_hash=self._request_hash,
             bound=bound,
         )
+
+
+def check_same_request(request_hash: str, known: str, key: CallKey, context: RunContext) -> None:
+    """Refuse to answer a request from the journal that holds another one for the same call.
+
+    Args:
+        request_hash: That of the request.
+        known: That of the request in the journal; empty if it is not known.
+        key: The call.
+        context: Of the run.
+
+    Raises:
+        ValueError: They differ.
+    """
+    if known in ("", request_hash):
+        return
+    landed = context.store.iterations(key.run_id)
+    advice = "continue with the settings that the run was started with, or start a new run"
+    if key.ticket in landed:
+        last = max(landed.values())
+        advice = (
+            f"this checkpoint is older than the run, which has been through iteration {last}: a"
+            " run is one line of decisions, so continue from its last checkpoint, or make a"
+            " branch with `costada fork` (Python: costada.runs.fork.fork_run)"
+        )
+    raise ValueError(
+        f"request of {key.role} {key.attempt} of {_step_name(key, context)}: the journal holds"
+        f" another request for it, expected the same one; {advice}"
+    )
+
+
+def _step_name(key: CallKey, context: RunContext) -> str:
+    return f"{'iteration' if context.parallel == 1 else 'ticket'} {key.ticket}"

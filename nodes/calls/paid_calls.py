@@ -55,6 +55,7 @@ from costada.nodes.context import (
     models_left,
 )
 from costada.nodes.state import SearchState
+from costada.nodes.tools.generator_command import WITH_TOOLS
 from costada.prompts.render import Prompt, cacheable_parts
 from costada.store.call_log import CallKey
 from costada.values.roles import GUIDE
@@ -387,7 +388,7 @@ def _messages(
 ) -> list[BaseMessage]:
     """What is sent: marked where the provider's prompt cache asks for it and the order helps it."""
     system, user, *later = conversation.messages
-    has_tools = context.settings.generator == "agent"
+    has_tools = context.settings.generator == WITH_TOOLS
     if context.settings.prompt_order == "paper" or not needs_markers(asked.model):
         return conversation.messages
     if isinstance(user, HumanMessage):

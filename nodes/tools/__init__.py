@@ -1,1 +1,1 @@
-"""The generator that works with tools."""
+"""The generators that do more than answer once: a model with tools, and a command."""

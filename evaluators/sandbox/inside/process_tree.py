@@ -137,6 +137,11 @@ def kill_tree(number: int) -> int:
     receives its end first, and must be killed before.
     """
     os.kill(number, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(kill_descendants()[number])
+
+
+def kill_descendants() -> dict[int, int]:
+    """Kill everything below this process; the wait status of each child by its pid."""
     statuses: dict[int, int] = {}
     # Again and again: a process may fork between the look at its children and its end.
     with suppress(ChildProcessError):
@@ -146,7 +151,7 @@ def kill_tree(number: int) -> int:
             for left in descendants(os.getpid()):
                 with suppress(ProcessLookupError):
                     os.kill(left, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(statuses[number])
+    return statuses
 
 
 def run_in_fork(question: Callable[[], int]) -> int:
