@@ -22,8 +22,8 @@ from costada.models.runnable_tree import AskedModel, underlying_models
 from costada.nodes.attempts import first_prompt, ordinary_input
 from costada.nodes.calls.budget import check_first_request, expected_cost
 from costada.nodes.context import ChatModel, LandingOrder, PricedModel, RunContext
+from costada.nodes.generator_command import WITH_TOOLS, GeneratorCommand, is_command
 from costada.nodes.settings import MAX_PARALLEL, Settings
-from costada.nodes.tools.generator_command import WITH_TOOLS, GeneratorCommand, is_command
 from costada.prompts.tools import TOOLS
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore

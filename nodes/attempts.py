@@ -17,8 +17,8 @@ from costada.models.reply_content import estimated_usage
 from costada.nodes.calls.budget import EXPECTED_PROGRAM, prompt_tokens
 from costada.nodes.calls.paid_calls import ModelUnavailable
 from costada.nodes.context import Node, RunContext, SearchRuntime, candidate_of, prompt_view
+from costada.nodes.generator_command import is_command
 from costada.nodes.state import Attempt, SearchState, SteeredBy, Step
-from costada.nodes.tools.generator_command import is_command
 from costada.prompts.changes import invalid_program_reason
 from costada.prompts.render import Prompt, generation_prompt
 from costada.prompts.requests import (

@@ -14,10 +14,10 @@ from costada.nodes.calls.paid_calls import (
     ask_within_budget,
 )
 from costada.nodes.context import RunContext, SearchRuntime, candidate_of, model_of
+from costada.nodes.generator_command import ONE_ANSWER, WITH_TOOLS
 from costada.nodes.state import SearchState
 from costada.nodes.tools.agent import ask_with_tools
 from costada.nodes.tools.command import ask_command
-from costada.nodes.tools.generator_command import ONE_ANSWER, WITH_TOOLS
 from costada.prompts.changes import read_change
 from costada.prompts.whole_texts import Rejection
 from costada.store.call_log import CallKey

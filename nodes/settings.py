@@ -13,7 +13,7 @@ from costada.evaluators.fingerprint import DECIDING_SCORE, problem_facts
 from costada.evaluators.problem import Problem
 from costada.models.menu import PriceField
 from costada.models.providers import RetryPolicy, WaitSeconds
-from costada.nodes.tools.generator_command import (
+from costada.nodes.generator_command import (
     ONE_ANSWER,
     WITH_TOOLS,
     GeneratorCommand,

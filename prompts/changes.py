@@ -107,6 +107,9 @@ def read_edited_files(
     else:
         changed = Program.of(files)
         reason = invalid_program_reason(dict(files), parent, form)
+        deleted = sorted(parent.keys() - files.keys())
+        if deleted and not form.patterns:
+            reason = _not_deletable(deleted[0])
     if changed == parent:
         return Rejection("The files were left as they are.")
     return Rejection(reason) if reason else Change(changed, _unified_diff(parent, changed))
@@ -198,7 +201,7 @@ class _Draft:
                 if path not in self.files:
                     return _unknown(path, self._form, self.files)
                 if not self._form.patterns:
-                    return f"`{path}` cannot be deleted: a program has the files of the start."
+                    return _not_deletable(path)
                 del self.files[path]
                 self._lines.append(f"{path}: deleted")
         return None
@@ -359,6 +362,10 @@ def invalid_program_reason(files: dict[str, str], parent: Program, form: Program
 
 def _not_allowed(path: str, expected: str) -> str:
     return f"`{path}` cannot be the path of a file; expected {expected}."
+
+
+def _not_deletable(path: str) -> str:
+    return f"`{path}` cannot be deleted: a program has the files of the start."
 
 
 def _unknown(path: str, form: ProgramForm, files: Iterable[str]) -> str:

@@ -31,7 +31,7 @@ from costada.nodes.calls.budget import (
     upper_bound,
 )
 from costada.nodes.context import PricedModel
-from costada.nodes.tools.generator_command import WITH_TOOLS, is_command
+from costada.nodes.generator_command import WITH_TOOLS, is_command
 from costada.prompts.render import Prompt
 from costada.reports.formats import budget_text, count
 from costada.runs.config import RunConfig

@@ -22,7 +22,7 @@ from costada.experiments.sweep.job_file import is_ordered_to_stop
 from costada.experiments.sweep.loop import STOPPING, End
 from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.models.menu import price_text
-from costada.nodes.tools.generator_command import WITH_TOOLS
+from costada.nodes.generator_command import WITH_TOOLS
 from costada.reports.tracking import tracker_names
 from costada.runs.config import CONTROLLER, MENU, OTHER_PRICES, RunConfig
 from costada.runs.interruption import ExitCode

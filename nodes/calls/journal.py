@@ -95,7 +95,9 @@ class CallJournal:
                 return None
             outcome = self._call_log.outcome(self._key)
             if outcome is not None:
-                check_same_request(self._request_hash, outcome.request_hash, self._key, self._context)
+                check_same_request(
+                    self._request_hash, outcome.request_hash, self._key, self._context
+                )
                 if outcome.kind is OutcomeKind.ANSWER:
                     return AIMessage(outcome.text)
                 kind = FAILURE_KINDS.get(outcome.kind, FailureKind.OTHER)

@@ -54,8 +54,8 @@ from costada.nodes.context import (
     is_sequential,
     models_left,
 )
+from costada.nodes.generator_command import WITH_TOOLS
 from costada.nodes.state import SearchState
-from costada.nodes.tools.generator_command import WITH_TOOLS
 from costada.prompts.render import Prompt, cacheable_parts
 from costada.store.call_log import CallKey
 from costada.values.roles import GUIDE

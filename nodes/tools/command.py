@@ -18,9 +18,9 @@ from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.nodes.attempts import load_prompt
 from costada.nodes.calls.journal import check_same_request
 from costada.nodes.context import RunContext, candidate_of, model_of
+from costada.nodes.generator_command import GeneratorCommand
 from costada.nodes.state import SearchState
 from costada.nodes.tools.command_process import CommandEnd, run_command
-from costada.nodes.tools.generator_command import GeneratorCommand
 from costada.prompts.changes import Change, read_edited_files
 from costada.prompts.render import Prompt
 from costada.prompts.whole_texts import Rejection
@@ -146,12 +146,7 @@ def _read_files(folder: Path, parent: Program, problem: Problem) -> Change | Rej
     try:
         found = files_in(folder, is_wanted)
     except (OSError, ValueError) as error:
-        return Rejection(str(error).replace(f"{folder}{'/'}", "") + ".")
+        return Rejection(str(error).replace(f"{folder}/", "") + ".")
     if parent.is_one_text and not found:
         return Rejection(f"The command left no file `{name}`.")
-    if missing := [path for path in parent if path not in found and not parent.is_one_text]:
-        if not form.patterns:
-            return Rejection(
-                f"`{missing[0]}` cannot be deleted: a program has the files of the start."
-            )
     return read_edited_files(found, parent, form)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import IO, cast
 
 from costada.evaluators.sandbox.concurrency import CANCELLED, active_tokens
 from costada.evaluators.sandbox.inside import kernel
@@ -95,8 +96,7 @@ def _output(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, b
 
     The output ends with the supervisor, the last process that can write to it.
     """
-    assert process.stdout is not None
-    output, log = process.stdout.fileno(), bytearray()
+    output, log = cast(IO[bytes], process.stdout).fileno(), bytearray()
     polled = select.poll()
     polled.register(output, select.POLLIN)
     for token in active_tokens():
@@ -133,7 +133,7 @@ def supervise() -> None:
             words, preexec_fn=lambda: kernel.die_with_parent(supervisor), close_fds=True
         )
     except OSError as error:
-        print(f"{words[0]}: {error.strerror}", file=sys.stderr)
+        sys.stderr.write(f"{words[0]}: {error.strerror}\n")
         sys.exit(NOT_FOUND)
     status = None
     while status is None:
