@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from costada.cli.options import path_option
+from costada.nodes.generator_command import ONE_ANSWER, WITH_TOOLS
 from costada.runs.config import (
     CONTROLLER,
     LOG,
@@ -194,8 +195,10 @@ def read_settings(
         if name in ALL_SETTINGS and name not in names:
             raise ValueError(f"{name}: this command does not take it from a file or --set")
     given |= {name: value for name, value in options.items() if value not in (None, [])}
-    if "tool_evaluations" in given and given.get("generator") != "agent":
+    if "tool_evaluations" in given and given.get("generator") != WITH_TOOLS:
         raise ValueError("--tool-evaluations: needs --generator agent")
+    if "generator_timeout" in given and given.get("generator") in (None, ONE_ANSWER, WITH_TOOLS):
+        raise ValueError("--generator-timeout: needs a command as --generator")
     if MENU in given:
         given[MENU] = resolved_menu(given[MENU], models_file)
     elif models_file is not None:

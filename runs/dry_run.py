@@ -12,7 +12,8 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatResult
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import Field
 
 from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
@@ -298,19 +299,26 @@ def first_prompts(plan: Plan) -> list[tuple[str, Prompt]]:
 
     # Free, so that no budget is too small for the first request.
     free = {"price": Price(0, 0), "guide_price": Price(0, 0)}
+    store, thread = RunStore(), RunnableConfig(configurable={"thread_id": "dry run"})
     graph = compile_search(
         plan.problem,
         _PromptRecorder(record=record_last),
         budget=plan.budget,
         guide_model=_PromptRecorder(record=lambda prompt: recorded.append(("guide", prompt))),
         settings=plan.settings.model_copy(update=free),
-        store=RunStore(),
+        store=store,
+        checkpointer=InMemorySaver(),
     )
+    # A command must not run: the run ends before it, with the prompt in its state.
+    before = ["generate"] if is_command(plan.settings.generator) else None
     try:
-        graph.invoke({"seed": plan.settings.seed})
+        graph.invoke({"seed": plan.settings.seed}, thread, interrupt_before=before)
     except _AllRecorded:
         return recorded
-    raise RuntimeError("the run ended before it asked for a program")
+    if not before:
+        raise RuntimeError("the run ended before it asked for a program")
+    attempt = graph.get_state(thread).values["step"].attempt
+    return [*recorded, ("program", Prompt(plan.problem.task, store.text(attempt.prompt)))]
 
 
 class _AllRecorded(Exception):

@@ -37,7 +37,8 @@ class SearchKeywords(TypedDict, total=False):
     budget_policy: Literal["crossing", "hard"]
     step_cap: float | None
     max_failures: int
-    generator: Literal["model", "agent"]
+    generator: str
+    generator_timeout: float
     tool_evaluations: int
     prompt_order: Literal["constant-first", "paper"]
     stop_when_flat: float | None

@@ -22,7 +22,7 @@ from costada.experiments.sweep.job_file import is_ordered_to_stop
 from costada.experiments.sweep.loop import STOPPING, End
 from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.models.menu import price_text
-from costada.nodes.generator_command import WITH_TOOLS
+from costada.nodes.generator_command import WITH_TOOLS, is_command
 from costada.reports.tracking import tracker_names
 from costada.runs.config import CONTROLLER, MENU, OTHER_PRICES, RunConfig
 from costada.runs.interruption import ExitCode
@@ -191,6 +191,8 @@ def options_of(run: SweepRun) -> list[str]:
                 options.append(f"--set={name}.{model}={{{table}}}")
             continue
         if name == "tool_evaluations" and run.config.generator != WITH_TOOLS:
+            continue
+        if name == "generator_timeout" and not is_command(run.config.generator):
             continue
         if isinstance(value, Price):
             options.append(f"{as_option(name)}={price_text(value)}")

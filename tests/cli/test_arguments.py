@@ -71,6 +71,15 @@ def test_an_empty_path_is_refused_by_the_name_of_its_option(invoke, words, tmp_p
             "--tool-evaluations: needs --generator agent",
         ),
         (
+            ["run", "circle_packing", "--generator", "agent", "--generator-timeout", 5],
+            "--generator-timeout: needs a command as --generator",
+        ),
+        (
+            ["run", "circle_packing", "--generator", "agnet"],
+            "generator: got 'agnet', expected model, agent or a command of a program that is"
+            " installed (found no 'agnet')",
+        ),
+        (
             [*SWEEP, "--out", "swept", "--tool-evaluations", 5],
             "--tool-evaluations: needs --generator agent",
         ),

@@ -128,7 +128,10 @@ REFUSALS = [
     ({"budget_policy": "soft"}, "--budget-policy: got 'soft', expected 'crossing' or 'hard'"),
     ({**AGENT, "step_cap": 0}, f"--step-cap: got 0, {IS_POSITIVE}"),
     ({**AGENT, "step_cap": inf}, f"--step-cap: got inf, {IS_FINITE}"),
-    ({"step_cap": 0.1}, "--step-cap: got 0.1 with generator 'model', expected generator 'agent'"),
+    (
+        {"step_cap": 0.1},
+        "--step-cap: got 0.1 with generator 'model', expected generator 'agent' or a command",
+    ),
     ({"stop_when_flat": -1.0}, f"--stop-when-flat: got -1.0, {IS_POSITIVE}"),
     ({"stop_when_flat": 0.0}, f"--stop-when-flat: got 0.0, {IS_POSITIVE}"),
     ({"stop_when_flat": 1.0}, "--stop-when-flat: got 1.0, expected less than 1"),
@@ -158,7 +161,27 @@ REFUSALS = [
     ({"parallel": 257}, "--parallel: got 257, expected less than or equal to 256"),
     ({"parallel": True}, "--parallel: got True, expected a number"),
     ({"order": "random"}, "--order: got 'random', expected 'landing' or 'launch'"),
-    ({"generator": "tools"}, "--generator: got 'tools', expected 'model' or 'agent'"),
+    ({"generator": " "}, "--generator: got ' ', expected model, agent or a command with {prompt},"),
+    (
+        {"generator": "aider {file}"},
+        "--generator: got 'aider {file}', expected model, agent or a command with {prompt}, {model},"
+        " {url}, or {files} as a word of its own (unknown {file}); braces that stand for themselves",
+    ),
+    (
+        {"generator": "aider 'x"},
+        '--generator: got "aider \'x", expected model, agent or a command with {prompt}, {model},'
+        " {url}, or {files} as a word of its own (No closing quotation); braces that stand for",
+    ),
+    (
+        {"generator": "aider | tee log"},
+        "--generator: got 'aider | tee log', expected a command without '|', as no shell takes",
+    ),
+    ({"generator_timeout": 0}, f"--generator-timeout: got 0, {IS_POSITIVE}"),
+    (
+        {"generator_timeout": ABOVE_A_YEAR},
+        f"--generator-timeout: got {ABOVE_A_YEAR}, expected less than or equal to",
+    ),
+    ({"generator_timeout": inf}, f"--generator-timeout: got inf, {IS_FINITE}"),
     ({"tool_evaluations": 0}, f"--tool-evaluations: got 0, {IS_COUNT}"),
     ({"prompt_order": "new"}, "--prompt-order: got 'new', expected 'constant-first' or 'paper'"),
     ({"controller": 8}, "controller: got 8, expected a valid dictionary"),

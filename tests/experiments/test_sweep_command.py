@@ -242,7 +242,7 @@ def test_the_log_of_a_failed_process_is_kept(tmp_path):
     assert error in (tmp_path / "run.log").read_text()
 
 
-@pytest.mark.parametrize("generator", ["model", "agent"])
+@pytest.mark.parametrize("generator", ["model", "agent", "sh -c 'cp a b; exit 1' {prompt}"])
 def test_the_run_command_accepts_the_options_of_a_sweep(generator, near, tmp_path, invoke):
     grid = SweepGrid((str(near),), ("uniform",), (7,), ("0.5",))
     (run,) = sweep_runs(grid, {"generator": generator}, tmp_path)

@@ -32,6 +32,14 @@ def test_the_first_prompt_is_the_one_that_the_run_sends(invoke, near, server, tm
     ]
 
 
+def test_a_command_as_the_generator_is_not_run(invoke, near, tmp_path):
+    words = ("--generator", f"touch {tmp_path / 'ran'}", "--step-cap", 0.1)
+    found = invoke("run", near, *words, "--dry-run", "--show-prompt").stdout
+    assert "The current program is the file `candidate.py` of the working folder." in found
+    assert "with a command  a step costs what the command's requests cost" in found
+    assert not (tmp_path / "ran").exists()
+
+
 def test_costs_and_steps_follow_from_prompt_price_and_budget(invoke, near, server):
     result = invoke(
         "run", near, *PRICED, "--base-url", server.url, "--budget", "0.1", "--dry-run", "--json"
