@@ -195,10 +195,7 @@ def read_settings(
         if name in ALL_SETTINGS and name not in names:
             raise ValueError(f"{name}: this command does not take it from a file or --set")
     given |= {name: value for name, value in options.items() if value not in (None, [])}
-    if "tool_evaluations" in given and given.get("generator") != WITH_TOOLS:
-        raise ValueError("--tool-evaluations: needs --generator agent")
-    if "generator_timeout" in given and given.get("generator") in (None, ONE_ANSWER, WITH_TOOLS):
-        raise ValueError("--generator-timeout: needs a command as --generator")
+    _check_generator(given)
     if MENU in given:
         given[MENU] = resolved_menu(given[MENU], models_file)
     elif models_file is not None:
@@ -206,6 +203,15 @@ def read_settings(
             f"--models-file: got {models_file} without --models, expected both or none"
         )
     return given | {name: values for name, values in groups.items() if values}
+
+
+def _check_generator(given: Mapping[str, Any]) -> None:
+    """Refuse settings of generators that are not chosen."""
+    generator = given.get("generator", ONE_ANSWER)
+    if "tool_evaluations" in given and generator != WITH_TOOLS:
+        raise ValueError("--tool-evaluations: needs --generator agent")
+    if "generator_timeout" in given and generator in (ONE_ANSWER, WITH_TOOLS):
+        raise ValueError("--generator-timeout: needs a command as --generator")
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -173,6 +173,10 @@ def tracker_warnings(log: str) -> str:
 def options_of(run: SweepRun) -> list[str]:
     """The options of `costada run` for the settings and the folder of a run."""
     options = []
+    unused = {
+        *(["tool_evaluations"] if run.config.generator != WITH_TOOLS else []),
+        *([] if is_command(run.config.generator) else ["generator_timeout"]),
+    }
     for name, declared in RunConfig.model_fields.items():
         value = getattr(run.config, name)
         is_menu = name == "model" and run.config.models
@@ -190,9 +194,7 @@ def options_of(run: SweepRun) -> list[str]:
                 table = ", ".join(f"{key}={dollars}" for key, dollars in asdict(price).items())
                 options.append(f"--set={name}.{model}={{{table}}}")
             continue
-        if name == "tool_evaluations" and run.config.generator != WITH_TOOLS:
-            continue
-        if name == "generator_timeout" and not is_command(run.config.generator):
+        if name in unused:
             continue
         if isinstance(value, Price):
             options.append(f"{as_option(name)}={price_text(value)}")

@@ -161,11 +161,11 @@ REFUSALS = [
     ({"parallel": 257}, "--parallel: got 257, expected less than or equal to 256"),
     ({"parallel": True}, "--parallel: got True, expected a number"),
     ({"order": "random"}, "--order: got 'random', expected 'landing' or 'launch'"),
-    ({"generator": " "}, "--generator: got ' ', expected model, agent or a command with {prompt},"),
+    ({"generator": " "}, "--generator: got ' ', expected model, agent or a command with {prompt}"),
     (
         {"generator": "aider {file}"},
-        "--generator: got 'aider {file}', expected model, agent or a command with {prompt}, {model},"
-        " {url}, or {files} as a word of its own (unknown {file}); braces that stand for themselves",
+        "--generator: got 'aider {file}', expected model, agent or a command with {prompt},"
+        " {model}, {url}, or {files} as a word of its own (unknown {file}); braces that stand for",
     ),
     (
         {"generator": "aider 'x"},
