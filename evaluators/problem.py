@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
+from time import monotonic
 from typing import Any, Protocol, cast
 
 from costada.evaluators.fingerprint import fingerprint
@@ -23,7 +24,13 @@ from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.minimum_limits import check_minimum
 from costada.evaluators.sandbox.slot import SLOTS
-from costada.evaluators.sandboxed import PROCESS_KEY, Confined, SandboxedEvaluator, SyntaxCheck
+from costada.evaluators.sandboxed import (
+    CHECK_SECONDS,
+    PROCESS_KEY,
+    Confined,
+    SandboxedEvaluator,
+    SyntaxCheck,
+)
 from costada.evaluators.scoring import aggregate_measurements, check_evaluation
 from costada.evaluators.setup_hints import UNSCORED_HINT
 from costada.values.candidate import Program
@@ -123,9 +130,24 @@ class Problem(ProblemFields):
                 return self.backend.evaluate(self, program, key, incumbent)
         secret = (key,) if isinstance(self.evaluate, SandboxedEvaluator) else ()
         with self.turns.permit():
-            return aggregate_measurements(
+            began = monotonic()
+            evaluation = aggregate_measurements(
                 self, partial(self._evaluate, program.source, *secret), incumbent
             )
+            return replace(evaluation, worker_seconds=monotonic() - began)
+
+    @property
+    def longest_seconds(self) -> float:
+        """The longest that one evaluation can occupy a worker by the limits.
+
+        `score` and an `evaluate` of the problem's own have none, and may take longer.
+        """
+        seconds = self.limits.wall_seconds
+        if isinstance(self.evaluate, SandboxedEvaluator) and self.evaluate.syntax:
+            checked = self.evaluate.syntax.languages_of(self.start)
+            seconds += min(seconds, CHECK_SECONDS) if checked else 0.0
+        seconds *= 1 if self.holdout is None else 2
+        return seconds * self.repeats * (1 if self.repeats == 1 else 2)
 
     def _evaluate(self, *arguments: Any) -> Evaluation:
         try:

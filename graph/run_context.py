@@ -20,7 +20,7 @@ from costada.models.rate_limits import with_rate_limits
 from costada.models.retries import with_visible_requests
 from costada.models.runnable_tree import AskedModel, underlying_models
 from costada.nodes.attempts import first_prompt, ordinary_input
-from costada.nodes.calls.budget import check_first_request, expected_cost
+from costada.nodes.calls.budget import check_first_request, evaluation_bound, expected_cost
 from costada.nodes.context import ChatModel, LandingOrder, PricedModel, RunContext
 from costada.nodes.generator_command import WITH_TOOLS, GeneratorCommand, is_command
 from costada.nodes.settings import MAX_PARALLEL, Settings
@@ -105,7 +105,8 @@ def run_context(
     start_router(context.router, [each.name for each in models.menu])
     # A caller who can be asked for more may begin with less than one request costs.
     if context.is_hard and settings.on_exhausted == "stop":
-        check_first_request(models.menu, first_prompt(problem), context.budget)
+        evaluation = evaluation_bound(problem, settings)
+        check_first_request(models.menu, first_prompt(problem), context.budget, evaluation)
     return context
 
 

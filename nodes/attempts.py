@@ -142,6 +142,9 @@ def with_refusal(step: Step, failure: ModelFailure, context: RunContext) -> Step
 SUBMITTED = "submitted by a user"
 """Summary of the changes of a program that a user submitted."""
 
+UNJUDGED = "proposed earlier, when no money was left to evaluate it"
+"""Summary of the changes of a program that waited for its evaluation."""
+
 
 def with_input(state: SearchState, context: RunContext) -> SearchState:
     """The state after the step took the oldest waiting user input, if there is one.
@@ -184,7 +187,7 @@ def idea_of(step: Step, context: RunContext) -> str | None:
 
 
 def with_submission(state: SearchState, context: RunContext) -> Step:
-    """The step with a user's program as its only attempt, which costs nothing.
+    """The step with a program that is there as its only attempt, which asks no model.
 
     Its parent is the incumbent, which the page compares it with. A program that the problem does
     not allow is a failed attempt.
@@ -202,7 +205,7 @@ def with_submission(state: SearchState, context: RunContext) -> Step:
         number=1,
         parent=state["best"],
         program="" if fault else name,
-        changes=store.put_text(SUBMITTED),
+        changes=store.put_text(SUBMITTED if step.is_users_program else UNJUDGED),
         failure=store.put_text(fault or ""),
     )
     return replace(step, attempt=attempt)

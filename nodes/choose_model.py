@@ -9,7 +9,7 @@ from langchain_core.runnables import RunnableConfig
 from costada.controller.router import ModelOption, Money
 from costada.controller.step import draws
 from costada.nodes.attempts import load_prompt
-from costada.nodes.calls.budget import minimal_bound
+from costada.nodes.calls.budget import evaluation_bound, minimal_bound
 from costada.nodes.context import (
     PayingNode,
     RunContext,
@@ -31,6 +31,7 @@ def choose_model(state: SearchState, runtime: SearchRuntime) -> SearchState:
     """
     context, step, prompt = runtime.context, state["step"], load_prompt(state, runtime.context)
     attempt, left = step.attempt, money_for_attempt(step, state, context)
+    for_call = left - evaluation_bound(context.problem, context.settings)
     in_flight = [model for each in state["flight"].steps for model in each.models[-1:]]
     options = [
         ModelOption(
@@ -38,7 +39,7 @@ def choose_model(state: SearchState, runtime: SearchRuntime) -> SearchState:
             each.expected,
             launched=in_flight.count(each.name),
             is_payable=each.name not in step.refused
-            and (not context.is_hard or minimal_bound(each.first, each.prices, prompt) <= left),
+            and (not context.is_hard or minimal_bound(each.first, each.prices, prompt) <= for_call),
         )
         for each in context.menu
     ]
@@ -70,7 +71,7 @@ def teach_router(evaluate: PayingNode) -> PayingNode:
     """Let the router learn from each scored attempt, in a run with several models.
 
     It learns nothing from an attempt that was not made because no model could be paid for, nor
-    from a program that a user submitted.
+    from a program that was there before the step.
     """
 
     def evaluate_and_tell(
@@ -81,7 +82,7 @@ def teach_router(evaluate: PayingNode) -> PayingNode:
         step = after["step"]
         if not context.has_choice or not has_current_step(after) or step.is_submission:
             return update
-        if step.attempt.is_out_of_money:
+        if step.attempt.is_out_of_money and not step.is_unjudged:
             return update
         return {**update, **tell_router(after, context)}
 
@@ -92,8 +93,9 @@ def tell_router(state: SearchState, context: RunContext) -> SearchState:
     """Router and step after the current attempt, which has a score or has failed.
 
     It learns the dollars of exactly that attempt's calls, those that judged its programs included.
-    An attempt without a call teaches it nothing, and one that its model refused is not a try. The
-    last model that is left is not disabled: it is asked again, and its refusal ends the run.
+    An attempt without a call teaches it nothing, and one that its model refused, or that could not
+    be judged, is not a try. The last model that is left is not disabled: it is asked again, and its
+    refusal ends the run.
     """
     step, router = state["step"], state["router"]
     attempt = step.attempt
@@ -108,7 +110,7 @@ def tell_router(state: SearchState, context: RunContext) -> SearchState:
         counts_lost=context.counts_lost,
         has_judging=not attempt.is_refused,
     )
-    if cost is not None and attempt.is_refused:
+    if cost is not None and (attempt.is_refused or step.is_unjudged):
         router = router.charge(name, float(cost))
     elif cost is not None:
         router = router.tell(

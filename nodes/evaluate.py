@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from costada.models.asking import FailureKind, ModelFailure
+from costada.models.asking import FailureKind, ModelFailure, RequestNotSent
+from costada.nodes.calls.compute import evaluate_for_money
 from costada.nodes.calls.health import Outages, Pause, PauseText, outlast
 from costada.nodes.context import PerRun, RunContext, SearchRuntime, candidate_of
 from costada.nodes.state import SearchState
@@ -29,6 +30,8 @@ OUTAGES = PerRun(Outages)
 def evaluate(state: SearchState, runtime: SearchRuntime) -> SearchState:
     """Add the score of the attempt's program to the attempt (f_t), or why it failed.
 
+    A program whose evaluation a hard budget cannot pay for stays stored, without a score.
+
     Raises:
         InterruptedError: The evaluation was asked to stop; the step resumes here.
         ValueError: The evaluator fails even on the incumbent.
@@ -39,7 +42,13 @@ def evaluate(state: SearchState, runtime: SearchRuntime) -> SearchState:
         return {}
     name = f"{step.ticket}.{attempt.number}"
     program, changes = store.program(attempt.program), store.text(attempt.changes)
-    candidate = evaluate_program(name, program, changes, state, context)
+    try:
+        candidate = evaluate_program(name, program, changes, state, context)
+    except RequestNotSent as error:
+        failure = store.put_text(f"not evaluated: {error}")
+        return {
+            "step": replace(step, attempt=replace(attempt, failure=failure, is_out_of_money=True))
+        }
     scored = replace(
         attempt,
         candidate=candidate.id,
@@ -67,6 +76,7 @@ def evaluate_program(
 
     Raises:
         InterruptedError: The evaluation was asked to stop.
+        RequestNotSent: A hard budget cannot pay for the evaluation.
         ValueError: The evaluator fails even on the incumbent.
     """
     table, run_id = context.store.candidates, state["run"].id
@@ -114,9 +124,16 @@ def _evaluate(program: Program, state: SearchState, context: RunContext) -> Eval
     """Evaluate a program; an evaluator that fails on it must still evaluate the incumbent."""
     problem, key = context.problem, state["run"].holdout_key
     best = candidate_of(state["best"], state, context)
-    evaluate_best = partial(problem.evaluate_program, best.program, key)
+
+    def paid(evaluate: Callable[[], Evaluation]) -> Callable[[], Evaluation]:
+        return partial(evaluate_for_money, evaluate, state, context)
+
+    evaluate_best = paid(partial(problem.evaluate_program, best.program, key))
     evaluation = _evaluate_when_up(
-        partial(problem.evaluate_program, program, key, best.score), evaluate_best, state, context
+        paid(partial(problem.evaluate_program, program, key, best.score)),
+        evaluate_best,
+        state,
+        context,
     )
     # A program can make its own evaluator fail. Only a failure on the best one, which the evaluator
     # could score before, shows that the evaluator is at fault.

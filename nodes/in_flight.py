@@ -249,8 +249,10 @@ def _launch(ticket: Ticket, work: Work, state: SearchState, context: RunContext)
 def _expected_of_step(step: Step, state: SearchState, context: RunContext) -> float:
     """Dollars that a step has cost before this call, plus the expected cost of the call.
 
-    A step is expected to cost what the steps so far have cost on average. The call itself does not
-    count where it was made already: a launch that is repeated expects what it expected before.
+    A step is expected to cost what the steps so far have cost on average; before the first has
+    landed, the call at its list price, and its evaluation what that of the start has cost. The call
+    itself does not count where it was made already: a launch that is repeated expects what it
+    expected before.
     """
     first = step.requests + 1 if step.requests else step.attempt.number
     so_far = context.store.call_log.cost_before(
@@ -261,7 +263,7 @@ def _expected_of_step(step: Step, state: SearchState, context: RunContext) -> fl
     if iterations := state["controller"].iteration:
         return float(so_far) + state["spent"] / iterations
     tokens = prompt_tokens(load_prompt(state, context))
-    return float(so_far + expected_cost(model_of(step, context), tokens))
+    return float(so_far + expected_cost(model_of(step, context), tokens)) + state["spent"]
 
 
 def expected_price(asked: PricedModel, state: SearchState) -> float:

@@ -7,6 +7,7 @@ is found out, without a model call, before anything is paid for.
 
 import logging
 from dataclasses import replace
+from decimal import Decimal
 from math import isclose
 from typing import cast
 from uuid import NAMESPACE_OID, uuid4, uuid5
@@ -19,7 +20,8 @@ from costada.controller.step import num_seeds, seed_archives
 from costada.evaluators.problem import Problem, check_problem, layer_of
 from costada.evaluators.sandboxed import new_key
 from costada.models.runnable_tree import model_facts
-from costada.nodes.calls.budget import draw_budget
+from costada.nodes.calls.budget import compute_cost, draw_budget, open_account, report_cost
+from costada.nodes.calls.compute import compute_row
 from costada.nodes.context import (
     RunContext,
     archives_of,
@@ -41,10 +43,10 @@ from costada.nodes.state import (
     Step,
 )
 from costada.store.candidates import FRONT, SEED_ID
-from costada.store.rows import RunSetup, as_texts, changes
+from costada.store.rows import CallStatus, RunSetup, as_texts, changes
 from costada.values.candidate import Candidate, Program
 from costada.values.evaluation import Evaluation, objective_values, read_objectives
-from costada.values.numbering import START
+from costada.values.numbering import START, START_TICKET
 
 
 def open_run(state: SearchState, context: RunContext) -> SearchState:
@@ -55,8 +57,8 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
 
     Raises:
         ValueError: The seed is not an integer or out of range, the evaluator fails or
-            rejects the starting program though no invalid start is allowed, or the purse that the
-            run is to draw from has nothing left for it.
+            rejects the starting program though no invalid start is allowed, its evaluation costs
+            the whole budget, or the purse that the run is to draw from has nothing left for it.
     """
     run_seed = check_seed(state.get("seed", context.settings.seed))
     problem = context.problem
@@ -65,6 +67,12 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     run_id = _new_id(context)
     account = Account(granted=draw_budget(run_id, context))
     budget = budget_of({"account": account}, context)
+    start_cost = compute_cost(evaluation.worker_seconds, problem, context.settings)
+    if start_cost >= Decimal(str(budget)):
+        raise ValueError(
+            f"budget: got ${budget:g}, expected more than the ${start_cost:.6f} that the evaluation"
+            f" of the initial program costs"
+        )
     controller = context.method.start(evaluation.score, context.settings.constants)
     begun: SearchState = {
         **_first_results(state, evaluation, budget, context),
@@ -96,6 +104,14 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     setup = RunSetup(problem_texts(problem), facts_of_models, task, new_seal_key())
     # Its row before its candidates: whoever finds a candidate finds the run that it belongs to.
     context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "", setup)
+    if start_cost:
+        row = compute_row(
+            START_TICKET, CallStatus.DONE, start_cost, seconds=evaluation.worker_seconds
+        )
+        context.store.call_log.put_call(run_id, row)
+        context.store.call_log.charge(run_id, START, [START_TICKET])
+        report_cost(open_account(run_id, context), run_id, START_TICKET, context)
+        begun["spent"], begun["remaining"] = float(start_cost), budget - float(start_cost)
     begun["best"] = _seed_frontiers(evaluation, controller, run_id, context)
     if problem.objectives:
         front = context.store.candidates.front(run_id, 0)

@@ -136,6 +136,17 @@ class SearchSettings(RetryPolicy):
     ] = "crossing"
     """crossing: the last iteration may exceed the budget. hard: no call may."""
 
+    compute_price: Annotated[
+        Dollars | None,
+        Setting(
+            "costada.nodes.calls.compute:evaluate_for_money",
+            MONEY,
+            default="evaluations cost nothing",
+        ),
+    ] = None
+    """Dollars per hour of a worker that evaluates a program, or of each GPU that the problem asks
+    for."""
+
     step_cap: Annotated[
         Dollars | None,
         Setting("costada.nodes.calls.budget:left_of_step", MONEY, default="no cap"),

@@ -40,7 +40,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class SteeredBy:
-    """What a user put into a step: its number, its kind, and the hash of the text or program."""
+    """What a step took: the number and kind of the input, and the hash of the text or program."""
 
     number: int
     kind: str
@@ -69,7 +69,8 @@ class Attempt:
         objective: The same in the benchmark's units.
         is_refused: Whether its model did not make it, so that another is to make it.
         refusal: Hash of why its model refuses all further requests, if it does.
-        is_out_of_money: Whether it was not made because a hard budget could not pay for it.
+        is_out_of_money: Whether a hard budget could not pay for it, or for the evaluation of its
+            program.
         is_cut_short: Whether the step's cap or the budget allows no further request.
     """
 
@@ -144,13 +145,25 @@ class Step:
 
     @property
     def is_submission(self) -> bool:
-        """Whether it evaluates a user's program instead of asking a model for one."""
+        """Whether it evaluates a program that is there instead of asking a model for one."""
+        return self.steered is not None and self.steered.kind != InputKind.TACTIC
+
+    @property
+    def is_users_program(self) -> bool:
+        """Whether a user submitted the program that it evaluates."""
         return self.steered is not None and self.steered.kind == InputKind.PROGRAM
 
     @property
     def is_unpaid(self) -> bool:
         """Whether a hard budget could not pay for its first attempt."""
-        return self.attempt.is_out_of_money and self.attempt.number == 1
+        is_first = self.attempt.number == 1 and not self.is_unjudged
+        return self.attempt.is_out_of_money and is_first
+
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether a model made its program, and a hard budget could not pay for the evaluation."""
+        attempt = self.attempt
+        return attempt.is_out_of_money and bool(attempt.program) and not self.is_submission
 
     @property
     def num_requested(self) -> int:

@@ -27,10 +27,12 @@ from costada.nodes.trace_row import (
     DISABLED,
     GUIDE_CHARGED,
     GUIDE_SCHEDULED,
+    JUDGED_LATER,
     MEASURED_AGAIN,
     PARETO_FRONT,
     STEERED,
     SUBMITTED,
+    UNJUDGED,
     ModelRow,
     SteeredRow,
     TraceRow,
@@ -57,6 +59,8 @@ def end_step(
     run_id, step = state["run"].id, state["step"]
     if was_released(step):
         context.store.inputs.release(run_id, step.ticket)
+    if step.is_unjudged:
+        context.store.inputs.put_unjudged(run_id, step.attempt.program)
     row = trace_row(state, controller, decided, best, context)
     # Before the checkpoint, so that none counts an iteration without a row. A run that resumes from
     # an earlier one replaces the row by the same.
@@ -127,7 +131,9 @@ def trace_row(
         CUT_SHORT: attempt.is_cut_short,
         FLAT: _is_flat(state, context),
         STEERED: idea_of(step, context) is not None and not was_released(step),
-        SUBMITTED: step.is_submission,
+        SUBMITTED: step.is_users_program,
+        UNJUDGED: step.is_unjudged,
+        JUDGED_LATER: step.is_submission and not step.is_users_program,
         **{f"{DISABLED}:{each}": True for each in step.disabled},
     }
     name = attempt.candidate

@@ -48,7 +48,7 @@ class Column:
 
 
 class SteeredRow(TypedDict):
-    """The input of a user that a step carried out: its number in the run, its kind, and an idea."""
+    """The input that a step took: its number in the run, its kind, and an idea."""
 
     number: int
     kind: str
@@ -156,7 +156,7 @@ class TraceRow(TypedDict):
         "tactic uses left", "costada.controller.guidance:tactic_uses_left", symbol="uses",
         left_out=2, label="tactic uses left", term="tactic")]
     attempts: Annotated[int, Column(
-        "attempts made in the step, 0 where a user submitted its program",
+        "attempts made in the step, 0 where its program was there before",
         "costada.nodes.attempts:next_attempt", label="attempts")]
     events: Annotated[list[str], Column(
         "what happened in the step", "costada.nodes.step_end:trace_row", symbol="events")]
@@ -186,8 +186,8 @@ class TraceRow(TypedDict):
         "candidates on the Pareto front after the step; only with several objectives",
         "costada.nodes.context:front_of", is_on_page=False)]]
     steered: NotRequired[Annotated[SteeredRow, Column(
-        "the input of a user that the step took: its `number` in the run, its `kind`, "
-        "`tactic` or `program`, and an `idea`; only for such steps",
+        "the input that the step took: its `number` in the run, its `kind`, `tactic` or `program`"
+        " of a user or `unjudged` of an earlier step, and an `idea`; only for such steps",
         "costada.nodes.attempts:with_input", is_exported=False)]]
     # fmt: on
 
@@ -261,6 +261,7 @@ CONSOLIDATION_OPENED, BACKOFF = "consolidation_opened", "backoff"
 CUT_SHORT, DISABLED = "cut_short", "disabled"
 CONFIRMED, MEASURED_AGAIN, PARETO_FRONT = "confirmed", "measured_again", "pareto_front"
 STEERED, SUBMITTED = "steered", "submitted"
+UNJUDGED, JUDGED_LATER = "unjudged", "judged_later"
 
 EVENTS: Mapping[str, Event] = {
     GUIDE_SCHEDULED: Event(
@@ -301,7 +302,16 @@ EVENTS: Mapping[str, Event] = {
         "no other program is better in every objective", "costada.nodes.context:front_of"
     ),
     STEERED: Event("an idea that a user put in", "costada.nodes.attempts:idea_of"),
-    SUBMITTED: Event("a program that a user put in", "costada.nodes.state:Step.is_submission"),
+    SUBMITTED: Event("a program that a user put in", "costada.nodes.state:Step.is_users_program"),
+    UNJUDGED: Event(
+        "no money was left to evaluate the program, which is evaluated first when the run continues"
+        " with more",
+        "costada.nodes.state:Step.is_unjudged",
+    ),
+    JUDGED_LATER: Event(
+        "a program of an earlier step, which had no money left to evaluate it",
+        "costada.nodes.attempts:with_submission",
+    ),
 }
 """The events of a step, by the part of their names before a colon; methods may add notes.
 

@@ -24,7 +24,7 @@ from costada.models.menu import MenuModel, ModelEntry, label_of
 from costada.models.prices import price_book
 from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STANDARD_TIER
 from costada.nodes.attempts import first_prompt
-from costada.nodes.calls.budget import least_budget
+from costada.nodes.calls.budget import evaluation_bound, least_budget
 from costada.nodes.context import ChatModel, PricedModel
 from costada.nodes.settings import Settings
 from costada.reports.tracking import check_trackers
@@ -218,13 +218,14 @@ class Plan:
         """Least dollars worth starting with, 0 unless the budget is hard.
 
         That is the expected cost of an iteration (c-bar), or the whole budget if that is less, and
-        never less than the first request can cost.
+        never less than the first request and the evaluation of its program can cost.
         """
         if self.settings.budget_policy != "hard":
             return Decimal(0)
         menu = self.priced_menu
         expected = with_reference_cost(self.settings, menu).constants.reference_cost
         first_request, _ = least_budget(menu, first_prompt(self.problem))
+        first_request += evaluation_bound(self.problem, self.settings)
         return max(first_request, Decimal(str(min(expected, self.budget))))
 
     def with_models_changed(self, change: Callable[[ChatModel], ChatModel]) -> Plan:

@@ -529,10 +529,11 @@ class CallLog:
 
     @exactly
     def unsettled_cost(self, run_id: str, iteration: Iteration, *, counts_lost: bool) -> Decimal:
-        """The dollars of all calls whose ticket had not landed by an iteration."""
+        """The dollars of all calls whose step had not landed by an iteration."""
         found = self._db.rows(
             # In Postgres `json_extract` is a function of ours that gives text, hence the cast.
-            "SELECT DISTINCT ticket FROM costada_call WHERE run_id = ?1 AND ticket NOT IN"
+            "SELECT DISTINCT ticket FROM costada_call WHERE run_id = ?1 AND ticket > 0"
+            " AND ticket NOT IN"
             " (SELECT CAST(json_extract(row, '$.ticket') AS BIGINT) FROM costada_step"
             " WHERE run_id = ?1 AND iteration <= ?2)",
             (run_id, iteration),

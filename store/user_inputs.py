@@ -1,4 +1,4 @@
-"""What users put into a run: ideas and programs, each taken by one step."""
+"""What steps take: ideas and programs of users, and programs that wait for their evaluation."""
 
 import json
 import reprlib
@@ -42,10 +42,14 @@ DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
 class InputKind(StrEnum):
-    """What a user put in: an idea that an attempt carries out, or a finished program."""
+    """What a step takes: an idea that an attempt carries out, or a finished program.
+
+    `UNJUDGED`: a program that an earlier step made, and had no money left to evaluate.
+    """
 
     TACTIC = "tactic"
     PROGRAM = "program"
+    UNJUDGED = "unjudged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +157,7 @@ class UserInputTable:
 
     def _put(self, run_id: str, kind: InputKind, content: str | Program) -> int:
         with self._db.transaction(is_durable=True):
-            # The lock on the run keeps two clients of a server from drawing the same number.
-            if not self._db.rows(
-                "SELECT 1 FROM costada_run WHERE run_id = ?", (run_id,), locks=True
-            ):
-                raise ValueError(f"run {run_id!r}: has not started, expected one that has")
-            ((last, waiting),) = self._db.rows(
-                "SELECT COALESCE(MAX(number), 0), COUNT(*) - COUNT(ticket) FROM costada_input"
-                " WHERE run_id = ?",
-                (run_id,),
-            )
-            if not isinstance(last, int) or not 0 <= last < MAX_NUMBER:
-                raise damage_error(self._db.place, "the number of a user input in it is damaged")
+            last, waiting = self._state(run_id)
             if waiting >= MAX_WAITING:
                 raise ValueError(TOO_MANY)
             name = (
@@ -178,8 +171,38 @@ class UserInputTable:
             )
             return last + 1
 
+    def _state(self, run_id: str) -> tuple[int, int]:
+        """The last number of a run's inputs, and how many of them wait.
+
+        The lock on the run keeps two clients of a server from drawing the same number.
+        """
+        if not self._db.rows("SELECT 1 FROM costada_run WHERE run_id = ?", (run_id,), locks=True):
+            raise ValueError(f"run {run_id!r}: has not started, expected one that has")
+        ((last, waiting),) = self._db.rows(
+            "SELECT COALESCE(MAX(number), 0), COUNT(*) - COUNT(ticket) FROM costada_input"
+            " WHERE run_id = ?",
+            (run_id,),
+        )
+        if not isinstance(last, int) or not 0 <= last < MAX_NUMBER:
+            raise damage_error(self._db.place, "the number of a user input in it is damaged")
+        return last, waiting
+
+    def put_unjudged(self, run_id: str, name: str) -> None:
+        """Let a stored program wait for its evaluation, before all inputs of users.
+
+        Whoever ends the step again after a crash adds it once only.
+        """
+        with self._db.transaction(is_durable=True):
+            last, _ = self._state(run_id)
+            self._db.write(
+                "INSERT INTO costada_input SELECT ?1, ?2, ?3, ?4, ?5, NULL WHERE NOT EXISTS"
+                " (SELECT 1 FROM costada_input WHERE run_id = ?1 AND ticket IS NULL"
+                " AND kind = ?3 AND text_hash = ?4)",
+                (run_id, last + 1, InputKind.UNJUDGED.value, name, time()),
+            )
+
     def take(self, run_id: str, ticket: TicketNumber) -> UserInput | None:
-        """The input of a ticket's step; the oldest that waits if it has none yet.
+        """The input of a ticket's step; if it has none yet, what waits to be judged, or the oldest.
 
         A step that has sent a request without an input, or for which a guide was bought, takes
         none: it would send another request in place of one that was paid for.
@@ -194,11 +217,12 @@ class UserInputTable:
         # server that has waited for another taker looks at `ticket` again, and not at the choice.
         self._db.write(
             "UPDATE costada_input SET ticket = ?2 WHERE run_id = ?1 AND number ="
-            " (SELECT MIN(number) FROM costada_input WHERE run_id = ?1 AND ticket IS NULL)"
+            " (SELECT number FROM costada_input WHERE run_id = ?1 AND ticket IS NULL"
+            " ORDER BY kind = ?3 DESC, number LIMIT 1)"
             " AND ticket IS NULL"
             " AND NOT EXISTS (SELECT 1 FROM costada_input WHERE run_id = ?1 AND ticket = ?2)"
             " AND NOT EXISTS (SELECT 1 FROM costada_call WHERE run_id = ?1 AND ticket = ?2)",
-            (run_id, ticket),
+            (run_id, ticket, InputKind.UNJUDGED.value),
         )
         found = self._found(run_id, "ticket = ? LIMIT 1", ticket)
         return found[0] if found else None

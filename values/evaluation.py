@@ -87,7 +87,8 @@ class Evaluation:
             and what the problem declares as `timing_metrics`.
         error: Why the candidate failed, in words a model can act on; None when it is valid.
         artifacts: Named texts beside the numbers: log, notes, flags.
-        seconds: Wall-clock time of the evaluation.
+        seconds: Wall-clock time of the candidate's process, or what the evaluator says.
+        worker_seconds: How long the evaluation occupied its worker, all measurements together.
         measurements: Objective of each measurement, where the program was measured repeatedly.
         confirmation: Those of its second series, as it was better than the incumbent of its time.
         not_finite: Metrics that were not finite, and count as 0.
@@ -100,6 +101,7 @@ class Evaluation:
     error: str | None = None
     artifacts: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    worker_seconds: float = 0.0
     measurements: tuple[float, ...] = ()
     confirmation: tuple[float, ...] = ()
     not_finite: frozenset[str] = frozenset()

@@ -8,9 +8,10 @@ that puts the request into the journal, and for an agent's call by `Purse.begin`
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from threading import Lock
 
+from costada.evaluators.problem import Problem
 from costada.models.asking import RequestNotSent, journals_of
 from costada.models.metering import MeteredCall
 from costada.models.prices import ListPrice, PriceBook, Quote, ReportedCost
@@ -26,12 +27,14 @@ from costada.models.runnable_tree import (
     stated_caps,
 )
 from costada.nodes.context import PerRun, PricedModel, RunContext, budget_of, is_sequential
+from costada.nodes.settings import Settings
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
 from costada.store.purse import OverBudget, Purse
 from costada.store.rows import LandedTickets
 from costada.values.numbering import START, TicketNumber
+from costada.values.roles import GENERATION, RETRY
 from costada.values.usage import Usage, exactly
 
 COST_FACTOR, FEES = 10, 1
@@ -57,6 +60,9 @@ ROOMY_ANSWER = 2 * EXPECTED_ANSWER
 
 MINIMAL_ANSWER = 256
 """Tokens of the shortest answer that is worth its money."""
+
+PROPOSING = (GENERATION, RETRY)
+"""Roles of the requests for a program."""
 
 
 def input_bound(prompt: Prompt) -> int:
@@ -99,6 +105,27 @@ def minimal_bound(asked: AskedModel, prices: PriceBook, prompt: Prompt) -> Decim
     return call_bound(prices.listed(asked.name), prompt, min(MINIMAL_ANSWER, output_cap(asked)))
 
 
+SECONDS_PER_HOUR = 3600
+SMALLEST_AMOUNT = Decimal("1e-12")
+"""Dollars to which the cost of an evaluation is rounded up."""
+
+
+@exactly
+def compute_cost(seconds: float, problem: Problem, settings: Settings) -> Decimal:
+    """Dollars of a worker for some seconds, or of the GPUs that the problem asks for."""
+    price = Decimal(str(settings.compute_price or 0)) * Decimal(str(problem.gpus or 1))
+    dollars = price * Decimal(str(seconds)) / SECONDS_PER_HOUR
+    return dollars.quantize(SMALLEST_AMOUNT, ROUND_UP)
+
+
+def evaluation_bound(problem: Problem, settings: Settings) -> Decimal:
+    """Most dollars that one evaluation can cost by the limits of the problem.
+
+    So much is left by a request for a program under a hard budget, or it could not be evaluated.
+    """
+    return compute_cost(problem.longest_seconds, problem, settings)
+
+
 def least_budget(menu: Sequence[PricedModel], prompt: Prompt) -> tuple[Decimal, str]:
     """Least dollars that pay for a request of a run at its worst, and the name of its model."""
     return min(
@@ -108,13 +135,28 @@ def least_budget(menu: Sequence[PricedModel], prompt: Prompt) -> tuple[Decimal, 
     )
 
 
-def check_first_request(menu: Sequence[PricedModel], prompt: Prompt, budget: float) -> None:
+def check_first_request(
+    menu: Sequence[PricedModel], prompt: Prompt, budget: float, evaluation: Decimal = Decimal(0)
+) -> None:
     """Refuse a hard budget that pays for no request of a run, fallbacks included.
+
+    Args:
+        menu: The models.
+        prompt: The first prompt.
+        budget: Dollars.
+        evaluation: Most dollars that the evaluation of its program can cost.
 
     Raises:
         ValueError: Naming the least that is needed.
     """
     least, name = least_budget(menu, prompt)
+    if evaluation and least + evaluation > Decimal(str(budget)):
+        raise ValueError(
+            f"budget: got ${budget:g} under a hard budget, expected at least"
+            f" ${least + evaluation:.6f}: ${least:.6f} for the first request to {name!r}, and"
+            f" ${evaluation:.6f} for an evaluation that takes as long as it may; a lower timeout"
+            " makes that cheaper"
+        )
     if least > Decimal(str(budget)):
         raise ValueError(
             f"budget: got ${budget:g} under a hard budget, expected at least ${least:.6f}: what"
@@ -257,6 +299,9 @@ class FundsQueue:
 
 FUNDS_QUEUES = PerRun(FundsQueue)
 
+FUNDS_POLL_SECONDS = 0.2
+"""How often a call that waits for funds asks again."""
+
 
 @exactly
 def share_of_money(
@@ -268,6 +313,7 @@ def share_of_money(
 ) -> Decimal:
     """Dollars that a request may reserve of what is left, beside those of other tickets.
 
+    A request for a program leaves what its evaluation can cost, `evaluation_bound`.
     The share is what is left divided by n: the tickets that have reserved nothing yet, but no more
     of them than can each pay for a roomy answer. A few whole answers are worth more than many that
     are cut short.
@@ -277,15 +323,16 @@ def share_of_money(
             buy a roomy answer. The ticket has joined the queue then.
     """
     gateways = journals_of(asked.model)
+    apart = evaluation_bound(context.problem, context.settings) if key.role in PROPOSING else 0
     if is_sequential(state, context):
-        return money_left(key, state, context, gateways=gateways)
+        return money_left(key, state, context, gateways=gateways) - apart
     cap = min(request.output_cap or DEFAULT_OUTPUT_CAP, ROOMY_ANSWER)
     roomy = asked.prices.listed(request.model).worst_cost(
         request.input_bound, cap * request.choices
     )
     # One snapshot: a call that ends between the two would be both paid and in flight, or neither.
     with context.store.call_log.unchanged():
-        left = money_left(key, state, context, gateways=gateways)
+        left = money_left(key, state, context, gateways=gateways) - apart
         num_sent = num_others_sent(key, state, context)
         if _is_behind(key, context) or (num_sent and left < roomy):
             raise _join_queue(roomy, left, key, context)
@@ -310,7 +357,22 @@ def reserve_share(
     if is_sequential(state, context):
         return  # nothing else is in flight: what the share allowed is still there
     # Read again: between the share and this transaction another ticket may have reserved its own.
-    left = money_left(key, state, context, gateways=journals_of(asked.model))
+    reserve_bound(bound, key, state, context, gateways=journals_of(asked.model))
+
+
+def reserve_bound(
+    bound: Decimal,
+    key: CallKey,
+    state: SearchState,
+    context: RunContext,
+    *,
+    gateways: Collection[str] = (),
+) -> None:
+    """Reserve the bound of a call that no share limits, in the transaction that journals it.
+
+    Raises as `reserve_share` does.
+    """
+    left = money_left(key, state, context, gateways=gateways)
     # The oldest goes first, or cheaper requests would take what it waits for again and again.
     if _is_behind(key, context) or (bound > left and num_others_sent(key, state, context)):
         raise _join_queue(bound, left, key, context)

@@ -35,6 +35,7 @@ from costada.models.reply_content import (
 from costada.models.retries import may_send_again, sleep_between_requests
 from costada.models.runnable_tree import OutgoingRequest
 from costada.nodes.calls.budget import (
+    FUNDS_POLL_SECONDS,
     WaitingForFunds,
     affordable_answer,
     expected_left,
@@ -59,9 +60,6 @@ from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt, cacheable_parts
 from costada.store.call_log import CallKey
 from costada.values.roles import GUIDE
-
-FUNDS_POLL_SECONDS = 0.2
-"""How often a request that cannot be paid for looks whether others have ended."""
 
 
 @dataclass(frozen=True, slots=True)

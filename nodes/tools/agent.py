@@ -6,7 +6,7 @@ from typing import cast
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
-from costada.models.asking import ModelFailure, with_tools
+from costada.models.asking import ModelFailure, RequestNotSent, with_tools
 from costada.models.reply_content import answer_text, calls_tools
 from costada.nodes.attempts import load_prompt, with_refusal
 from costada.nodes.calls.budget import left_of_step
@@ -82,7 +82,11 @@ def _work(session: ToolSession, config: RunnableConfig) -> Ending:
         if not calls_tools(answer):
             session.submit(answer_text(answer))
             return Ending(number)
-        results = _tool_messages(session, answer, limit - number)
+        try:
+            results = _tool_messages(session, answer, limit - number)
+        except RequestNotSent as error:
+            # Not an answer of the tool: a run that continues with more money gives another one.
+            return Ending(number, StepCapReached(str(error)))
         if session.submitted is not None:
             return Ending(number)
         conversation = conversation.followed_by([answer, *results])

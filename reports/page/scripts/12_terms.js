@@ -23,7 +23,9 @@ const TERMS = {
   retry: "Another request of the same iteration, after an attempt that yielded no usable program.",
   score: "The objective on a scale where higher is better, and where 1 is the problem's reference, if it has one.",
   steered: "An iteration that tried an idea which a user put into the run. It costs what its requests cost, and no guide.",
-  submitted: "An iteration that evaluated a program which a user put into the run. It made no request and cost nothing.",
+  submitted: "An iteration that evaluated a program which a user put into the run. It asked no model for a program.",
+  unjudged: "An iteration whose program could not be evaluated within the budget. The program waits for a run that continues with more money.",
+  judged_later: "An iteration that evaluated a program of an earlier one, which had no money left for its evaluation.",
   tactic: "One idea from a guide. It is added to the requests of the next few iterations.",
   utility: "What an iteration earned: its gains over the best of its frontier and of the run, divided by its price (u).",
 };

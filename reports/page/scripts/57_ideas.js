@@ -43,7 +43,7 @@ async function showIdeas() {
   if (found !== shownIdeas) {
     const list = byId("ideas-waiting");
     list.hidden = !waiting.length;
-    list.replaceChildren(...waiting.map((each) => h("li", { value: each.number }, ...ideaWords(each.idea ?? "a submitted program"))));
+    list.replaceChildren(...waiting.map((each) => h("li", { value: each.number }, ...ideaWords(steeredWords({ steered: each })))));
     shownIdeas = found;
   }
   return waiting;
@@ -56,7 +56,10 @@ function ideaWords(idea) {
   return [h("details", {}, h("summary", {}, cut(idea, SHOWN_IDEA), " ", tag), h("p", {}, idea))];
 }
 
-// What a reader or a command put into an iteration, in words.
+// What an iteration took, in words: an idea or a program of a reader or a command, or a program
+// for whose evaluation an earlier one had no money left.
+const PROGRAMS = { program: "a submitted program", unjudged: "a program that was not evaluated" };
+
 function steeredWords({ steered }) {
-  return steered.kind === "program" ? "a submitted program" : String(steered.idea);
+  return PROGRAMS[steered.kind] ?? String(steered.idea);
 }
