@@ -126,6 +126,8 @@ REFUSALS = [
         " been billed",
     ),
     ({"budget_policy": "soft"}, "--budget-policy: got 'soft', expected 'crossing' or 'hard'"),
+    ({"compute_price": 0}, f"--compute-price: got 0, {IS_POSITIVE}"),
+    ({"compute_price": inf}, f"--compute-price: got inf, {IS_FINITE}"),
     ({**AGENT, "step_cap": 0}, f"--step-cap: got 0, {IS_POSITIVE}"),
     ({**AGENT, "step_cap": inf}, f"--step-cap: got inf, {IS_FINITE}"),
     (

@@ -4,10 +4,11 @@ import time
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
-from threading import Lock
+from threading import Barrier, Lock
 
 import pytest
 from fakes import (
+    SEED_PROGRAM,
     ScriptedModel,
     evaluate_value,
     hashed_answer,
@@ -15,6 +16,7 @@ from fakes import (
     rewrite,
     toy_problem,
 )
+from impatience import PATIENCE
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import CALL_COST, THREAD, calls_of, discovery, events_of, rows_of, scripted, spent_by
 
@@ -185,22 +187,27 @@ def test_a_program_that_cannot_be_judged_is_judged_first_with_more_money():
     """Two steps have money for both programs, and for one evaluation and a half."""
     store, saver, bound = RunStore(), InMemorySaver(), 0.1
     values = iter((0.2, 0.4, 0.3, 0.35))
-    lock, prompts = Lock(), []
+    lock, prompts, both_sent = Lock(), [], Barrier(2)
 
     def answer(prompt):
         with lock:
             prompts.append(prompt)
-            return rewrite(next(values))
+            value = next(values)
+        both_sent.wait(PATIENCE)
+        return rewrite(value)
 
     judged = []
 
     def evaluate(code):
         judged.append(code)
-        if len(judged) in (2, 3):  # the start takes no time
-            time.sleep(0.2)
+        time.sleep(0.2)
         return evaluate_value(code)
 
-    problem = toy_problem(evaluate=evaluate, limits=Limits(wall_seconds=0.2))
+    problem = toy_problem(
+        evaluate=evaluate,
+        limits=Limits(wall_seconds=0.2),
+        seed_evaluation=evaluate_value(SEED_PROGRAM),
+    )
 
     def graph(budget):
         return discovery(
@@ -220,7 +227,7 @@ def test_a_program_that_cannot_be_judged_is_judged_first_with_more_money():
     result = graph(1.5 * bound + 0.003).invoke({}, THREAD)
     assert result["stop_reason"] == "budget"
     assert len(prompts) == 2
-    assert len(judged) == 2
+    assert len(judged) == 1
     assert "unjudged" in events_of(store)
     unjudged = rows_of(store)[-1]
     assert unjudged["failure"].startswith("not evaluated: not asked: it may cost $0.100000")
