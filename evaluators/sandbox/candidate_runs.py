@@ -11,7 +11,7 @@ from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE, REPOSITORY
 from costada.evaluators.sandbox.layer_choice import kind_for
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.model_channel import ENVIRONMENT, Connect
+from costada.evaluators.sandbox.model_channel import Connect
 from costada.evaluators.sandbox.slot import SLOTS, Pool
 from costada.evaluators.sandbox.slot_kind import (
     LATE,
@@ -239,10 +239,7 @@ def _run(
     """The results up to the first call that ran out of time, or of all calls."""
     if fault := program.fault(limits):
         return [CandidateResult(None, fault, "", 0.0)] * len(calls)
-    call = {**call, "program": program.path}
-    if connect is not None:
-        call["environment"] = ENVIRONMENT
-    request = replace(request_for(program.encoded, call, calls), connect=connect)
+    request = request_for(program.encoded, {**call, "program": program.path}, calls, connect)
     needs_all = LATE in evaluator_text or any(LATE in text for text in program.files.values())
     return results_of(
         execute_in_any(kind, request, limits, seconds, needs_all=needs_all, slots=slots)
@@ -260,6 +257,7 @@ def run_in_copy(
     interpreter: str | None = None,
     readable: Sequence[str] = (),
     slots: Pool = SLOTS,
+    connect: Connect | None = None,
 ) -> CandidateResult:
     """Put a candidate's files into a copy, and run commands there until one fails.
 
@@ -277,6 +275,8 @@ def run_in_copy(
         interpreter: Path of the Python that they find first; that of this process if absent.
         readable: Paths, and patterns of such, that they may read beside the system's.
         slots: Where to run them.
+        connect: Serves each connection to the models that a Python opens which a command is; None
+            if there are no models.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -290,7 +290,7 @@ def run_in_copy(
     kind = kind_for(layer, limits, interpreter=interpreter, readable=readable)
     kind = replace(kind, original=original)
     words = {name: list(command) for name, command in commands.items()}
-    call = {"mode": "commands", "commands": words, "report_file": report_file}
+    call: dict[str, object] = {"mode": "commands", "commands": words, "report_file": report_file}
     placed = {f"{REPOSITORY}/{path}": text for path, text in files.encoded.items()}
-    request = replace(request_for(placed, call, [{}]), may_execute=True)
+    request = replace(request_for(placed, call, [{}], connect), may_execute=True)
     return results_of(execute_in_any(kind, request, limits, limits.wall_seconds, slots=slots))[0]

@@ -34,6 +34,7 @@ from costada.evaluators.sandbox.interpreter import distinct_folders, own_interpr
 from costada.evaluators.sandbox.layer_choice import kind_for
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.model_channel import Connect
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 from costada.evaluators.sandbox.slot_kind import SlotKind
 from costada.values.candidate import Program
@@ -190,6 +191,7 @@ def run_commands(
     readable: Sequence[str] = (),
     interpreter: str | None = None,
     slots: Pool = SLOTS,
+    connect: Connect | None = None,
 ) -> list[CandidateResult]:
     """Build a candidate, and run it once for each call; the results in order.
 
@@ -199,7 +201,8 @@ def run_commands(
     the calls start is killed when they end. Each call starts in a new folder, with the candidate's
     files or, after a build, a copy of all that it left: no call finds what another one wrote.
     `readable` are files and folders beside the system's that commands may read, and `interpreter`
-    the Python that they find first.
+    the Python that they find first. `connect` serves each connection to the models that a Python
+    opens which `run` starts.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -217,7 +220,7 @@ def run_commands(
 
     def use(slot: Slot) -> list[CandidateResult]:
         try:
-            return _CommandRun(slot, program, commands, limits).results(calls)
+            return _CommandRun(slot, program, commands, limits, connect).results(calls)
         finally:
             if slot.is_alive:
                 slot.clear()
@@ -228,8 +231,16 @@ def run_commands(
 class _CommandRun:
     """The commands of one candidate, one after the other in one slot."""
 
-    def __init__(self, slot: Slot, program: NamedFiles, commands: Commands, limits: Limits) -> None:
+    def __init__(
+        self,
+        slot: Slot,
+        program: NamedFiles,
+        commands: Commands,
+        limits: Limits,
+        connect: Connect | None,
+    ) -> None:
         self._slot = slot
+        self._connect = connect
         self._commands = commands
         self._limits = limits
         self._has_one_file = bool(program.path)
@@ -320,7 +331,8 @@ class _CommandRun:
         is_build: bool = False,
     ) -> "CommandResult":
         """Execute a command beside the candidate's files, or a copy of what the build left."""
-        opening = request_for(self._files, request, [])
+        connect = None if is_build else self._connect
+        opening = request_for(self._files, request, [], connect)
         command = replace(
             opening,
             opening=opening.opening + stdin.encode("utf-8", "replace"),

@@ -19,7 +19,7 @@ from costada.evaluators.sandbox.concurrency import (
     is_cancelled,
 )
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
-from costada.evaluators.sandbox.model_channel import Connect, ModelChannel
+from costada.evaluators.sandbox.model_channel import ENVIRONMENT, Connect, ModelChannel
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 from costada.evaluators.sandbox.slot_kind import SlotKind
 
@@ -65,19 +65,25 @@ class Request:
 
 
 def request_for(
-    files: Mapping[str, bytes], call: Mapping[str, object], calls: Sequence[Mapping[str, object]]
+    files: Mapping[str, bytes],
+    call: Mapping[str, object],
+    calls: Sequence[Mapping[str, object]],
+    connect: Connect | None = None,
 ) -> Request:
     """The request to load a program as `call` says, and to call it.
 
-    See `inside/candidate_process.py` for what `call` may hold.
+    See `inside/candidate_process.py` for what `call` may hold. `connect` serves the connections to
+    its models, if it has any.
 
     Raises:
         ValueError: If an argument of a call is not plain data.
     """
     sizes = {path: len(text) for path, text in files.items()}
-    head = json.dumps({**call, "files": sizes}).encode()
+    environment = {} if connect is None else {"environment": ENVIRONMENT}
+    head = json.dumps({**call, **environment, "files": sizes}).encode()
     opening = framed(framed(head) + b"".join(files.values()))
-    return Request(opening, tuple(framed(encode(dict(arguments))) for arguments in calls))
+    messages = tuple(framed(encode(dict(arguments))) for arguments in calls)
+    return Request(opening, messages, connect=connect)
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any, NoReturn, cast
 
 from costada.evaluators.sandbox import codec
+from costada.evaluators.sandbox.inside.command_models import models_code, offer_to_commands
 from costada.evaluators.sandbox.inside.confinement import NUM_OPEN_FILES
 from costada.evaluators.sandbox.inside.error_reports import (
     Files,
@@ -71,6 +72,7 @@ class CandidateProcess:
         self._has_limits = has_limits
         self._limits: Mapping[str, int] = {}
         self._no_memory = b""
+        self._models_code: Mapping[str, bytes] = {}
         self._module: ModuleType | None = None
 
     def prepare(self, limits: Mapping[str, int]) -> None:
@@ -78,6 +80,8 @@ class CandidateProcess:
         if limits != self._limits:
             self._limits = limits
             self._no_memory = codec.encode({"error": out_of_memory(limits), "is_own_fault": True})
+            if limits.keys() >= {"has_models", "may_execute"} and not self._models_code:
+                self._models_code = models_code()
         tempfile.tempdir = None  # the server may have cached a folder for temporary files
 
     def rehearse(self) -> None:
@@ -114,13 +118,12 @@ class CandidateProcess:
             _send(result_fd, self._no_memory)
             return
         _send(result_fd, b"")
+        if channel_fd is not None:
+            self._offer_models(request, channel_fd)
         if "words" in request:
-            _become_command(request, loading, request_fd, result_fd)
+            _become_command(request, loading, request_fd, result_fd, channel_fd)
             return
         self._offer_more(loading.files)
-        if channel_fd is not None:
-            os.environ.update(request["environment"])
-            offer_models(channel_fd, may_fork=self._limits["processes"] > 0)
         function = None
         with loading:
             load = MODES.get(request["mode"], self._load_candidate)
@@ -135,7 +138,7 @@ class CandidateProcess:
                 attempt.answer = codec.encode({"output": function(**arguments)})
             _send(result_fd, attempt.answer)
 
-    def _opening(self, request_fd: int) -> "tuple[Request, Attempt]":
+    def _opening(self, request_fd: int) -> "tuple[dict[str, Any], Attempt]":
         """The request, whose program is written to files now, and the attempt to load that.
 
         In the request, the files' texts stand in the place of their sizes.
@@ -169,6 +172,15 @@ class CandidateProcess:
             place = module_name or "the program"
             raise AttributeError(f"{place} defines no function {entry_point}")
         return cast(Callable[..., object], function)
+
+    def _offer_models(self, request: dict[str, Any], channel_fd: int) -> None:
+        """Let clients in this process reach models, or in those that its commands start."""
+        os.environ.update(request["environment"])
+        if "may_execute" in self._limits:
+            offer_to_commands(self._models_code, channel_fd)
+            request["channel_fd"] = channel_fd
+        else:
+            offer_models(channel_fd, may_fork=self._limits["processes"] > 0)
 
     def _offer_more(self, files: Files) -> None:
         """Make more work in this process than does by itself, or report that it does not."""
@@ -250,7 +262,9 @@ def _read(request_fd: int, size: int) -> bytes:
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _become_command(request: Request, loading: Attempt, request_fd: int, result_fd: int) -> None:
+def _become_command(
+    request: Request, loading: Attempt, request_fd: int, result_fd: int, channel_fd: int | None
+) -> None:
     """Become the request's command; returns where there is no such program."""
     command = None
     with loading:
@@ -258,7 +272,7 @@ def _become_command(request: Request, loading: Attempt, request_fd: int, result_
         loading.answer = codec.encode(command.begun())
     _send(result_fd, loading.answer)
     if command:
-        command.execute(request_fd, result_fd)
+        command.execute(request_fd, result_fd, channel_fd)
 
 
 def _evaluator(request: Request) -> Callable[..., object]:
@@ -299,12 +313,14 @@ class Command:
         """What is answered just before it is executed."""
         return {"begun": monotonic()}
 
-    def execute(self, request_fd: int, result_fd: int) -> NoReturn:
-        """Become the program."""
+    def execute(self, request_fd: int, result_fd: int, channel_fd: int | None) -> NoReturn:
+        """Become the program, which inherits the channel to models if there is one."""
         os.dup2(request_fd if self._reads else os.open(os.devnull, os.O_RDONLY), 0)
         if self._writes:
             os.dup2(result_fd, 1)
-        os.closerange(3, NUM_OPEN_FILES)
+        kept_fd = 3 - 1 if channel_fd is None else channel_fd
+        os.closerange(3, kept_fd)
+        os.closerange(kept_fd + 1, NUM_OPEN_FILES)
         for number in RESTORED:
             signal.signal(number, signal.SIG_DFL)
         environment = {**os.environ, "LANG": "C.UTF-8"}

@@ -15,8 +15,10 @@ import socket
 from _socket import socket as PlainSocket
 from collections import deque
 from collections.abc import Iterable
+from fcntl import LOCK_EX, LOCK_NB, flock
 from selectors import EVENT_READ, DefaultSelector
 from threading import Lock, Thread, local, stack_size
+from time import monotonic_ns
 from typing import Any
 
 from costada.evaluators.sandbox.inside.multiplexer import Multiplexer
@@ -25,13 +27,21 @@ from costada.evaluators.sandbox.inside.orders import MODELS_ADDRESS
 FAMILIES = (socket.AF_INET, socket.AF_INET6)
 STACK_BYTES = 256 * 1024
 WAKE_BYTES = 4096
+IN_USE = "the models of this program are used by another process that its command started"
 
 
 class ModelConnections:
     """The connections of this process, over one channel; those of its forks go through it."""
 
-    def __init__(self, channel_fd: int) -> None:
-        """Use a channel, whose descriptor belongs to this object from now on."""
+    def __init__(self, channel_fd: int, claim: str | None = None) -> None:
+        """Use a channel, whose descriptor belongs to this object from now on.
+
+        Args:
+            channel_fd: The channel.
+            claim: A folder that the process locks which uses the channel, where others have
+                inherited it as well; the next one may when that has ended.
+        """
+        self._claim = claim
         self._begin(channel_fd)
 
     def _begin(self, channel_fd: int) -> None:
@@ -56,8 +66,18 @@ class ModelConnections:
         os.write(self._wake_fd, b"\0")
 
     def _start(self) -> None:
+        if self._claim is not None:
+            claim_fd = os.open(self._claim, os.O_RDONLY)
+            try:
+                flock(claim_fd, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                os.close(claim_fd)
+                raise ConnectionRefusedError(errno.ECONNREFUSED, IN_USE) from None
+        multiplexer = Multiplexer(self._channel_fd)
+        if self._claim is not None:
+            multiplexer.take_over(monotonic_ns())
         read_fd, self._wake_fd = os.pipe()
-        self._multiplexer = Multiplexer(self._channel_fd)
+        self._multiplexer = multiplexer
         usual = stack_size(STACK_BYTES)
         Thread(target=self._carry, args=(self._multiplexer, read_fd), daemon=True).start()
         stack_size(usual)
@@ -101,12 +121,13 @@ class ModelConnections:
         else:
             self._multiplexer.close()
             os.close(self._wake_fd)
+        self._claim = None
         self._begin(ours.detach())
 
 
-def offer_models(channel_fd: int, *, may_fork: bool) -> None:
+def offer_models(channel_fd: int, *, may_fork: bool, claim: str | None = None) -> None:
     """Have sockets of this process that connect to `MODELS_ADDRESS` reach models by a channel."""
-    connections = ModelConnections(channel_fd)
+    connections = ModelConnections(channel_fd, claim)
     if may_fork:
         os.register_at_fork(
             before=connections.before_fork,

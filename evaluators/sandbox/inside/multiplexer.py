@@ -1,8 +1,9 @@
 """Carries several connections over one connected socket, whose other end has one of these as well.
 
 A frame is a header with the number of a connection and a length, then as many bytes. The end that
-opens connections numbers them upwards from 1, and uses no number twice. The first frame of a
-connection is without bytes and opens it; a later one without bytes closes it.
+opens connections numbers them upwards, and uses no number twice. The first frame of a connection is
+without bytes and opens it; a later one without bytes closes it. One with the number 0 closes all:
+another process uses this end from now on.
 """
 
 import os
@@ -12,14 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 
-HEADER = struct.Struct("!II")
+HEADER = struct.Struct("!QI")
 CHUNK_BYTES = 65536
 MAX_FRAME_BYTES = CHUNK_BYTES
 MIN_FRAME_COST = 1024
 """What a frame counts in `num_received` if it is shorter: it takes about as long to carry."""
 
 CHANNEL = 0
-"""Stands for the channel itself where connections have numbers."""
+"""The channel itself, where connections have numbers."""
 
 
 @dataclass(slots=True)
@@ -73,6 +74,14 @@ class Multiplexer:
     def num_connections(self) -> int:
         """How many connections are open."""
         return len(self._connections)
+
+    def take_over(self, first: int) -> None:
+        """Go on where another process has used this end, whose numbers were all below the first.
+
+        Nothing of what it was still to get is taken for an answer to this one.
+        """
+        self._last = first - 1
+        self._send(CHANNEL, b"")
 
     def add(self, fd: int) -> None:
         """Open a connection whose local end is a socket."""
@@ -133,6 +142,9 @@ class Multiplexer:
 
     def _take(self, number: int, data: bytearray) -> None:
         """Handle a frame; what comes for a connection that is closed here is dropped."""
+        if number == CHANNEL:
+            for each in list(self._connections):
+                self._drop(each)
         if number > self._last:
             self._open(number)
             return

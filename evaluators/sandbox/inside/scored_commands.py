@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import exp, inf, isfinite, log
 from pathlib import Path
@@ -57,7 +57,9 @@ def load_commands(request: Mapping[str, Any]) -> Callable[[], Report]:
     folder = os.path.abspath(REPOSITORY)
     places = [os.path.join(folder, SOURCES), folder]
     # Found before an installed version of the same package, which may be the original's.
+    places.append(os.environ.get("PYTHONPATH", ""))
     environment["PYTHONPATH"] = os.pathsep.join(filter(os.path.isdir, places))
+    inherited = [request["channel_fd"]] if "channel_fd" in request else []
 
     def run() -> Report:
         if report_file is not None:
@@ -65,7 +67,7 @@ def load_commands(request: Mapping[str, Any]) -> Callable[[], Report]:
                 os.unlink(os.path.join(folder, report_file))
         report: Report = {}
         for name, words in request["commands"].items():
-            report = {"name": name, **_run(words, folder, environment)}
+            report = {"name": name, **_run(words, folder, environment, inherited)}
             if report["status"] != 0:
                 return report
         return report | _answer(folder, report_file)
@@ -73,7 +75,9 @@ def load_commands(request: Mapping[str, Any]) -> Callable[[], Report]:
     return run
 
 
-def _run(words: list[str], folder: str, environment: Mapping[str, str]) -> Report:
+def _run(
+    words: list[str], folder: str, environment: Mapping[str, str], inherited: Sequence[int]
+) -> Report:
     """Status, seconds and both outputs of a command; no status if there is no such program.
 
     `python` is the interpreter of this process, whatever its file is called.
@@ -91,6 +95,7 @@ def _run(words: list[str], folder: str, environment: Mapping[str, str]) -> Repor
                 stdout=stdout,
                 stderr=stderr,
                 check=False,
+                pass_fds=inherited,
             ).returncode
         except (FileNotFoundError, PermissionError) as error:
             return {"status": None, STDOUT: "", STDERR: f"{error.strerror}: {words[0]}"}

@@ -3,7 +3,6 @@
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 from models_of_candidates import ModelServer
@@ -19,13 +18,17 @@ from sandbox_runs import (
 
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.sandbox.candidate_results import results_of
-from costada.evaluators.sandbox.candidate_runs import run_calls, run_evaluator
+from costada.evaluators.sandbox.candidate_runs import run_calls, run_evaluator, run_in_copy
+from costada.evaluators.sandbox.commands import Commands, run_commands
 from costada.evaluators.sandbox.execution import execute_in_any, request_for
+from costada.evaluators.sandbox.inside.model_connections import IN_USE
+from costada.evaluators.sandbox.inside.orders import HOME, REPOSITORY
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.model_channel import ENVIRONMENT, MAX_CONNECTIONS, MAX_OPENED
+from costada.evaluators.sandbox.model_channel import MAX_CONNECTIONS, MAX_OPENED
 from costada.evaluators.sandbox.slot import SLOTS
-from costada.evaluators.sandbox.slot_kind import SlotKind
+from costada.evaluators.sandbox.slot_kind import Original, SlotKind
+from costada.values.candidate import Program
 
 pytestmark = pytest.mark.process
 
@@ -420,9 +423,80 @@ def test_a_program_in_an_interpreter_of_its_own_asks_too(server):
     kind = SlotKind(Layer.PROCESS, (), is_single_use=True)
     call = {"mode": "candidate", "entry_point": "f", "program": "candidate.py"}
     source = f"{ASK}def f(): return ask('x')".encode()
-    request = request_for({"candidate.py": source}, {**call, "environment": ENVIRONMENT}, [{}])
     for name in ("one", "two"):
-        with_models = replace(request, connect=server.connection_of(name))
-        [result] = results_of(execute_in_any(kind, with_models, AMPLE, 60))
+        request = request_for({"candidate.py": source}, call, [{}], server.connection_of(name))
+        [result] = results_of(execute_in_any(kind, request, AMPLE, 60))
         assert result.output == "X"
     assert server.requests == [("one", "x"), ("two", "x")]
+
+
+PYTHON = Commands(run="python3 {program}", file_name="candidate.py")
+
+
+def run_as_command(source, layer, connect, commands=PYTHON, calls=({},), limits=AMPLE):
+    return run_commands(f"{ASK}{source}", commands, calls, limits, layer, connect=connect)
+
+
+def test_a_program_that_a_command_starts_asks_in_each_call(server, each_layer):
+    source = "import sys\nprint(ask(sys.stdin.read()), ask('b'))"
+    calls = [{"stdin": "one"}, {"stdin": "two"}]
+    results = run_as_command(source, each_layer, server.connection_of("x"), calls=calls)
+    assert [result.output["stderr"] for result in results] == ["", ""]
+    assert [result.output["stdout"] for result in results] == ["ONE B\n", "TWO B\n"]
+    assert [text for _, text in server.requests] == ["one", "b", "two", "b"]
+
+
+def test_one_process_of_a_command_after_the_other_asks(server, layer):
+    source = "import sys\nprint(ask(sys.argv[1]), flush=True)\nif sys.argv[1] == 'bad': os._exit(0)"
+    words = "python3 {program} a; python3 {program} bad; python3 {program} c | cat"
+    commands = Commands(run=f"sh -c '{words}'", file_name="candidate.py")
+    limits = Limits(wall_seconds=60, processes=8)
+    connect = server.connection_of("x")
+    [result] = run_as_command(source, layer, connect, commands=commands, limits=limits)
+    assert result.output["stdout"] == "A\nBAD\nC\n"
+
+
+def test_a_second_process_of_a_command_is_refused_while_the_first_uses_the_models(server, layer):
+    source = (
+        "import subprocess, sys\n"
+        "if sys.argv[1:]:\n"
+        "    ask('second')\n"
+        "else:\n"
+        "    ask('first')\n"
+        "    held = int(os.environ['COSTADA_MODELS'].partition(':')[0])\n"
+        "    words = [sys.executable, sys.argv[0], 'second']\n"
+        "    second = subprocess.run(words, pass_fds=[held], capture_output=True, text=True)\n"
+        "    print(second.stderr.strip().splitlines()[-1])\n"
+        "    subprocess.run(words)\n"
+    )
+    limits = Limits(wall_seconds=60, processes=8)
+    [result] = run_as_command(source, layer, server.connection_of("x"), limits=limits)
+    assert IN_USE in result.output["stdout"]
+    assert result.output["stderr"].strip().splitlines()[-1].startswith("urllib.error.URLError")
+    assert server.requests == [("x", "first")]
+
+
+def test_a_command_without_models_has_no_code_of_ours(layer):
+    source = "import os\nprint(sorted(os.listdir('.')), 'PYTHONPATH' in os.environ)"
+    [result] = run_commands(source, PYTHON, [{}], AMPLE, layer)
+    assert result.output["stdout"] == "['.build', 'candidate.py'] False\n"
+
+
+def test_the_command_of_a_repository_asks(server, layer, tmp_path):
+    for name in (REPOSITORY, HOME):
+        (tmp_path / name).mkdir()
+    text = f"{ASK}import part\nprint(len(ask(part.TEXT)))"
+    (tmp_path / REPOSITORY / "score.py").write_text(text)
+    size = os.stat(tmp_path)
+    original = Original(str(tmp_path), 3, 1, (size.st_dev, size.st_ino))
+    result = run_in_copy(
+        Program.of({"part.py": "TEXT = 'four'"}),
+        original,
+        {"command": ["python", "score.py"]},
+        Limits(wall_seconds=60, processes=8),
+        layer=layer,
+        connect=server.connection_of("repository"),
+    )
+    assert result.error is None
+    assert result.output["metrics"] == {"combined_score": 4.0}, result
+    assert server.requests == [("repository", "four")]

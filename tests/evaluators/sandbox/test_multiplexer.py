@@ -256,6 +256,26 @@ def test_frames_out_of_turn_reach_no_connection(frames):
         each.close()
 
 
+def test_a_process_that_takes_over_gets_nothing_of_the_one_before(ends):
+    before = ends.open()
+    before.send(b"question")
+    ends.settle()
+    ends.far[0].send(b"answer to the first")
+    ends.there.process()
+    later = Multiplexer(os.dup(ends.near._channel.fd))
+    ends.near.close()  # with the answer on its way
+    ends.near = later
+    later.take_over(10**15)
+    now = ends.open()
+    now.send(b"hello")
+    ends.settle()
+    assert received(ends.far[0]) == (b"question", True)
+    assert received(ends.far[1]) == (b"hello", False)
+    ends.far[1].send(b"answer to the second")
+    ends.settle()
+    assert received(now) == (b"answer to the second", False)
+
+
 def test_nothing_is_left_open():
     before = os.listdir("/dev/fd")
     ends = Ends()
