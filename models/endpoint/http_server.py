@@ -8,39 +8,48 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing, suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import h11
 
 from costada.models.endpoint.dialects import dialect_of, read_request, refused
 from costada.models.endpoint.exchange import Answer, BrokenStream, ClientResponse, Refusal
-from costada.models.event_loop import close_with_loop, run
+from costada.models.event_loop import close_with_loop, paid_loop
 
-MAX_HEAD = 64 * 1024
-"""Most bytes of a request line and its headers."""
-
-MAX_BODY = 16 * 1024 * 1024
-"""Most bytes of a request's body."""
-
-MAX_CONNECTIONS = 64
-"""Most connections of a token."""
-
-MAX_OPEN = 512
-"""Most connections of all clients: a process may open few files."""
-
-READ_SECONDS = 10.0
-"""Longest time until a connection brings its next head, once it has begun, or `PIECE` of a body."""
-
-IDLE_SECONDS = 120.0
-"""How long a connection is kept open between two requests."""
-
-WRITE_SECONDS = 300.0
-"""Longest time until a client takes the next piece of a response; it may compute meanwhile."""
-
-LINGER_SECONDS = 5.0
-"""How long the rest of a refused request is read and dropped, so that its sender reads why."""
+Result = TypeVar("Result")
 
 PIECE = 64 * 1024
+"""Most bytes that are read at once, and of a request's line and headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """What a client may take.
+
+    Attributes:
+        body: Most bytes of a request's body.
+        connections: Most connections of a token.
+        open_connections: Most connections of all clients: a process may open few files.
+        read_seconds: Longest time from the first byte of a head to its end, and for each `PIECE`
+            of a body.
+        idle_seconds: How long a connection is kept open between two requests.
+        write_seconds: Longest time until a client takes a piece of a response; it may compute
+            meanwhile.
+        linger_seconds: How long the rest of a refused request is read and dropped, so that its
+            sender reads why.
+    """
+
+    body: int = 16 * 1024 * 1024
+    connections: int = 64
+    open_connections: int = 512
+    read_seconds: float = 10.0
+    idle_seconds: float = 120.0
+    write_seconds: float = 300.0
+    linger_seconds: float = 5.0
+
+
+DEFAULT_LIMITS = ClientLimits()
 
 
 class Endpoint:
@@ -49,15 +58,21 @@ class Endpoint:
     Its methods may be called in any thread but that of the event loop.
     """
 
-    def __init__(self, answer: Answer, is_known: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        is_known: Callable[[str], bool],
+        limits: ClientLimits = DEFAULT_LIMITS,
+    ) -> None:
         """Prepare to serve.
 
         Args:
             answer: Answers each request. It may wait as long as it likes.
             is_known: Whether requests with a token are read at all. It is called in the event loop
                 and must not block.
+            limits: What each client may take.
         """
-        self._answer, self._is_known = answer, is_known
+        self._answer, self._is_known, self._limits = answer, is_known, limits
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], _Connection] = {}
 
@@ -67,7 +82,7 @@ class Endpoint:
         Raises:
             OSError: The port is taken.
         """
-        return run(self._start(host, port))
+        return _in_loop(self._start(host, port))
 
     def adopt(self, connected: socket.socket, token: str) -> None:
         """Serve a connected stream socket, on which every request has the token.
@@ -75,15 +90,15 @@ class Endpoint:
         The endpoint owns the socket from now on.
         """
         connected.setblocking(False)
-        run(self._adopt(connected, token))
+        _in_loop(self._adopt(connected, token))
 
     def disconnect(self, token: str) -> None:
         """Close the connections of a token; what has left for a provider is not cancelled."""
-        run(self._abort(lambda connection: connection.token == token))
+        _in_loop(self._abort(lambda connection: connection.token == token))
 
     def close(self) -> None:
         """Listen no longer, and close all connections."""
-        run(self._close())
+        _in_loop(self._close())
 
     async def _start(self, host: str, port: int) -> str:
         server = await asyncio.start_server(self._begin, host, port, limit=PIECE)
@@ -103,8 +118,8 @@ class Endpoint:
     def _begin(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str | None = None
     ) -> None:
-        connection = _Connection(reader, writer, token)
-        if len(self._tasks) >= MAX_OPEN:
+        connection = _Connection(reader, writer, token, self._limits)
+        if len(self._tasks) >= self._limits.open_connections:
             connection.abort()
             return
         task = asyncio.get_running_loop().create_task(self._serve(connection))
@@ -177,9 +192,15 @@ class Endpoint:
 
     def _check_number(self, connection: "_Connection", token: str) -> None:
         others = [each for each in self._tasks.values() if each.token == token]
-        if len(others) >= MAX_CONNECTIONS and connection not in others:
-            message = f"connections: expected at most {MAX_CONNECTIONS} at once"
+        most = self._limits.connections
+        if len(others) >= most and connection not in others:
+            message = f"connections: expected at most {most} at once"
             raise Refusal(429, "connections", message, retry_after=1.0)
+
+
+def _in_loop(work: Coroutine[Any, Any, Result]) -> Result:
+    """Do something in the event loop, whatever thread asks for it."""
+    return asyncio.run_coroutine_threadsafe(work, paid_loop().loop).result()
 
 
 def _shown_token(headers: dict[str, str]) -> str:
@@ -201,10 +222,15 @@ class _Connection:
     """
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str | None
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        token: str | None,
+        limits: ClientLimits,
     ) -> None:
+        self._limits = limits
         self._reader, self._writer = reader, writer
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=PIECE)
         self._head: h11.Request | None = None
         self._loop = asyncio.get_running_loop()
         self._deadline: float | None = None
@@ -219,7 +245,8 @@ class _Connection:
             Refusal: It is not one of HTTP, or too long.
         """
         # A channel is idle for as long as its owner likes; connections of others are few.
-        idle = READ_SECONDS if self._head is None else IDLE_SECONDS
+        limits = self._limits
+        idle = limits.read_seconds if self._head is None else limits.idle_seconds
         self._limit(None if self.is_adopted else idle)
         self._head = None
         try:
@@ -241,16 +268,17 @@ class _Connection:
             raise Refusal(
                 415, "encoding", f"content-encoding: got {encoding[:50]!r}, expected none"
             )
-        too_large = Refusal(413, "too_large", f"body: expected at most {MAX_BODY:,} bytes")
-        if int(headers.get("content-length", 0)) > MAX_BODY:
+        most = self._limits.body
+        too_large = Refusal(413, "too_large", f"body: expected at most {most:,} bytes")
+        if int(headers.get("content-length", 0)) > most:
             raise too_large
-        self._limit(READ_SECONDS)
+        self._limit(self._limits.read_seconds)
         pieces, size = list[bytes](), 0
         try:
             while isinstance(event := await self._next_event(), h11.Data):
                 pieces.append(bytes(event.data))
                 size += len(event.data)
-                if size > MAX_BODY:
+                if size > most:
                     raise too_large
         except h11.RemoteProtocolError as error:
             raise Refusal(error.error_status_hint, "invalid_http", str(error)) from None
@@ -264,14 +292,17 @@ class _Connection:
             headers.append(("content-length", str(len(body))))
         if self._http.their_state is not h11.DONE:  # the rest of the request is not read
             headers.append(("connection", "close"))
-        await self._send(h11.Response(status_code=response.status, headers=headers))
+        start = h11.Response(status_code=response.status, headers=headers)
         if isinstance(body, bytes):
-            if self._head is None or self._head.method != b"HEAD":
-                await self._send(h11.Data(data=body))
-        else:
-            async with aclosing(body) as pieces:
-                async for piece in pieces:
-                    await self._send(h11.Data(data=piece))
+            has_body = self._head is None or self._head.method != b"HEAD"
+            await self._send(
+                start, *([h11.Data(data=body)] if has_body else []), h11.EndOfMessage()
+            )
+            return
+        await self._send(start)
+        async with aclosing(body) as pieces:
+            async for piece in pieces:
+                await self._send(h11.Data(data=piece))
         await self._send(h11.EndOfMessage())
 
     def begin_next(self) -> bool:
@@ -287,7 +318,7 @@ class _Connection:
             return
         with suppress(OSError, TimeoutError):
             self._writer.write_eof()
-            async with asyncio.timeout(LINGER_SECONDS):
+            async with asyncio.timeout(self._limits.linger_seconds):
                 while await self._reader.read(PIECE):
                     pass
 
@@ -311,15 +342,17 @@ class _Connection:
             data = await self._guarded(self._reader.read(PIECE), self._deadline)
             self._since_deadline += len(data)
             if is_first or (not is_head and self._since_deadline >= PIECE):
-                self._limit(READ_SECONDS)
+                self._limit(self._limits.read_seconds)
             self._http.receive_data(data)
         return event
 
-    async def _send(self, event: h11.Event) -> None:
-        data = self._http.send(event)
+    async def _send(self, *events: h11.Event) -> None:
+        data = b"".join(self._http.send(event) or b"" for event in events)
         if data:
             self._writer.write(data)
-            await self._guarded(self._writer.drain(), self._loop.time() + WRITE_SECONDS)
+            await self._guarded(
+                self._writer.drain(), self._loop.time() + self._limits.write_seconds
+            )
 
     async def _guarded(self, work: Coroutine[Any, Any, Any], deadline: float | None) -> Any:
         try:
