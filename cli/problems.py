@@ -231,10 +231,10 @@ def _parts(found: ProblemFolder) -> Facts:
 
 def _further_parts(found: ProblemFolder) -> Facts:
     """What else a folder reads, and what was taken over of a configuration."""
-    from costada.evaluators.folder_layout import Contract
+    from costada.evaluators.folder_layout import IN_RUN
 
     layout, helpers = found.layout, []
-    if layout.contract is not Contract.SCORE:
+    if layout.contract not in IN_RUN:
         shown = layout.evaluator_file(found.settings).shown()
         helpers = [str(path) for path in shown if not path.is_relative_to(layout.folder)]
     facts = _elsewhere([*helpers, *found.settings.readable])

@@ -39,12 +39,18 @@ PACKAGE = "costada"
 IN_PART = "~"
 """Follows the hash of what is known of an evaluator; after it comes what no other problem has."""
 
-EVALUATOR = ("evaluate", "score", "arguments", "calls", "holdout", "evaluator_source")
+DATA_SET = ("score_example", "examples", "validation", "racing_error")
+"""Fields that decide nothing without examples."""
+
+EVALUATOR = (
+    *("evaluate", "score", "arguments", "calls", "holdout", "evaluator_source"),
+    *DATA_SET,
+)
 FOR_MODELS = ("task", "initial_program", "editable", "reserved", "timing_metrics")
 """Fields that decide what a model sees or starts from, not how programs are evaluated."""
 
 FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "notes", "fingerprint")
-FOR_SPEED = ("evaluators", "turns", "cpus", "gpus", "backend")
+FOR_SPEED = ("evaluators", "batch", "turns", "cpus", "gpus", "backend")
 NOT_DECIDING = (*FOR_REPORTS, *FOR_SPEED, "allow_invalid_start")
 """Fields that no evaluation depends on; the last one decides whether a run may begin."""
 
@@ -114,7 +120,8 @@ def problem_facts(problem: ProblemFields) -> dict[str, object]:
 
 def _hashed(problem: ProblemFields, without: Iterable[str]) -> ObjectHash:
     """Hash of the other fields of a problem; of `evaluate` only if it is not made from `score`."""
-    left_out = {*without, *(("evaluate",) if problem.score is not None else ())}
+    left_out = {*without, *(("evaluate",) if problem.scorer is not None else ())}
+    left_out |= {*(() if problem.examples else DATA_SET)}
     names = [field.name for field in fields(problem) if field.name not in left_out]
     known = {name: getattr(problem, name) for name in names}
     if problem.interpreter is not None and "interpreter" in known:

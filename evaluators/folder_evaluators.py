@@ -11,6 +11,7 @@ from numbers import Real
 from pathlib import Path
 from types import ModuleType
 
+from costada.evaluators.data_set import Example
 from costada.evaluators.fingerprint import Unknown
 from costada.evaluators.folder_files import EvaluatorFile, reads_elsewhere
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
@@ -69,12 +70,12 @@ FAR_ABOVE_ONE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class FolderScore:
-    """A folder's `score(output)`, whose answer may also be a dict with a `combined_score`.
+class FolderFunction:
+    """A function that a folder's `evaluator.py` defines.
 
     Attributes:
-        score: The function that `evaluator.py` defines.
-        settings: The folder's settings, which say what a combined_score is worth.
+        score: The function.
+        settings: The folder's settings.
         folder: The problem's folder.
         path: The evaluator.
         imports: Modules of other places that it uses, except those of installed packages.
@@ -93,6 +94,20 @@ class FolderScore:
         is_known = not reads_elsewhere(self.folder, self.path)
         rest = None if is_known else Unknown("what it reads elsewhere")
         return (self.folder, self.imports, *self.shared, rest)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderExampleScore(FolderFunction):
+    """A folder's `score_example(output, example)`."""
+
+    def __call__(self, output: object, example: Example) -> object:
+        """What it answers; raises whatever it raises."""
+        return self.score(output, example)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderScore(FolderFunction):
+    """A folder's `score(output)`, whose answer may also be a dict with a `combined_score`."""
 
     def __call__(self, output: object, **known: object) -> Evaluation:
         """Evaluation of what a candidate returned; raises whatever `score` raises."""

@@ -7,7 +7,7 @@ each a `FolderFormat`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -28,7 +28,7 @@ ENTRY_POINTS = "costada.folders"
 """Group of entry points; each is a `FolderFormat`."""
 
 TASK_FILE = "problem.md"
-NATIVE, IN_SANDBOX = "score", "evaluate"
+NATIVE, PER_EXAMPLE, IN_SANDBOX = "score", "score_example", "evaluate"
 OWN_FILES = (TASK_FILE, SETTINGS_FILE, EVALUATOR_FILE, "requirements.txt")
 """Patterns of the files that define a problem; candidates never include them."""
 
@@ -40,10 +40,15 @@ class Contract(StrEnum):
     """How an evaluator is called."""
 
     SCORE = "score(output)"
+    SCORE_EXAMPLE = "score_example(output, example)"
     EVALUATE = "evaluate(program_path)"
     STAGES = "evaluate_stage1(program_path), ..."
     COMMAND_LINE = COMMAND_LINE
     PRINTED_JSON = PRINTED_JSON
+
+
+IN_RUN = (Contract.SCORE, Contract.SCORE_EXAMPLE)
+"""Contracts of evaluators that run in the process of the run, not in the sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +195,20 @@ def find_layout(folder: Path, settings: FolderSettings) -> Layout:
         fault = f"{TASK_FILE} is missing"
     elif settings.config is not None:
         fault = f"config is {settings.config!r} in {SETTINGS_FILE}"
-    elif not {NATIVE, IN_SANDBOX} & names:
-        fault = f"{evaluator.name} defines neither {NATIVE} nor {IN_SANDBOX}"
+    elif not {NATIVE, PER_EXAMPLE, IN_SANDBOX} & names:
+        fault = f"{evaluator.name} defines none of {NATIVE}, {PER_EXAMPLE} and {IN_SANDBOX}"
     if fault:
         raise ValueError(f"{folder}: {fault}; no plug-in that reads such a folder is installed")
-    contract = Contract.EVALUATE if IN_SANDBOX in names else Contract.SCORE
-    return Layout(folder, evaluator, source, contract)
+    return Layout(folder, evaluator, source, own_contract(names) or Contract.EVALUATE)
+
+
+def own_contract(names: Container[str]) -> Contract | None:
+    """The contract of an evaluator that runs in the run's process, by the names it defines."""
+    if IN_SANDBOX in names:
+        return None
+    if NATIVE in names:
+        return Contract.SCORE
+    return Contract.SCORE_EXAMPLE if PER_EXAMPLE in names else None
 
 
 def _no_evaluator(folder: Path) -> str:

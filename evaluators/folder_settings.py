@@ -51,6 +51,11 @@ class FolderSettings(BaseModel, ProblemSettings):
     config: str | None = None
     """Configuration of another tool to read, such as `config_phase_2.yaml`; `config.yaml`, or else
     the first of the usual names, if absent."""
+    examples: str | None = None
+    """File of the examples on which `score_example(output, example)` judges candidates, one JSON
+    object a line."""
+    validation: str | None = None
+    """File of further examples, which no model sees, of which the result of a run is chosen."""
     metric: str | None = None
     """Metric that counts as `combined_score`, whatever the evaluator says of that; without it, and
     if an `evaluate(program_path)` says none, the mean of its numbers counts, none of which is named
@@ -78,6 +83,11 @@ class FolderSettings(BaseModel, ProblemSettings):
         """The fields of a problem that the settings give."""
         own = {name: getattr(self, name) for name in SETTINGS_OF_PROBLEM}
         return {**own, "limits": self.limits}
+
+    @property
+    def data_files(self) -> tuple[str, ...]:
+        """The files of the examples."""
+        return tuple(name for name in (self.examples, self.validation) if name is not None)
 
     @property
     def limits(self) -> Limits:
@@ -126,6 +136,13 @@ def read_settings(path: Path) -> FolderSettings:
         raise ValueError(
             f"{path}: metric is {settings.metric!r}, which names a failure; expected another one to"
             " maximise, or direction = 'minimize'"
+        )
+    if settings.validation is not None and settings.examples is None:
+        raise ValueError(f"{path}: examples is missing; needed where validation is given")
+    if settings.metric and settings.examples is not None:
+        raise ValueError(
+            f"{path}: metric is {settings.metric!r}, but examples is given; expected none, as"
+            " score_example returns the score"
         )
     if settings.metric and settings.weights:
         raise ValueError(

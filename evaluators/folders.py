@@ -7,23 +7,32 @@ two kinds of evaluators:
 - A native one defines `score(output)`. Candidates run in the sandbox, where the entry point that
   `problem.toml` names is called with `ARGUMENTS` (or once with each of `CALLS`); what it returns is
   evaluated here, in another process. `HOLDOUT` may add held-out inputs, and `GUIDE_READS` imported
-  functions whose source a guide reads.
+  functions whose source a guide reads. With `examples` in `problem.toml` it defines
+  `score_example(output, example)` instead, which judges a candidate on each of them.
 - One of another tool is given the path of the candidate's file. It runs in the sandbox, in the same
   process as the candidate, and answers with metrics, of which "combined_score" is the score.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from inspect import getsource, signature
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
+from costada.evaluators.data_set import DataSet, read_examples
 from costada.evaluators.environment import interpreter_of
-from costada.evaluators.folder_evaluators import FolderEvaluator, FolderScore
+from costada.evaluators.folder_evaluators import (
+    FolderEvaluator,
+    FolderExampleScore,
+    FolderScore,
+)
 from costada.evaluators.folder_layout import (
+    IN_RUN,
+    NATIVE,
+    PER_EXAMPLE,
     TASK_FILE,
-    Contract,
     Layout,
     MissingDependencies,
     find_layout,
@@ -86,7 +95,7 @@ def read_folder(path: str | Path, *, interpreter: str | None = None) -> ProblemF
     folder, given = _settings_of(path)
     layout = find_layout(folder, given)
     settings = _with_limits(given, layout)
-    language, own_files = layout.config.language, layout.own_files
+    language, own_files = layout.config.language, (*layout.own_files, *settings.data_files)
     program = read_initial_program(folder, settings, language, own_files)
     return ProblemFolder(layout, settings, program, interpreter or interpreter_of(folder))
 
@@ -110,7 +119,7 @@ def load_folder(path: str | Path, *, interpreter: str | None = None) -> Problem:
     config, task = layout.config, layout.task
     if refusal := found.missing.refusal:
         raise ValueError(f"{folder}: {refusal}")
-    if layout.contract is Contract.SCORE:
+    if layout.contract in IN_RUN:
         own_fields = _native(layout, settings, program)
     else:
         evaluator = layout.evaluator_file(settings)
@@ -201,35 +210,58 @@ def _native(layout: Layout, settings: FolderSettings, program: InitialProgram) -
             " defines score(output)"
         )
     module = load_trusted(path)
-    score, holdout = module.score, getattr(module, "HOLDOUT", None)
-    _check_score(score, path)
+    holdout = getattr(module, "HOLDOUT", None)
     if not isinstance(holdout, Holdout | None):
         raise ValueError(f"{path}: HOLDOUT is {holdout!r}; expected a costada.Holdout")
-    folder_score = FolderScore(
-        score, settings, layout.folder, path, own_imports(module), shared_files(module)
-    )
+    place = settings, layout.folder, path, own_imports(module), shared_files(module)
+    scored: dict[str, Any]
+    if settings.examples is not None:
+        function = getattr(module, PER_EXAMPLE, None)
+        _check_score(PER_EXAMPLE, function, path, ("output", "example"))
+        scored = {
+            "score_example": FolderExampleScore(cast(Callable[..., object], function), *place),
+            **_data_of(layout.folder, settings),
+        }
+    elif not hasattr(module, NATIVE):
+        raise ValueError(
+            f"{layout.folder / SETTINGS_FILE}: examples is missing; needed where {path.name}"
+            f" defines {PER_EXAMPLE}(output, example)"
+        )
+    else:
+        _check_score(NATIVE, module.score, path, ("output",))
+        folder_score = FolderScore(module.score, *place)
+        held_out = holdout and replace(holdout, score=replace(folder_score, score=holdout.score))
+        scored = {"score": folder_score, "holdout": held_out}
     return {
         "evaluator_source": _shown_to_guide(layout.source, module, path),
-        "score": folder_score,
         "arguments": getattr(module, "ARGUMENTS", {}),
         "calls": getattr(module, "CALLS", None),
-        "holdout": holdout and replace(holdout, score=replace(folder_score, score=holdout.score)),
+        "holdout": holdout,
+        **scored,
     }
 
 
-def _check_score(score: object, path: Path) -> None:
+def _data_of(folder: Path, settings: FolderSettings) -> dict[str, DataSet]:
+    """The data sets that the settings of a folder name."""
+    named = {"examples": settings.examples, "validation": settings.validation}
+    return {field: read_examples(folder / name, folder) for field, name in named.items() if name}
+
+
+def _check_score(name: str, score: object, path: Path, given: tuple[str, ...]) -> None:
     """Refuse what cannot be called with the output of a candidate."""
     if not callable(score):
-        raise ValueError(f"{path}: score is {score!r}; expected a function")
+        raise ValueError(f"{path}: {name} is {score!r}; expected a function")
     try:
-        check_called_function("score", score)
+        check_called_function(name, score)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if not isinstance(score, FunctionType):  # the signature of other callables may be unknown
         return
     try:
-        signature(score).bind(None)
+        signature(score).bind(*given)
     except TypeError:
+        count = "one argument" if len(given) == 1 else f"{len(given)} arguments"
         raise ValueError(
-            f"{path}: score{signature(score)} does not take one argument; expected score(output)"
+            f"{path}: {name}{signature(score)} does not take {count}; expected"
+            f" {name}({', '.join(given)})"
         ) from None

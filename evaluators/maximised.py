@@ -27,7 +27,7 @@ def maximised_number(problem: Problem, evaluation: Evaluation) -> str:
         normalize(objective, reference, direction), evaluation.score
     ):
         return "the score that the evaluator returns"
-    function = problem.score or problem.evaluate
+    function = problem.scorer or problem.evaluate
     metric = getattr(getattr(function, "settings", None), "metric", None)
     name, reason = COMBINED_SCORE, "the evaluator returns it"
     if reference is not None:

@@ -8,10 +8,13 @@ from math import inf
 from time import monotonic
 from typing import Any, Protocol, cast
 
+from costada.evaluators.data_set import DataSet
+from costada.evaluators.data_set_evaluator import DataSetEvaluator
 from costada.evaluators.fingerprint import fingerprint
 from costada.evaluators.problem_checks import (
     check_called_function,
     check_calls,
+    check_data_set,
     check_fields,
     check_measuring,
     check_preload,
@@ -27,6 +30,7 @@ from costada.evaluators.sandbox.slot import SLOTS
 from costada.evaluators.sandboxed import (
     CHECK_SECONDS,
     PROCESS_KEY,
+    CandidateRunner,
     Confined,
     SandboxedEvaluator,
     SyntaxCheck,
@@ -60,7 +64,12 @@ class EvaluationBackend(Protocol):
         """Its name for users."""
 
     def evaluate(
-        self, problem: "Problem", program: Program, key: str, incumbent: float | None
+        self,
+        problem: "Problem",
+        program: Program,
+        key: str,
+        incumbent: float | None,
+        rival: tuple[float, ...] = (),
     ) -> Evaluation:
         """Do what `Problem.evaluate_program` does."""
 
@@ -69,11 +78,12 @@ class EvaluationBackend(Protocol):
 class Problem(ProblemFields):
     """A task, the program to start from, and the evaluator (F, Sec. 3) of candidates.
 
-    Give either `score` or `evaluate`. With `score`, candidates run in the sandbox: their entry
-    point is called with `arguments`, and `score` evaluates the plain data that comes back, in this
-    process. Candidates with a `run` command are built and run there as programs, and `score`
+    Give `score`, `score_example` or `evaluate`. With `score`, candidates run in the sandbox: their
+    entry point is called with `arguments`, and `score` evaluates the plain data that comes back, in
+    this process. Candidates with a `run` command are built and run there as programs, and `score`
     evaluates what they write; see `run_commands`. Candidates with neither, in another language
-    than Python or of several files, are never run: `score` gets their text. `evaluate` takes over
+    than Python or of several files, are never run: `score` gets their text. With `score_example`
+    all this happens for each of some `examples`; see `data_set_evaluator.py`. `evaluate` takes over
     everything, the running of the candidate too.
 
     The fields are declared in `problem_fields.py`, with their ranges; the last three are here.
@@ -99,6 +109,9 @@ class Problem(ProblemFields):
         check_preload(self.preload, self.sandbox, self.interpreter)
         check_running(self)
         check_calls(self)
+        for name in ("examples", "validation"):
+            object.__setattr__(self, name, DataSet.of(name, getattr(self, name)))
+        check_data_set(self)
         by_default = available_cores() if self.repeats == 1 else 1
         object.__setattr__(self, "turns", FairSemaphore(self.evaluators or by_default))
         SLOTS.allow(self.turns.limit)
@@ -107,12 +120,18 @@ class Problem(ProblemFields):
         object.__setattr__(self, "fingerprint", fingerprint(self))
 
     def evaluate_program(
-        self, program: Program, key: str = PROCESS_KEY, incumbent: float | None = None
+        self,
+        program: Program,
+        key: str = PROCESS_KEY,
+        incumbent: float | None = None,
+        rival: tuple[float, ...] = (),
     ) -> Evaluation:
         """Evaluate a program in a run whose secret is `key`; see `Holdout`.
 
         Where scores are noisy, a program that is better than `incumbent`, the best score so far, is
-        measured again; see `aggregate_measurements`.
+        measured again; see `aggregate_measurements`. With a data set, such a program is judged on
+        the validation examples too, and one that loses its race with `rival`, the scores of another
+        program on all examples, is not judged on all of them.
 
         Any number of threads may call it: `evaluators` programs are evaluated at once, others wait,
         first come, first served. Waiting counts neither as a program's time nor towards its limits.
@@ -127,12 +146,16 @@ class Problem(ProblemFields):
             return failed(NOT_STORABLE)
         if self.backend is not None:
             with self.turns.permit() if self.evaluators else nullcontext():
-                return self.backend.evaluate(self, program, key, incumbent)
-        secret = (key,) if isinstance(self.evaluate, SandboxedEvaluator) else ()
+                return self.backend.evaluate(self, program, key, incumbent, rival)
+        known: tuple[object, ...] = ()
+        if isinstance(self.evaluate, DataSetEvaluator):
+            known = (key, incumbent, rival)
+        elif isinstance(self.evaluate, SandboxedEvaluator):
+            known = (key,)
         with self.turns.permit():
             began = monotonic()
             evaluation = aggregate_measurements(
-                self, partial(self._evaluate, program.source, *secret), incumbent
+                self, partial(self._evaluate, program.source, *known), incumbent
             )
             return replace(evaluation, worker_seconds=monotonic() - began)
 
@@ -143,7 +166,9 @@ class Problem(ProblemFields):
         `score` and an `evaluate` of the problem's own have none, and may take longer.
         """
         seconds = self.limits.wall_seconds
-        if isinstance(self.evaluate, SandboxedEvaluator) and self.evaluate.syntax:
+        if self.entry_point or self.run:
+            seconds *= len(self.examples) + len(self.validation) or 1
+        if isinstance(self.evaluate, CandidateRunner) and self.evaluate.syntax:
             checked = self.evaluate.syntax.languages_of(self.start)
             seconds += min(seconds, CHECK_SECONDS) if checked else 0.0
         seconds *= 1 if self.holdout is None else 2
@@ -160,30 +185,45 @@ class Problem(ProblemFields):
             return failed_evaluator(f"evaluate failed: {type(error).__name__}: {error}", outage)
 
     def _evaluator(self) -> Evaluator:
-        is_given = self.evaluate is not None and not isinstance(self.evaluate, SandboxedEvaluator)
-        if is_given is (self.score is not None) or not callable(self.score or self.evaluate):
-            raise ValueError(
-                f"evaluate is {self.evaluate!r} and score is {self.score!r}; "
-                "expected one of them, a function"
-            )
-        check_called_function(
-            "score" if self.score is not None else "evaluate", self.score or self.evaluate
-        )
+        is_given = self.evaluate is not None and not isinstance(self.evaluate, CandidateRunner)
+        given: dict[str, object] = {
+            "evaluate": self.evaluate if is_given else None,
+            "score": self.score,
+            "score_example": self.score_example,
+        }
+        functions = {name: each for name, each in given.items() if each is not None}
+        if len(functions) != 1 or not all(map(callable, functions.values())):
+            values = " and ".join(f"{name} is {each!r}" for name, each in functions.items())
+            wanted = "one of them" if len(functions) > 1 else "an evaluate, score or score_example"
+            raise ValueError(f"{values or 'evaluate is None'}; expected {wanted}, a function")
+        check_called_function(*next(iter(functions.items())))
         preload = tuple(self.preload)
+        runs: dict[str, Any] = {
+            "entry_point": self.entry_point,
+            "commands": self.commands,
+            "syntax": SyntaxCheck(self.start, self.form, self.candidate_name),
+            "limits": self.limits,
+            "layer": self.sandbox,
+            "preload": preload,
+            "interpreter": self.interpreter,
+            "readable": tuple(self.readable),
+        }
+        if self.score_example is not None:
+            return DataSetEvaluator(
+                score_example=self.score_example,
+                examples=DataSet(self.examples),
+                validation=DataSet(self.validation),
+                racing_error=self.racing_error,
+                batch=self.batch,
+                **runs,
+            )
         if self.score is not None:
             return SandboxedEvaluator(
-                entry_point=self.entry_point,
-                commands=self.commands,
                 score=self.score,
                 calls=(self.arguments,) if self.calls is None else tuple(self.calls),
                 is_single=self.calls is None,
                 holdout=self.holdout,
-                syntax=SyntaxCheck(self.start, self.form, self.candidate_name),
-                limits=self.limits,
-                layer=self.sandbox,
-                preload=preload,
-                interpreter=self.interpreter,
-                readable=tuple(self.readable),
+                **runs,
             )
         if self.arguments or self.calls is not None:
             raise ValueError("arguments or calls are given without score; expected them with it")
@@ -319,6 +359,6 @@ def gpu_note(problem: Problem) -> str:
 
 def _source(problem: Problem) -> str:
     try:
-        return inspect.getsource(problem.score or problem.evaluate)
+        return inspect.getsource(problem.scorer or problem.evaluate)
     except (OSError, TypeError):
         return ""

@@ -1,6 +1,7 @@
 """What the fields of a problem must be; every fault names field, value and expectation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
 from functools import cache
 from inspect import iscoroutinefunction
 from keyword import iskeyword
@@ -10,6 +11,7 @@ from typing import Any, cast, get_args, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from costada.evaluators.data_set import INPUTS
 from costada.evaluators.problem_fields import SURROGATE, Expected, ProblemFields
 from costada.evaluators.sandbox.codec import encode
 from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
@@ -186,7 +188,7 @@ def check_running(problem: ProblemFields) -> None:
     """Refuse settings of how candidates are built, run or called that contradict each other."""
     _check_commands(problem)
     _check_visible(problem)
-    if problem.commands is not None or problem.score is None or problem.entry_point is not None:
+    if problem.commands is not None or problem.scorer is None or problem.entry_point is not None:
         return
     if problem.form.is_one_text and find_language(problem.language) is PYTHON:
         raise ValueError(
@@ -203,7 +205,7 @@ def check_running(problem: ProblemFields) -> None:
 def _check_commands(problem: ProblemFields) -> None:
     for name in ("build", "run"):
         command = getattr(problem, name)
-        if command is not None and problem.score is None:
+        if command is not None and problem.scorer is None:
             raise ValueError(f"{name} is {command!r}; expected none beside evaluate")
         if command is not None and problem.entry_point is not None:
             raise ValueError(
@@ -239,15 +241,63 @@ def check_calls(problem: ProblemFields) -> None:
         if not isinstance(call, Mapping):
             given = shortened(call)
             raise ValueError(f"{label} is {given}; expected a dict of keyword arguments")
-        if problem.run is not None:
-            _check_call_of_command(label, call)
-        for name, value in call.items():
-            _check_name(f"an argument in {label}", name, "the name of a keyword argument")
-            _check_plain(f"{label}[{name!r}]", value)
-        _check_plain(label, dict(call))
+        _check_call(label, call, problem)
 
 
-def check_called_function(name: str, function: Callable[..., object]) -> None:
+def _check_call(label: str, call: Mapping[str, object], problem: ProblemFields) -> None:
+    """Refuse the arguments of a call that cannot be sent to a candidate."""
+    if problem.run is not None:
+        _check_call_of_command(label, call)
+    for name, value in call.items():
+        _check_name(f"an argument in {label}", name, "the name of a keyword argument")
+        _check_plain(f"{label}[{name!r}]", value)
+    _check_plain(label, dict(call))
+
+
+def check_data_set(problem: ProblemFields) -> None:
+    """Refuse examples without what judges them, and settings that hold for whole programs only.
+
+    Raises:
+        ValueError: Naming the field, its value and what was expected.
+    """
+    if not problem.examples:
+        for name in ("validation", "score_example"):
+            if value := getattr(problem, name):
+                raise ValueError(f"{name} is {value!r}, but examples is empty; expected examples")
+        return
+    if problem.score_example is None:
+        raise ValueError(
+            f"examples is {problem.examples!r}, but score_example is None; expected the function"
+            " that judges one of them"
+        )
+    # A score is a mean over examples, so what is said of one score for a whole program has no
+    # meaning, and objectives measured on other examples cannot be compared.
+    for each in fields(problem):
+        made = each.default if each.default_factory is MISSING else each.default_factory()
+        if each.name in NOT_FOR_EXAMPLES and (value := getattr(problem, each.name)) != made:
+            raise ValueError(
+                f"{each.name} is {shortened(value)}, but there are examples; expected none"
+            )
+    is_called = problem.entry_point is not None or problem.run is not None
+    for name in ("examples", "validation") if is_called else ():
+        for place, example in enumerate(getattr(problem, name)):
+            label = f"{name}[{place}][{INPUTS!r}]"
+            if not isinstance(example.get(INPUTS), Mapping):
+                raise ValueError(
+                    f"{label} is {shortened(example.get(INPUTS))}; expected a dict of keyword"
+                    " arguments, as candidates are called"
+                )
+            _check_call(label, cast(Mapping[str, object], example[INPUTS]), problem)
+
+
+NOT_FOR_EXAMPLES = (
+    *("direction", "reference", "repeats", "objectives", "weights"),
+    *("arguments", "calls", "holdout"),
+)
+"""Fields about the one score of a program."""
+
+
+def check_called_function(name: str, function: object) -> None:
     """Refuse a coroutine function, as nothing awaits what it returns."""
     if iscoroutinefunction(function):
         raise ValueError(f"{name} is an async function; expected one that is called without await")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Protocol, cast, get_args
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from costada.evaluators.data_set import Example
 from costada.evaluators.sandbox.candidate_results import CandidateResult
 from costada.evaluators.sandbox.commands import Commands
 from costada.evaluators.sandbox.layers import Layer
@@ -28,6 +29,10 @@ It is given the source text of a program of one text, else the text of each file
 
 Score = Callable[[Any], Evaluation]
 """Evaluates the plain data that a candidate returned."""
+
+ScoreExample = Callable[[Any, Example], object]
+"""Evaluates what a candidate makes of one example: a number in [0, 1], a dict with such a
+`combined_score`, or an `Evaluation`."""
 
 
 class HeldOutScore(Protocol):
@@ -112,6 +117,7 @@ Flag = Annotated[bool, Expected("True or False")]
 Command = Annotated[str | None, AfterValidator(_not_blank), Expected("a command, or None")]
 Count = Annotated[int, Field(ge=1), Expected("an integer of at least 1")]
 OptionalCount = Annotated[int | None, Field(ge=1), Expected("an integer of at least 1, or None")]
+Error = Annotated[float, Field(ge=0, lt=1), Expected("a number of at least 0 and below 1")]
 Gpus = Annotated[float, Field(ge=0), AfterValidator(_whole_or_part), Expected(GPUS)]
 FiniteNumber = Annotated[float | None, Expected("a finite number")]
 PositiveNumber = Annotated[float | None, Field(gt=0), Expected("a positive number")]
@@ -170,6 +176,11 @@ class ProblemSettings:
     weights: Weights = field(default_factory=dict)
     """What `combined_score` is made of, by metric of the objectives: their weighted sum, from which
     those to minimise are subtracted. Absent if the evaluator says it."""
+    racing_error: Error = 0.1
+    """Most chance that a candidate which is as good as its parent on all `examples` is rejected
+    after some of them; 0 judges every candidate on every example."""
+    batch: Count = 8
+    """Examples that are judged at the same time; the decision to go on follows each batch."""
     human: FiniteNumber = None
     """Best `combined_score` known from people, for reports."""
     seed_objective: FiniteNumber = None
@@ -215,8 +226,16 @@ class ProblemFields(ProblemSettings):
     `CandidateResult`s, failed ones among them."""
     holdout: Holdout | None = None
     """Held-out inputs for each valid program, with `score` and `calls`."""
+    score_example: ScoreExample | None = None
+    """In place of `score`, with `examples`: evaluates what a candidate makes of one example, given
+    its output and the example; a `ValueError` fails it there."""
+    examples: Sequence[Example] = ()
+    """The examples that candidates are judged on, as plain data. Where candidates are called or
+    run, `inputs` of an example are the keyword arguments of the call."""
+    validation: Sequence[Example] = ()
+    """Examples that no model sees; the result of a run is the best of its incumbents on them."""
     limits: Limits = field(default_factory=Limits)
-    """What one evaluation may take."""
+    """What one evaluation may take; with `examples`, the call of each."""
     evaluators: OptionalCount = None
     """How many programs are evaluated at once; None for as many as this process may use cores, and
     for one where `repeats` says that scores are noisy. With 1, `score` and `evaluate` are never
@@ -228,6 +247,11 @@ class ProblemFields(ProblemSettings):
     """The evaluator's text, shown to the guide; read from the function if empty."""
     notes: Sequence[str] = ()
     """What a reader should know of the settings, one line each; for lists and commands."""
+
+    @property
+    def scorer(self) -> Callable[..., object] | None:
+        """The function that evaluates outputs of candidates; None beside an `evaluate`."""
+        return self.score or self.score_example
 
     @property
     def start(self) -> Program:

@@ -167,27 +167,75 @@ class Confined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxedEvaluator(Confined):
-    """Runs a candidate in the sandbox and passes what it returns to a trusted score function.
+class CandidateRunner(Confined):
+    """Runs a candidate in the sandbox.
 
     Attributes:
         entry_point: The function to call; None if there is none.
         commands: The commands that build and run a candidate; if there are neither these nor an
-            entry point, `score` evaluates the candidate's text.
-        score: Evaluates the output of the call, or the list of results if there are several calls.
-        calls: Keyword arguments of each call.
-        is_single: Whether `score` takes the output of the one call.
-        holdout: Held-out inputs for each valid program; None for none.
+            entry point, the output is the candidate's text.
         syntax: Finds syntax errors before anything is built or run; None for no check.
     """
 
     entry_point: str | None = None
     commands: Commands | None = None
+    syntax: SyntaxCheck | None = None
+
+    def syntax_fault(self, source: str | Program) -> str | None:
+        """The first syntax error of a program; raises as `SyntaxCheck.fault` does."""
+        return self.syntax.fault(source, self.limits, self.layer) if self.syntax else None
+
+    def results(
+        self, source: str | Program, calls: Sequence[Mapping[str, object]]
+    ) -> list[CandidateResult]:
+        """What a program makes of these calls; its text where nothing runs.
+
+        Raises:
+            InterruptedError: If the evaluation was asked to stop.
+            OSError: If the scratch folder cannot be made.
+            RuntimeError: If the sandbox itself does not work.
+            ValueError: If this machine does not offer the layer.
+        """
+        if self.commands is not None:
+            return run_commands(
+                source,
+                self.commands,
+                calls,
+                self.limits,
+                self.layer,
+                self.readable,
+                self.interpreter,
+            )
+        if self.entry_point is None:
+            fault = named_files(source).fault(self.limits)
+            text: Value = source if isinstance(source, str) else dict(source)
+            return [CandidateResult(None if fault else text, fault, "", 0.0)] * len(calls)
+        return run_calls(
+            source,
+            self.entry_point,
+            calls,
+            self.limits,
+            self.layer,
+            self.preload,
+            interpreter=self.interpreter,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxedEvaluator(CandidateRunner):
+    """Runs a candidate in the sandbox and passes what it returns to a trusted score function.
+
+    Attributes:
+        score: Evaluates the output of the call, or the list of results if there are several calls.
+        calls: Keyword arguments of each call.
+        is_single: Whether `score` takes the output of the one call.
+        holdout: Held-out inputs for each valid program; None for none.
+    """
+
     score: Score
     calls: tuple[Mapping[str, object], ...]
     is_single: bool
     holdout: Holdout | None = None
-    syntax: SyntaxCheck | None = None
 
     def __call__(self, source: str | Program, key: str = PROCESS_KEY) -> Evaluation:
         """Evaluate a program; `key` is the secret that decides its held-out inputs.
@@ -226,49 +274,30 @@ class SandboxedEvaluator(Confined):
         self, source: str | Program, calls: Sequence[Mapping[str, object]], score: Score
     ) -> Evaluation:
         """Evaluation of what a program returns for these calls."""
-        results = self._results(source, calls)
-        if results[0].error is not None and (self.is_single or results[0].is_unbuilt):
-            evaluation = failed(results[0].error)
-        else:
-            evaluation = _score_output(score, results[0].output if self.is_single else results)
-        log = "\n".join(dict.fromkeys(result.log for result in results if result.log))
-        printed = {LOG: log} if log else {}
-        artifacts = {**printed, **evaluation.artifacts, **_marks(evaluation, results)}
-        seconds = sum(result.seconds for result in results)
-        metrics = {**evaluation.metrics, COMBINED_SCORE: evaluation.score, EVAL_TIME: seconds}
-        return replace(evaluation, metrics=metrics, artifacts=artifacts, seconds=seconds)
-
-    def _results(
-        self, source: str | Program, calls: Sequence[Mapping[str, object]]
-    ) -> list[CandidateResult]:
-        """What a program makes of these calls; its text where nothing runs."""
-        fault = self.syntax.fault(source, self.limits, self.layer) if self.syntax else None
-        if fault is not None:
+        if (fault := self.syntax_fault(source)) is not None:
             unbuilt = CandidateResult(None, fault, "", 0.0, is_unbuilt=True)
-            return [unbuilt] * len(calls)
-        if self.commands is not None:
-            return run_commands(
-                source,
-                self.commands,
-                calls,
-                self.limits,
-                self.layer,
-                self.readable,
-                self.interpreter,
-            )
-        if self.entry_point is None:
-            fault = named_files(source).fault(self.limits)
-            text: Value = source if isinstance(source, str) else dict(source)
-            return [CandidateResult(None if fault else text, fault, "", 0.0)]
-        return run_calls(
-            source,
-            self.entry_point,
-            calls,
-            self.limits,
-            self.layer,
-            self.preload,
-            interpreter=self.interpreter,
-        )
+            return evaluation_of([unbuilt] * len(calls), score, self.is_single)
+        return evaluation_of(self.results(source, calls), score, self.is_single)
+
+
+def evaluation_of(results: list[CandidateResult], score: Score, is_single: bool) -> Evaluation:
+    """Evaluation of the results of calls.
+
+    Args:
+        results: At least one.
+        score: Evaluates them.
+        is_single: Whether `score` takes the output of the one call, not the list of results.
+    """
+    if results[0].error is not None and (is_single or results[0].is_unbuilt):
+        evaluation = failed(results[0].error)
+    else:
+        evaluation = _score_output(score, results[0].output if is_single else results)
+    log = "\n".join(dict.fromkeys(result.log for result in results if result.log))
+    printed = {LOG: log} if log else {}
+    artifacts = {**printed, **evaluation.artifacts, **_marks(evaluation, results)}
+    seconds = sum(result.seconds for result in results)
+    metrics = {**evaluation.metrics, COMBINED_SCORE: evaluation.score, EVAL_TIME: seconds}
+    return replace(evaluation, metrics=metrics, artifacts=artifacts, seconds=seconds)
 
 
 def _marks(evaluation: Evaluation, results: list[CandidateResult]) -> dict[str, str]:

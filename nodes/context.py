@@ -253,6 +253,16 @@ def candidate_of(candidate_id: str, state: SearchState, context: RunContext) -> 
     return context.store.candidates.get(state["run"].id, candidate_id)
 
 
+def result_of(state: SearchState, context: RunContext) -> Candidate:
+    """The candidate that the run returns: the incumbent, or the best one on validation examples."""
+    return candidate_of(state.get("result", state["best"]), state, context)
+
+
+def is_estimated(candidate: Candidate, problem: Problem) -> bool:
+    """Whether the score of a valid candidate is estimated from some of the examples."""
+    return candidate.is_valid and len(candidate.examples) < len(problem.examples)
+
+
 def population_of(state: SearchState, context: RunContext) -> list[Candidate]:
     """The initial program and all valid candidates that have landed."""
     return context.store.candidates.population(state["run"].id, state["flight"].seen)

@@ -16,6 +16,7 @@ from costada.values.evaluation import (
     GENERATOR_LOG,
     Evaluation,
 )
+from costada.values.example_score import scores_by_place
 
 MAX_ALONE = 3
 """How often an evaluator's model may fail for a program just before it serves the incumbent."""
@@ -93,9 +94,8 @@ def evaluate_program(
     parent = candidate_of(attempt.parent, state, context)
     is_cached = known is not None
     if known is None:
-        known = Candidate.from_evaluation(
-            name, program, _evaluate(program, state, context), evaluator
-        )
+        evaluation = _evaluate(program, rival_scores(parent, state, context), state, context)
+        known = Candidate.from_evaluation(name, program, evaluation, evaluator)
     # An earlier candidate with the same program may have the log of its own generator.
     artifacts = {each: text for each, text in known.artifacts.items() if each != GENERATOR_LOG}
     if attempt.log:
@@ -120,7 +120,21 @@ def evaluate_program(
     return candidate
 
 
-def _evaluate(program: Program, state: SearchState, context: RunContext) -> Evaluation:
+def rival_scores(parent: Candidate, state: SearchState, context: RunContext) -> tuple[float, ...]:
+    """Scores on all examples of what a child races: its parent, or the nearest judged ancestor.
+
+    A parent that was itself rejected early has no score on some examples. Without a data set, or
+    where even the initial program failed, there is no rival.
+    """
+    num_examples = len(context.problem.examples)
+    while len(parent.examples) < num_examples and parent.parent_id is not None:
+        parent = candidate_of(parent.parent_id, state, context)
+    return scores_by_place(parent.examples) if len(parent.examples) == num_examples else ()
+
+
+def _evaluate(
+    program: Program, rival: tuple[float, ...], state: SearchState, context: RunContext
+) -> Evaluation:
     """Evaluate a program; an evaluator that fails on it must still evaluate the incumbent."""
     problem, key = context.problem, state["run"].holdout_key
     best = candidate_of(state["best"], state, context)
@@ -130,7 +144,7 @@ def _evaluate(program: Program, state: SearchState, context: RunContext) -> Eval
 
     evaluate_best = paid(partial(problem.evaluate_program, best.program, key))
     evaluation = _evaluate_when_up(
-        paid(partial(problem.evaluate_program, program, key, best.score)),
+        paid(partial(problem.evaluate_program, program, key, best.score, rival)),
         evaluate_best,
         state,
         context,

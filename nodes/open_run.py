@@ -28,6 +28,7 @@ from costada.nodes.context import (
     budget_of,
     candidate_of,
     front_members,
+    is_estimated,
     num_archives,
     population_of,
 )
@@ -113,6 +114,8 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
         report_cost(open_account(run_id, context), run_id, START_TICKET, context)
         begun["spent"], begun["remaining"] = float(start_cost), budget - float(start_cost)
     begun["best"] = _seed_frontiers(evaluation, controller, run_id, context)
+    if problem.validation or "result" in state:
+        begun["result"] = begun["best"]
     if problem.objectives:
         front = context.store.candidates.front(run_id, 0)
         begun["pareto_front"] = front_members(front, context)
@@ -223,7 +226,11 @@ def check_evaluator(state: SearchState, context: RunContext) -> None:
 
 
 def _programs(state: SearchState, context: RunContext) -> dict[Program, Candidate]:
-    """The programs that a run builds on, best first, each with a candidate."""
+    """The programs that a run builds on, best first, each with a candidate.
+
+    One that was rejected before it was judged on all examples has an estimate as score, which
+    another evaluation does not repeat.
+    """
     table, run_id = context.store.candidates, state["run"].id
     found = [candidate_of(state["best"], state, context), candidate_of(SEED_ID, state, context)]
     found += [member for archive in archives_of(state, context) for member in archive.members]
@@ -234,7 +241,8 @@ def _programs(state: SearchState, context: RunContext) -> dict[Program, Candidat
         found.append(candidate_of(evaluated, state, context))
     # Best first: where scores have changed, the run is refused for the program that it returns.
     programs: dict[Program, Candidate] = {}
-    for each in sorted(found, key=lambda each: (-each.is_valid, -each.score)):
+    judged = [each for each in found if not is_estimated(each, context.problem)]
+    for each in sorted(judged, key=lambda each: (-each.is_valid, -each.score)):
         programs.setdefault(each.program, each)
     return programs
 

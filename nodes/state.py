@@ -413,14 +413,16 @@ class SearchOutput(TypedDict, total=False):
 class SearchState(SearchInput, SearchOutput, total=False):
     """Everything that the next step needs, and nothing that grows with the run.
 
-    `archives` says which archives nodes read, `best` is the incumbent's candidate id. `step` is the
-    current step, `flight` holds those in flight. `stopping` is the reason why the run stops as soon
-    as nothing is in flight, empty while it continues. `failures` counts the attempts in a row, up
-    to the last finished step, that yielded no usable program. `refused_answer` says what was wrong
-    with the caller's last answer. `router` is that of a run with several models, else absent or
-    without records. `chosen` is what the caller has chosen for the run by its `context`, by name;
-    absent where nothing was ever chosen on the thread. `newest_checkpoint` is the highest id of a
-    checkpoint that the run has seen, absent where the saver goes by the order of writing.
+    `archives` says which archives nodes read, `best` is the incumbent's candidate id. `result` is
+    that of the incumbent that was best on the validation examples, absent where nothing was ever
+    validated on the thread. `step` is the current step, `flight` holds those in flight. `stopping`
+    is the reason why the run stops as soon as nothing is in flight, empty while it continues.
+    `failures` counts the attempts in a row, up to the last finished step, that yielded no usable
+    program. `refused_answer` says what was wrong with the caller's last answer. `router` is that of
+    a run with several models, else absent or without records. `chosen` is what the caller has
+    chosen for the run by its `context`, by name; absent where nothing was ever chosen on the
+    thread. `newest_checkpoint` is the highest id of a checkpoint that the run has seen, absent
+    where the saver goes by the order of writing.
     `seal` shows that the search itself has left the state so; see `saved_state.py`.
     """
 
@@ -432,6 +434,7 @@ class SearchState(SearchInput, SearchOutput, total=False):
     archives: Annotated[ArchiveVersion, FrozenValue]
     account: Annotated[Account, FrozenValue]
     best: str
+    result: str
     failures: int
     stopping: str
     refused_answer: str

@@ -16,6 +16,7 @@ from costada.nodes.context import (
     candidate_of,
     front_members,
     front_of,
+    result_of,
 )
 from costada.nodes.saved_state import STORED_KEYS
 from costada.nodes.state import SearchState, SteeredBy, Step
@@ -65,17 +66,18 @@ def end_step(
     # Before the checkpoint, so that none counts an iteration without a row. A run that resumes from
     # an earlier one replaces the row by the same.
     context.store.put_step(run_id, step.iteration, row)
-    found = _found(state, best, context)
+    result = result_of(state, context)
+    found = _found(state, result, context)
     runtime.stream_writer({**row, **found})
-    is_new = state["best"] == step.attempt.candidate
+    is_new = result.id == step.attempt.candidate
     ended: SearchState = {
         "controller": controller,
         "flight": replace(state["flight"], guide_ticket=START_TICKET),
         "account": replace(state["account"], spent_at_gain=_spent_at_gain(state, context)),
         "iterations": step.iteration,
-        "best_score": best.score,
-        "best_objective": best.objective,
-        "best_metrics": dict(best.metrics),
+        "best_score": result.score,
+        "best_objective": result.objective,
+        "best_metrics": dict(result.metrics),
         "failures": _failures(state),
         **stop,
     }
@@ -99,11 +101,11 @@ def end_run(state: SearchState, context: RunContext) -> SearchState:
     return {"stop_reason": state["stopping"], "stopping": ""}
 
 
-def _found(state: SearchState, best: Candidate, context: RunContext) -> SearchState:
+def _found(state: SearchState, result: Candidate, context: RunContext) -> SearchState:
     """The best program and the Pareto front, for a caller who reads the state."""
-    found = SearchState(best_program=best.program.text)
-    if not best.program.is_one_text:
-        found["best_files"] = best.program.by_path
+    found = SearchState(best_program=result.program.text)
+    if not result.program.is_one_text:
+        found["best_files"] = result.program.by_path
     if context.problem.objectives:
         found["pareto_front"] = front_members(front_of(state, context), context)
     for key, value in found.items():
@@ -175,6 +177,11 @@ def trace_row(
     if context.problem.repeats > 1:
         row["measurements"] = list(found.measurements) if found else []
         row["confirmation"] = list(found.confirmation) if found else []
+    if context.problem.examples:
+        row["examples"] = len(found.examples) if found else 0
+    if context.problem.validation:
+        row["validation"] = found.validation_score if found else None
+        row["is_result"] = found is not None and result_of(state, context).id == found.id
     if context.problem.objectives:
         objectives = read_objectives(context.problem.objectives)
         row["objectives"] = objective_values(objectives, found.metrics if found else {})

@@ -179,6 +179,15 @@ class TraceRow(TypedDict):
         " with `repeats`",
         "costada.evaluators.problem:Problem.evaluate_program", label="measured again",
         is_exported=False)]]
+    examples: NotRequired[Annotated[int, Column(
+        "examples that the candidate was judged on; only with a data set",
+        "costada.evaluators.data_set_evaluator:DataSetEvaluator", label="examples")]]
+    validation: NotRequired[Annotated[float | None, Column(
+        "mean score of a new best candidate on the validation examples; only with such",
+        "costada.evaluators.data_set_evaluator:DataSetEvaluator", label="validation")]]
+    is_result: NotRequired[Annotated[bool, Column(
+        "whether the candidate became the result of the run; only with validation examples",
+        "costada.nodes.update_utility:is_result")]]
     objectives: NotRequired[Annotated[dict[str, float | None], Column(
         "each objective by name, such as `speed:max`; only with several objectives",
         "costada.values.evaluation:objective_values", is_on_page=False)]]

@@ -14,6 +14,7 @@ from costada.nodes.context import (
     candidate_of,
     front_of,
     num_archives,
+    result_of,
 )
 from costada.nodes.state import ArchiveVersion, SearchState
 from costada.store.candidates import FRONT
@@ -50,13 +51,28 @@ def update_utility(state: SearchState, runtime: SearchRuntime) -> SearchState:
     is_better = booked.controller.incumbent_score > before.incumbent_score
     landed = (step.ticket, flight.guide_ticket)
     open_tickets = tuple(each for each in flight.open_tickets if each not in landed)
-    return {
+    updated: SearchState = {
         "archives": ArchiveVersion(version.seq + 1, num_archives(booked.controller)),
         "best": attempt.candidate if is_better else state["best"],
         "controller": booked.controller,
         "flight": replace(flight, open_tickets=open_tickets),
         "step": replace(step, credit=booked.credit),
     }
+    if candidate is not None and is_better and is_result(candidate, state, context):
+        updated["result"] = candidate.id
+    return updated
+
+
+def is_result(incumbent: Candidate, state: SearchState, context: RunContext) -> bool:
+    """Whether a new incumbent is what the run returns, in a run with validation examples.
+
+    The mean score on these decides, and among equal ones that on the examples.
+    """
+    if not context.problem.validation:
+        return False
+    known = result_of(state, context).validation_score
+    own = incumbent.validation_score
+    return own is not None and (known is None or own >= known)
 
 
 def _save_changes(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 from costada.prompts.file_changes import DELETE_SIGN, FILE_SIGN
 from costada.prompts.reply_parts import fenced
 from costada.prompts.requests import (
-    FEEDBACK,
     FailedAttempt,
     GenerationRequest,
     GuideRequest,
@@ -18,7 +17,7 @@ from costada.prompts.requests import (
 )
 from costada.prompts.whole_texts import BLOCK_START
 from costada.values.candidate import Program, changed_files
-from costada.values.evaluation import LOG
+from costada.values.evaluation import FEEDBACK, LOG
 from costada.values.program_form import PYTHON, Language, ProgramForm
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 
 from costada.prompts.tactics import Tactic, TriedTactic
 from costada.values.candidate import Program
+from costada.values.evaluation import FEEDBACK
 from costada.values.numbering import Iteration
 from costada.values.program_form import ProgramForm
 
@@ -83,9 +84,6 @@ def trial_data(kwargs: Mapping[str, object]) -> TrialData | None:
 
 PYTHON_TEXT = ProgramForm()
 """The form of a program that is one Python text."""
-
-FEEDBACK = "feedback"
-"""Key of the artifact in which an evaluator comments on a program."""
 
 ACTIONS = ("exploration", "exploitation", "balanced")
 MODES = ("breakthrough", "refinement")

@@ -95,7 +95,7 @@ def fork_run(
             )
         with RunStore(database) as store:
             StepLog(draft.steps, store.step_lines(state["run"].id))
-            best = store.candidates.get(state["run"].id, state["best"])
+            best = store.candidates.get(state["run"].id, state.get("result", state["best"]))
             setup = store.setup(state["run"].id)
             in_flight = store.call_log.unsettled_cost(
                 state["run"].id, state["iterations"], counts_lost=config.lost_calls == "count"

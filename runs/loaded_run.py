@@ -89,7 +89,8 @@ def load_run(path: str | Path) -> LoadedRun:
         )
         best_id = SEED_ID
         for row in steps:
-            if cast("float", row["global_gain"] or 0.0) > 0:
+            has_gained = cast("float", row["global_gain"] or 0.0) > 0
+            if has_gained if row.get("is_result") is None else row["is_result"]:
                 # A copy on another frontier is ID>FRONTIER@ITERATION; the program is stored under
                 # the id.
                 best_id = str(row["candidate_id"]).partition(">")[0]

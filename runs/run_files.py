@@ -169,7 +169,7 @@ class RunRecord:
         line = self._store.step_line(self._run_id, iteration)
         row = cast("TraceRow", record(line))
         self._log.append(iteration, line)
-        if row["global_gain"] > 0:
+        if row.get("is_result", row["global_gain"] > 0):
             self._write_best_program(row["candidate_id"])
         self._pareto.update(self._run_id)
         self._tracking.step(row)

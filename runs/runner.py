@@ -294,7 +294,8 @@ def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) ->
     granted = state["account"].granted if "account" in state else None
     reason = cast(RunEnd, state.get("stop_reason") or "interrupted")
     seed = plan.seed_evaluation or failed("not evaluated")
-    best = store.candidates.get(state["run"].id, state["best"]) if "best" in state else None
+    result = state.get("result", state.get("best"))
+    best = store.candidates.get(state["run"].id, result) if result is not None else None
     program = best.program if best else plan.problem.start
     return Discovery(
         best_program=program.text,
@@ -302,6 +303,7 @@ def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) ->
         best_objective=best.objective if best else seed.objective,
         best_metrics=best.metrics if best else seed.metrics,
         best_files=program.by_path,
+        validation_score=best.validation_score if best else None,
         in_doubt=state.get("in_doubt", 0.0),
         pareto_front=state.get("pareto_front", ()),
         spent=spent,

@@ -10,6 +10,7 @@ from typing import Any
 from costada.store.database import Database, any_of
 from costada.store.rows import MAX_READING, LandedTickets, checking_rows, parse_json
 from costada.values.candidate import Candidate, Program
+from costada.values.example_score import ExampleScore
 from costada.values.numbering import Iteration, TicketNumber
 
 SEED_ID = "0.1"
@@ -72,6 +73,8 @@ class CandidateTable:
         facts = {name: getattr(candidate, name) for name in FACTS}
         if not candidate.measurements:
             del facts["measurements"], facts["confirmation"]
+        if not candidate.examples:
+            del facts["examples"], facts["validation"]
         is_found = candidate.is_valid and not candidate.is_copy and not candidate.is_trial
         # The column has no score of a failure, copy or trial, so queries need not read the facts.
         found = candidate.score if is_found else None
@@ -209,6 +212,8 @@ class CandidateTable:
             known = parse_json(facts)
             for name in ("inspirations", "measurements", "confirmation"):
                 known[name] = tuple(known.get(name, ()))
+            known["examples"] = tuple(ExampleScore(*each) for each in known.get("examples", ()))
+            known["validation"] = tuple(known.get("validation", ()))
             return Candidate(program=program, evaluator=evaluator, **known)
 
     def evaluators(self, run_id: str) -> list[str]:

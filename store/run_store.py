@@ -383,12 +383,17 @@ class RunStore(RunFacts):
         ]
 
     def last_improvement(self, run_id: str) -> str | None:
-        """The candidate that last became the incumbent of a run, `None` if none has."""
+        """The candidate that last became the incumbent of a run, `None` if none has.
+
+        With validation examples, the one that last became its result.
+        """
         found = self._db.rows(
             # CASE, as AND has no order of evaluation, and SQLite raises an error for damaged JSON.
             "SELECT json_extract(row, '$.candidate_id') FROM costada_step WHERE run_id = ?"
-            " AND CASE WHEN json_valid(row)"
-            " THEN CAST(json_extract(row, '$.global_gain') AS DOUBLE PRECISION) > 0 END"
+            " AND CASE WHEN NOT json_valid(row) THEN FALSE"
+            " WHEN json_extract(row, '$.is_result') IS NOT NULL"
+            " THEN CAST(json_extract(row, '$.is_result') AS BOOLEAN)"
+            " ELSE CAST(json_extract(row, '$.global_gain') AS DOUBLE PRECISION) > 0 END"
             " ORDER BY iteration DESC LIMIT 1",
             (run_id,),
         )

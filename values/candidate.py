@@ -8,9 +8,11 @@ from functools import lru_cache
 from hashlib import sha256
 from math import isfinite
 from operator import itemgetter
+from statistics import fmean
 from typing import Self
 
 from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT, Evaluation
+from costada.values.example_score import ExampleScore
 from costada.values.numbering import START_TICKET, Iteration, TicketNumber
 
 ONLY_FILE = ""
@@ -125,6 +127,9 @@ class Candidate:
         is_trial: Whether the model evaluated it with a tool; trials are not part of the population.
         measurements: Objective of each measurement, where it was measured repeatedly.
         confirmation: Those of its second series, where it was better than the incumbent.
+        examples: Scores on the examples of a data set that it was judged on; `score` is an estimate
+            where these are not all.
+        validation: Scores on the validation examples; empty if it was not judged on them.
 
     Raises:
         ValueError: The score is not finite.
@@ -150,11 +155,18 @@ class Candidate:
     is_trial: bool = False
     measurements: tuple[float, ...] = ()
     confirmation: tuple[float, ...] = ()
+    examples: tuple[ExampleScore, ...] = ()
+    validation: tuple[float, ...] = ()
 
     @property
     def is_copy(self) -> bool:
         """Whether it migrated to another frontier."""
         return self.migrated_in is not None
+
+    @property
+    def validation_score(self) -> float | None:
+        """Mean score on the validation examples; None if it was not judged on them."""
+        return fmean(self.validation) if self.validation else None
 
     def __post_init__(self) -> None:
         if not isfinite(self.score):
@@ -185,6 +197,8 @@ class Candidate:
             evaluator=evaluator if is_final else "",
             measurements=evaluation.measurements,
             confirmation=evaluation.confirmation,
+            examples=evaluation.examples,
+            validation=evaluation.validation,
         )
 
 

@@ -8,6 +8,8 @@ from typing import Self, SupportsFloat
 
 from typing_extensions import TypedDict
 
+from costada.values.example_score import ExampleScore
+
 COMBINED_SCORE = "combined_score"
 """Metric: the score, or the number it is computed from."""
 
@@ -32,6 +34,9 @@ REJECTED_AT = "rejected_at"
 
 UNSCORED = "unscored"
 """Artifact: the evaluator reported failures alone, and no metric is chosen as the score."""
+
+FEEDBACK = "feedback"
+"""Artifact: the evaluator's comment on the program, for the model."""
 
 LOG = "log"
 """Artifact: what program and evaluator printed."""
@@ -92,6 +97,10 @@ class Evaluation:
         measurements: Objective of each measurement, where the program was measured repeatedly.
         confirmation: Those of its second series, as it was better than the incumbent of its time.
         not_finite: Metrics that were not finite, and count as 0.
+        examples: Scores on the examples of a data set that the candidate was judged on, in the
+            order of judging. Where these are not all, `score` is an estimate.
+        validation: Scores on the validation examples, in their order; empty if it was not judged
+            on them.
     """
 
     score: float
@@ -105,6 +114,8 @@ class Evaluation:
     measurements: tuple[float, ...] = ()
     confirmation: tuple[float, ...] = ()
     not_finite: frozenset[str] = frozenset()
+    examples: tuple[ExampleScore, ...] = ()
+    validation: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Convert numbers and texts to plain ones and refuse contradictions.

@@ -16,6 +16,7 @@ class Discovery:
 
     Attributes:
         best_program: Text of the incumbent; of several files each text below a line with its path.
+            With validation examples, that of the incumbent that was best on them.
         best_score: Its normalised score, higher is better.
         best_objective: Its objective in the benchmark's units; `None` while nothing was valid.
         best_metrics: Further numbers that the evaluator reported for it.
@@ -32,6 +33,8 @@ class Discovery:
         pareto_front: The candidates that no other one beats in all objectives, each with
             `candidate_id`, `score` and `objectives`; empty with one objective.
         best_files: Text of each file of the incumbent by path; empty if it is one text.
+        validation_score: Mean score of the best program on the validation examples; `None` without
+            such.
     """
 
     best_program: str
@@ -48,3 +51,4 @@ class Discovery:
     best_files: Mapping[str, str] = field(default_factory=dict)
     in_doubt: float = 0.0
     pareto_front: Sequence[FrontMember] = ()
+    validation_score: float | None = None

@@ -65,7 +65,12 @@ class EngineBackend:
         return self.engine.name
 
     def evaluate(
-        self, problem: Problem, program: Program, key: str, incumbent: float | None
+        self,
+        problem: Problem,
+        program: Program,
+        key: str,
+        incumbent: float | None,
+        rival: tuple[float, ...] = (),
     ) -> Evaluation:
         """A worker's evaluation; its artifacts name the worker and its sandbox layer.
 
@@ -76,7 +81,7 @@ class EngineBackend:
             Exception: What the problem's own `evaluate` raises.
         """
         setting, payload = self._sent(problem)
-        pickled = pickle.dumps(Task(setting, program, key, incumbent))
+        pickled = pickle.dumps(Task(setting, program, key, incumbent, rival))
         needs = _needs(problem)
         answered = self._answer(needs, pickled, None)
         if answered.evaluation is None:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from costada.evaluators.fingerprint import PACKAGE, evaluation_code, known_part
-from costada.evaluators.folder_evaluators import FolderEvaluator, FolderScore
+from costada.evaluators.folder_evaluators import FolderEvaluator, FolderFunction
 from costada.evaluators.problem import Problem, layer_of
 from costada.evaluators.registry import BENCHMARKS
 from costada.evaluators.remote.bundle import bundle, repository_bundle
@@ -79,6 +79,7 @@ class Task:
     program: Program
     key: str
     incumbent: float | None
+    rival: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +160,8 @@ def setting_of(problem: Problem) -> tuple[Setting, bytes | None]:
 
 def _files_of(problem: Problem) -> tuple[Path | None, tuple[Path, ...]]:
     """The folder of a problem, None if it has none, and files elsewhere that its evaluator uses."""
-    match problem.score, problem.evaluate:
-        case FolderScore(folder=folder, imports=imports), _:
+    match problem.scorer, problem.evaluate:
+        case FolderFunction(folder=folder, imports=imports), _:
             return folder, tuple(Path(str(each.__file__)) for each in imports)
         case _, FolderEvaluator(evaluator=evaluator):
             return evaluator.folder, tuple(evaluator.shown())

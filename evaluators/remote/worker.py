@@ -54,7 +54,7 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
     if problem is None:
         return Answer(_name()).to_json()
     try:
-        evaluation = problem.evaluate_program(task.program, task.key, task.incumbent)
+        evaluation = problem.evaluate_program(task.program, task.key, task.incumbent, task.rival)
     except InterruptedError as error:
         if error.args != (CANCELLED,):  # one that the evaluator raised
             raise

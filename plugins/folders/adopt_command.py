@@ -61,7 +61,7 @@ def adopt(folder: ProblemPath) -> None:
     Existing files are never overwritten.
     """
     with refusing(ExitCode.BAD_INPUT):
-        from costada.evaluators.folder_layout import Contract
+        from costada.evaluators.folder_layout import IN_RUN
         from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
         from costada.evaluators.folders import read_folder
 
@@ -71,7 +71,7 @@ def adopt(folder: ProblemPath) -> None:
                 " needs no adoption; expected a folder of another tool"
             )
         found = read_folder(folder)
-        if found.layout.contract is Contract.SCORE:
+        if found.layout.contract in IN_RUN:
             raise ValueError(f"{folder} has a native evaluator; expected one of another tool")
         texts = {SETTINGS_FILE: _settings(found), SCORE_FILE: _skeleton(found)}
         present = [name for name in texts if os.path.lexists(folder / name)]

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 from costada.evaluators.environment import environment_folder
 from costada.evaluators.folder_files import MAX_LEVELS
-from costada.evaluators.folder_layout import Contract, Layout, MissingDependencies
+from costada.evaluators.folder_layout import IN_RUN, Layout, MissingDependencies
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.folders import ProblemFolder
 from costada.evaluators.import_paths import import_folders, module_files
@@ -165,7 +165,7 @@ def needs_of(
         ValueError: If the settings declare files that cannot be shown.
     """
     files = {"program.py": program.source} if isinstance(program.source, str) else program.source
-    is_native = layout.contract is Contract.SCORE
+    is_native = layout.contract in IN_RUN
     # Where score evaluates the text itself, nothing of the program runs.
     is_run = not is_native or settings.entry_point is not None or settings.run is not None
     is_python = is_run and program.language == PYTHON.name

@@ -16,14 +16,15 @@ import yaml
 
 from costada.evaluators.folder_files import EVALUATOR_FILE
 from costada.evaluators.folder_layout import (
+    IN_RUN,
     IN_SANDBOX,
-    NATIVE,
     TASK_FILE,
     Contract,
     FolderConfig,
     FolderFormat,
     Layout,
     defined_names,
+    own_contract,
 )
 from costada.evaluators.folder_settings import MAX_SETTINGS, SETTINGS_FILE, FolderSettings
 from costada.evaluators.initial_program import read_text
@@ -263,7 +264,7 @@ def peer_layout(folder: Path, evaluator: Path, settings: FolderSettings) -> Layo
     if evaluator.relative_to(folder).as_posix() not in (EVALUATOR_FILE, *EVALUATORS):
         return None
     source = read_text(evaluator, folder)
-    if _contract(evaluator, source) is Contract.SCORE and (folder / TASK_FILE).is_file():
+    if _contract(evaluator, source) in IN_RUN and (folder / TASK_FILE).is_file():
         return None
     config = read_config(folder, settings)
     contract = _contract(evaluator, source, config.thresholds)
@@ -283,8 +284,8 @@ def _contract(evaluator: Path, source: str, thresholds: Sequence[float] = ()) ->
         return Contract.COMMAND_LINE
     if IN_SANDBOX in names:
         return Contract.STAGES if FIRST_STAGE in names and thresholds else Contract.EVALUATE
-    if NATIVE in names:
-        return Contract.SCORE
+    if native := own_contract(names):
+        return native
     if FIRST_STAGE in names:
         return Contract.STAGES
     is_command = is_program and evaluator.with_name(SCRIPT).is_file()

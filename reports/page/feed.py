@@ -323,7 +323,7 @@ class Feed:
             failure = step["failure"] and step["failure"][:MAX_REASON]
             ticket = ticket_of(step)
             self._ended[ticket] = step["iteration"]
-            if step["global_gain"] > 0:
+            if step.get("is_result", step["global_gain"] > 0):
                 self._best = step["iteration"], str(step["candidate_id"]).partition(">")[0]
             if GUIDE_CHARGED in step["events"]:
                 self._guided.append(step["iteration"])

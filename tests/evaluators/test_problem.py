@@ -1,4 +1,5 @@
 import dataclasses
+import math
 from collections import UserList
 from dataclasses import replace
 from math import inf, nan
@@ -113,6 +114,11 @@ REFUSALS = {
         ({"timing_metrics": "lap"}, "timing_metrics is 'lap'; expected a list of metric names"),
         ({"repeats": 0}, "repeats is 0; expected an integer of at least 1"),
         ({"repeats": True}, "repeats is True; expected an integer"),
+        ({"batch": 0}, "batch is 0; expected an integer of at least 1"),
+        *(
+            ({"racing_error": error}, f"racing_error is {error}; expected a number of at least 0")
+            for error in (-5e-324, 1.0, math.nan)
+        ),
         ({"repeats": 2.0}, "repeats is 2.0; expected an integer"),
         ({"aggregate": "best"}, "aggregate is 'best'; expected one of 'median', 'mean', 'min', 'm"),
         ({"objectives": "speed:max"}, "objectives is 'speed:max'; expected a list of strings"),
@@ -146,7 +152,10 @@ REFUSALS = {
             {"interpreter": "/no/such/python"},
             "interpreter is '/no/such/python'; .*there is none",
         ),
-        ({"evaluate": 3}, "evaluate is 3 and score is None; expected one of them, a function"),
+        (
+            {"evaluate": 3},
+            "evaluate is 3; expected an evaluate, score or score_example, a",
+        ),
         ({"calls": [{}]}, "arguments or calls are given without score"),
         ({"holdout": HOLDOUT}, "holdout is given without score and calls"),
         ({"limits": 60}, r"limits is 60; expected Limits\(...\)"),
@@ -169,8 +178,8 @@ REFUSALS = {
             r"expected pkg/b\.py among the initial program",
         ),
         ({"entry_point": None}, "entry_point is None; expected the function whose result score"),
-        ({"evaluate": failed}, "expected one of them, a function"),
-        ({"score": "worth"}, "score is 'worth'; expected one of them, a function"),
+        ({"evaluate": failed}, "evaluate is .* and score is .*; expected one of them, a function"),
+        ({"score": "worth"}, "score is 'worth'; expected an evaluate, score or score_"),
         (
             {"score": asynchronous},
             "score is an async function; expected one that is called without",

@@ -1,0 +1,158 @@
+"""Runs over a data set: what is kept of each candidate, and which one is the result."""
+
+import re
+
+from fakes import is_guide_prompt
+from toy_graph import THREAD, discovery, rows_of, run_until, scripted, trace
+
+from costada.evaluators.problem import Problem
+from costada.nodes.context import is_estimated
+from costada.nodes.evaluate import rival_scores
+from costada.nodes.state import Run
+from costada.store.run_store import RunStore
+
+WORDS = [{"word": f"w{number:02}"} for number in range(40)]
+TRUE_WORDS = [{"word": f"w{number:02}"} for number in range(20)]
+"""Validation examples: the second half of the words only matters in training."""
+
+
+def score_example(text, example):
+    return {"combined_score": example["word"] in text, "feedback": f"say {example['word']}"}
+
+
+def words(**changes):
+    fields = {
+        "name": "words",
+        "task": "Say all words.",
+        "initial_program": "Say w00",
+        "language": "Markdown",
+        "score_example": score_example,
+        "examples": WORDS,
+        "validation": TRUE_WORDS,
+    }
+    return Problem(**(fields | changes))
+
+
+def prompts_with(*texts):
+    """A model that proposes these texts, one after the other, and then the last one."""
+    left = list(texts)
+
+    def answer(prompt):
+        assert not is_guide_prompt(prompt)
+        text = left.pop(0) if len(left) > 1 else left[0]
+        return f"Here:\n```markdown\n{text}\n```\n"
+
+    return scripted(answer)
+
+
+def said(*numbers):
+    return " ".join(f"w{number:02}" for number in numbers)
+
+
+LOSING = "nothing at all"
+VALID = said(*range(12))
+OVERFITTED = said(*range(8), *range(20, 40))
+"""28 of 40 words, but 8 of the 20 that validation asks for, against 12."""
+
+
+def run_of(*texts, problem=None, method="uniform", **options):
+    store = RunStore()
+    graph = discovery(
+        prompts_with(*texts),
+        problem=problem or words(),
+        store=store,
+        iterations=len(texts),
+        method=method,
+        **options,
+    )
+    return graph, store
+
+
+def test_the_result_is_the_incumbent_that_is_best_on_validation():
+    graph, store = run_of(VALID, OVERFITTED)
+    found = graph.invoke({})
+    first, second = rows_of(store)
+    assert (first["score"], first["validation"], first["is_result"]) == (12 / 40, 12 / 20, True)
+    assert (second["score"], second["validation"], second["is_result"]) == (28 / 40, 8 / 20, False)
+    # The search goes on from the best on the examples, the run returns the best on validation.
+    assert second["best_score"] == 28 / 40
+    assert found["best_program"].strip() == VALID
+    assert found["best_score"] == 12 / 40
+    assert store.last_improvement(store.run_ids()[-1]) == first["candidate_id"]
+
+
+def test_a_tie_on_validation_goes_to_the_better_one_on_the_examples():
+    graph, _ = run_of(said(*range(5)), said(*range(5), *range(20, 40)))
+    assert graph.invoke({})["best_score"] == 25 / 40
+
+
+def test_without_validation_the_incumbent_is_the_result():
+    graph, store = run_of(VALID, OVERFITTED, problem=words(validation=()))
+    found = graph.invoke({})
+    assert found["best_program"].strip() == OVERFITTED
+    assert all("is_result" not in row and "validation" not in row for row in rows_of(store))
+
+
+def test_no_prompt_shows_a_validation_example():
+    problem = words(validation=[{"word": "secret-word"}])
+    graph, store = run_of(VALID, OVERFITTED, LOSING, problem=problem)
+    graph.invoke({})
+    run_id = store.run_ids()[-1]
+    prompts = [call.prompt for call in store.call_log.calls(run_id)]
+    assert len(prompts) == 3
+    assert not any("secret" in prompt for prompt in prompts)
+
+
+def test_scores_of_each_example_are_stored_and_read_back():
+    graph, store = run_of(VALID)
+    graph.invoke({})
+    (row,) = rows_of(store)
+    store.candidates.forget()
+    candidate = store.candidates.get(store.run_ids()[-1], row["candidate_id"])
+    assert row["examples"] == len(candidate.examples) == 40
+    assert {each.place for each in candidate.examples if each.score == 1} == set(range(12))
+    assert all(each.feedback == f"say w{each.place:02}" for each in candidate.examples)
+    assert candidate.validation == (1.0,) * 12 + (0.0,) * 8
+
+
+def test_a_loser_is_judged_on_few_examples_and_never_becomes_the_incumbent():
+    problem = words(batch=4, initial_program=said(*range(30)))
+    graph, store = run_of(LOSING, LOSING + "!", said(*range(31)), problem=problem)
+    graph.invoke({})
+    *losers, last = rows_of(store)
+    for row in losers:
+        assert row["examples"] < 40
+        assert row["best_score"] == 30 / 40
+        assert row["validation"] is None
+    # A child of the seed or of a loser: both race the seed, which was judged on all.
+    assert (last["examples"], last["score"], last["best_score"]) == (40, 31 / 40, 31 / 40)
+
+
+def test_a_child_of_a_rejected_parent_races_the_ancestor_that_was_judged_on_all():
+    problem = words(batch=4, initial_program=said(*range(30)))
+    graph, store = run_of(LOSING, problem=problem)
+    graph.invoke({})
+    run_id = store.run_ids()[-1]
+    state = {"run": Run(run_id, 0, "key")}
+    (row,) = rows_of(store)
+    loser = store.candidates.get(run_id, row["candidate_id"])
+    assert is_estimated(loser, problem)
+    assert rival_scores(loser, state, graph.search) == (1.0,) * 30 + (0.0,) * 10
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_same_result(tmp_path):
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    whole, _ = run_of(VALID, OVERFITTED, said(*range(9)), saver=InMemorySaver())
+    expected = trace(whole, config=THREAD)
+    graph, store = run_of(VALID, OVERFITTED, said(*range(9)), saver=InMemorySaver())
+    run_until(graph, THREAD, 1)
+    state = graph.get_state(THREAD).values
+    assert state["result"] == state["best"]
+    graph.invoke(None, THREAD)
+    rows = rows_of(store)
+    assert [re.sub(r"\s", "", row["candidate_id"]) for row in rows] == [
+        row["candidate_id"] for row in expected
+    ]
+    assert [row["is_result"] for row in rows] == [row["is_result"] for row in expected]
+    assert graph.get_state(THREAD).values["best_program"].strip() == VALID
