@@ -131,8 +131,10 @@ def test_clients_of_openai_and_httpx_work_unchanged(server, each_layer):
     assert server.requests == [("one", "hello")] * (1 + 1 + 30 + 2 + 1)
 
 
-def test_langchain_works_unchanged(server, confined):
-    result = ask_with(LANGCHAIN, confined, server.connection_of("one"))
+@pytest.mark.parametrize("preload", [(), ("langchain_openai",)], ids=["imported", "preloaded"])
+def test_langchain_works_unchanged(server, layer, preload):
+    connect = server.connection_of("one")
+    [result] = run_calls(LANGCHAIN, "f", [{}], AMPLE, layer, preload, connect=connect)
     assert result.error is None
     assert result.output == ["HELLO"] * 3
 
