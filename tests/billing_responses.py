@@ -1,13 +1,38 @@
-"""The Responses API as the billing server speaks it: one whole answer, or its events."""
+"""The Responses API as the billing server speaks it: one whole answer, or its events.
+
+Embeddings too, of which each has two numbers.
+"""
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from struct import pack
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from billing_server import Reply
 
 Head = Mapping[str, Any]
+
+
+VECTOR = [0.5, 0.25]
+
+
+def embeddings_of(reply: "Reply", body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of an answer with one embedding for each text."""
+    texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+    is_packed = body.get("encoding_format") == "base64"
+    vector = b64encode(pack("<2f", *VECTOR)).decode() if is_packed else VECTOR
+    tokens = reply.input_tokens
+    return {
+        "object": "list",
+        "model": f"{body.get('model')}-as-served",
+        "data": [
+            {"object": "embedding", "index": index, "embedding": vector}
+            for index, _ in enumerate(texts)
+        ],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
 
 
 def response_of(reply: "Reply", head: Head) -> dict[str, Any]:

@@ -18,13 +18,13 @@ Responses API are both spoken.
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from threading import Event, Lock, Thread
 from typing import Any, Self
 
-from billing_responses import response_events, response_of
+from billing_responses import embeddings_of, response_events, response_of
 
 Body = Mapping[str, Any]
 
@@ -213,11 +213,13 @@ class BillingServer:
 
         return Handler
 
-    def _take(self, body: Body) -> Answer:
+    def _take(self, body: Body, *, is_embedding: bool = False) -> Answer:
         self.requests.append(body)
         scripted = self._script.popleft() if self._script else self.default
         answer = scripted(body) if callable(scripted) else scripted
         model = str(body.get("model"))
+        if isinstance(answer, Reply) and is_embedding:
+            answer = replace(answer, output_tokens=0, reasoning_tokens=0)
         if isinstance(answer, Reply):
             self.bill.append(
                 Bill(
@@ -256,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.owner.authorizations.append(self.headers.get("Authorization", ""))
-        answer = self.owner._take(body)
+        answer = self.owner._take(body, is_embedding=self.path.endswith("/embeddings"))
         try:
             self._send(answer, body)
         except (BrokenPipeError, ConnectionResetError):
@@ -315,6 +317,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _answer(self, reply: Reply, body: Body) -> dict[str, Any]:
+        if self.path.endswith("/embeddings"):
+            return embeddings_of(reply, body)
         if self._is_responses:
             return response_of(reply, self._head("response", reply, body))
         choices = [
