@@ -1,5 +1,6 @@
 """The run's context: models, problem, prices and store, and what nodes read of them."""
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from costada.models.runnable_tree import AskedModel, asked_models
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchState, Step
 from costada.prompts.render import Prompt
-from costada.prompts.requests import ProgramView
+from costada.prompts.requests import MAX_WORST_EXAMPLES, ExampleView, ProgramView
 from costada.store.call_log import InFlightCalls
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
@@ -296,6 +297,20 @@ def prompt_view(candidate: Candidate, problem: Problem) -> ProgramView:
         metrics=repeatable_metrics(candidate, problem),
         artifacts={name: text for name, text in candidate.artifacts.items() if name not in UNSHOWN},
         error=candidate.error,
+        worst_examples=worst_examples(candidate, problem),
+    )
+
+
+def worst_examples(candidate: Candidate, problem: Problem) -> tuple[ExampleView, ...]:
+    """The examples on which a candidate has the lowest scores, none with a full score."""
+    # Among equal scores the first in the order of judging, which is random for each candidate.
+    ranked = sorted(candidate.examples, key=lambda each: each.score)
+    return tuple(
+        ExampleView(
+            json.dumps(problem.examples[each.place], ensure_ascii=False), each.score, each.feedback
+        )
+        for each in ranked[:MAX_WORST_EXAMPLES]
+        if each.score < 1
     )
 
 

@@ -57,6 +57,9 @@ _DEFINING = (
 TEXT_LIMIT = 2000
 """Characters shown of an error, an artifact or a feedback text."""
 
+EXAMPLE_LIMIT = 1000
+"""Characters shown of an example of a data set, and of the feedback on it."""
+
 CODE_LIMIT = 1500
 """Characters shown of a program that failed."""
 
@@ -370,6 +373,7 @@ FILTERS = {
 GLOBALS = {
     "TEXT_LIMIT": TEXT_LIMIT,
     "CODE_LIMIT": CODE_LIMIT,
+    "EXAMPLE_LIMIT": EXAMPLE_LIMIT,
     "STRATEGY_LIMIT": STRATEGY_LIMIT,
     "INSIGHT_LIMIT": INSIGHT_LIMIT,
     "CHANGES_LIMIT": CHANGES_LIMIT,

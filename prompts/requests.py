@@ -101,6 +101,25 @@ MAX_SIBLINGS = 5
 MAX_PREVIOUS = 3
 
 
+MAX_WORST_EXAMPLES = 3
+"""Examples that are shown of a program that was judged on a data set."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleView:
+    """An example on which a program did badly, as a model gets to see it.
+
+    Attributes:
+        text: The example.
+        score: That of the program, in [0, 1].
+        feedback: What the evaluator says of it; may be empty.
+    """
+
+    text: str
+    score: float
+    feedback: str
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramView:
     """A program as a model gets to see it.
@@ -111,6 +130,7 @@ class ProgramView:
         metrics: Further numbers from the evaluator, by name.
         artifacts: Texts from the evaluator, by name; `feedback` is shown apart from the rest.
         error: Why the evaluator refused the program, if it did.
+        worst_examples: Those of a data set on which it did worst, the worst first.
     """
 
     code: str | Program
@@ -118,6 +138,7 @@ class ProgramView:
     metrics: Mapping[str, float]
     artifacts: Mapping[str, str]
     error: str | None = None
+    worst_examples: tuple[ExampleView, ...] = ()
 
     @property
     def text(self) -> str:

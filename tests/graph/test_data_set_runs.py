@@ -156,3 +156,28 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_result(tmp_path):
     ]
     assert [row["is_result"] for row in rows] == [row["is_result"] for row in expected]
     assert graph.get_state(THREAD).values["best_program"].strip() == VALID
+
+
+def test_the_prompt_shows_the_worst_examples_of_the_parent_with_their_feedback():
+    graph, store = run_of(VALID, problem=words(initial_program=said(*range(38))))
+    graph.invoke({})
+    ((prompt,),) = [[call.prompt for call in store.call_log.calls(store.run_ids()[-1])]]
+    section = prompt[prompt.index("It did worst on these examples:") :]
+    assert section.count("Example with score 0.0000:") == 2
+    for place in (38, 39):
+        assert f'{{"word": "w{place}"}}' in section
+        assert f"say w{place}" in section
+
+
+def test_what_a_prompt_shows_of_examples_is_bounded():
+    long = [{"word": f"{number:02}" + "x" * 100_000} for number in range(20)]
+    problem = words(
+        examples=long,
+        validation=(),
+        score_example=lambda text, example: {"combined_score": 0, "feedback": "y" * 100_000},
+    )
+    graph, store = run_of(VALID, problem=problem)
+    graph.invoke({})
+    ((prompt,),) = [[call.prompt for call in store.call_log.calls(store.run_ids()[-1])]]
+    assert prompt.count("Example with score") == 3
+    assert len(prompt) < 15_000
