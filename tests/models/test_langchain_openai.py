@@ -18,12 +18,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import httpx
 import langchain_openai.chat_models.base as openai_base
+import openai
 import openai._base_client
 import pytest
-from billing_server import BillingServer, Refusal, Reply, Silence
+from billing_server import BillingServer, Drip, Refusal, Reply, Silence
 from fakes import ScriptedModel, hashed_answer
-from impatience import SOON
+from impatience import PATIENCE, SOON
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.messages import HumanMessage, SystemMessage
@@ -34,6 +36,7 @@ from openai import OpenAI
 from openai.resources.chat.completions import AsyncCompletions
 from pydantic import SecretStr
 
+from costada.models.event_loop import run
 from costada.models.langchain_openai import (
     ERRORS_TELL_ORIGIN,
     RequestFacts,
@@ -47,9 +50,12 @@ from costada.models.langchain_openai import (
     raised_by_model_code,
     request_facts,
     safe_in_loop,
+    send_body,
+    sends_bodies,
     with_address,
     with_response_ids,
     without_client_retries,
+    without_key,
 )
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -439,3 +445,64 @@ def test_a_stream_can_say_which_response_it_is(server: BillingServer, protocol: 
     assert (loses_response_ids(plain), loses_response_ids(named)) == (True, False)
     assert type(named) is ChatOpenAI
     assert reduce(add, named.stream("hi")).id == "answer-1"
+
+
+def test_a_body_is_sent_once_and_its_response_comes_as_it_is(server: BillingServer):
+    async def send() -> tuple[int, bytes, str]:
+        model = plain(server, max_retries=3)
+        assert sends_bodies(model)
+        response = await send_body(model, "/chat/completions", {"model": "x"}, {"X-Own": "1"})
+        body = await response.aread()
+        await response.aclose()
+        return response.status_code, body, response.request.headers["X-Own"]
+
+    status, body, header = run(send())
+    assert (status, json.loads(body)["model"], header) == (200, "x-as-served", "1")
+    assert server.requests == [{"model": "x"}]
+    assert server.authorizations == ["Bearer none"]
+
+
+def test_a_body_that_is_refused_is_not_sent_again_by_the_client(server: BillingServer):
+    server.default = Refusal(500, "busy")
+
+    async def send() -> None:
+        await send_body(plain(server, max_retries=3), "/responses", {"model": "x"}, {})
+
+    with pytest.raises(openai.InternalServerError, match="busy"):
+        run(send())
+    assert len(server.requests) == 1
+
+
+def test_a_response_can_be_read_while_it_arrives(server: BillingServer):
+    drip = Drip()
+    server.default = drip
+    model = plain(server)  # its connections live as long as it does
+
+    async def send() -> bytes:
+        body = {"model": "x", "stream": True}
+        response = await send_body(model, "/chat/completions", body, {})
+        first: bytes = await anext(response.aiter_bytes())
+        await response.aclose()
+        return first
+
+    assert run(send()).startswith(b":")
+    assert drip.was_hung_up.wait(PATIENCE)
+
+
+class Overriding(ChatOpenAI):
+    """Makes its requests itself, perhaps others than it is given."""
+
+
+def test_bodies_are_sent_by_clients_of_langchain_only(server: BillingServer):
+    with httpx.Client() as http:
+        own_client = client(server, http_client=http)
+        assert not sends_bodies(own_client)
+        assert not sends_bodies(safe_in_loop(own_client))
+    assert sends_bodies(safe_in_loop(client(server)))
+    assert not sends_bodies(Overriding(model="x", api_key=KEY))
+    assert not sends_bodies(FakeListChatModel(responses=["x"]))
+
+
+def test_the_key_of_a_model_is_left_out_of_a_text(server: BillingServer):
+    model = plain(server, api_key=SecretStr("the-secret"))
+    assert without_key("got the-secret, expected another", model) == "got <key>, expected another"
