@@ -141,7 +141,7 @@ def draw_attempt(
     run_seed: int,
     constants: Constants,
     *,
-    incumbent: Candidate | None = None,
+    chosen: Candidate | None = None,
 ) -> tuple[Candidate, tuple[Candidate, ...]]:
     """Parent and inspirations of an attempt (p^par and context set, Alg. 1).
 
@@ -152,12 +152,12 @@ def draw_attempt(
         attempt: Number of the attempt in it, from 1.
         run_seed: Start of the run's randomness.
         constants: Source of the number of inspirations.
-        incumbent: Parent of an attempt that follows a tactic.
+        chosen: Parent of an attempt that does not draw it from the archive.
     """
     rng = draws(run_seed, ticket, f"sources of attempt {attempt}")
     archive = archives[allocation.frontier]
     drawn = draw_parent(archive, allocation.action, rng)
-    parent = incumbent or drawn
+    parent = chosen or drawn
     return parent, draw_inspirations(archive, archives, parent, constants.num_inspirations)
 
 

@@ -9,6 +9,7 @@ from typing import Required, get_args
 from typing_extensions import TypedDict, Unpack
 
 from costada.controller.constants import Constants
+from costada.controller.method import ParentRule
 from costada.controller.router import start_router
 from costada.evaluators.problem import Problem
 from costada.graph.graph_input import Overrides
@@ -102,6 +103,7 @@ def run_context(
     )
     _check_parallel(context.parallel, context.order)
     _check_purse(context.purse, settings)
+    _check_parents(context)
     start_router(context.router, [each.name for each in models.menu])
     # A caller who can be asked for more may begin with less than one request costs.
     if context.is_hard and settings.on_exhausted == "stop":
@@ -139,6 +141,23 @@ def _check_parallel(parallel: object, order: object) -> None:
         )
     if order not in get_args(LandingOrder):
         raise ValueError(f"order: got {order!r}, expected 'landing' or 'launch'")
+
+
+def _check_parents(context: RunContext) -> None:
+    """Refuse parents from the front over examples where there are none, or nobody draws them."""
+    settings, method = context.settings, context.method
+    if settings.parents != "pareto":
+        return
+    if not context.problem.examples:
+        raise ValueError(
+            f"parents: got 'pareto' for problem {context.problem.name!r}, which has no examples;"
+            " expected 'method'"
+        )
+    if method.start(0.0, settings.constants).parents is ParentRule.POPULATION:
+        raise ValueError(
+            f"parents: got 'pareto' with method {method.name!r}, which chooses parents itself;"
+            " expected 'method'"
+        )
 
 
 def _check_purse(purse: object, settings: Settings) -> None:

@@ -2,16 +2,25 @@
 
 from dataclasses import replace
 
+from costada.controller.example_front import draw_from_front
 from costada.controller.guidance import is_active
 from costada.controller.method import Controller, ParentRule, is_guided
-from costada.controller.step import draw_attempt
+from costada.controller.step import draw_attempt, draws
 from costada.nodes.attempts import AttemptContext, failed_attempts, idea_of, next_attempt
-from costada.nodes.context import RunContext, SearchRuntime, archives_of, candidate_of, prompt_view
+from costada.nodes.context import (
+    RunContext,
+    SearchRuntime,
+    archives_of,
+    candidate_of,
+    example_front_of,
+    prompt_view,
+)
 from costada.nodes.state import SearchState
 from costada.nodes.tactic_batch import TacticBatch, user_tactic
 from costada.prompts.requests import USER, GenerationRequest, Siblings
 from costada.prompts.tactics import Tactic
 from costada.store.candidates import SEED_ID
+from costada.values.candidate import Candidate
 from costada.values.numbering import next_iteration
 
 
@@ -62,8 +71,11 @@ def _take_tactic(
 
 def _draw_context(state: SearchState, context: RunContext, *, is_guided: bool) -> AttemptContext:
     """Draw what the attempt starts from; a guided one starts from the incumbent."""
+    chosen = candidate_of(state["best"], state, context) if is_guided else None
+    if chosen is None and context.settings.parents == "pareto":
+        chosen = _draw_from_examples(state, context)
     if state["controller"].parents is ParentRule.SEED:
-        return AttemptContext(candidate_of(SEED_ID, state, context))
+        return AttemptContext(chosen or candidate_of(SEED_ID, state, context))
     step, archives = state["step"], archives_of(state, context)
     parent, inspirations = draw_attempt(
         archives,
@@ -72,8 +84,15 @@ def _draw_context(state: SearchState, context: RunContext, *, is_guided: bool) -
         step.attempt.number + 1,
         state["run"].seed,
         context.constants,
-        incumbent=candidate_of(state["best"], state, context) if is_guided else None,
+        chosen=chosen,
     )
     siblings = archives[step.allocation.frontier].children_of(parent.id)
     scores = tuple(each.score for each in siblings)
     return AttemptContext(parent, inspirations, Siblings(parent.score, scores) if scores else None)
+
+
+def _draw_from_examples(state: SearchState, context: RunContext) -> Candidate | None:
+    """A parent from the front over the examples; None while no candidate was judged on all."""
+    step, front = state["step"], example_front_of(state, context)
+    rng = draws(state["run"].seed, step.ticket, f"parent of attempt {step.attempt.number + 1}")
+    return candidate_of(draw_from_front(front, rng), state, context) if front else None

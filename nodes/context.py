@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from threading import Lock
@@ -17,6 +17,7 @@ from langgraph.runtime import Runtime
 from costada.controller.archive import Archive
 from costada.controller.constants import Constants
 from costada.controller.credit import Balance
+from costada.controller.example_front import JudgedCandidate
 from costada.controller.method import Controller, is_archiving
 from costada.controller.methods import METHODS, Method
 from costada.controller.router import DEFAULT_ROUTER
@@ -40,6 +41,7 @@ from costada.values.evaluation import (
     objective_values,
     read_objectives,
 )
+from costada.values.example_score import scores_by_place
 from costada.values.numbering import TicketNumber
 
 ChatModel = Runnable[LanguageModelInput, AIMessage]
@@ -325,6 +327,21 @@ def front_of(state: SearchState, context: RunContext) -> list[Candidate]:
     if not context.problem.objectives:
         return []
     return context.store.candidates.front(state["run"].id, state["archives"].seq)
+
+
+def example_front_of(state: SearchState, context: RunContext) -> list[JudgedCandidate]:
+    """The candidates that are best on some example of a data set, oldest first."""
+    front = context.store.candidates.front(state["run"].id, state["archives"].seq)
+    return judged_on_all(front, context.problem)
+
+
+def judged_on_all(candidates: Iterable[Candidate], problem: Problem) -> list[JudgedCandidate]:
+    """Those candidates that were judged on all examples, with their scores."""
+    return [
+        JudgedCandidate(each.id, scores_by_place(each.examples))
+        for each in candidates
+        if each.is_valid and not is_estimated(each, problem)
+    ]
 
 
 def front_members(front: Sequence[Candidate], context: RunContext) -> list[FrontMember]:

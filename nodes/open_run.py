@@ -175,7 +175,7 @@ def _seed_frontiers(
     for frontier, (seed, archive) in enumerate(zip(seeds, archives, strict=True)):
         table.put(run_id, seed)
         table.put_archive(run_id, frontier, 0, [member.id for member in archive.members])
-    if problem.objectives and seeds[0].is_valid:
+    if (problem.objectives or problem.examples) and seeds[0].is_valid:
         table.put_archive(run_id, FRONT, 0, [seeds[0].id])
     return seeds[0].id
 

@@ -160,6 +160,13 @@ class SearchSettings(RetryPolicy):
     ] = DEFAULT_METHOD
     """The method that allocates the budget."""
 
+    parents: Annotated[
+        Literal["method", "pareto"],
+        Setting("costada.nodes.build_context:build_context", SEARCH),
+    ] = "method"
+    """method: the method draws the parent of an attempt. pareto: it is drawn from the candidates
+    that are best on some example of a data set."""
+
     max_failures: Annotated[
         int, Field(ge=1), Setting("costada.nodes.step_end:why_it_stops", SEARCH)
     ] = 20

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from costada.controller.archive import Archive
+from costada.controller.example_front import JudgedCandidate, example_front
 from costada.controller.pareto import Point, front_with
 from costada.controller.step import tell_step
 from costada.nodes.context import (
@@ -12,7 +13,9 @@ from costada.nodes.context import (
     archives_of,
     balance_of,
     candidate_of,
+    example_front_of,
     front_of,
+    judged_on_all,
     num_archives,
     result_of,
 )
@@ -95,18 +98,30 @@ def _save_changes(
 
 
 def extend_front(candidate: Candidate, state: SearchState, context: RunContext) -> None:
-    """Offer a valid candidate to the front, and store that as the next `archive_seq`."""
-    if not context.problem.objectives:
+    """Offer a valid candidate to the front, and store that as the next `archive_seq`.
+
+    The front is over the examples of a data set, else over the objectives; no problem has both.
+    """
+    if context.problem.examples:
+        front = example_front_of(state, context)
+        newcomers = judged_on_all([candidate], context.problem)
+        before, after = _ids(front), _ids(example_front([*front, *newcomers]))
+    elif context.problem.objectives:
+        objectives = read_objectives(context.problem.objectives)
+        points = known = _points(front_of(state, context), objectives)
+        for newcomer in _points([candidate], objectives):
+            points = front_with(known, newcomer)
+        before, after = _ids(known), _ids(points)
+    else:
         return
-    objectives = read_objectives(context.problem.objectives)
-    before = after = _points(front_of(state, context), objectives)
-    for newcomer in _points([candidate], objectives):
-        after = front_with(before, newcomer)
     if after != before:
-        members = [each.id for each in after]
         context.store.candidates.put_archive(
-            state["run"].id, FRONT, state["archives"].seq + 1, members
+            state["run"].id, FRONT, state["archives"].seq + 1, after
         )
+
+
+def _ids(front: Sequence[Point] | Sequence[JudgedCandidate]) -> list[str]:
+    return [each.id for each in front]
 
 
 def _points(candidates: Sequence[Candidate], objectives: Sequence[Objective]) -> tuple[Point, ...]:

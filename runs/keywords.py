@@ -37,6 +37,7 @@ class SearchKeywords(TypedDict, total=False):
     budget_policy: Literal["crossing", "hard"]
     compute_price: float | None
     step_cap: float | None
+    parents: Literal["method", "pareto"]
     max_failures: int
     generator: str
     generator_timeout: float

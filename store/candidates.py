@@ -17,7 +17,10 @@ SEED_ID = "0.1"
 """Id of the initial program on the first frontier."""
 
 FRONT = -1
-"""Stands in place of a frontier for the Pareto front, which is kept as an archive is."""
+"""Stands in place of a frontier for the Pareto front, which is kept as an archive is.
+
+It is over the objectives of a problem, or over the examples of a data set.
+"""
 
 RECENT_ROWS = 512
 """Decoded rows kept in memory: several times what the archives hold."""
@@ -274,7 +277,7 @@ class CandidateTable:
     def front(self, run_id: str, seq: int) -> list[Candidate]:
         """The Pareto front as it was after change number `seq` of the archives, oldest first.
 
-        Empty for a run of one objective.
+        Empty for a run of one objective without a data set.
         """
         return self.get_many(run_id, self._members(run_id, FRONT, seq) or [])
 

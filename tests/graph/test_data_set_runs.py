@@ -2,7 +2,9 @@
 
 import re
 
-from fakes import is_guide_prompt
+import pytest
+from fakes import IDEAS, is_guide_prompt
+from needed_plugins import needs_plugin
 from toy_graph import THREAD, discovery, rows_of, run_until, scripted, trace
 
 from costada.evaluators.problem import Problem
@@ -38,7 +40,8 @@ def prompts_with(*texts):
     left = list(texts)
 
     def answer(prompt):
-        assert not is_guide_prompt(prompt)
+        if is_guide_prompt(prompt):
+            return IDEAS
         text = left.pop(0) if len(left) > 1 else left[0]
         return f"Here:\n```markdown\n{text}\n```\n"
 
@@ -181,3 +184,34 @@ def test_what_a_prompt_shows_of_examples_is_bounded():
     ((prompt,),) = [[call.prompt for call in store.call_log.calls(store.run_ids()[-1])]]
     assert prompt.count("Example with score") == 3
     assert len(prompt) < 15_000
+
+
+def test_parents_come_from_the_front_over_the_examples():
+    # Each proposal solves half of the examples, the seed none of either half.
+    halves = said(*range(20)), said(*range(20, 40))
+    for method in ("best-of-n", "uniform", "costada"):
+        graph, store = run_of(*halves, *[LOSING] * 12, method=method, parents="pareto")
+        graph.invoke({})
+        run_id, rows = store.run_ids()[-1], rows_of(store)
+        ids = [row["candidate_id"] for row in rows]
+        later = [store.candidates.get(run_id, each).parent_id for each in ids[2:]]
+        assert set(later) == set(ids[:2]), method
+
+
+def test_best_of_n_starts_from_the_initial_program_by_itself():
+    graph, store = run_of(VALID, LOSING, LOSING + "!", method="best-of-n")
+    graph.invoke({})
+    run_id = store.run_ids()[-1]
+    ids = [row["candidate_id"] for row in rows_of(store)]
+    assert {store.candidates.get(run_id, each).parent_id for each in ids} == {"0.1"}
+
+
+def test_parents_from_examples_are_refused_without_examples():
+    with pytest.raises(ValueError, match="parents: got 'pareto' for problem 'toy', which has no"):
+        discovery(parents="pareto")
+
+
+@needs_plugin("evox")
+def test_parents_from_examples_are_refused_where_the_method_chooses_them():
+    with pytest.raises(ValueError, match="method 'evox', which chooses parents itself"):
+        run_of(VALID, method="evox", parents="pareto")

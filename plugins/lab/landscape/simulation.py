@@ -512,7 +512,7 @@ class SimulatedRun:
             ticket.attempt,
             self._seed,
             self._constants,
-            incumbent=None if tactic is None else self.best,
+            chosen=None if tactic is None else self.best,
         )
         wording = Wording(allocation.action if tactic is None else self._mode)
         named = None if tactic is None else self._named[tactic]
