@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from costada.reports.formats import budget_text, counted, percent
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
+from costada.values.roles import COMPUTE
 
 if TYPE_CHECKING:
     from costada.nodes.trace_row import ModelRow
@@ -83,12 +84,16 @@ def _model_text(row: ModelRow, used: UsedCalls) -> str:
 
 
 def _calls_text(used: UsedCalls) -> str:
-    tokens = f"{used.usage.input_tokens:,} tokens in, {used.usage.output_tokens:,} out"
-    doubt = ""
+    notes = []
+    if used.role != COMPUTE:
+        tokens = used.usage
+        notes.append(f"{tokens.input_tokens:,} tokens in, {tokens.output_tokens:,} out")
     if used.in_doubt:
         most = f"at most ${used.in_doubt_dollars:.6f} more"
-        doubt = f"; the bill of {used.in_doubt} is unknown, {most}"
-    return f"${used.dollars:.6f} for {counted(used.calls, 'call')} ({tokens}{doubt})"
+        notes.append(f"the bill of {used.in_doubt} is unknown, {most}")
+    number = counted(used.calls, "evaluation" if used.role == COMPUTE else "call")
+    text = f"${used.dollars:.6f} for {number}"
+    return f"{text} ({'; '.join(notes)})" if notes else text
 
 
 def summary_json(

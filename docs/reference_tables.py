@@ -37,7 +37,7 @@ from costada.nodes.trace_row import (
     is_nullable,
     kind_of,
 )
-from costada.reports.export import COLUMNS, GROUPS
+from costada.reports.export import COLUMNS, GROUPS, STEP_GROUPS
 from costada.reports.trace import TABLE_COLUMNS
 from costada.runs.config import (
     FOLDER_SETTINGS,
@@ -229,7 +229,7 @@ def examples() -> str:
 def export_columns() -> str:
     """The columns of the tables that `costada export` writes."""
     words = {int: "integer", float: "number", str: "string", bool: "true or false"}
-    groups = {"steps": ("objectives", "dollars"), "calls": (), "candidates": ("metrics",)}
+    groups = {"steps": STEP_GROUPS, "calls": (), "candidates": ("metrics",)}
     parts = []
     for table, columns in COLUMNS.items():
         rows = [(f"`{each.name}`", words[each.kind], each.meaning) for each in columns]

@@ -1,12 +1,21 @@
 """Node: charge every call of the step to the ledger."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 
 from costada.controller.credit import remaining
 from costada.nodes.calls.budget import open_account, report_cost
 from costada.nodes.context import SearchRuntime, budget_of
 from costada.nodes.state import SearchState, has_current_step
 from costada.values.numbering import next_iteration
+from costada.values.roles import JUDGING, ROLES
+
+
+def _judged(by_role: Mapping[str, Decimal]) -> dict[str, float]:
+    """The dollars of a step by role; none if its evaluation cost nothing."""
+    known = {role: float(by_role[role]) for role in (*ROLES, *by_role) if role in by_role}
+    return known if any(role in JUDGING for role in known) else {}
 
 
 def charge_ledger(state: SearchState, runtime: SearchRuntime) -> SearchState:
@@ -38,5 +47,10 @@ def charge_ledger(state: SearchState, runtime: SearchRuntime) -> SearchState:
         "in_doubt": before + in_doubt,
         "remaining": max(0.0, remaining(budget_of(state, context), spent)),
         "account": replace(account, doubtful=(iteration, in_doubt)),
-        "step": replace(step, cost=float(charge.cost), guide_calls=charge.guide_calls),
+        "step": replace(
+            step,
+            cost=float(charge.cost),
+            guide_calls=charge.guide_calls,
+            dollars_by_role=_judged(charge.by_role),
+        ),
     }

@@ -118,6 +118,7 @@ class Step:
         is_guided: Whether an attempt followed a tactic.
         is_launched: Whether the current attempt is in flight.
         cost: Dollars of its calls (c_t).
+        dollars_by_role: Parts of the cost; none if its evaluation cost nothing.
         guide_calls: How many of its calls were guide calls.
         credit: What it earned; `None` until it is credited.
         steered: The input of a user that it carries out, if any.
@@ -134,6 +135,7 @@ class Step:
     is_guided: bool = False
     is_launched: bool = False
     cost: float = 0.0
+    dollars_by_role: Mapping[str, float] = field(default_factory=dict)
     guide_calls: int = 0
     credit: Credit | None = None
     steered: SteeredBy | None = None

@@ -172,6 +172,8 @@ def trace_row(
     )
     if step.steered and not was_released(step):
         row["steered"] = _steered_row(step.steered, idea_of(step, context))
+    if step.dollars_by_role:
+        row["dollars_by_role"] = dict(step.dollars_by_role)
     if context.has_choice:
         row["models"], row["router"] = step.models, model_rows(state["router"])
     if context.problem.repeats > 1:

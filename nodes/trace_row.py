@@ -111,6 +111,10 @@ class TraceRow(TypedDict):
     step_cost: Annotated[float, Column(
         "dollars of the step", "costada.nodes.charge_ledger:charge_ledger", DOLLARS, symbol="c",
         label="cost")]
+    dollars_by_role: NotRequired[Annotated[dict[str, float], Column(
+        "dollars of the step by role, such as `generation`; only where its evaluation cost money",
+        "costada.nodes.charge_ledger:charge_ledger", DOLLARS, symbol="by role", left_out=1,
+        is_on_page=False)]]
     spent: Annotated[float, Column(
         "dollars of the run after the step", "costada.nodes.charge_ledger:charge_ledger", DOLLARS,
         label="spent")]

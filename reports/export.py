@@ -74,7 +74,7 @@ class Table:
     rows: Callable[[], Iterator[Row]]
 
 
-STEP_GROUPS = ("objectives", "dollars")
+STEP_GROUPS = ("objectives", "dollars", "dollars_by_role")
 EXPORTED_STEP_COLUMNS = tuple(
     Column(name, str if kind_of(row, name) == list[str] else kind_of(row, name), known.text)
     for row in (TraceRow, DerivedColumns)
@@ -210,6 +210,7 @@ def _step(step: Mapping[str, Any], seconds: Mapping[Iteration, float]) -> dict[s
         "idea": steered.get("idea") if isinstance(steered, Mapping) else None,
         "seconds": seconds.get(step["iteration"]),
         **_group("objectives", step.get("objectives")),
+        **_group("dollars_by_role", step.get("dollars_by_role")),
         **_group(
             "dollars",
             {row["name"]: row["dollars"] for row in router} if isinstance(router, list) else None,

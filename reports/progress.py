@@ -6,7 +6,7 @@ import logging
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,9 +26,10 @@ from rich.text import Text
 from costada.reports.formats import budget_text, clock, counted, objective_text
 from costada.reports.status import erase_status
 from costada.reports.terminal import printable
-from costada.reports.trace import event_meaning, event_words, failure_words
+from costada.reports.trace import event_meaning, event_words, failure_words, role_words
 from costada.store.address import StorePlace, is_there
-from costada.store.history import CacheUse, PastCall, RunHistory
+from costada.store.history import CacheUse, PastCall, RunHistory, UsedCalls
+from costada.values.roles import JUDGING, ROLES
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod
@@ -47,7 +48,7 @@ POLL_SECONDS = 1.0
 """How often the panel looks for requests in flight."""
 
 SUM_SECONDS = 5.0
-"""How often it sums what prompt caches have saved, which reads every request of the run."""
+"""How often it sums dollars, and what prompt caches have saved, of all requests of the run."""
 
 FRAME = 4
 """Characters of the panel's frame in a line; it takes two lines as well."""
@@ -147,7 +148,7 @@ class LineProgress(Lines, Progress):
             f"frontier {row['frontier']}",
             row["action"],
             *([f"model {', then '.join(models)}"] if (models := row.get("models")) else []),
-            f"step ${row['step_cost']:.4f}",
+            f"step ${row['step_cost']:.4f}{_by_role(row)}",
             f"spent ${row['spent']:.4f}",
             f"objective {objective_text(row['objective'])}",
             f"best {objective_text(row['best_objective'])}",
@@ -179,6 +180,7 @@ class LiveProgress(Progress):
         self._looked = -inf
         self._summed = -inf
         self._cached = ""
+        self._by_role: Mapping[str, Decimal] = {}
 
     def __enter__(self) -> Self:
         """Show the panel."""
@@ -298,7 +300,7 @@ class LiveProgress(Progress):
         return grid
 
     def _look(self) -> None:
-        """Read the requests in flight and, less often, what prompt caches have done so far."""
+        """Read the requests in flight and, less often, what roles and prompt caches have done."""
         database, now = self._heading.database, monotonic()
         if database is None or self._ended or now - self._looked <= POLL_SECONDS:
             return
@@ -313,6 +315,7 @@ class LiveProgress(Progress):
                 if now - self._summed > SUM_SECONDS:
                     self._summed = now
                     self._cached = cache_words(history.cache_use(run_id))
+                    self._by_role = judged_by_role(history.used(run_id))
 
     def _flight(self, columns: int) -> list[RenderableType]:
         """The requests in flight, in as many lines however many there are."""
@@ -345,12 +348,13 @@ class LiveProgress(Progress):
             return [("iteration", f"1 of at most {most}"), ("time", time)]
         facts = [
             ("best", f"{objective_text(row['best_objective'])} (score {row['best_score']:.4f})"),
-            ("last step", f"${row['step_cost']:.4f}"),
+            ("last step", f"${row['step_cost']:.4f}{_by_role(row)}"),
             ("frontier", str(row["frontier"])),
             ("mode", f"{row['action']} (intensity {row['intensity']:.2f})"),
             ("iterations", f"{row['iteration']} of at most {most}"),
             ("time", waiting),
         ]
+        facts += [(role, f"${dollars:.4f}") for role, dollars in self._by_role.items()]
         if self._cached:
             facts.append(("cached", self._cached))
         if models := row.get("models"):
@@ -403,6 +407,21 @@ def models_grid(models: Sequence[ModelRow], *, is_narrow: bool) -> Table:
             Text("disabled" if model["is_disabled"] else "", style="yellow"),
         )
     return grid
+
+
+def _by_role(row: TraceRow) -> str:
+    """The dollars of a step by role, where its evaluation cost money."""
+    return f" ({role_words(parts)})" if (parts := row.get("dollars_by_role")) else ""
+
+
+def judged_by_role(used: Iterable[UsedCalls]) -> Mapping[str, Decimal]:
+    """The dollars of each role so far; none if no evaluation cost money."""
+    dollars: dict[str, Decimal] = {}
+    for each in used:
+        dollars[each.role] = dollars.get(each.role, Decimal(0)) + each.dollars
+    if dollars.keys().isdisjoint(JUDGING):
+        return {}
+    return {role: dollars[role] for role in (*ROLES, *dollars) if role in dollars}
 
 
 def cache_words(used: CacheUse) -> str:

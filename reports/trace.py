@@ -133,10 +133,12 @@ def trace_table(rows: Sequence[TraceRow]) -> TerminalTable:
     is_shown = {
         "ticket": any(ticket_of(row) != TicketNumber(row["iteration"]) for row in rows),
         "models": any("models" in row for row in rows),
+        "dollars_by_role": any("dollars_by_role" in row for row in rows),
     }
     columns = {name: each for name, each in TABLE_COLUMNS.items() if is_shown.get(name, True)}
     is_word = {
-        each.symbol: kind_of(TraceRow, name) in (str, list[str]) for name, each in columns.items()
+        each.symbol: kind_of(TraceRow, name) in (str, list[str], dict[str, float])
+        for name, each in columns.items()
     }
     droppable = sorted((each.left_out, each.symbol) for each in columns.values() if each.left_out)
     return TerminalTable(
@@ -160,9 +162,16 @@ def _cell(name: str, column: Column, row: TraceRow) -> str:
     value = ticket_of(row) if name == "ticket" else row.get(name)
     if isinstance(value, list):
         return ", ".join(value) or "-"
+    if isinstance(value, Mapping):
+        return role_words(value)
     if isinstance(value, float):
         return f"{value:.{min(column.digits, MAX_DECIMALS)}f}"
     return "-" if value is None else str(value)
+
+
+def role_words(dollars: Mapping[str, float]) -> str:
+    """Dollars by role in one line."""
+    return ", ".join(f"{role} ${each:.6f}" for role, each in dollars.items())
 
 
 def _remarks(row: TraceRow) -> Iterator[str]:

@@ -339,6 +339,8 @@ def step_message(row: Mapping[str, Any]) -> tuple[int, dict[str, float]]:
     for model in row.get("router", ()):
         name = f"dollars/{re.sub(r'[^a-zA-Z0-9_.-]', '-', model['name'])}"
         values[f"{name}-{model['name']}" if name in values else name] = model["dollars"]
+    for role, dollars in row.get("dollars_by_role", {}).items():
+        values[f"dollars_by_role/{role}"] = dollars
     return row["iteration"], {
         name: float(value)
         for name, value in values.items()

@@ -508,11 +508,15 @@ class CallLog:
             )
             (before,) = (amount(spent) for role, spent, _ in found if not role)
             charged = _charged([each for each in found if each[0]], counts_lost)
-            cost = sum((each[1] for each in charged), Decimal(0))
+            by_role: dict[str, Decimal] = {}
+            for role, dollars, _ in charged:
+                by_role[role] = by_role.get(role, Decimal(0)) + dollars
+            cost = sum(by_role.values(), Decimal(0))
             spent = before + cost
             self._db.put_row("costada_charge", (run_id, iteration, f"{cost:f}", f"{spent:f}"))
         in_doubt = sum((each[2] for each in charged), Decimal(0))
-        return Charge(cost, spent, sum(each[0] == GUIDE for each in charged), in_doubt)
+        num_guides = sum(each[0] == GUIDE for each in charged)
+        return Charge(cost, spent, num_guides, in_doubt, by_role)
 
     def put_landing(self, run_id: str, landing: int, landed: Landing) -> None:
         """Note what landed at a place of the run's order of landing."""

@@ -221,13 +221,14 @@ class Charge:
     """What the ledger holds after an iteration: its step cost, the money spent so far, its calls.
 
     `cost` and `spent` are dollars, exact (c_t and C_t, Sec. 3.1). `in_doubt` is the part of `cost`
-    for requests whose bill is unknown, at their upper bound.
+    for requests whose bill is unknown, at their upper bound. `by_role` are the parts of `cost`.
     """
 
     cost: Decimal
     spent: Decimal
     guide_calls: int
     in_doubt: Decimal = Decimal(0)
+    by_role: Mapping[str, Decimal] = field(default_factory=dict)
 
 
 MAX_FACT = 80

@@ -181,7 +181,8 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
     seed = store.candidates.get(run_ids[-1], SEED_ID)
     dollars: dict[str, Decimal] = {}
     for call in store.call_log.calls(run_ids[-1], with_texts=False):
-        dollars[call.role] = dollars.get(call.role, Decimal(0)) + call.cost
+        charged = call.cost + (call.bound if config.lost_calls == "count" else 0)
+        dollars[call.role] = dollars.get(call.role, Decimal(0)) + charged
     return _checked(
         RunOutcome(
             problem=setup.problem["name"],

@@ -34,6 +34,7 @@ from costada.store.history import LAST_TICKET, Iterations, PastCandidate, RunHis
 from costada.store.rows import checking_rows
 from costada.values.candidate import Program, changed_files
 from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber, next_iteration
+from costada.values.roles import ROLES
 
 Json = Mapping[str, object]
 Step = Mapping[str, Any]
@@ -115,6 +116,7 @@ class Feed:
             "settings": None if is_news else settings_rows(settings),
             "best": None,
             "facts": None if is_news else STEP_FACTS,
+            "roles": None if is_news else [*ROLES],
             "steps": _table([*STEP], ()),
             "models": _table(("iteration", *MODEL_COLUMNS), ()),
             "calls": _table((*CALL, *CALL_FACTS), ()),

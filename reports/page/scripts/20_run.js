@@ -1,7 +1,7 @@
 // The run as it is known so far, and what follows from it.
 
 const run = {
-  heading: {}, standing: {}, written: "", isLive: false, id: "", task: "", settings: [], facts: [], best: null,
+  heading: {}, standing: {}, written: "", isLive: false, id: "", task: "", settings: [], facts: [], roles: [], best: null,
   steps: [], models: [], menu: [], calls: [], candidates: [], faults: [], objectives: [], front: [],
   byIteration: new Map(), byCandidate: new Map(),
 };
@@ -30,6 +30,7 @@ function take(figures) {
   if (figures.task !== null) run.task = figures.task;
   if (figures.settings !== null) run.settings = figures.settings;
   if (figures.facts !== null) run.facts = figures.facts;
+  if (figures.roles !== null) run.roles = figures.roles;
   if (figures.best !== null) run.best = figures.best;
   run.objectives = figures.objectives;
   run.front = figures.front;
@@ -95,8 +96,6 @@ function underWay() {
   return run.calls.filter((call) => call.iteration > last);
 }
 
-const ROLES = ["generation", "retry", "guide"];
-
 function roleSums() {
   const sums = new Map();
   for (const call of run.calls) {
@@ -115,7 +114,7 @@ function roleSums() {
     sum.seconds += call.seconds;
     sums.set(call.role, sum);
   }
-  return [...sums.values()].sort((one, other) => rank(ROLES, one.role) - rank(ROLES, other.role));
+  return [...sums.values()].sort((one, other) => rank(run.roles, one.role) - rank(run.roles, other.role));
 }
 
 function rank(order, name) {

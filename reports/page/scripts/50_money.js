@@ -98,11 +98,10 @@ function drawBudget(pen, isShown, budget, direction) {
 // Parts of a step's cost from the bottom up; what the calls do not explain is in doubt.
 function costParts(step, costs) {
   const parts = costs.get(step.iteration) ?? {};
-  const guide = parts.guide ?? 0;
-  const retry = parts.retry ?? 0;
   const known = Object.values(parts).reduce((sum, part) => sum + part, 0);
-  const other = Math.max(0, known - guide - retry);
-  return [["generation", other], ["retry", retry], ["guide", guide], ["doubt", Math.max(0, step.step_cost - known)]];
+  const [first, ...others] = run.roles.map((role) => [role, parts[role] ?? 0]);
+  const rest = others.reduce((sum, [, part]) => sum + part, 0);
+  return [[first[0], Math.max(0, known - rest)], ...others, ["doubt", Math.max(0, step.step_cost - known)]];
 }
 
 chart("cost-chart", () => {
@@ -115,7 +114,7 @@ chart("cost-chart", () => {
     place: (step) => step.iteration, isZoomable: true,
     draw: (pen) => {
       const costs = costsByRole();
-      const stacks = { generation: [], retry: [], guide: [], doubt: [] };
+      const stacks = Object.fromEntries([...run.roles, "doubt"].map((role) => [role, []]));
       for (const step of steps) {
         let low = 0;
         for (const [role, part] of costParts(step, costs)) {
@@ -157,13 +156,13 @@ function showRoles() {
   const sums = roleSums();
   const total = sums.reduce((sum, each) => sum + each.cost, 0);
   const rows = sums.map((each) => [
-    h("span", {}, h("i", { class: `key-role-${ROLES.includes(each.role) ? each.role : "generation"}` }), each.role),
+    h("span", {}, h("i", { class: `key-role-${run.roles.includes(each.role) ? each.role : "generation"}` }), each.role),
     exactDollars(each.cost), total ? share(each.cost / total) : "–", meter(total ? each.cost / total : 0, `meter of-${each.role}`),
     count(each.calls), count(each.input), count(each.cached), count(each.output), count(each.reasoning),
     dollars(each.calls ? each.cost / each.calls : 0, 5), `${each.seconds.toFixed(1)} s`,
     each.inDoubt ? `${each.inDoubt}, at most ${dollars(each.bound)}` : "0",
   ]);
-  const headings = ["role", "dollars", "share", "", "requests", "tokens in", "of them cached", "tokens out", "of them reasoning", "per request", "model time", term("in doubt")];
+  const headings = ["role", "dollars", "share", "", "requests", "tokens in", "of them cached", "tokens out", "of them reasoning", "per request", "time", term("in doubt")];
   refill(byId("roles"), table(headings, rows, { caption: "Spending by role" }));
   const doubt = sums.reduce((sum, each) => sum + each.bound, 0);
   const notes = [cacheNote(sums)];

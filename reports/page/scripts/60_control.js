@@ -187,8 +187,8 @@ function showLegends() {
   const paid = new Set(run.steps.flatMap((step) => costParts(step, costs).filter(([, part]) => part > 1e-12).map(([role]) => role)));
   legend("objective-legend", [["best", "best so far"], ...candidates, ...some(isBought, "guides", "guide bought", "guide")]);
   legend("cost-legend", [
-    ["role-generation", "generation"], ...some(paid.has("retry"), "role-retry", "retry", "retry"),
-    ...some(paid.has("guide"), "role-guide", "guide", "guide"), ...some(paid.has("doubt"), "role-doubt", "in doubt", "in doubt"),
+    ...run.roles.flatMap((role, place) => some(!place || paid.has(role), `role-${role}`, role, TERMS[role] && role)),
+    ...some(paid.has("doubt"), "role-doubt", "in doubt", "in doubt"),
   ]);
   legend("spent-legend", [["spent", "spent"], ...some(isBought, "guide", "guide bought", "guide"), ["budget", "budget"]]);
   legend("lanes-legend", [

@@ -4,7 +4,7 @@ const MAX_LANES = 512;
 const LATEST = 8e12;
 const MANY_PAUSES = 10;
 const LANE_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
-const CALL_KINDS = ["generation", "retry", "guide", "failed", "lost", "open"];
+const callKinds = () => [...run.roles, "failed", "lost", "open"];
 const timeline = { of: null, calls: [], lanes: 1 };
 
 function now() {
@@ -25,11 +25,17 @@ function callKind(call) {
   if (call.status === "started") return run.standing.state === "running" ? "open" : "lost";
   if (call.status === "lost") return "lost";
   if (call.status === "error" || call.status === "uncounted") return "failed";
-  return ROLES.includes(call.role) ? call.role : "generation";
+  return run.roles.includes(call.role) ? call.role : "generation";
+}
+
+// The time of an evaluation, which has no tokens.
+function isCompute(call) {
+  return call.role === "compute";
 }
 
 function frontierOf(call) {
   if (call.role === "guide") return "guide";
+  if (isCompute(call)) return "evaluation";
   const number = Number.isInteger(call.frontier) ? call.frontier + 1 : run.byIteration.get(call.iteration)?.frontier;
   return number ? `frontier ${number}` : null;
 }
@@ -176,7 +182,7 @@ function drawPauses(pen, axis) {
 
 function drawCalls(pen, shown, axis, laneHeight) {
   drawPauses(pen, axis);
-  const kinds = new Map(CALL_KINDS.map((kind) => [kind, []]));
+  const kinds = new Map(callKinds().map((kind) => [kind, []]));
   for (const each of shown) {
     const [from, to] = callEdges(pen, axis, each);
     kinds.get(each.kind).push(`M${from.toFixed(1)} ${pen.y(each.lane + 0.5).toFixed(1)}H${to.toFixed(1)}`);
@@ -203,11 +209,11 @@ function callLines({ call, kind, begin, end }) {
   const isEnded = run.byIteration.has(call.iteration);
   const open = kind === "open";
   return [
-    `Ticket ${call.ticket}: ${[frontierOf(call), call.role === "guide" ? null : call.role, call.entry].filter(Boolean).join(", ")}, attempt ${call.attempt}`,
+    `Ticket ${call.ticket}: ${[frontierOf(call), ["guide", "compute"].includes(call.role) ? null : call.role, call.entry].filter(Boolean).join(", ")}, attempt ${call.attempt}`,
     open ? `in flight for ${durationWords(waited(call))}, since ${clockWords(begin)}`
       : kind === "lost" ? `lost with its process, sent at ${clockWords(begin)}`
         : `${clockWords(begin)} to ${clockWords(end)}, ${durationWords(call.seconds)}`,
-    open || kind === "lost" ? `at most ${dollars(call.bound, 4)}` : `${dollars(call.cost, 4)}, ${count(call.input_tokens)} tokens in, ${count(call.output_tokens)} out`,
+    open || kind === "lost" ? `at most ${dollars(call.bound, 4)}` : `${dollars(call.cost, 4)}${isCompute(call) ? "" : `, ${count(call.input_tokens)} tokens in, ${count(call.output_tokens)} out`}`,
     isEnded ? `ended as iteration ${call.iteration}` : "has not ended",
     ...(kind === "failed" ? ["failed"] : []),
   ];
@@ -223,7 +229,7 @@ function showFlight() {
   byId("flight-title").textContent = `${plural(calls.length, "request")} in flight, at most ${dollars(most, 4)}`;
   const items = calls.slice(0, MAX_LISTED).map((call) => h(
     "li", {},
-    h("b", {}, frontierOf(call) ?? call.role), call.role === "retry" ? " retry" : null,
+    h("b", {}, frontierOf(call) ?? call.role), ["generation", "guide", "compute"].includes(call.role) ? null : ` ${call.role}`,
     h("span", { class: "quiet" }, `${call.entry ? ` ${call.entry},` : ""} ticket ${call.ticket}, ${durationWords(waited(call))}, ${dollars(call.bound, 4)}`),
   ));
   const left = calls.length - items.length;
@@ -233,8 +239,7 @@ function showFlight() {
 function showCallsNote() {
   const known = timedCalls().calls;
   const kinds = new Set(known.map((each) => each.kind));
-  const words = { generation: "generation", retry: "retry", guide: "guide", failed: "failed", lost: "lost", open: "in flight" };
-  legend("calls-legend", CALL_KINDS.filter((kind) => kinds.has(kind)).map((kind) => [`call-${kind}`, words[kind]]));
+  legend("calls-legend", callKinds().filter((kind) => kinds.has(kind)).map((kind) => [`call-${kind}`, kind === "open" ? "in flight" : kind]));
   const ended = known.filter((each) => each.kind !== "lost");
   const { parts } = ended.length ? stretches(ended) : { parts: [] };
   const elapsed = parts.reduce((sum, each) => sum + each.end - each.begin, 0);

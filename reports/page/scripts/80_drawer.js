@@ -145,7 +145,7 @@ function callView(call) {
     "div",
     { class: "card" },
     h("p", { class: "parts" }, h("b", {}, `${call.role} ${call.attempt}${call.number > 1 ? `, request ${call.number}` : ""}`), h("span", {}, call.entry && call.entry !== call.model ? `${call.entry} (${call.model})` : call.model), h("span", {}, `$${call.cost}`), kind ? h("span", { class: "tag bad" }, kind) : null),
-    facts([
+    isCompute(call) ? facts([["seconds", call.seconds.toFixed(2)], ["in doubt", Number(call.bound) ? `at most $${call.bound}` : null]]) : facts([
       ["tokens in", count(call.input_tokens) + (call.cached_tokens ? ` (${count(call.cached_tokens)} cached)` : "")],
       ["tokens out", count(call.output_tokens) + (call.reasoning_tokens ? ` (${count(call.reasoning_tokens)} reasoning)` : "")],
       ["seconds", call.seconds.toFixed(2)], ["ended by", call.finish_reason ?? "–"],
@@ -154,8 +154,8 @@ function callView(call) {
       ["cache", call.is_cache_hit ? "answered locally" : null], ["provider's id", call.provider_id ?? null],
     ]),
     call.error ? h("p", { class: "bad" }, call.error) : null,
-    textFold(`Prompt, ${count(call.prompt.length)} characters`, () => call.prompt),
-    textFold(`Answer, ${count(call.answer.length)} characters`, () => call.answer),
+    isCompute(call) ? null : textFold(`Prompt, ${count(call.prompt.length)} characters`, () => call.prompt),
+    isCompute(call) ? null : textFold(`Answer, ${count(call.answer.length)} characters`, () => call.answer),
   );
 }
 
