@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, cast
 
 from costada.evaluators.data_set import INPUTS, DataSet, Example
+from costada.evaluators.granted_models import FunctionCall
 from costada.evaluators.problem_fields import ScoreExample
 from costada.evaluators.racing import estimated_mean, is_rejected
 from costada.evaluators.sandbox.candidate_results import CandidateResult
@@ -22,6 +23,7 @@ from costada.evaluators.sandboxed import (
     CandidateRunner,
     evaluation_of,
     holdout_seed,
+    score_output,
 )
 from costada.values.candidate import Program
 from costada.values.evaluation import (
@@ -152,9 +154,12 @@ class DataSetEvaluator(CandidateRunner):
     ) -> Evaluation:
         if result is None:
             (result,) = self.results(source, [cast(Mapping[str, object], example.get(INPUTS, {}))])
-        return evaluation_of(
-            [result], partial(_answer, self.score_example, example), is_single=True
-        )
+        called = FunctionCall("score_example", {"example": example})
+        return evaluation_of([result], partial(self.judged, called), is_single=True)
+
+    def judge(self, called: FunctionCall, output: object) -> Evaluation:
+        """What `score_example`, called here, says of an output, or how it failed."""
+        return score_output(partial(_answer, self.score_example, **called.known), output)
 
 
 def _answer(score_example: ScoreExample, example: Example, output: object) -> Evaluation:

@@ -160,6 +160,7 @@ class FolderEvaluator(Confined):
             self.interpreter,
             self.file_name,
             self.readable,
+            self.connect,
         )
         return self._evaluation_of(run)
 

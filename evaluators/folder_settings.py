@@ -8,7 +8,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from costada.evaluators.problem_fields import SETTINGS_OF_PROBLEM, ProblemSettings, Weights
+from costada.evaluators.problem_fields import (
+    SETTINGS_OF_PROBLEM,
+    Models,
+    ProblemSettings,
+    Weights,
+)
 from costada.evaluators.sandbox.inside.scored_commands import FAILURES
 from costada.evaluators.sandbox.limits import (
     MAX_LIMIT,
@@ -77,7 +82,10 @@ class FolderSettings(BaseModel, ProblemSettings):
     files: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """What an `evaluate(program_path)` may read of the folder, besides what its code imports or
     names: paths or patterns. Of a `repository`, ignored files that its copies hold too."""
-    weights: Weights = Field(default_factory=dict)  # pydantic takes no factory of a dataclass
+    # pydantic takes no factory of a dataclass
+    weights: Weights = Field(default_factory=dict)
+    models: Models = Field(default_factory=dict)
+    candidate_models: Models = Field(default_factory=dict)
 
     def problem_fields(self) -> dict[str, Any]:
         """The fields of a problem that the settings give."""

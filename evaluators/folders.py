@@ -13,8 +13,10 @@ two kinds of evaluators:
   process as the candidate, and answers with metrics, of which "combined_score" is the score.
 """
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from inspect import getsource, signature
 from pathlib import Path
@@ -57,6 +59,9 @@ from costada.evaluators.repository import load_repository
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
 from costada.evaluators.trusted_module import load_trusted, own_imports, shared_files
 from costada.values.program_form import PYTHON
+
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+"""Variables without which clients of these providers cannot be made."""
 
 GUIDE_BLOCK = re.compile(
     r"^# GUIDE-BLOCK-START\n(.*?)^# GUIDE-BLOCK-END$", re.MULTILINE | re.DOTALL
@@ -209,7 +214,8 @@ def _native(layout: Layout, settings: FolderSettings, program: InitialProgram) -
             f"{layout.folder / SETTINGS_FILE}: entry_point is missing; needed where {path.name}"
             " defines score(output)"
         )
-    module = load_trusted(path)
+    with _keys_in_place() if settings.models else nullcontext():
+        module = load_trusted(path)
     holdout = getattr(module, "HOLDOUT", None)
     if not isinstance(holdout, Holdout | None):
         raise ValueError(f"{path}: HOLDOUT is {holdout!r}; expected a costada.Holdout")
@@ -245,6 +251,18 @@ def _data_of(folder: Path, settings: FolderSettings) -> dict[str, DataSet]:
     """The data sets that the settings of a folder name."""
     named = {"examples": settings.examples, "validation": settings.validation}
     return {field: read_examples(folder / name, folder) for field, name in named.items() if name}
+
+
+@contextmanager
+def _keys_in_place() -> Iterator[None]:
+    """Let clients be made without a key; they ask nothing in this process."""
+    missing = {name for name in KEYS if name not in os.environ}
+    os.environ.update(dict.fromkeys(missing, "none"))
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
 
 
 def _check_score(name: str, score: object, path: Path, given: tuple[str, ...]) -> None:

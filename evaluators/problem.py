@@ -1,6 +1,7 @@
 """What the search knows about a problem, and the checks before money is spent on it."""
 
 import inspect
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any, Protocol, cast
 from costada.evaluators.data_set import DataSet
 from costada.evaluators.data_set_evaluator import DataSetEvaluator
 from costada.evaluators.fingerprint import fingerprint
+from costada.evaluators.granted_models import FunctionCall, GrantedModels
 from costada.evaluators.problem_checks import (
     check_called_function,
     check_calls,
@@ -125,8 +127,11 @@ class Problem(ProblemFields):
         key: str = PROCESS_KEY,
         incumbent: float | None = None,
         rival: tuple[float, ...] = (),
+        models: GrantedModels | None = None,
     ) -> Evaluation:
         """Evaluate a program in a run whose secret is `key`; see `Holdout`.
+
+        A problem that asks models asks those that the caller grants.
 
         Where scores are noisy, a program that is better than `incumbent`, the best score so far, is
         measured again; see `aggregate_measurements`. With a data set, such a program is judged on
@@ -147,15 +152,16 @@ class Problem(ProblemFields):
         if self.backend is not None:
             with self.turns.permit() if self.evaluators else nullcontext():
                 return self.backend.evaluate(self, program, key, incumbent, rival)
+        evaluate = self.evaluate if models is None else self._asking(models)
         known: tuple[object, ...] = ()
-        if isinstance(self.evaluate, DataSetEvaluator):
+        if isinstance(evaluate, DataSetEvaluator):
             known = (key, incumbent, rival)
-        elif isinstance(self.evaluate, SandboxedEvaluator):
+        elif isinstance(evaluate, SandboxedEvaluator):
             known = (key,)
         with self.turns.permit():
             began = monotonic()
             evaluation = aggregate_measurements(
-                self, partial(self._evaluate, program.source, *known), incumbent
+                self, partial(self._evaluate, evaluate, program.source, *known), incumbent
             )
             return replace(evaluation, worker_seconds=monotonic() - began)
 
@@ -174,9 +180,27 @@ class Problem(ProblemFields):
         seconds *= 1 if self.holdout is None else 2
         return seconds * self.repeats * (1 if self.repeats == 1 else 2)
 
-    def _evaluate(self, *arguments: Any) -> Evaluation:
+    def judge(self, called: FunctionCall, judged: object) -> Evaluation:
+        """Call a function of the problem in this process; raises as `evaluate_program`."""
+        if isinstance(self.evaluate, CandidateRunner):
+            return self.evaluate.judge(called, judged)
+        return self._evaluate(self.evaluate, judged)
+
+    def _asking(self, models: GrantedModels) -> Evaluator:
+        """The evaluator of an evaluation that may ask models."""
+        call = partial(models.call, self)
+        if isinstance(self.evaluate, CandidateRunner):
+            connect = models.connect(is_shared=False)
+            elsewhere = call if self.models else None
+            return cast(Evaluator, replace(self.evaluate, call=elsewhere, connect=connect))
+        if isinstance(self.evaluate, Confined):
+            own = replace(self.evaluate, connect=models.connect(is_shared=True))
+            return cast(Evaluator, own)
+        return partial(call, FunctionCall("evaluate")) if self.models else self.evaluate
+
+    def _evaluate(self, evaluate: Callable[..., Evaluation], *arguments: Any) -> Evaluation:
         try:
-            return self.evaluate(*arguments)
+            return evaluate(*arguments)
         except Exception as error:  # raised again unless it is an outage
             # The errors of a provider have no class of their own that could be named here: they
             # are recognised by their attributes, so that no provider's package is imported.

@@ -66,6 +66,7 @@ class Holdout:
 
 GPUS = "an integer, or a fraction of one GPU"
 WEIGHT = "a positive number (an objective that is minimised is subtracted)"
+MAX_MODEL_NAME = 120
 SURROGATE = "surrogate"
 """Type of the error of a string that cannot be stored."""
 
@@ -103,6 +104,13 @@ def _whole_or_part(gpus: float) -> float:
     return gpus
 
 
+def _nameable(models: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in models:
+        if not (name.isprintable() and 0 < len(name) <= MAX_MODEL_NAME) or {" ", ","} & set(name):
+            raise ValueError(f"got the name {name!r}")
+    return models
+
+
 def _positive_weight(weight: float) -> float:
     if weight <= 0:
         raise ValueError(f"expected {WEIGHT}")
@@ -123,6 +131,13 @@ FiniteNumber = Annotated[float | None, Expected("a finite number")]
 PositiveNumber = Annotated[float | None, Field(gt=0), Expected("a positive number")]
 Weight = Annotated[float, AfterValidator(_positive_weight), Expected(WEIGHT)]
 Weights = Annotated[Mapping[str, Weight], Expected("a number for each of some objectives")]
+Models = Annotated[
+    Mapping[str, Any],
+    AfterValidator(_nameable),
+    Expected("a model for each name, which has 1 to 120 printable characters without spaces"),
+]
+"""Models by the name that requests give."""
+
 Aggregate = Literal["median", "mean", "min", "max"]
 
 
@@ -181,6 +196,14 @@ class ProblemSettings:
     after some of them; 0 judges every candidate on every example."""
     batch: Count = 8
     """Examples that are judged at the same time; the decision to go on follows each batch."""
+    models: Models = field(default_factory=dict)
+    """Models that the evaluator asks, by the name that its requests give: `provider:name`, a table
+    with the keys of a model in `models.toml`, or in Python a chat model. Their calls are on the
+    ledger of the run."""
+    candidate_models: Models = field(default_factory=dict)
+    """Models that programs under test ask, likewise."""
+    evaluation_dollars: PositiveNumber = None
+    """Most dollars that the models of one evaluation may cost; None for the budget of the run."""
     human: FiniteNumber = None
     """Best `combined_score` known from people, for reports."""
     seed_objective: FiniteNumber = None

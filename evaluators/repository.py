@@ -147,6 +147,7 @@ class RepositoryEvaluator(Confined):
             layer=self.layer,
             interpreter=self.interpreter,
             readable=self.readable,
+            connect=self.connect,
         )
         return self._evaluation_of(run)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from secrets import token_hex
 from traceback import walk_tb
 
+from costada.evaluators.granted_models import Call, FunctionCall
 from costada.evaluators.problem_fields import Holdout, Score
 from costada.evaluators.sandbox.candidate_results import CandidateResult
 from costada.evaluators.sandbox.candidate_runs import find_syntax_faults, named_files, run_calls
@@ -18,6 +19,7 @@ from costada.evaluators.sandbox.inside.error_reports import outage_seconds
 from costada.evaluators.sandbox.inside.foreign_code import capture_exception
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.model_channel import Connect
 from costada.evaluators.sandbox.slot_kind import PRELOAD
 from costada.values.candidate import Program
 from costada.values.evaluation import (
@@ -153,13 +155,18 @@ def _faults(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confined:
-    """What confines the candidates of an evaluator; a problem's own limits replace these."""
+    """What confines the candidates of an evaluator; a problem's own limits replace these.
+
+    Attributes:
+        connect: Serves each connection to models that a candidate opens; None if it has none.
+    """
 
     limits: Limits = field(default_factory=Limits)
     layer: Layer = Layer.AUTO
     preload: tuple[str, ...] = PRELOAD
     interpreter: str | None = None
     readable: tuple[str, ...] = ()
+    connect: Connect | None = None
 
     def hint(self, error: str, log: str) -> str:
         """What may help where the evaluator fails for where it runs; empty if nothing is known."""
@@ -175,11 +182,21 @@ class CandidateRunner(Confined):
         commands: The commands that build and run a candidate; if there are neither these nor an
             entry point, the output is the candidate's text.
         syntax: Finds syntax errors before anything is built or run; None for no check.
+        call: Calls the functions of the problem in another process; None to call them in this one.
     """
 
     entry_point: str | None = None
     commands: Commands | None = None
     syntax: SyntaxCheck | None = None
+    call: Call | None = None
+
+    def judge(self, called: FunctionCall, output: object) -> Evaluation:
+        """What a function of the problem, called here, says of an output, or how it failed."""
+        raise NotImplementedError
+
+    def judged(self, called: FunctionCall, output: object) -> Evaluation:
+        """What a function of the problem says of an output, or how it failed."""
+        return (self.call or self.judge)(called, output)
 
     def syntax_fault(self, source: str | Program) -> str | None:
         """The first syntax error of a program; raises as `SyntaxCheck.fault` does."""
@@ -205,6 +222,7 @@ class CandidateRunner(Confined):
                 self.layer,
                 self.readable,
                 self.interpreter,
+                self.connect,
             )
         if self.entry_point is None:
             fault = named_files(source).fault(self.limits)
@@ -218,6 +236,7 @@ class CandidateRunner(Confined):
             self.layer,
             self.preload,
             interpreter=self.interpreter,
+            connect=self.connect,
         )
 
 
@@ -249,13 +268,13 @@ class SandboxedEvaluator(CandidateRunner):
             RuntimeError: If the sandbox itself does not work.
             ValueError: If this machine does not offer the layer.
         """
-        published = self._look(source, self.calls, self.score)
+        published = self._look(source, self.calls, FunctionCall("score"))
         if self.holdout is None or not published.is_valid:
             return published
         code = source if isinstance(source, str) else source.text
         holdout, seed = self.holdout, holdout_seed(key, code)
-        held_out_score = partial(holdout.score, seed=seed, published=published)
-        second = self._look(source, holdout.calls(seed), held_out_score)
+        held_out = FunctionCall("holdout", {"seed": seed, "published": published})
+        second = self._look(source, holdout.calls(seed), held_out)
         seconds = published.seconds + second.seconds
         if {EVALUATOR_FAULT, SANDBOX_FAULT} & second.artifacts.keys():
             return replace(second, seconds=seconds)
@@ -270,28 +289,37 @@ class SandboxedEvaluator(CandidateRunner):
             reason += f" ({second.error})"
         return failed(reason, artifacts=published.artifacts, seconds=seconds)
 
+    def judge(self, called: FunctionCall, output: object) -> Evaluation:
+        """What a score function, called here, says of an output, or how it failed."""
+        if called.name == "holdout" and self.holdout is not None:
+            return score_output(partial(self.holdout.score, **called.known), output)
+        return score_output(self.score, output)
+
     def _look(
-        self, source: str | Program, calls: Sequence[Mapping[str, object]], score: Score
+        self, source: str | Program, calls: Sequence[Mapping[str, object]], called: FunctionCall
     ) -> Evaluation:
         """Evaluation of what a program returns for these calls."""
+        score = partial(self.judged, called)
         if (fault := self.syntax_fault(source)) is not None:
             unbuilt = CandidateResult(None, fault, "", 0.0, is_unbuilt=True)
             return evaluation_of([unbuilt] * len(calls), score, self.is_single)
         return evaluation_of(self.results(source, calls), score, self.is_single)
 
 
-def evaluation_of(results: list[CandidateResult], score: Score, is_single: bool) -> Evaluation:
+def evaluation_of(
+    results: list[CandidateResult], score: Callable[[object], Evaluation], is_single: bool
+) -> Evaluation:
     """Evaluation of the results of calls.
 
     Args:
         results: At least one.
-        score: Evaluates them.
+        score: Evaluates them; raises only if it was asked to stop.
         is_single: Whether `score` takes the output of the one call, not the list of results.
     """
     if results[0].error is not None and (is_single or results[0].is_unbuilt):
         evaluation = failed(results[0].error)
     else:
-        evaluation = _score_output(score, results[0].output if is_single else results)
+        evaluation = score(results[0].output if is_single else results)
     log = "\n".join(dict.fromkeys(result.log for result in results if result.log))
     printed = {LOG: log} if log else {}
     artifacts = {**printed, **evaluation.artifacts, **_marks(evaluation, results)}
@@ -312,7 +340,7 @@ def _marks(evaluation: Evaluation, results: list[CandidateResult]) -> dict[str, 
     return marks
 
 
-def _score_output(score: Callable[[object], object], output: object) -> Evaluation:
+def score_output(score: Callable[[object], object], output: object) -> Evaluation:
     """What a score function says, or what went wrong in it."""
     answer: object = None
     # No data of a candidate may end the search, not even by an exit.

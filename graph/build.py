@@ -29,6 +29,7 @@ from costada.graph.routes import (
     after_guide,
 )
 from costada.graph.run_context import GivenModels, SearchOptions, run_context
+from costada.models.menu import MenuModel
 from costada.nodes.allocate_frontier import allocate_frontier
 from costada.nodes.approve_guide import approve_guide
 from costada.nodes.ask_for_budget import ask_for_budget
@@ -152,6 +153,7 @@ def compile_search(
     *,
     guide_model: ChatModel | None = None,
     settings: Settings | None = None,
+    granted: Mapping[str, Mapping[str, MenuModel]] | None = None,
     checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
     store: RunStore | None = None,
     **options: Unpack[SearchOptions],
@@ -163,6 +165,7 @@ def compile_search(
         model: The same.
         guide_model: The same.
         settings: The same.
+        granted: The same.
         checkpointer: A LangGraph saver, as for any graph.
         store: Where programs and calls are kept. When not given they are kept in the file of an
             SQLite `checkpointer`, and otherwise in memory.
@@ -178,6 +181,7 @@ def compile_search(
         store=store or store_beside(checkpointer),
         guide_model=guide_model,
         settings=settings,
+        granted=granted,
         **options,
     )
     return compile_graph(context, checkpointer)

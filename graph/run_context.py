@@ -28,6 +28,7 @@ from costada.nodes.settings import MAX_PARALLEL, Settings
 from costada.prompts.tools import TOOLS
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
+from costada.values.roles import CANDIDATE, EVALUATION
 from costada.values.usage import Price
 
 GivenModels = ChatModel | MenuModel | Sequence[ChatModel | MenuModel]
@@ -68,6 +69,7 @@ def run_context(
     store: RunStore,
     guide_model: ChatModel | None = None,
     settings: Settings | None = None,
+    granted: Mapping[str, Mapping[str, MenuModel]] | None = None,
     **options: Unpack[SearchOptions],
 ) -> RunContext:
     """Check the arguments of a search and build its context.
@@ -81,6 +83,8 @@ def run_context(
         guide_model: The chat model that is asked for tactics; by default `model`, of several the
             first.
         settings: Controller constants, seed and prices.
+        granted: The models that evaluations ask, by the role of their calls and the names that
+            requests give.
         **options: The budget and further `SearchOptions`.
 
     Raises:
@@ -93,7 +97,9 @@ def run_context(
     settings = settings or Settings()
     _check_arguments(problem, options["budget"], guide_model, settings, store)
     models = priced_models(model, guide_model, problem, settings)
+    _check_granted(problem, granted or {})
     context = RunContext(
+        granted={role: granted_models(each, settings) for role, each in (granted or {}).items()},
         problem=problem,
         menu=models.menu,
         guide_model=models.guide_model,
@@ -230,6 +236,34 @@ def priced_models(
         book = price_book([(guide, guide_price)], others_prices) if others else books[0]
         return Models(tuple(menu), PricedModel(None, guide, book))
     return Models(tuple(menu), menu[at] if at else None)
+
+
+def granted_models(given: Mapping[str, MenuModel], settings: Settings) -> dict[str, PricedModel]:
+    """Models that evaluations ask, each with its own prices, by the names that requests give.
+
+    Raises:
+        ValueError: One has no price, or makes retries that cannot be seen.
+    """
+    found = {}
+    for name, each in given.items():
+        policy = settings.retry_policy
+        if each.entry.timeout is not None:
+            policy = policy.model_copy(update={"call_timeout": each.entry.timeout})
+        model = with_limits(each.model, policy)
+        found[name] = PricedModel(each.entry, model, _prices_of(each, model, settings.other_prices))
+    return found
+
+
+def _check_granted(problem: Problem, given: Mapping[str, Mapping[str, MenuModel]]) -> None:
+    """Refuse a problem whose models are not those that its evaluations are given."""
+    wanted = {EVALUATION: problem.models, CANDIDATE: problem.candidate_models}
+    for role, models in wanted.items():
+        if set(models) != set(given.get(role, {})):
+            raise ValueError(
+                f"problem {problem.name!r}: asks the models {', '.join(models) or 'none'}, got"
+                f" {', '.join(given.get(role, {})) or 'none'} for them; expected a graph of"
+                " create_discovery_graph, discover or costada run"
+            )
 
 
 def _prices_of(listed: MenuModel, model: ChatModel, others: Mapping[str, Price]) -> PriceBook:

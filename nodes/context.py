@@ -91,8 +91,9 @@ class RunContext:
     flight at a time; they land in the `order` in which they finish, or in which they were launched.
     `is_saved_by_time` says that the saver takes the latest checkpoint by its time. `chosen` is what
     the caller of a run has chosen for it, which its state keeps; `max_budget` is the most that it
-    may grant when it is asked, in dollars. `method`, `constants` and `retry_policy` follow from the
-    settings.
+    may grant when it is asked, in dollars. `granted` are the models that evaluations ask, by the
+    role of their calls and the names that requests give. `method`, `constants` and `retry_policy`
+    follow from the settings.
     """
 
     problem: Problem
@@ -109,6 +110,7 @@ class RunContext:
     order: LandingOrder = "landing"
     chosen: Mapping[str, object] = field(default_factory=dict)
     max_budget: float = inf
+    granted: Mapping[str, Mapping[str, PricedModel]] = field(default_factory=dict)
     method: Method = field(init=False)
     constants: Constants = field(init=False)
     retry_policy: RetryPolicy = field(init=False)

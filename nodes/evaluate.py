@@ -1,31 +1,21 @@
 """Node: score the proposed program. One that the run has evaluated before keeps its result."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import count
 
-from costada.models.asking import FailureKind, ModelFailure, RequestNotSent
+from costada.models.asking import RequestNotSent
 from costada.nodes.calls.compute import evaluate_for_money
-from costada.nodes.calls.health import Outages, Pause, PauseText, outlast
-from costada.nodes.context import PerRun, RunContext, SearchRuntime, candidate_of
+from costada.nodes.calls.paid_evaluations import evaluate_when_up, measure
+from costada.nodes.context import RunContext, SearchRuntime, candidate_of
 from costada.nodes.state import SearchState
 from costada.values.candidate import Candidate, Program
 from costada.values.evaluation import (
     EVALUATOR_FAULT,
-    EVALUATOR_OUTAGE,
     GENERATOR_LOG,
     Evaluation,
 )
 from costada.values.example_score import scores_by_place
-
-MAX_ALONE = 3
-"""How often an evaluator's model may fail for a program just before it serves the incumbent."""
-
-MAX_REASON_CHARS = 500
-"""How much of an evaluator's error the log of a pause shows."""
-
-OUTAGES = PerRun(Outages)
-"""The outages of the model that the evaluator of a run asks."""
 
 
 def evaluate(state: SearchState, runtime: SearchRuntime) -> SearchState:
@@ -94,7 +84,8 @@ def evaluate_program(
     parent = candidate_of(attempt.parent, state, context)
     is_cached = known is not None
     if known is None:
-        evaluation = _evaluate(program, rival_scores(parent, state, context), state, context)
+        rival = rival_scores(parent, state, context)
+        evaluation = _evaluate(name, program, rival, state, context)
         known = Candidate.from_evaluation(name, program, evaluation, evaluator)
     # An earlier candidate with the same program may have the log of its own generator.
     artifacts = {each: text for each, text in known.artifacts.items() if each != GENERATOR_LOG}
@@ -133,71 +124,31 @@ def rival_scores(parent: Candidate, state: SearchState, context: RunContext) -> 
 
 
 def _evaluate(
-    program: Program, rival: tuple[float, ...], state: SearchState, context: RunContext
+    name: str, program: Program, rival: tuple[float, ...], state: SearchState, context: RunContext
 ) -> Evaluation:
     """Evaluate a program; an evaluator that fails on it must still evaluate the incumbent."""
-    problem, key = context.problem, state["run"].holdout_key
+    problem = context.problem
     best = candidate_of(state["best"], state, context)
+    numbers = count(1)
 
-    def paid(evaluate: Callable[[], Evaluation]) -> Callable[[], Evaluation]:
-        return partial(evaluate_for_money, evaluate, state, context)
+    def evaluate_best() -> Evaluation:
+        # under another name each time, or what its models answered before would answer again
+        best_name = f"{name} best {next(numbers)}"
+        return evaluate_for_money(
+            partial(measure, best_name, best.program, state, context), state, context
+        )
 
-    evaluate_best = paid(partial(problem.evaluate_program, best.program, key))
-    evaluation = _evaluate_when_up(
-        paid(partial(problem.evaluate_program, program, key, best.score, rival)),
-        evaluate_best,
-        state,
-        context,
+    measure_once = partial(measure, name, program, state, context, best.score, rival)
+    evaluation = evaluate_when_up(
+        partial(evaluate_for_money, measure_once, state, context), evaluate_best, state, context
     )
     # A program can make its own evaluator fail. Only a failure on the best one, which the evaluator
     # could score before, shows that the evaluator is at fault.
     if EVALUATOR_FAULT in evaluation.artifacts:
-        again = _evaluate_when_up(evaluate_best, evaluate_best, state, context)
+        again = evaluate_when_up(evaluate_best, evaluate_best, state, context)
         if EVALUATOR_FAULT in again.artifacts:
             raise ValueError(
                 f"evaluator of {problem.name!r}: fails on the best program, which it had evaluated"
                 f" before ({again.error})"
             )
     return evaluation
-
-
-def _evaluate_when_up(
-    evaluate: Callable[[], Evaluation],
-    evaluate_best: Callable[[], Evaluation],
-    state: SearchState,
-    context: RunContext,
-) -> Evaluation:
-    """Evaluate a program, when the provider of a model that the evaluator asks is available.
-
-    While it is not, the run is paused as for its own models, and the program is evaluated again.
-    One for which the model does not answer although it does for the incumbent, time and again, has
-    made the evaluator fail by itself: its request may be too large.
-
-    Raises:
-        ModelUnusable: The pause lasted too long.
-        InterruptedError: The run was asked to stop while it waited.
-    """
-    num_alone = 0
-
-    def repeat(failure: ModelFailure) -> Evaluation:
-        nonlocal num_alone
-        evaluation = evaluate()
-        if _outage_in(evaluation) and not _outage_in(evaluate_best()):
-            num_alone += 1
-            if num_alone == MAX_ALONE:
-                others = {**evaluation.artifacts}
-                del others[EVALUATOR_OUTAGE]
-                return replace(evaluation, artifacts=others)
-        return evaluation
-
-    outages = OUTAGES.of(context.store, state["run"].id)
-    pause = Pause(context.retry_policy, PauseText("the provider of the evaluator's model"))
-    return outlast(evaluate, repeat, _outage_in, outages, pause)
-
-
-def _outage_in(evaluation: Evaluation) -> ModelFailure | None:
-    seconds = evaluation.artifacts.get(EVALUATOR_OUTAGE)
-    if seconds is None:
-        return None
-    reason = " ".join((evaluation.error or "").split())[:MAX_REASON_CHARS]
-    return ModelFailure(reason, FailureKind.DOWN, float(seconds) or None)

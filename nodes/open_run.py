@@ -8,12 +8,14 @@ is found out, without a model call, before anything is paid for.
 import logging
 from dataclasses import replace
 from decimal import Decimal
+from itertools import count
 from math import isclose
 from typing import cast
 from uuid import NAMESPACE_OID, uuid4, uuid5
 
 from langgraph.runtime import get_runtime
 
+from costada.controller.credit import remaining
 from costada.controller.method import Controller, ParentRule
 from costada.controller.router import Router, start_router
 from costada.controller.step import num_seeds, seed_archives
@@ -22,6 +24,7 @@ from costada.evaluators.sandboxed import new_key
 from costada.models.runnable_tree import model_facts
 from costada.nodes.calls.budget import compute_cost, draw_budget, open_account, report_cost
 from costada.nodes.calls.compute import compute_row
+from costada.nodes.calls.paid_evaluations import evaluate_start
 from costada.nodes.context import (
     RunContext,
     archives_of,
@@ -44,7 +47,7 @@ from costada.nodes.state import (
     Step,
 )
 from costada.store.candidates import FRONT, SEED_ID
-from costada.store.rows import CallStatus, RunSetup, as_texts, changes
+from costada.store.rows import CallStatus, Charge, RunSetup, as_texts, changes
 from costada.values.candidate import Candidate, Program
 from costada.values.evaluation import Evaluation, objective_values, read_objectives
 from costada.values.numbering import START, START_TICKET
@@ -53,8 +56,9 @@ from costada.values.numbering import START, START_TICKET
 def open_run(state: SearchState, context: RunContext) -> SearchState:
     """The keys of a new run: F(initial program) is y_0 and every b^(k) (Sec. 3).
 
-    Makes no model call. An invalid starting program, where allowed, has score 0. Where the thread
-    holds an earlier run, all its keys are overwritten.
+    Makes no model call, but those of a problem that asks models, which are charged to the start. An
+    invalid starting program, where allowed, has score 0. Where the thread holds an earlier run, all
+    its keys are overwritten.
 
     Raises:
         ValueError: The seed is not an integer or out of range, the evaluator fails or
@@ -63,26 +67,29 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     """
     run_seed = check_seed(state.get("seed", context.settings.seed))
     problem = context.problem
-    evaluation = check_problem(problem)
+    # Before the run has any row, unless it is to pay for calls of the evaluation.
+    evaluation = None if context.granted else check_problem(problem)
     # The account first: a purse that has nothing left refuses before the run has any row.
     run_id = _new_id(context)
     account = Account(granted=draw_budget(run_id, context))
     budget = budget_of({"account": account}, context)
-    start_cost = compute_cost(evaluation.worker_seconds, problem, context.settings)
-    if start_cost >= Decimal(str(budget)):
-        raise ValueError(
-            f"budget: got ${budget:g}, expected more than the ${start_cost:.6f} that the evaluation"
-            f" of the initial program costs"
-        )
-    controller = context.method.start(evaluation.score, context.settings.constants)
-    begun: SearchState = {
-        **_first_results(state, evaluation, budget, context),
+    start: SearchState = {
         "run": Run(run_id, run_seed, new_key()),
-        "controller": controller,
         "step": Step(),
         "flight": Flight(parallel=context.parallel),
-        "archives": ArchiveVersion(num_frontiers=num_archives(controller)),
         "account": account,
+        "iterations": START,
+    }
+    _put_run(run_id, budget, context)
+    if evaluation is None:
+        evaluation = evaluate_start(start, context)
+    charged = _charge_start(evaluation, run_id, budget, context)
+    controller = context.method.start(evaluation.score, context.settings.constants)
+    begun: SearchState = {
+        **_first_results(state, evaluation, budget, charged, context),
+        **start,
+        "controller": controller,
+        "archives": ArchiveVersion(num_frontiers=num_archives(controller)),
         "observed": Observed(),
         "failures": 0,
         "stopping": "",
@@ -90,29 +97,10 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     }
     if context.chosen or "chosen" in state:
         begun["chosen"] = dict(context.chosen)
-    facts = {each.name: model_facts(each.model) for each in context.menu}
-    models: dict[str, object] = {"model": facts[context.menu[0].name]}
     if context.has_choice:
-        models = {"models": facts, "router": context.router}
-        begun["router"] = start_router(context.router, list(facts))
+        begun["router"] = start_router(context.router, [each.name for each in context.menu])
     elif "router" in state:
         begun["router"] = Router(context.router, ())
-    if context.guide_model is not None:
-        models["guide_model"] = model_facts(context.guide_model.model)
-    settings = settings_texts(context.settings, budget)
-    task = context.store.put_text(problem.task)
-    facts_of_models = {**settings, **as_texts(models)}
-    setup = RunSetup(problem_texts(problem), facts_of_models, task, new_seal_key())
-    # Its row before its candidates: whoever finds a candidate finds the run that it belongs to.
-    context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "", setup)
-    if start_cost:
-        row = compute_row(
-            START_TICKET, CallStatus.DONE, start_cost, seconds=evaluation.worker_seconds
-        )
-        context.store.call_log.put_call(run_id, row)
-        context.store.call_log.charge(run_id, START, [START_TICKET])
-        report_cost(open_account(run_id, context), run_id, START_TICKET, context)
-        begun["spent"], begun["remaining"] = float(start_cost), budget - float(start_cost)
     begun["best"] = _seed_frontiers(evaluation, controller, run_id, context)
     if problem.validation or "result" in state:
         begun["result"] = begun["best"]
@@ -122,21 +110,76 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     return begun
 
 
+def _put_run(run_id: str, budget: float, context: RunContext) -> None:
+    """Store the run with its setup, before its calls and candidates refer to it."""
+    problem = context.problem
+    facts = {each.name: model_facts(each.model) for each in context.menu}
+    models: dict[str, object] = {"model": facts[context.menu[0].name]}
+    if context.has_choice:
+        models = {"models": facts, "router": context.router}
+    if context.guide_model is not None:
+        models["guide_model"] = model_facts(context.guide_model.model)
+    for role, granted in context.granted.items():
+        models[f"{role}_models"] = {name: model_facts(each.model) for name, each in granted.items()}
+    settings = settings_texts(context.settings, budget)
+    task = context.store.put_text(problem.task)
+    facts_of_models = {**settings, **as_texts(models)}
+    setup = RunSetup(problem_texts(problem), facts_of_models, task, new_seal_key())
+    context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "", setup)
+
+
+def _charge_start(
+    evaluation: Evaluation, run_id: str, budget: float, context: RunContext
+) -> Charge | None:
+    """Charge what the evaluation of the initial program has cost; `None` if it was free.
+
+    Raises:
+        ValueError: It costs the whole budget.
+    """
+    call_log = context.store.call_log
+    seconds = evaluation.worker_seconds
+    if start_cost := compute_cost(seconds, context.problem, context.settings):
+        row = compute_row(START_TICKET, CallStatus.DONE, start_cost, seconds=seconds)
+        call_log.put_call(run_id, row)
+    elif not context.granted:
+        return None
+    charged = call_log.charge(run_id, START, [START_TICKET], counts_lost=context.counts_lost)
+    report_cost(open_account(run_id, context), run_id, START_TICKET, context)
+    if charged.spent >= Decimal(str(budget)):
+        raise ValueError(
+            f"budget: got ${budget:g}, expected more than the ${charged.spent:.6f} that the"
+            " evaluation of the initial program costs"
+        )
+    return charged
+
+
 def _new_id(context: RunContext) -> str:
     """The id of a run that begins.
 
     A run that draws from a purse gets the same id if a process is killed here and the run resumes
-    from the same checkpoint: the account with the budget that it has drawn is named by the id.
+    from the same checkpoint: the account with the budget that it has drawn is named by the id. One
+    whose evaluator asks models gets that of the run which a killed process began in its thread: the
+    calls that were paid for are in the journal of it.
     """
-    now = get_runtime().execution_info
-    if context.purse is None or now is None or now.thread_id is None:
+    now, store = get_runtime().execution_info, context.store
+    if now is None or now.thread_id is None:
+        return uuid4().hex
+    if context.granted and not store.is_in_memory:
+        place = "/".join((store.place, now.thread_id, now.checkpoint_ns))
+        ids = (uuid5(NAMESPACE_OID, f"{place}/{number}").hex for number in count())
+        return next(each for each in ids if not store.call_log.has_steps(each))
+    if context.purse is None:
         return uuid4().hex
     place = "/".join((now.thread_id, now.checkpoint_ns, now.checkpoint_id))
     return uuid5(NAMESPACE_OID, place).hex
 
 
 def _first_results(
-    state: SearchState, evaluation: Evaluation, budget: float, context: RunContext
+    state: SearchState,
+    evaluation: Evaluation,
+    budget: float,
+    charged: Charge | None,
+    context: RunContext,
 ) -> SearchState:
     """The results before the first step, and what replaces the rest of an earlier run."""
     program = context.problem.start
@@ -147,9 +190,9 @@ def _first_results(
         best_objective=evaluation.objective,
         best_metrics=dict(evaluation.metrics),
         pareto_front=[],
-        spent=0.0,
-        in_doubt=0.0,
-        remaining=budget,
+        spent=float(charged.spent) if charged else 0.0,
+        in_doubt=float(charged.in_doubt) if charged else 0.0,
+        remaining=max(0.0, remaining(budget, float(charged.spent))) if charged else budget,
         iterations=START,
         last_failure="",
         refused_answer="",
@@ -195,7 +238,7 @@ def check_evaluator(state: SearchState, context: RunContext) -> None:
     continues with the new evaluator, and its record names that one.
 
     Raises:
-        ValueError: A program has another score, naming both.
+        ValueError: A program has another score, naming both, or the evaluator asks models.
         InterruptedError: The evaluation was asked to stop.
     """
     run_id = state["run"].id
@@ -205,6 +248,12 @@ def check_evaluator(state: SearchState, context: RunContext) -> None:
     before, now = evaluator_texts(setup.problem), evaluator_texts(problem_texts(context.problem))
     if not (changed := changes(before, now)):
         return
+    if context.granted:
+        # Its models would have to be paid for every program, and may answer otherwise each time.
+        raise ValueError(
+            f"evaluator of {context.problem.name!r}: has changed since this run started"
+            f" ({'; '.join(changed)}); scores of two evaluators cannot be compared. {WAYS_OUT}"
+        )
     programs = _programs(state, context)
     _LOG.warning(
         "The evaluator has changed since this run started (%s). All programs that the run builds on"

@@ -7,9 +7,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from pydantic import ValidationError
 
 from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem, check_problem, confine, layer_of
@@ -30,10 +31,18 @@ from costada.nodes.settings import Settings
 from costada.reports.tracking import check_trackers
 from costada.runs.config import RunConfig, checked_config, is_openai
 from costada.runs.gateways import gateway_choice
-from costada.runs.models_file import SUFFIX, ModelsFile, named_models, resolved_entry
+from costada.runs.models_file import (
+    SUFFIX,
+    ModelsFile,
+    named_models,
+    read_models_file,
+    resolved_entry,
+)
+from costada.runs.user_input import explain
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.evaluation import SCORED_BY, Evaluation
+from costada.values.roles import CANDIDATE, EVALUATION
 from costada.values.setting import OBJECT_MARK
 
 if TYPE_CHECKING:
@@ -170,6 +179,7 @@ class Plan:
         order: Whether iterations end as their answers arrive or as they were started.
         menu: The models to choose from; empty for one model without an entry.
         router: The rule that chooses one of them.
+        granted: The models that evaluations ask, by the role of their calls and by name.
     """
 
     problem: Problem
@@ -188,6 +198,7 @@ class Plan:
     order: Literal["landing", "launch"] = "landing"
     menu: tuple[MenuModel, ...] = ()
     router: str = DEFAULT_ROUTER
+    granted: Mapping[str, Mapping[str, MenuModel]] = field(default_factory=dict)
 
     @property
     def models(self) -> list[ChatModel]:
@@ -266,6 +277,7 @@ class Plan:
             purse=self.purse,
             parallel=self.parallel,
             order=self.order,
+            granted=self.granted,
         )
 
 
@@ -321,10 +333,13 @@ def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
     )
     model = menu[0].model if menu else given.model or _model(config.model, config, needs_key)
     guide_model = given.guide_model or _guide_model(menu, config, needs_key)
+    granted = models_of_problem(found, config, needs_key=needs_key)
     # Before the initial program is evaluated there.
     if note := check_backend(found):
         found = replace(found, notes=(*found.notes, note))
-    seed_evaluation = check_problem(found) if config.preflight else found.seed_evaluation
+    # Where the evaluator asks models, the run evaluates it: their calls belong on its ledger.
+    is_free = config.preflight and not granted
+    seed_evaluation = check_problem(found) if is_free else found.seed_evaluation
     return Plan(
         problem=replace(found, seed_evaluation=seed_evaluation),
         seed_evaluation=seed_evaluation,
@@ -340,7 +355,61 @@ def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
         order=config.order,
         menu=menu,
         router=config.router,
+        granted=granted,
     )
+
+
+def models_of_problem(
+    problem: Problem, config: RunConfig, *, needs_key: bool = True
+) -> dict[str, dict[str, MenuModel]]:
+    """The models that evaluations of a problem ask, by the role of their calls and by name.
+
+    Args:
+        problem: The problem.
+        config: Says how calls are made.
+        needs_key: Whether a missing key is refused.
+
+    Raises:
+        ValueError: A model is unknown, cannot be asked, or has no key.
+    """
+    fields = {EVALUATION: problem.models, CANDIDATE: problem.candidate_models}
+    return {
+        role: {
+            name: _model_of_problem(name, given, problem, config, needs_key)
+            for name, given in models.items()
+        }
+        for role, models in fields.items()
+        if models
+    }
+
+
+def _model_of_problem(
+    name: str, given: object, problem: Problem, config: RunConfig, needs_key: bool
+) -> MenuModel:
+    place = f"problem {problem.name!r}, model {name!r}"
+    if isinstance(given, MenuModel):
+        return given
+    if not isinstance(given, str | Mapping):
+        try:
+            return MenuModel(name, cast(ChatModel, given))  # it refuses other objects
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from None
+    if isinstance(given, str):
+        entry = resolved_entry(given, read_models_file(None)).model_copy(update={"name": name})
+    else:
+        try:
+            entry = ModelEntry.model_validate({**given, "name": name})
+        except ValidationError as error:
+            raise ValueError(f"{place}: {explain(error, ModelEntry.model_fields)}") from None
+    if entry.parameters:
+        raise ValueError(
+            f"{place}: got parameters {', '.join(entry.parameters)}, expected none: the requests of"
+            " the evaluator say how it answers"
+        )
+    try:
+        return menu_model(entry, config, needs_key=needs_key)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
 
 
 def menu_models(

@@ -156,6 +156,7 @@ def _search(given: _Given, chosen: Mapping[str, object] | None = None) -> RunCon
         router=plan.router,
         chosen=chosen or {},
         max_budget=inf if given.max_budget is None else given.max_budget,
+        granted=plan.granted,
         store=given.store,
         purse=given.purse,
         name=given.name,

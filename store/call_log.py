@@ -24,8 +24,8 @@ from costada.store.rows import (
     checking_rows,
     record,
 )
-from costada.values.numbering import FIRST_TICKET, Iteration, TicketNumber
-from costada.values.roles import GUIDE, JUDGING
+from costada.values.numbering import FIRST_TICKET, START_TICKET, Iteration, TicketNumber
+from costada.values.roles import COMPUTE, GUIDE, JUDGING
 from costada.values.usage import Usage, exactly
 
 
@@ -292,6 +292,16 @@ class CallLog:
         of_outcome = f"SELECT 1 FROM costada_outcome WHERE {KEY}"  # noqa: S608
         return bool(self._db.rows(f"{of_call} UNION ALL {of_outcome} LIMIT 1", (*key, *key)))
 
+    def has_steps(self, run_id: str) -> bool:
+        """Whether a step of a run has sent a request or landed; its start is no step."""
+        return bool(
+            self._db.rows(
+                "SELECT 1 FROM costada_call WHERE run_id = ?1 AND ticket > ?2"
+                " UNION ALL SELECT 1 FROM costada_step WHERE run_id = ?1 LIMIT 1",
+                (run_id, START_TICKET),
+            )
+        )
+
     def outcome(self, key: CallKey) -> Outcome | None:
         """The outcome of a logical call, `None` if it has not ended."""
         found = self._db.rows(
@@ -302,6 +312,15 @@ class CallLog:
             return None
         request_hash, text_hash, kind = found[0]
         return Outcome(request_hash, self._db.text(text_hash), OutcomeKind(kind))
+
+    def answered(self, key: CallKey, request_hash: str, place: int) -> CallRow | None:
+        """The answered request of a logical call at a place among equal ones, from 0, if any."""
+        found = self._db.rows(
+            f"SELECT {COLUMNS}, facts FROM costada_call WHERE {KEY} AND request_hash = ?"  # noqa: S608
+            " AND status = ? ORDER BY n LIMIT 1 OFFSET ?",
+            (*key, request_hash, CallStatus.DONE, place),
+        )
+        return self._row(found[0], with_texts=True) if found else None
 
     def last_call(self, key: CallKey, entry: str | None = None) -> CallRow | None:
         """The last request of a logical call, `None` if none was sent.
@@ -459,17 +478,29 @@ class CallLog:
             total += amount(cost) + (amount(bound) if is_counted else 0)
         return total
 
-    def num_sent(self, run_id: str, seen: LandedTickets, apart_from: TicketNumber) -> int:
+    def num_sent(
+        self,
+        run_id: str,
+        seen: LandedTickets,
+        apart_from: TicketNumber,
+        waiting: Collection[TicketNumber] = (),
+    ) -> int:
         """How many of the tickets that had not landed, apart from one, have a request in flight.
 
         A request of a process that has died counts until its ticket is launched again, which the
         tickets that were open then are. A later ticket may have been launched without being saved,
-        and is perhaps never launched again: it counts if this process has sent its request.
+        and is perhaps never launched again: it counts if this process has sent its request. An
+        evaluation does not count while its ticket is among those that are `waiting`: its models
+        wait for money, so it would end no sooner.
         """
-        found = self._of_open("ticket, status", run_id, seen)
+        found = self._of_open("ticket, status, role", run_id, seen)
         keys = [key for key in self.in_flight.keys if isinstance(key, CallKey)]
         launched = {*seen.open, *(key.ticket for key in keys if key.run_id == run_id)}
-        sent = {ticket for ticket, status in found if status == CallStatus.STARTED}
+        sent = {
+            ticket
+            for ticket, status, role in found
+            if status == CallStatus.STARTED and not (role == COMPUTE and ticket in waiting)
+        }
         return len(sent & launched - {apart_from})
 
     def _of_open(self, columns: str, run_id: str, seen: LandedTickets) -> list[tuple[Any, ...]]:
@@ -536,11 +567,11 @@ class CallLog:
         """The dollars of all calls whose step had not landed by an iteration."""
         found = self._db.rows(
             # In Postgres `json_extract` is a function of ours that gives text, hence the cast.
-            "SELECT DISTINCT ticket FROM costada_call WHERE run_id = ?1 AND ticket > 0"
+            "SELECT DISTINCT ticket FROM costada_call WHERE run_id = ?1 AND ticket != ?3"
             " AND ticket NOT IN"
             " (SELECT CAST(json_extract(row, '$.ticket') AS BIGINT) FROM costada_step"
             " WHERE run_id = ?1 AND iteration <= ?2)",
-            (run_id, iteration),
+            (run_id, iteration, START_TICKET),
         )
         costs = (self.step_cost(run_id, each, counts_lost=counts_lost) for (each,) in found)
         return sum(costs, Decimal(0))

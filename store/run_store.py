@@ -269,6 +269,11 @@ class RunStore(RunFacts):
         self._db.close()
 
     @property
+    def place(self) -> str:
+        """What messages call the file or the database, and the run that it was opened for."""
+        return f"{self._db.place}#{self._only_run or ''}"
+
+    @property
     def is_in_memory(self) -> bool:
         """Whether what it holds ends with the process."""
         return self._db.place is None

@@ -95,6 +95,11 @@ class EngineBackend:
 
     def check(self, problem: Problem) -> str:
         """A note about resources, empty for none; raises as `check_backend` does."""
+        if problem.models or problem.candidate_models:
+            raise ValueError(
+                f"evaluations: got {self.engine.name!r} for problem {problem.name!r}, whose"
+                f" evaluations ask models of this process, expected {IN_PROCESS!r}"
+            )
         self._sent(problem)
         notes = [self.engine.check(_needs(problem))]
         if problem.repeats > 1 and problem.evaluators is None:

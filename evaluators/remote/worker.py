@@ -15,6 +15,7 @@ from costada.evaluators.fingerprint import known_part
 from costada.evaluators.folder_layout import TASK_FILE
 from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.folders import load_folder
+from costada.evaluators.granted_models import FunctionCall
 from costada.evaluators.initial_program import read_text
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import benchmark_folder
@@ -25,6 +26,7 @@ from costada.evaluators.repository_files import whole_tree
 from costada.evaluators.sandbox.concurrency import CANCELLED
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
+from costada.values.evaluation import Evaluation
 
 MAX_LOADED = 16
 """Problems that a worker keeps loaded."""
@@ -61,6 +63,22 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
         return Answer(_name(), was_cancelled=True).to_json()
     layer = problem.sandbox if task.setting.layer else None
     return Answer(_name(), evaluation, layer).to_json()
+
+
+def judged(
+    version: str, setting: Setting, called: FunctionCall, output: object, payload: bytes | None
+) -> Evaluation | None:
+    """What a function of a problem says of an output; `None` if the problem's files are needed.
+
+    Raises:
+        ValueError: If this process has another version, or not what the problem needs.
+        OSError: If the problem's files cannot be kept here.
+        Exception: What `Problem.judge` raises.
+    """
+    if version != code_version():
+        raise ValueError(f"worker {_name()} has {code_version()}; expected {version}")
+    problem = _problem(setting, payload)
+    return None if problem is None else problem.judge(called, output)
 
 
 def _name() -> str:

@@ -21,7 +21,7 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -48,11 +48,12 @@ UNPICKLABLE = (
 class WorkerProcess:
     """A process that executes one call after the other, and ends with this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         """Start it in a session of its own: Ctrl-C is for this process.
 
         It imports nothing from the working folder (`-P`), whose files may have names of modules,
-        and gets no keys.
+        and gets no keys. The `variables` that its environment has besides come through the socket,
+        as one that it is started with could be read in /proc.
         """
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -66,10 +67,13 @@ class WorkerProcess:
             )
             self._connection = Connection(ours.detach())
         package = str(Path(__file__).parents[2])
-        self._connection.send([path for path in sys.path if path != package])
+        paths = [path for path in sys.path if path != package]
+        self._connection.send((paths, {**(variables or {})}))
 
-    def result(self, pickled: bytes) -> Any:
+    def result(self, pickled: bytes, wait: Callable[[Connection], None] | None = None) -> Any:
         """What a pickled call returns.
+
+        `wait` is called with the connection before its answer is read, and may raise.
 
         Raises:
             EOFError: If the process has ended.
@@ -77,6 +81,8 @@ class WorkerProcess:
             Exception: What the call raises.
         """
         self._connection.send_bytes(pickled)
+        if wait:
+            wait(self._connection)
         is_result, value = pickle.loads(self._connection.recv_bytes())  # noqa: S301  (our child)
         if is_result:
             return value
@@ -185,7 +191,8 @@ def serve(descriptor: str) -> None:
     set_process_option(PR_SET_DUMPABLE, 0)
     os.dup2(2, 1)  # what an evaluator prints is not output of a command
     connection = Connection(int(descriptor))
-    sys.path[:] = connection.recv()
+    sys.path[:], variables = connection.recv()
+    os.environ.update(variables)
     # A thread executes calls, so that this one reads the end of the socket meanwhile: it is how a
     # worker learns that its parent was killed.
     thread = ThreadPoolExecutor(1)

@@ -172,8 +172,13 @@ def call_bound(quote: ListPrice, prompt: Prompt, cap: int) -> Decimal:
 
 def sent_bound(sent: OutgoingRequest, prices: PriceBook) -> Decimal:
     """Most dollars that a request can cost; raises `ValueError` if its model has no price."""
-    cap = DEFAULT_OUTPUT_CAP if sent.output_cap is None else sent.output_cap
+    cap = _output_cap(sent)
     return prices.listed(sent.model).worst_cost(sent.input_bound, cap * sent.choices)
+
+
+def _output_cap(request: OutgoingRequest) -> int:
+    """Most tokens of an answer to a request; embeddings have none."""
+    return DEFAULT_OUTPUT_CAP if request.output_cap is None else request.output_cap
 
 
 def check_reported_cost(model: str, quote: Quote, bound: Decimal) -> None:
@@ -281,6 +286,12 @@ class FundsQueue:
         """Whether a ticket waits."""
         return bool(self._tickets)
 
+    @property
+    def waiting(self) -> frozenset[TicketNumber]:
+        """The tickets that wait."""
+        with self._lock:
+            return frozenset(self._tickets)
+
     def is_behind(self, ticket: TicketNumber) -> bool:
         """Whether a ticket launched earlier than this one waits."""
         with self._lock:
@@ -326,7 +337,7 @@ def share_of_money(
     apart = evaluation_bound(context.problem, context.settings) if key.role in PROPOSING else 0
     if is_sequential(state, context):
         return money_left(key, state, context, gateways=gateways) - apart
-    cap = min(request.output_cap or DEFAULT_OUTPUT_CAP, ROOMY_ANSWER)
+    cap = min(_output_cap(request), ROOMY_ANSWER)
     roomy = asked.prices.listed(request.model).worst_cost(
         request.input_bound, cap * request.choices
     )
@@ -402,7 +413,9 @@ def num_others_sent(key: CallKey, state: SearchState, context: RunContext) -> in
     """How many other tickets have a request in flight."""
     if is_sequential(state, context):
         return 0
-    return context.store.call_log.num_sent(key.run_id, _open_tickets(key, state), key.ticket)
+    waiting = FUNDS_QUEUES.of(context.store, key.run_id).waiting
+    open_tickets = _open_tickets(key, state)
+    return context.store.call_log.num_sent(key.run_id, open_tickets, key.ticket, waiting)
 
 
 def _open_tickets(key: CallKey, state: SearchState) -> LandedTickets:
@@ -441,7 +454,7 @@ def affordable_answer(request: OutgoingRequest, left: Decimal, prices: PriceBook
             lower.
         ValueError: The model that is asked has no price.
     """
-    quote, cap = prices.listed(request.model), request.output_cap or DEFAULT_OUTPUT_CAP
+    quote, cap = prices.listed(request.model), _output_cap(request)
 
     def worst(tokens: int) -> Decimal:
         return quote.worst_cost(request.input_bound, tokens * request.choices)

@@ -52,7 +52,12 @@ Reserve = Callable[[Decimal], None]
 
 
 class CallJournal:
-    """Writes down each request of a logical call before it leaves, and again when it ends."""
+    """Writes down each request of a logical call before it leaves, and again when it ends.
+
+    Attributes:
+        request_hash: Identifies what is asked.
+        charged: The most that the requests which have ended can have cost, in dollars.
+    """
 
     def __init__(
         self,
@@ -68,7 +73,8 @@ class CallJournal:
         self._frontier, self._reserve = frontier, reserve
         self._call_log = context.store.call_log
         request = f"{prompt.system}\0{prompt.user}"
-        self._request_hash = sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
+        self.request_hash = sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
+        self.charged = Decimal(0)
         self._step = _step_name(key, context)
         self._has_gateway = False
         self._sent: dict[int, tuple[int, Decimal]] = {}
@@ -96,7 +102,7 @@ class CallJournal:
             outcome = self._call_log.outcome(self._key)
             if outcome is not None:
                 check_same_request(
-                    self._request_hash, outcome.request_hash, self._key, self._context
+                    self.request_hash, outcome.request_hash, self._key, self._context
                 )
                 if outcome.kind is OutcomeKind.ANSWER:
                     return AIMessage(outcome.text)
@@ -105,7 +111,7 @@ class CallJournal:
             last = self._call_log.last_call(self._key, self._entry)
             if last is None:
                 return None
-            check_same_request(self._request_hash, last.request_hash, self._key, self._context)
+            check_same_request(self.request_hash, last.request_hash, self._key, self._context)
             if last.status is CallStatus.UNCOUNTED:
                 last = self._charge_estimate(last)
             if last.status is CallStatus.DONE and returns_raw_answers(self._asked.model):
@@ -164,6 +170,7 @@ class CallJournal:
                 row = replace(row, bound=max(bound - row.cost, Decimal(0)))
             # Stored before anything can raise: whatever the checks below refuse has been paid.
             self._call_log.finish_call(self._key.run_id, number, row)
+            self.charged += row.cost + row.bound
             if call.may_be_billed and not call.is_uncounted:
                 self._log_lost(row.bound)
             self._report_cost()
@@ -180,9 +187,9 @@ class CallJournal:
         """Keep the outcome of the call, so that it is never made again."""
         if isinstance(answer, ModelFailure):
             kind = OUTCOMES.get(answer.kind, OutcomeKind.FAILURE)
-            outcome = Outcome(self._request_hash, answer.reason, kind)
+            outcome = Outcome(self.request_hash, answer.reason, kind)
         else:
-            outcome = Outcome(self._request_hash, answer_text(answer), OutcomeKind.ANSWER)
+            outcome = Outcome(self.request_hash, answer_text(answer), OutcomeKind.ANSWER)
         self._call_log.put_outcome(self._key, outcome)
 
     @contextmanager
@@ -256,7 +263,7 @@ class CallJournal:
             seconds=call.duration,
             prompt=self._prompt.user,
             status=status,
-            request_hash=self._request_hash,
+            request_hash=self.request_hash,
             bound=bound,
         )
 

@@ -198,6 +198,12 @@ REFUSALS = [
         for weight in (-1.0, 0.0)
     ),
     (f"{MEASURED}weights = {{a = nan}}", "weights.a: got nan, expected a finite number$"),
+    *(
+        (f"{name} = {{'a b' = 'openai:x'}}", f"{name}: got .*, expected a model for each name")
+        for name in ("models", "candidate_models")
+    ),
+    ("evaluation_dollars = 0.0", "evaluation_dollars: got 0.0, expected greater than 0$"),
+    ("evaluation_dollars = nan", "evaluation_dollars: got nan, expected a finite number$"),
     ("human = nan", "human: got nan, expected a finite number$"),
     ("seed_objective = inf", "seed_objective: got inf, expected a finite number$"),
     ("source = 1930", "source: got 1930, expected a valid string$"),

@@ -130,6 +130,10 @@ REFUSALS = {
         ({"objectives": ["a:max", "a:min"]}, "expected none, or at least two different metrics"),
         ({"weights": {"a": 1.0}}, r"weights has 'a'; expected metrics of the objectives \(none,"),
         ({"weights": [1.0]}, r"weights is \[1.0\]; expected a number for each"),
+        ({"models": {"a,b": "openai:x"}}, r"models is .*; expected a model for each name"),
+        ({"candidate_models": {"": "openai:x"}}, r"candidate_models is .*; expected a model for"),
+        ({"evaluation_dollars": 0.0}, "evaluation_dollars is 0.0; expected a positive number"),
+        ({"evaluation_dollars": nan}, "evaluation_dollars is nan; expected a positive number"),
         ({"objectives": TWO, "weights": {"sped": 1}}, r"weights has 'sped'; .* \(speed, memory\)"),
         (
             {"objectives": TWO, "weights": {"speed": -1}},

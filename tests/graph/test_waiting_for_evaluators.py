@@ -11,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import THREAD, calls_of, discovery, rows_of, scripted
 
 from costada.models.providers import RetryPolicy
-from costada.nodes.evaluate import MAX_ALONE
+from costada.nodes.calls.paid_evaluations import MAX_ALONE
 from costada.store.run_store import RunStore
 from costada.values.evaluation import EVALUATOR_FAULT
 

@@ -1,0 +1,68 @@
+"""The models that a problem asks during one evaluation, as its caller offers them.
+
+Functions of a problem that asks models are called in a process of their own: it holds no key, and
+finds the models at the address in its environment.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from socket import socket
+from typing import Any, Literal, Protocol
+
+from costada.values.evaluation import Evaluation
+
+FunctionName = Literal["score", "holdout", "score_example", "evaluate"]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """The call of a function of a problem.
+
+    Attributes:
+        name: `holdout` for the score of held-out inputs.
+        known: Its further arguments by name, beside what it judges.
+    """
+
+    name: FunctionName
+    known: Mapping[str, Any] = field(default_factory=dict)
+
+
+Call = Callable[[FunctionCall, object], Evaluation]
+"""Calls a function with an output, or with a program's text."""
+
+
+class GrantedModels(Protocol):
+    """What an evaluation may ask, until it ends."""
+
+    def connect(self, *, is_shared: bool) -> Callable[[socket], None] | None:
+        """What serves the connections of a sandbox; `None` if its programs may ask no model.
+
+        Where evaluator and candidate share a process (`is_shared`), it reaches the models of both.
+        """
+
+    def call(self, problem: Any, called: FunctionCall, judged: object) -> Evaluation:
+        """What a function of a problem says of an output, or of a program's text.
+
+        Raises:
+            InterruptedError: If the evaluation was cancelled.
+        """
+
+
+def described_models(models: Mapping[str, object]) -> dict[str, object]:
+    """Models as plain values: how they were written, and objects by class and name."""
+    return {
+        name: given if isinstance(given, str | Mapping) else _described(given)
+        for name, given in models.items()
+    }
+
+
+def _described(given: object) -> str:
+    model = next(
+        (
+            found
+            for each in ("model_name", "model", "name")
+            if (found := getattr(given, each, None))
+        ),
+        "",
+    )
+    return f"{type(given).__name__} {model}" if isinstance(model, str) else type(given).__name__

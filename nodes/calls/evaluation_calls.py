@@ -1,0 +1,115 @@
+"""The models that evaluations of a run ask: of the evaluator, and of the program under test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from socket import socket
+from typing import Any
+
+from costada.evaluators.granted_models import FunctionCall
+from costada.evaluators.remote.score_processes import judge_elsewhere
+from costada.models.asking import RequestNotSent
+from costada.nodes.calls.granted_calls import (
+    DESK,
+    OVER_LIMIT,
+    UNAFFORDABLE,
+    Allowance,
+    Grant,
+    new_token,
+)
+from costada.nodes.context import PricedModel, RunContext, budget_of
+from costada.nodes.state import SearchState
+from costada.store.call_log import CallKey
+from costada.values.evaluation import (
+    EVALUATOR_FAULT,
+    EVALUATOR_OUTAGE,
+    Evaluation,
+    failed,
+    failed_evaluator,
+)
+from costada.values.roles import CANDIDATE, EVALUATION
+
+
+class EvaluationCalls:
+    """The models that one evaluation may ask; a `GrantedModels`."""
+
+    def __init__(self, grants: Mapping[str, Grant]) -> None:
+        """Take the grants by role."""
+        self._grants = grants
+
+    def connect(self, *, is_shared: bool) -> Callable[[socket], None] | None:
+        """What serves the connections of a sandbox; `None` if its programs may ask no model.
+
+        Where evaluator and candidate share a process, the sandbox reaches the models of both.
+        """
+        roles = (CANDIDATE, EVALUATION) if is_shared else (CANDIDATE,)
+        granted = [self._grants[role] for role in roles if role in self._grants]
+        if not granted:
+            return None
+        token = granted[0].admit(new_token(), *granted[1:])
+        return partial(DESK.endpoint.adopt, token=token)
+
+    def call(self, problem: Any, called: FunctionCall, judged: object) -> Evaluation:
+        """What a function of a problem says, called in a process that may ask the models."""
+        grant = self._grants[EVALUATION]
+        return judge_elsewhere(problem, called, judged, DESK.url, grant.admitting)
+
+    def concluded(self, evaluation: Evaluation) -> Evaluation:
+        """The evaluation, or what it is worth where a request of its models was not answered.
+
+        Raises:
+            RequestNotSent: The money of the run could not pay for it.
+            ValueError: A request showed what ends the run.
+        """
+        for grant in self._grants.values():
+            if grant.fault is not None:
+                raise grant.fault
+            if UNAFFORDABLE in grant.refusals:
+                raise RequestNotSent(grant.refusals[UNAFFORDABLE])
+        for grant in self._grants.values():
+            if (failure := grant.outage) is not None:
+                fault = evaluation.error or failure.reason
+                return failed_evaluator(fault, failure.retry_after or 0.0)
+        for grant in self._grants.values():
+            if OVER_LIMIT in grant.refusals and not evaluation.is_valid:
+                marks = (EVALUATOR_FAULT, EVALUATOR_OUTAGE)
+                kept = {k: text for k, text in evaluation.artifacts.items() if k not in marks}
+                reason = grant.refusals[OVER_LIMIT]
+                return failed(reason, artifacts=kept, seconds=evaluation.seconds)
+        return evaluation
+
+
+@contextmanager
+def granted_models(
+    name: str, state: SearchState, context: RunContext
+) -> Iterator[EvaluationCalls | None]:
+    """Grant the models of the problem to an evaluation for as long as the block takes.
+
+    Args:
+        name: Names the evaluation in the run, the same when it is executed again.
+        state: Of the run.
+        context: Of the run.
+
+    Yields:
+        `None` for a problem that asks no model.
+    """
+    asked: Mapping[str, Mapping[str, PricedModel]] = context.granted
+    if not asked:
+        yield None
+        return
+    limit = context.problem.evaluation_dollars
+    allowance = Allowance(
+        budget_of(state, context) if limit is None else limit,
+        "the budget" if limit is None else "evaluation_dollars",
+        is_strict=limit is not None,
+    )
+    step = state["step"]
+    with ExitStack() as stack:
+        grants = {}
+        for role, models in asked.items():
+            key = CallKey(state["run"].id, step.ticket, role, step.attempt.first_call)
+            grants[role] = Grant(key, name, models, state, context, allowance)
+            stack.callback(grants[role].close)
+        yield EvaluationCalls(grants)

@@ -1,0 +1,384 @@
+"""Calls of others on the ledger of a run: of evaluators, programs under test and coding agents.
+
+Who is granted models asks them through the endpoint of this process, with a token that is valid as
+long as the work takes. Each request is written down before it leaves, as the calls of the search
+are. After a crash the same request at the same place of the same work is answered from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal
+from functools import cached_property
+from secrets import token_urlsafe
+from threading import Condition, Lock
+from time import sleep
+
+from costada.models.asking import ModelFailure, RequestNotSent
+from costada.models.endpoint.dialects import models_response, stored_response
+from costada.models.endpoint.exchange import ClientRequest, ClientResponse, Dialect, Refusal
+from costada.models.endpoint.forwarding import Forwarder
+from costada.models.endpoint.http_server import Endpoint
+from costada.models.errors import UnmeteredCall
+from costada.models.event_loop import run
+from costada.models.metering import MeteredCall
+from costada.models.runnable_tree import OutgoingRequest
+from costada.nodes.calls.budget import (
+    DEFAULT_OUTPUT_CAP,
+    FUNDS_POLL_SECONDS,
+    ROOMY_ANSWER,
+    WaitingForFunds,
+    affordable_answer,
+    leave_queue,
+    money_left,
+    reserve_share,
+    share_of_money,
+)
+from costada.nodes.calls.journal import CallJournal
+from costada.nodes.context import PricedModel, RunContext
+from costada.nodes.state import SearchState
+from costada.prompts.render import Prompt
+from costada.store.call_log import CallKey
+from costada.values.model_access import ModelAccess
+
+UNAFFORDABLE, OVER_LIMIT = "unaffordable", "over limit"
+"""What could not pay for a request: the money of the run, or the allowance of the work."""
+
+NO_MONEY = 402
+"""Status of a refused request that what is left cannot pay for; no client sends it again."""
+
+
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return token_urlsafe(32)
+
+
+class Allowance:
+    """What the grants of one piece of work may cost together, in dollars.
+
+    Attributes:
+        is_strict: Whether no answer may exceed it, so that each has to be limited.
+    """
+
+    def __init__(self, limit: float, name: str, *, is_strict: bool) -> None:
+        """Allow so many dollars; `name` is what a refusal calls them."""
+        self._limit, self._name = Decimal(str(limit)), name
+        self.is_strict = is_strict
+        self._spent = Decimal(0)
+        self._lock = Lock()
+
+    @property
+    def left(self) -> Decimal:
+        """What further requests may cost."""
+        with self._lock:
+            return self._limit - self._spent
+
+    def take(self, dollars: Decimal) -> None:
+        """Count dollars that are spent, or may be; negative ones are given back."""
+        with self._lock:
+            self._spent += dollars
+
+    def refusal(self, bound: Decimal) -> str:
+        """What a refusal says of a request that it cannot pay for."""
+        return f"not asked: it may cost ${bound:.6f}, and ${self.left:.6f} of {self._name} are left"
+
+
+class Grant:
+    """Models that one piece of work may ask until it ends.
+
+    Attributes:
+        key: The logical call that its requests belong to.
+        models: The models by the names that requests give.
+        state: Of the run, as it was when the work began.
+        context: Of the run.
+        allowance: What the work may cost.
+        refusals: Why a request was not paid for, by what could not pay for it.
+        fault: What ends the run, if a request showed it.
+    """
+
+    def __init__(
+        self,
+        key: CallKey,
+        name: str,
+        models: Mapping[str, PricedModel],
+        state: SearchState,
+        context: RunContext,
+        allowance: Allowance,
+    ) -> None:
+        """Grant models; `name` tells the work from others with the same key.
+
+        Requests that a dead process left without an end are marked as lost, and count.
+        """
+        self.key, self.models, self.state, self.context = key, models, state, context
+        self.allowance = allowance
+        self.refusals: dict[str, str] = {}
+        self.fault: ValueError | UnmeteredCall | None = None
+        self._name = name
+        self._call_log = context.store.call_log
+        self._occurrences: Counter[str] = Counter()
+        self._down: dict[str, ModelFailure] = {}
+        self._tokens: set[str] = set()
+        self._streams: list[Forwarder] = []
+        self._changed = Condition()
+        self._num_begun = self._num_sent = 0
+        self._is_open = True
+        with self._call_log.in_flight.none_of(key):
+            lost = self._call_log.mark_lost(key)
+        allowance.take(sum(lost.values(), Decimal(0)))
+
+    @property
+    def outage(self) -> ModelFailure | None:
+        """Why a request was not answered by its provider, and not later either, if one was not."""
+        return next(iter(self._down.values()), None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its work has not ended."""
+        return self._is_open
+
+    @property
+    def num_sent(self) -> int:
+        """How many of its requests are in flight."""
+        return self._num_sent
+
+    def new_access(self) -> ModelAccess:
+        """What a client needs to ask, with a token of its own."""
+        return ModelAccess(DESK.url, self.admit(new_token()), tuple(self.models))
+
+    def admit(self, token: str, *others: Grant) -> str:
+        """Let whoever shows a token ask, also the models of other grants; returns the token."""
+        self._tokens.add(token)
+        DESK.grants[token] = self, *others
+        return token
+
+    @contextmanager
+    def admitting(self, token: str) -> Iterator[None]:
+        """Let whoever shows a token ask within the block."""
+        self.admit(token)
+        try:
+            yield
+        finally:
+            self.dismiss(token)
+
+    def dismiss(self, token: str) -> None:
+        """Let whoever shows a token ask nothing more."""
+        self._tokens.discard(token)
+        DESK.grants.pop(token, None)
+        DESK.endpoint.disconnect(token)
+
+    def close(self) -> None:
+        """End it: its tokens are worth nothing, and its requests have ended and are written down.
+
+        What is charged afterwards would be on no iteration's account.
+        """
+        self._is_open = False
+        for token in tuple(self._tokens):
+            self.dismiss(token)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._num_begun)
+        for stream in self._streams:
+            try:
+                run(stream.close(0.0))
+            except (ValueError, UnmeteredCall) as error:
+                self.fault = self.fault or error
+
+    @contextmanager
+    def beginning(self) -> Iterator[None]:
+        """Count a request as one that has to end, unless the block fails."""
+        with self._changed:
+            self._num_begun += 1
+        try:
+            yield
+        except BaseException:  # raised again: nothing leaves
+            with self._changed:
+                self._num_begun -= 1
+                self._changed.notify_all()
+            raise
+        with self._changed:
+            self._num_sent += 1
+
+    def note_end(self) -> None:
+        """Note that a request has ended and is written down."""
+        with self._changed:
+            self._num_begun -= 1
+            self._num_sent -= 1
+            self._changed.notify_all()
+
+    async def answer(self, request: ClientRequest) -> ClientResponse:
+        """Answer a request to one of the models, from the journal or by it; raises `Refusal`."""
+        asked = self.models[request.model]
+        words = Prompt(f"{self._name}\0{request.dialect}", json.dumps(dict(request.body)))
+        ledger = GrantedRequest(self, asked, words)
+        hashed = ledger.journal.request_hash
+        place = self._occurrences[hashed]
+        self._occurrences[hashed] += 1
+        answered = await asyncio.to_thread(self._call_log.answered, self.key, hashed, place)
+        if answered is not None:
+            self.allowance.take(answered.cost + answered.bound)
+            return stored_response(request, answered.answer)
+        policy, missing = self.context.retry_policy, self.context.settings.on_missing_usage
+        if asked.call_timeout is not None:
+            policy = policy.model_copy(update={"call_timeout": asked.call_timeout})
+        forwarder = Forwarder(ledger, policy, on_missing_usage=missing)
+        if request.is_stream:
+            self._streams.append(forwarder)
+        try:
+            found = await forwarder.send(request, asked.model)
+        except (ValueError, UnmeteredCall) as error:
+            self.fault = self.fault or error
+            raise Refusal(503, "model_unusable", str(error)) from None
+        if isinstance(found, ModelFailure):
+            self._down[hashed] = found
+            raise Refusal(503, "provider_unavailable", found.reason)
+        self._down.pop(hashed, None)
+        return found
+
+
+class GrantedRequest:
+    """The ledger of one request of a client; a `RequestLedger`."""
+
+    def __init__(self, grant: Grant, asked: PricedModel, words: Prompt) -> None:
+        """Keep account of a request; `words` says which one it is."""
+        self._grant, self._asked = grant, asked
+        step = grant.state["step"]
+        frontier = step.allocation.frontier if step.ticket else None
+        self.journal = CallJournal(grant.key, words, asked, grant.context, frontier, self._reserve)
+        self._bound = Decimal(0)
+
+    def begin(self, request: OutgoingRequest) -> OutgoingRequest:
+        """Write down a request that is about to leave, once it can be paid for.
+
+        Raises:
+            Refusal: The money or the allowance cannot pay for it, or the work has ended.
+        """
+        grant = self._grant
+        with grant.beginning():
+            try:
+                while grant.is_open:
+                    try:
+                        limited = self._limited(request)
+                        self.journal.begin(limited)
+                        return limited
+                    except WaitingForFunds:
+                        sleep(FUNDS_POLL_SECONDS)
+                raise Refusal(401, "invalid_token", "token: the work that had it has ended")
+            except RequestNotSent as error:
+                raise Refusal(NO_MONEY, "insufficient_funds", str(error)) from None
+            finally:
+                leave_queue(grant.key, grant.context)
+
+    def finish(self, call: MeteredCall) -> None:
+        """Write down how the request ended."""
+        before = self.journal.charged
+        try:
+            self.journal.finish(call)
+        finally:
+            self._grant.allowance.take(self.journal.charged - before - self._bound)
+            self._grant.note_end()
+
+    def _limited(self, request: OutgoingRequest) -> OutgoingRequest:
+        """The request with the longest answer that can be paid for.
+
+        Where nothing limits it, it stays as it is: a model may refuse a limit that is too high.
+
+        Raises:
+            WaitingForFunds: Requests in flight may leave more.
+            RequestNotSent: Nothing can be paid for.
+        """
+        grant = self._grant
+        is_hard, allowance = grant.context.is_hard, grant.allowance
+        if not request.is_all_text and (is_hard or allowance.is_strict):
+            raise Refusal(
+                400,
+                "not_bounded",
+                "images, files and references have no known bound; expected text",
+            )
+        wanted = DEFAULT_OUTPUT_CAP if request.output_cap is None else request.output_cap
+        longest = self._affordable(request, allowance.left, wanted, OVER_LIMIT)
+        if is_hard:
+            share = share_of_money(request, self._asked, grant.key, grant.state, grant.context)
+            longest = min(longest, self._affordable(request, share, wanted, UNAFFORDABLE))
+        if longest == wanted and not (is_hard or allowance.is_strict):
+            return request
+        return request._replace(output_cap=longest)
+
+    def _affordable(self, request: OutgoingRequest, left: Decimal, wanted: int, why: str) -> int:
+        """Most tokens of an answer that so much pays for; waits for a roomy one."""
+        try:
+            longest = affordable_answer(request, left, self._asked.prices)
+        except RequestNotSent as error:
+            raise self._not_sent(str(error), why) from None
+        if longest < min(wanted, ROOMY_ANSWER) and self._grant.num_sent:
+            raise WaitingForFunds("not asked: requests in flight may leave more")
+        return longest
+
+    def _reserve(self, bound: Decimal) -> None:
+        """Reserve the bound of a request, in the transaction that writes it down."""
+        grant = self._grant
+        if bound > grant.allowance.left:
+            raise self._not_sent(grant.allowance.refusal(bound), OVER_LIMIT)
+        if grant.context.is_hard:
+            left = money_left(grant.key, grant.state, grant.context)
+            if bound > left:
+                reason = f"not asked: it may cost ${bound:.6f}, and ${left:.6f} are left"
+                raise self._not_sent(reason, UNAFFORDABLE)
+            reserve_share(bound, self._asked, grant.key, grant.state, grant.context)
+        grant.allowance.take(bound)
+        self._bound = bound
+
+    def _not_sent(self, reason: str, why: str) -> RequestNotSent:
+        """The error of a request that cannot be paid for now; others in flight may leave more."""
+        if self._grant.num_sent:
+            return WaitingForFunds(reason)
+        self._grant.refusals.setdefault(why, reason)
+        return RequestNotSent(reason)
+
+
+class Desk:
+    """The endpoint of this process, started when it is first needed, and who may ask through it.
+
+    Attributes:
+        grants: The open grants by token; several where one client asks models of several.
+    """
+
+    def __init__(self) -> None:
+        """Start nothing."""
+        self.grants: dict[str, tuple[Grant, ...]] = {}
+        self._starting = Lock()
+        self._url = ""
+
+    @cached_property
+    def endpoint(self) -> Endpoint:
+        """The server."""
+        return Endpoint(self._answer, self.grants.__contains__)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        with self._starting:
+            self._url = self._url or self.endpoint.start()
+            return self._url
+
+    async def _answer(self, token: str, request: ClientRequest) -> ClientResponse:
+        grants = self.grants.get(token, ())
+        if not any(each.is_open for each in grants):
+            raise Refusal(401, "invalid_token", "token: the work that had it has ended")
+        owners = {name: each for each in grants for name in each.models}
+        if request.dialect is Dialect.MODELS:
+            return models_response(request, [*owners])
+        if request.model not in owners:
+            known = ", ".join(map(repr, owners))
+            raise Refusal(
+                404, "model_not_found", f"model: got {request.model!r}, expected one of {known}"
+            )
+        return await owners[request.model].answer(request)
+
+
+DESK = Desk()
+# A forked process has neither the threads nor the sockets of its parent's endpoint.
+os.register_at_fork(after_in_child=lambda: DESK.__init__())  # type: ignore[misc]

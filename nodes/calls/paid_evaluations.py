@@ -1,0 +1,106 @@
+"""Evaluations of a run: with the models that they ask, again after an outage, of the start."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import inf
+
+from costada.evaluators.problem import check_problem
+from costada.models.asking import FailureKind, ModelFailure, RequestNotSent
+from costada.nodes.calls.evaluation_calls import granted_models
+from costada.nodes.calls.health import Outages, Pause, PauseText, outlast
+from costada.nodes.context import PerRun, RunContext
+from costada.nodes.state import SearchState
+from costada.store.candidates import SEED_ID
+from costada.values.candidate import Program
+from costada.values.evaluation import EVALUATOR_OUTAGE, Evaluation
+
+MAX_ALONE = 3
+"""How often an evaluator's model may fail for a program just before it serves the incumbent."""
+
+MAX_REASON_CHARS = 500
+"""How much of an evaluator's error the log of a pause shows."""
+
+OUTAGES = PerRun(Outages)
+"""The outages of the model that the evaluator of a run asks."""
+
+
+def measure(
+    name: str,
+    program: Program,
+    state: SearchState,
+    context: RunContext,
+    incumbent: float | None = None,
+    rival: tuple[float, ...] = (),
+) -> Evaluation:
+    """Evaluate a program once, with the models that the problem asks.
+
+    Raises:
+        RequestNotSent: What is left of a hard budget cannot pay for it.
+        ValueError: A request of its models showed what ends the run.
+        InterruptedError: The evaluation was asked to stop.
+    """
+    key = state["run"].holdout_key
+    with granted_models(name, state, context) as models:
+        evaluation = context.problem.evaluate_program(program, key, incumbent, rival, models)
+    return evaluation if models is None else models.concluded(evaluation)
+
+
+def evaluate_start(state: SearchState, context: RunContext) -> Evaluation:
+    """Evaluate the initial program of a run, when the provider of its models is available.
+
+    Raises:
+        ValueError: The evaluator fails, or rejects the program though no invalid start is allowed.
+        InterruptedError: The evaluation was asked to stop.
+    """
+    problem = context.problem
+    evaluation = problem.seed_evaluation
+    if evaluation is None:
+        evaluate = partial(measure, SEED_ID, problem.start, state, context, -inf)
+        try:
+            evaluation = evaluate_when_up(evaluate, None, state, context)
+        except RequestNotSent as error:
+            raise ValueError(f"budget: cannot pay for the initial program: {error}") from None
+    return check_problem(replace(problem, seed_evaluation=evaluation))
+
+
+def evaluate_when_up(
+    evaluate: Callable[[], Evaluation],
+    evaluate_best: Callable[[], Evaluation] | None,
+    state: SearchState,
+    context: RunContext,
+) -> Evaluation:
+    """Evaluate a program, when the provider of a model that the evaluator asks is available.
+
+    While it is not, the run is paused as for its own models, and the program is evaluated again.
+    One for which the model does not answer although it does for the incumbent, time and again, has
+    made the evaluator fail by itself: its request may be too large.
+
+    Raises:
+        ModelUnusable: The pause lasted too long.
+        InterruptedError: The run was asked to stop while it waited.
+    """
+    num_alone = 0
+
+    def repeat(failure: ModelFailure) -> Evaluation:
+        nonlocal num_alone
+        evaluation = evaluate()
+        if evaluate_best and _outage_in(evaluation) and not _outage_in(evaluate_best()):
+            num_alone += 1
+            if num_alone == MAX_ALONE:
+                others = {**evaluation.artifacts}
+                del others[EVALUATOR_OUTAGE]
+                return replace(evaluation, artifacts=others)
+        return evaluation
+
+    outages = OUTAGES.of(context.store, state["run"].id)
+    pause = Pause(context.retry_policy, PauseText("the provider of the evaluator's model"))
+    return outlast(evaluate, repeat, _outage_in, outages, pause)
+
+
+def _outage_in(evaluation: Evaluation) -> ModelFailure | None:
+    seconds = evaluation.artifacts.get(EVALUATOR_OUTAGE)
+    if seconds is None:
+        return None
+    reason = " ".join((evaluation.error or "").split())[:MAX_REASON_CHARS]
+    return ModelFailure(reason, FailureKind.DOWN, float(seconds) or None)

@@ -1,0 +1,169 @@
+"""Models that evaluators ask: on the ledger of the run, answered again after a crash."""
+
+from decimal import Decimal
+
+import pytest
+from billing_server import BillingServer
+from judged_problems import PRICES, Providers, judged_folder
+
+from costada.models.chat_models import chat_model
+from costada.runs.discovery import discover
+from costada.runs.folder import RunFolder
+from costada.store.rows import LandedTickets
+from costada.store.run_store import RunStore
+from costada.values.numbering import TicketNumber
+from costada.values.usage import Price
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+@pytest.fixture
+def providers():
+    return Providers()
+
+
+@pytest.fixture
+def server(providers, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-real-key-of-the-user")
+    with BillingServer(default=providers.answer) as server:
+        yield server
+
+
+def run(folder, server, out, **options):
+    return discover(
+        folder,
+        chat_model("openai:writer", base_url=server.url, retry_wait=0, max_tokens=1000),
+        out=out,
+        price=Price(*PRICES["writer"]),
+        **{"budget": 0.05, "seed": 2, **options},
+    )
+
+
+def ledger_of(out):
+    with RunStore(RunFolder(out).database) as store:
+        (run_id,) = store.run_ids()
+        return list(store.call_log.calls(run_id)), store.steps(run_id)
+
+
+def test_the_calls_of_an_evaluator_are_on_the_ledger(tmp_path, server, providers):
+    folder = judged_folder(tmp_path / "judged", server.url)
+    found = run(folder, server, tmp_path / "run", max_iterations=4)
+    calls, steps = ledger_of(tmp_path / "run")
+    by_role = {}
+    for call in calls:
+        by_role[call.role] = by_role.get(call.role, Decimal(0)) + call.cost
+    assert by_role.pop("evaluation") == providers.bill["judge-large"]
+    assert sum(by_role.values()) == providers.bill["writer"]
+    assert found.spent == pytest.approx(float(providers.total), rel=1e-12)
+    start = sum(call.cost for call in calls if call.ticket == 0)
+    assert start > 0
+    assert float(start) + sum(step["step_cost"] for step in steps) == pytest.approx(found.spent)
+
+
+def test_eight_steps_at_once_are_charged_what_their_judges_cost(tmp_path, server, providers):
+    folder = judged_folder(tmp_path / "judged", server.url)
+    out = tmp_path / "run"
+    found = run(folder, server, out, max_iterations=12, parallel=8, gateway=False, budget=1.0)
+    calls, steps = ledger_of(out)
+    tickets = {step["ticket"]: Decimal(0) for step in steps}
+    for call in calls:
+        if call.ticket:
+            tickets[call.ticket] += call.cost + call.bound
+    assert {step["ticket"]: pytest.approx(step["step_cost"]) for step in steps} == {
+        ticket: float(cost) for ticket, cost in tickets.items()
+    }
+    assert sum(call.cost for call in calls) == providers.total
+    assert found.spent == pytest.approx(float(providers.total), rel=1e-12)
+
+
+SHOWING = """
+import os
+from pathlib import Path
+
+def score(output):
+    started_with = Path("/proc/self/environ").read_bytes().decode(errors="replace")
+    return {
+        "combined_score": output,
+        "key": os.environ["OPENAI_API_KEY"],
+        "secrets": str("sk-real" in str(dict(os.environ)) + started_with),
+        "is_in_proc": str(os.environ["OPENAI_API_KEY"] in started_with),
+    }
+"""
+
+
+def test_an_evaluator_has_a_token_of_its_own_and_no_key(tmp_path, server):
+    folder = judged_folder(tmp_path / "judged", server.url, evaluator=SHOWING)
+    out = tmp_path / "run"
+    run(folder, server, out, max_iterations=1)
+    with RunStore(RunFolder(out).database) as store:
+        seed = store.candidates.get(store.last_run(), "0.1")
+    assert len(seed.artifacts["key"]) >= 32
+    assert (seed.artifacts["secrets"], seed.artifacts["is_in_proc"]) == ("False", "False")
+
+
+WRONG = """
+from openai import NotFoundError, OpenAI
+
+def score(output):
+    try:
+        OpenAI().chat.completions.create(model="gpt-5.4", messages=[])
+    except NotFoundError as error:
+        return {"combined_score": output, "said": str(error)}
+"""
+
+
+def test_a_model_that_is_not_listed_is_refused_and_costs_nothing(tmp_path, server, providers):
+    folder = judged_folder(tmp_path / "judged", server.url, evaluator=WRONG)
+    out = tmp_path / "run"
+    run(folder, server, out, max_iterations=1)
+    with RunStore(RunFolder(out).database) as store:
+        seed = store.candidates.get(store.last_run(), "0.1")
+    assert "model: got 'gpt-5.4', expected one of 'judge'" in seed.artifacts["said"]
+    assert set(providers.bill) == {"writer"}
+
+
+def test_a_model_without_a_price_is_refused_before_anything_is_sent(tmp_path, server):
+    folder = judged_folder(tmp_path / "judged", server.url)
+    settings = folder / "problem.toml"
+    settings.write_text(settings.read_text().replace("price =", "# price ="))
+    with pytest.raises(ValueError, match="judge: model 'judge-large' has no known price"):
+        run(folder, server, tmp_path / "run", max_iterations=1)
+    assert not server.requests
+
+
+KEEPING = """
+import threading
+from openai import APIConnectionError, AuthenticationError, OpenAI
+
+CLIENT, FOUND = OpenAI(max_retries=0), []
+
+
+def ask_on():
+    while not FOUND:
+        try:
+            CLIENT.models.list()
+        except APIConnectionError:
+            continue
+        except AuthenticationError:
+            FOUND.append("refused")
+
+
+THREAD = threading.Thread(target=ask_on, daemon=True)
+
+
+def score(output):
+    if not THREAD.ident:
+        THREAD.start()
+    return {"combined_score": output, "found": str(FOUND)}
+"""
+
+
+def test_a_token_is_worth_nothing_between_evaluations(tmp_path, server, providers):
+    folder = judged_folder(tmp_path / "judged", server.url, evaluator=KEEPING)
+    out = tmp_path / "run"
+    run(folder, server, out, max_iterations=6)
+    with RunStore(RunFolder(out).database) as store:
+        found = store.candidates.population(store.last_run(), LandedTickets(TicketNumber(9)))
+    assert found[0].artifacts["found"] == "[]"
+    assert found[-1].artifacts["found"] == "['refused']"
+    assert set(providers.bill) == {"writer"}
