@@ -159,7 +159,7 @@ class DataSetEvaluator(CandidateRunner):
 
     def judge(self, called: FunctionCall, output: object) -> Evaluation:
         """What `score_example`, called here, says of an output, or how it failed."""
-        return score_output(partial(_answer, self.score_example, **called.known), output)
+        return score_output(partial(_answer, self.score_example, called.known["example"]), output)
 
 
 def _answer(score_example: ScoreExample, example: Example, output: object) -> Evaluation:

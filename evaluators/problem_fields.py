@@ -67,6 +67,7 @@ class Holdout:
 GPUS = "an integer, or a fraction of one GPU"
 WEIGHT = "a positive number (an objective that is minimised is subtracted)"
 MAX_MODEL_NAME = 120
+MODEL_NAMES = f"names of 1 to {MAX_MODEL_NAME} printable characters without spaces and commas"
 SURROGATE = "surrogate"
 """Type of the error of a string that cannot be stored."""
 
@@ -107,7 +108,7 @@ def _whole_or_part(gpus: float) -> float:
 def _nameable(models: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in models:
         if not (name.isprintable() and 0 < len(name) <= MAX_MODEL_NAME) or {" ", ","} & set(name):
-            raise ValueError(f"got the name {name!r}")
+            raise ValueError(f"expected {MODEL_NAMES}, got {name!r}")
     return models
 
 
@@ -134,7 +135,7 @@ Weights = Annotated[Mapping[str, Weight], Expected("a number for each of some ob
 Models = Annotated[
     Mapping[str, Any],
     AfterValidator(_nameable),
-    Expected("a model for each name, which has 1 to 120 printable characters without spaces"),
+    Expected(f"a model for each name; {MODEL_NAMES}"),
 ]
 """Models by the name that requests give."""
 

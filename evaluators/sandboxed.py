@@ -222,7 +222,7 @@ class CandidateRunner(Confined):
                 self.layer,
                 self.readable,
                 self.interpreter,
-                self.connect,
+                connect=self.connect,
             )
         if self.entry_point is None:
             fault = named_files(source).fault(self.limits)

@@ -199,7 +199,10 @@ REFUSALS = [
     ),
     (f"{MEASURED}weights = {{a = nan}}", "weights.a: got nan, expected a finite number$"),
     *(
-        (f"{name} = {{'a b' = 'openai:x'}}", f"{name}: got .*, expected a model for each name")
+        (
+            f"{name} = {{'a b' = 'openai:x'}}",
+            f"{name}: got .*, expected names of 1 to 120 .* got 'a b'$",
+        )
         for name in ("models", "candidate_models")
     ),
     ("evaluation_dollars = 0.0", "evaluation_dollars: got 0.0, expected greater than 0$"),
