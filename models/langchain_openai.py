@@ -149,7 +149,9 @@ def async_http_client(*, trust_env: bool = True) -> Any:
     after it was billed. In the loop of paid calls connections stay open from call to call, in any
     other a connection is opened for each request.
     """
-    return _loop_client_class()(trust_env=trust_env)
+    from openai import DefaultAsyncHttpxClient
+
+    return _loop_client_class(DefaultAsyncHttpxClient)(trust_env=trust_env)
 
 
 @cache
@@ -162,11 +164,12 @@ def _ssl_context() -> Any:
 
 
 @cache
-def _loop_client_class() -> Any:
-    """The class of `async_http_client`, made when the SDK is first needed."""
-    from openai import DefaultAsyncHttpxClient
+def _loop_client_class(sdk_class: Any) -> Any:
+    """The class of `async_http_client`, made of that of an SDK when it is first needed."""
 
-    class LoopClient(DefaultAsyncHttpxClient):
+    class LoopClient(sdk_class):  # type: ignore[misc]
+        serves_any_loop = True
+
         def __init__(self, *, trust_env: bool) -> None:
             options: dict[str, Any] = {"trust_env": trust_env, "verify": _ssl_context()}
             super().__init__(**options)
@@ -186,17 +189,14 @@ def _loop_client_class() -> Any:
                 return await super().send(request, **options)
             if self._kept_open is None or self._kept_open[0] is not loop:
                 # what a parent process left in here is its own
-                self._kept_open = loop, _kept_open_client(self, self._options)
+                self._kept_open = loop, _kept_open_client(self, sdk_class(**self._options))
             return await self._kept_open[1].send(request, **options)
 
     return LoopClient
 
 
-def _kept_open_client(owner: object, options: Mapping[str, Any]) -> Any:
+def _kept_open_client(owner: object, client: Any) -> Any:
     """A client of the loop of paid calls, closed with that loop or when nobody has its owner."""
-    from openai import DefaultAsyncHttpxClient
-
-    client: Any = DefaultAsyncHttpxClient(**options)
     for transport in (client._transport, *client._mounts.values()):
         if transport is not None:
             # Most servers close an idle connection later; what is sent in that moment is lost.
@@ -290,7 +290,7 @@ def is_safe_in_loop(model: BaseChatModel) -> bool:
         if native is not BaseChatModel and kinds.index(sync) < kinds.index(native):
             return False
     client = getattr(getattr(model, "root_async_client", None), "_client", None)
-    if client is not None and isinstance(client, _loop_client_class()):
+    if getattr(client, "serves_any_loop", False):
         return True
     packages = {kind.__module__.partition(".")[0] for kind in kinds}
     return not any(each.startswith("langchain_") for each in packages - {"langchain_core"})
@@ -319,7 +319,24 @@ def safe_in_loop(model: BaseChatModel) -> BaseChatModel:
             yield part
 
     vars(copied).update(_agenerate=generate, _astream=stream)
+    if type(model).__module__.startswith("langchain_anthropic.") and not _has_proxy(model):
+        vars(copied)[_OWN_CLIENT] = _anthropic_client(copied)
     return copied
+
+
+_OWN_CLIENT = "_costada_client"
+"""Where a model that asks in a thread has a client of its SDK for the bodies of others."""
+
+
+def _has_proxy(model: BaseChatModel) -> bool:
+    return bool(getattr(model, "anthropic_proxy", None))
+
+
+def _anthropic_client(model: BaseChatModel) -> Any:
+    """A client like that of a ChatAnthropic that may be used in any event loop."""
+    sdk_class = import_module("anthropic").DefaultAsyncHttpxClient
+    http_client = _loop_client_class(sdk_class)(trust_env=True)
+    return cast(Any, model)._async_client.with_options(http_client=http_client)
 
 
 def _has_default_clients(model: BaseChatModel) -> bool:
@@ -356,11 +373,16 @@ _WHOLE_RESPONSES = {"X-Stainless-Raw-Response": "stream"}
 """The header by which a client of the SDK returns a response as it came, its body still to read."""
 
 
-def sends_bodies(model: BaseChatModel) -> bool:
-    """Whether `send_body` can send requests with the client of a chat model."""
+def sending_sdk(model: BaseChatModel) -> str | None:
+    """The SDK, "openai" or "anthropic", with whose client `send_body` sends; `None`: it cannot.
+
+    It cannot where the clients are those of a user, or a class of a user makes the requests.
+    """
+    if _OWN_CLIENT in vars(model):
+        return "anthropic"
     is_own = type(model).__module__.startswith("langchain_openai.")
-    # What `safe_in_loop` has put there asks in a thread, as its clients are those of its user.
-    return is_own and "_agenerate" not in vars(model) and is_safe_in_loop(model)
+    is_in_thread = "_agenerate" in vars(model)  # `safe_in_loop` has put it there
+    return "openai" if is_own and not is_in_thread and is_safe_in_loop(model) else None
 
 
 async def send_body(
@@ -369,7 +391,7 @@ async def send_body(
     """Send a request that a chat model did not write to its provider, once.
 
     Args:
-        model: An OpenAI chat model that `sends_bodies`.
+        model: One that has a `sending_sdk`.
         path: What follows the address of the provider.
         body: The body of the request.
         headers: Headers beside those that each request of the client has.
@@ -380,7 +402,8 @@ async def send_body(
     Raises:
         Exception: Any of the SDK's, as where the model itself asks.
     """
-    response: Any = await cast("ChatOpenAI", model).root_async_client.post(
+    client = vars(model).get(_OWN_CLIENT) or cast(Any, model).root_async_client
+    response: Any = await client.post(
         path,
         cast_to=object,
         body=body,
@@ -391,8 +414,8 @@ async def send_body(
 
 def without_key(text: str, model: BaseChatModel) -> str:
     """A text in which the key of a chat model is left out: providers quote the one they refuse."""
-    held = [getattr(getattr(model, name, None), "api_key", None) for name in _CLIENTS]
-    for key in held:
+    held = [getattr(model, name, None) for name in _CLIENTS] + [vars(model).get(_OWN_CLIENT)]
+    for key in {getattr(each, "api_key", None) for each in held}:
         if isinstance(key, str) and key:
             text = text.replace(key, "<key>")
     return text

@@ -1,6 +1,6 @@
 """The Responses API as the billing server speaks it: one whole answer, or its events.
 
-Embeddings too, of which each has two numbers.
+Embeddings too, of which each has two numbers, and the messages of Anthropic.
 """
 
 import json
@@ -93,3 +93,40 @@ def _usage(reply: "Reply") -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": reply.reasoning_tokens},
         "total_tokens": reply.input_tokens + reply.output_tokens,
     }
+
+
+def message_of(reply: "Reply", head: Head) -> dict[str, Any]:
+    """Return the body of a whole answer of Anthropic's, which counts cached tokens apart."""
+    return {
+        "id": head["id"],
+        "type": "message",
+        "role": "assistant",
+        "model": head["model"],
+        "content": [{"type": "text", "text": reply.text}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": reply.input_tokens - reply.cached_tokens,
+            "cache_read_input_tokens": reply.cached_tokens,
+            "cache_creation_input_tokens": 0,
+            "output_tokens": reply.output_tokens,
+        },
+    }
+
+
+def message_events(reply: "Reply", head: Head) -> Iterator[str]:
+    """Yield the events of a streamed answer of Anthropic's."""
+    whole = message_of(reply, head)
+    usage = whole["usage"] | {"output_tokens": 1}
+    begun = whole | {"content": [], "stop_reason": None, "usage": usage}
+    yield json.dumps({"type": "message_start", "message": begun})
+    block = {"type": "text", "text": ""}
+    yield json.dumps({"type": "content_block_start", "index": 0, "content_block": block})
+    for piece in reply.pieces():
+        delta = {"type": "text_delta", "text": piece}
+        yield json.dumps({"type": "content_block_delta", "index": 0, "delta": delta})
+    yield json.dumps({"type": "content_block_stop", "index": 0})
+    ended = {"stop_reason": "end_turn", "stop_sequence": None}
+    counts = {"output_tokens": reply.output_tokens}
+    yield json.dumps({"type": "message_delta", "delta": ended, "usage": counts})
+    yield json.dumps({"type": "message_stop"})

@@ -24,7 +24,13 @@ from itertools import count
 from threading import Event, Lock, Thread
 from typing import Any, Self
 
-from billing_responses import embeddings_of, response_events, response_of
+from billing_responses import (
+    embeddings_of,
+    message_events,
+    message_of,
+    response_events,
+    response_of,
+)
 
 Body = Mapping[str, Any]
 
@@ -319,6 +325,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, reply: Reply, body: Body) -> dict[str, Any]:
         if self.path.endswith("/embeddings"):
             return embeddings_of(reply, body)
+        if self._is_messages:
+            return message_of(reply, self._head("message", reply, body))
         if self._is_responses:
             return response_of(reply, self._head("response", reply, body))
         choices = [
@@ -338,13 +346,19 @@ class _Handler(BaseHTTPRequestHandler):
         }
 
     @property
+    def _is_messages(self) -> bool:
+        return self.path.endswith("/messages")
+
+    @property
     def _is_responses(self) -> bool:
         return self.path.endswith("/responses")
 
     def _send_stream(self, reply: Reply, events: Iterator[str]) -> None:
         self._send_head(200, "text/event-stream", {"Transfer-Encoding": "chunked"})
         for event in events:
-            line = f"data: {event}\n\n".encode()
+            # The SDK of Anthropic reads the name of an event before its data.
+            name = f"event: {json.loads(event)['type']}\n" if self._is_messages else ""
+            line = f"{name}data: {event}\n\n".encode()
             self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
         if reply.breaks_after is None:
             self.wfile.write(b"0\r\n\r\n")
@@ -352,6 +366,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _events(self, reply: Reply, body: Body) -> Iterator[str]:
+        if self._is_messages:
+            yield from message_events(reply, self._head("message", reply, body))
+            return
         if self._is_responses:
             yield from response_events(reply, self._head("response", reply, body))
             return

@@ -42,7 +42,7 @@ from costada.models.event_loop import CallTimeout, deadline
 from costada.models.langchain_openai import (
     request_facts,
     send_body,
-    sends_bodies,
+    sending_sdk,
     without_key,
 )
 from costada.models.metering import ABANDONED, MeteredCall, impossible_counts, uncounted_answer
@@ -96,12 +96,14 @@ class _Target(NamedTuple):
     """The provider of a model, as requests reach it.
 
     Attributes:
-        asked: The chat model whose client sends them, and what is bound to it.
+        sdk: The SDK that sends them, "openai" or "anthropic".
+        asked: The chat model whose client does, and what is bound to it.
         sent_name: The name of the model that the provider gets.
         outgoing: A request before a client's part of it is known.
         retries: How a failed one is sent again.
     """
 
+    sdk: str
     asked: AskedModel
     sent_name: str
     outgoing: OutgoingRequest
@@ -111,7 +113,8 @@ class _Target(NamedTuple):
 def _target_of(model: ChatModel, policy: RetryPolicy) -> _Target | None:
     """Where the requests of a model go; `None` if they have to be translated."""
     models = asked_models(model)
-    if len(models) != 1 or not sends_bodies(models[0].model):
+    sdk = sending_sdk(models[0].model) if len(models) == 1 else None
+    if sdk is None:
         return None
     asked = models[0]
     facts = request_facts(*asked)
@@ -131,6 +134,7 @@ def _target_of(model: ChatModel, policy: RetryPolicy) -> _Target | None:
         part = part.bound
     once = Retries(1, policy.retry_wait, policy.longest_wait)
     return _Target(
+        sdk,
         asked,
         str(sent.get("model") or sent.get("model_name") or name),
         outgoing,
@@ -185,7 +189,8 @@ class Forwarder:
             raise self._failure
         target = _target_of(model, self._policy)
         answered: Answered = asyncio.get_running_loop().create_future()
-        if target is None:
+        # Anthropic has no chat completions of its own: they are translated.
+        if target is None or (target.sdk == "anthropic" and request.dialect is Dialect.CHAT):
             work = self._translate(request, model, answered)
         else:
             _check_protocol(request, target)
@@ -284,7 +289,8 @@ class Forwarder:
         body = forwarded_body(request, target.sent_name, call.request.output_cap, tier)
         headers = {**request.headers, **(target.asked.bound.get("extra_headers") or {})}
         try:
-            response = await send_body(target.asked.model, f"/{request.dialect}", body, headers)
+            path = f"/{request.dialect}" if target.sdk == "openai" else f"/v1/{request.dialect}"
+            response = await send_body(target.asked.model, path, body, headers)
         except BaseException as error:  # raised again
             await self._finish(_failed(call, error, began, may_have_been_billed(error, True)))
             raise
@@ -545,14 +551,16 @@ def _passed_on(error: BaseException, request: ClientRequest, model: ChatModel) -
 
 def _check_protocol(request: ClientRequest, target: _Target) -> None:
     """Refuse what the model's provider does not know, or what has another price."""
-    if request.dialect is Dialect.MESSAGES:
+    sdk = "anthropic" if request.dialect is Dialect.MESSAGES else "openai"
+    if sdk != target.sdk:
         raise Refusal(
             400,
             "protocol",
-            f"model {request.model!r}: speaks the protocol of OpenAI, got a request in Anthropic's",
+            f"model {request.model!r}: has no {request.dialect}, expected a request in the"
+            f" protocol of {target.sdk} or chat completions",
         )
     own, asked = target.asked.service_tier, request.body.get("service_tier")
-    if asked not in (None, "auto", STANDARD_TIER if own is None else own):
+    if asked not in (None, "auto", "standard_only", STANDARD_TIER if own is None else own):
         raise Refusal(
             400,
             "invalid_value",

@@ -51,7 +51,7 @@ from costada.models.langchain_openai import (
     request_facts,
     safe_in_loop,
     send_body,
-    sends_bodies,
+    sending_sdk,
     with_address,
     with_response_ids,
     without_client_retries,
@@ -450,7 +450,7 @@ def test_a_stream_can_say_which_response_it_is(server: BillingServer, protocol: 
 def test_a_body_is_sent_once_and_its_response_comes_as_it_is(server: BillingServer):
     async def send() -> tuple[int, bytes, str]:
         model = plain(server, max_retries=3)
-        assert sends_bodies(model)
+        assert sending_sdk(model) == "openai"
         response = await send_body(model, "/chat/completions", {"model": "x"}, {"X-Own": "1"})
         body = await response.aread()
         await response.aclose()
@@ -496,11 +496,11 @@ class Overriding(ChatOpenAI):
 def test_bodies_are_sent_by_clients_of_langchain_only(server: BillingServer):
     with httpx.Client() as http:
         own_client = client(server, http_client=http)
-        assert not sends_bodies(own_client)
-        assert not sends_bodies(safe_in_loop(own_client))
-    assert sends_bodies(safe_in_loop(client(server)))
-    assert not sends_bodies(Overriding(model="x", api_key=KEY))
-    assert not sends_bodies(FakeListChatModel(responses=["x"]))
+        assert sending_sdk(own_client) is None
+        assert sending_sdk(safe_in_loop(own_client)) is None
+    assert sending_sdk(safe_in_loop(client(server))) == "openai"
+    assert sending_sdk(Overriding(model="x", api_key=KEY)) is None
+    assert sending_sdk(FakeListChatModel(responses=["x"])) is None
 
 
 def test_the_key_of_a_model_is_left_out_of_a_text(server: BillingServer):

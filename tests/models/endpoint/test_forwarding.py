@@ -501,7 +501,7 @@ def test_a_request_in_the_protocol_of_anthropic_is_refused_by_a_model_of_openai(
     )
     assert response.status_code == 400
     assert response.json()["type"] == "error"
-    assert "speaks the protocol of OpenAI" in response.json()["error"]["message"]
+    assert "expected a request in the protocol of openai" in response.json()["error"]["message"]
     assert server.requests == []
 
 
