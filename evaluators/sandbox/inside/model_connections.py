@@ -15,6 +15,7 @@ import socket
 from _socket import socket as PlainSocket
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from selectors import EVENT_READ, DefaultSelector
 from threading import Lock, Thread, local, stack_size
@@ -49,6 +50,7 @@ class ModelConnections:
         self._multiplexer: Multiplexer | None = None
         self._starting = Lock()
         self._new: deque[int | Multiplexer] = deque()
+        self._forks: set[Multiplexer] = set()
         self._of_fork = local()
 
     def connect(self) -> int:
@@ -60,12 +62,20 @@ class ModelConnections:
     def _add(self, source: int | Multiplexer) -> None:
         """Have a connection, or those of a fork, carried."""
         with self._starting:
-            if self._multiplexer is None:
-                self._start()
+            multiplexer = self._multiplexer or self._start()
         self._new.append(source)
-        os.write(self._wake_fd, b"\0")
+        if multiplexer.is_open:
+            os.write(self._wake_fd, b"\0")
+        else:
+            self._close_new()
 
-    def _start(self) -> None:
+    def _close_new(self) -> None:
+        """Close what came too late to be carried."""
+        with suppress(IndexError):
+            while True:
+                close(self._new.popleft())
+
+    def _start(self) -> Multiplexer:
         if self._claim is not None:
             claim_fd = os.open(self._claim, os.O_RDONLY)
             try:
@@ -79,8 +89,9 @@ class ModelConnections:
         read_fd, self._wake_fd = os.pipe()
         self._multiplexer = multiplexer
         usual = stack_size(STACK_BYTES)
-        Thread(target=self._carry, args=(self._multiplexer, read_fd), daemon=True).start()
+        Thread(target=self._carry, args=(multiplexer, read_fd), daemon=True).start()
         stack_size(usual)
+        return multiplexer
 
     def _carry(self, multiplexer: Multiplexer, wake_fd: int) -> None:
         """Carry what clients and models send, until the channel ends."""
@@ -95,12 +106,15 @@ class ModelConnections:
                 key.data.process()
                 if not key.data.is_open:
                     selector.unregister(key.fd)
-            while self._new:
+                    self._forks.discard(key.data)
+            while self._new and multiplexer.is_open:
                 source = self._new.popleft()
                 if isinstance(source, int):
                     multiplexer.add(source)
                 else:
+                    self._forks.add(source)
                     selector.register(source.fileno(), EVENT_READ, source)
+        self._close_new()
 
     def before_fork(self) -> None:
         """Make a channel to a fork: two processes cannot read one."""
@@ -110,12 +124,19 @@ class ModelConnections:
         """Carry the connections of a fork."""
         ours, theirs = self._of_fork.ends
         theirs.close()
-        self._add(Multiplexer(ours.detach(), self.connect))
+        source = Multiplexer(ours.detach(), self.connect)
+        try:
+            self._add(source)
+        except ConnectionRefusedError:  # so are the connections of the fork
+            source.close()
 
     def after_fork_there(self) -> None:
         """Use the channel to the process that this one was forked from."""
         theirs, ours = self._of_fork.ends
         theirs.close()
+        # Or connections would not end with the process that has opened them.
+        for source in (*self._new, *self._forks):
+            close(source)
         if self._multiplexer is None:
             os.close(self._channel_fd)
         else:
@@ -123,6 +144,14 @@ class ModelConnections:
             os.close(self._wake_fd)
         self._claim = None
         self._begin(ours.detach())
+
+
+def close(source: int | Multiplexer) -> None:
+    """Close a connection, or those of a fork."""
+    if isinstance(source, int):
+        os.close(source)
+    else:
+        source.close()
 
 
 def offer_models(channel_fd: int, *, may_fork: bool, claim: str | None = None) -> None:
