@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from math import isclose
+from math import inf, isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -135,10 +135,15 @@ def evaluate(
     for note in found.notes:
         say(note)
     with refusing(ExitCode.FAILED), ending_on_signal(), keeping_output_clean():
-        evaluation = program if isinstance(program, Evaluation) else found.evaluate_program(program)
+        evaluation = program if isinstance(program, Evaluation) else _evaluate(found, program)
     show((evaluation_json if as_json else evaluation_text)(evaluation, layer_of(found)))
     if {EVALUATOR_FAULT, SANDBOX_FAULT} & evaluation.artifacts.keys():
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _evaluate(problem: Problem, program: Program) -> Evaluation:
+    """Evaluate a program on all examples of a data set, those of the validation included."""
+    return problem.evaluate_program(program, incumbent=-inf if problem.validation else None)
 
 
 ProblemPath = Annotated[
@@ -297,7 +302,7 @@ def _evaluate_start(problem: Problem) -> tuple[str | None, Evaluation]:
 
     from costada.evaluators.problem import check_problem
 
-    evaluation = problem.evaluate_program(problem.start)
+    evaluation = _evaluate(problem, problem.start)
     try:
         check_problem(replace(problem, seed_evaluation=evaluation))
     except ValueError as error:
@@ -346,6 +351,9 @@ def _evaluation_facts(problem: Problem, evaluation: Evaluation) -> Facts:
     if not evaluation.is_valid:
         return facts
     facts["maximises"] = maximised_number(problem, evaluation)
+    if evaluation.examples:
+        facts["maximises"] = "the mean score over the examples"
+        facts["examples"] = f"{len(evaluation.examples)}, {len(evaluation.validation)} to validate"
     if said := reported_error(evaluation.artifacts):
         facts["error"] = f"{said} (returned beside the score)"
     return facts

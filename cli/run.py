@@ -299,14 +299,17 @@ def _carry_out(
         is_flat = bool(run_ids) and store.last_improvement(run_ids[-1]) is None
         failures = failures_text(stored_rows(store, run_ids[-1])) if is_flat else ""
         waiting = len(store.inputs.waiting(run_ids[-1])) if run_ids else 0
+        examples = store.judged_examples(run_ids[-1] if run_ids else "")
     with RunHistory.of(folder.database) as history:
         used = [each for run_id in run_ids for each in history.used(run_id)]
     sums, by_model = sum_by_role(used), sum_by_model(used, (row["name"] for row in router))
     models = [(row, by_model[row["name"]]) for row in router]
     if as_json:
-        show(summary_json(result, config, folder, sums, reused, models, waiting))
+        show(summary_json(result, config, folder, sums, reused, models, waiting, examples))
     else:
-        text = summary_text(result, config, folder, sums, reused, models, failures, waiting)
+        text = summary_text(
+            result, config, folder, sums, reused, models, failures, waiting, examples
+        )
         if result.stop_reason in ("interrupted", "failures"):
             text += f"\nResume with: {command}"
         show(text)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from costada.reports.formats import budget_text, counted, percent
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.values.roles import COMPUTE
+from costada.values.roles import COMPUTE, JUDGING
 
 if TYPE_CHECKING:
     from costada.nodes.trace_row import ModelRow
     from costada.store.history import UsedCalls
+    from costada.values.example_score import JudgedExamples
     from costada.values.search_result import Discovery
 
 
@@ -27,6 +28,7 @@ def summary_text(
     models: Sequence[tuple[ModelRow, UsedCalls]],
     failures: str,
     num_waiting: int,
+    examples: JudgedExamples,
 ) -> str:
     """The result in a few lines; `models` are those of a menu, with what their calls used.
 
@@ -49,6 +51,13 @@ def summary_text(
         lines.append(f"  last failure    {last_failure(result)}")
     lines += [f"  failed          {failures}"] if failures and not result.last_failure else []
     lines.append(f"  best objective  {objective} (score {result.best_score:.6f})")
+    if result.validation_score is not None:
+        gap = result.best_score - result.validation_score
+        side = "below" if gap >= 0 else "above"
+        lines.append(
+            f"  validation      {result.validation_score:.6f}, {abs(gap):.6f} {side} the score on"
+            " the examples"
+        )
     lines.append(
         f"  spent           ${result.spent:.6f} of {budget_text(config.budget)}"
         f"{overshoot}{unfinished}"
@@ -56,6 +65,8 @@ def summary_text(
     lines += [f"    {role:<12}  {_calls_text(used)}" for role, used in sums.items() if used.calls]
     if cached := cache_text(sums.values()):
         lines.append(f"    cached        {cached}")
+    if examples.judged:
+        lines.append(f"  examples        {_examples_text(examples, sums)}")
     if models:
         width = max(12, *(len(row["name"]) for row, _ in models))
         lines.append(f"  models          chosen by {config.router}")
@@ -75,6 +86,20 @@ def summary_text(
     if folder.report.is_file():
         lines.append(f"  report          {folder.report.resolve().as_uri()}")
     return "\n".join(lines)
+
+
+def _examples_text(examples: JudgedExamples, sums: Mapping[str, UsedCalls]) -> str:
+    judged, spared = examples
+    share = percent(judged / (judged + spared))
+    saved = saved_dollars(examples, sums)
+    dollars = f", which saved about ${saved:.6f}" if saved else ""
+    return f"candidates were judged on {judged:,} of {judged + spared:,} ({share}){dollars}"
+
+
+def saved_dollars(examples: JudgedExamples, sums: Mapping[str, UsedCalls]) -> float:
+    """Dollars that judging the spared examples would have cost, at the mean of those judged."""
+    paid = sum((sums[role].dollars for role in JUDGING if role in sums), Decimal(0))
+    return float(paid) * examples.spared / examples.judged if examples.judged else 0.0
 
 
 def _model_text(row: ModelRow, used: UsedCalls) -> str:
@@ -104,6 +129,7 @@ def summary_json(
     num_cached: int,
     models: Sequence[tuple[ModelRow, UsedCalls]],
     num_waiting: int,
+    examples: JudgedExamples,
 ) -> str:
     """The result as one JSON object; dollars are numbers, files are paths.
 
@@ -132,6 +158,12 @@ def summary_json(
         "best_program": str(folder.best_program),
         "report": str(folder.report) if folder.report.is_file() else None,
     }
+    if examples.judged:
+        facts["examples"] = {
+            **examples._asdict(),
+            "saved_dollars": saved_dollars(examples, sums),
+            "validation_score": result.validation_score,
+        }
     if folder.pareto.is_dir():
         facts["pareto"] = str(folder.pareto)
     if models:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from decimal import Decimal
+from operator import attrgetter
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from costada.controller.step import OUT_OF_MONEY
@@ -28,6 +30,9 @@ REASONS = {
     "failures": "too many attempts in a row yielded no usable program",
     "interrupted": "",
 }
+NUM_EXAMPLES = 3
+"""Examples of a data set that are printed of an evaluation."""
+
 NUM_LINES, NUM_CHARACTERS = 20, 2000
 """Limits of a printed text of an evaluation."""
 
@@ -88,6 +93,7 @@ def evaluation_text(evaluation: Evaluation, sandbox: Layer | None) -> str:
         f"seconds    {evaluation.seconds:.3f}",
         *_series("measured", evaluation.measurements),
         *_series("confirmed", evaluation.confirmation),
+        *_example_lines(evaluation),
         f"sandbox    {described_layer(sandbox) if sandbox else 'up to the problem'}",
         *(f"  {name} = {value:.10g}" for name, value in _other_metrics(evaluation).items()),
     ]
@@ -98,6 +104,19 @@ def evaluation_text(evaluation: Evaluation, sandbox: Layer | None) -> str:
             shown = _excerpt(text)
             lines.append(f"{name}:\n{shown}" if "\n" in shown else f"{name:<10} {shown}")
     return "\n".join(lines)
+
+
+def _example_lines(evaluation: Evaluation) -> list[str]:
+    """On how many examples a program was judged, and the first line on each of the worst."""
+    if not evaluation.examples:
+        return []
+    lines = [f"examples   {len(evaluation.examples)}, the worst of them:"]
+    for each in sorted(evaluation.examples, key=attrgetter("score"))[:NUM_EXAMPLES]:
+        said = "".join(_excerpt(each.feedback).splitlines()[:1])
+        lines.append(f"  [{each.place}] {each.score:.6g} {said}".rstrip())
+    if validation := evaluation.validation:
+        lines.append(f"validation {fmean(validation):.6g} on {len(validation)} examples")
+    return lines
 
 
 def _other_metrics(evaluation: Evaluation) -> dict[str, float]:

@@ -14,12 +14,13 @@ from typing import Self
 
 from costada.store.address import POSTGRES, RunAddress, StorePlace
 from costada.store.call_log import CallLog
-from costada.store.candidates import CandidateTable
+from costada.store.candidates import SEED_ID, CandidateTable
 from costada.store.database import Database
 from costada.store.lease import LEASE_SECONDS, MIN_SECONDS, Lease
 from costada.store.rows import Origin, RunSetup, checking_rows, record
 from costada.store.user_inputs import UserInputTable
 from costada.values.candidate import Program
+from costada.values.example_score import JudgedExamples
 from costada.values.numbering import Iteration, TicketNumber
 
 
@@ -413,6 +414,20 @@ class RunStore(RunFacts):
             (run_id,),
         )
         return int(number)
+
+    def judged_examples(self, run_id: str) -> JudgedExamples:
+        """On how many examples the candidates of a run were judged, one in each iteration."""
+        seed = self.candidates.find(run_id, SEED_ID)
+        ((number, judged),) = self._db.rows(
+            "SELECT COUNT(*), SUM(CAST(json_extract(row, '$.examples') AS BIGINT))"
+            " FROM costada_step WHERE run_id = ?"
+            " AND CASE WHEN json_valid(row) THEN"
+            " CAST(json_extract(row, '$.examples') AS BIGINT) > 0"
+            " AND NOT CAST(json_extract(row, '$.is_cached') AS BOOLEAN) END",
+            (run_id,),
+        )
+        num_examples = len(seed.examples) if seed else 0
+        return JudgedExamples(judged or 0, number * num_examples - (judged or 0))
 
     def last_step(self, run_id: str) -> Iteration:
         """The last iteration of a run that has a trace row, 0 if none has."""

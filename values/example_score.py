@@ -18,6 +18,18 @@ class ExampleScore(NamedTuple):
     feedback: str = ""
 
 
+class JudgedExamples(NamedTuple):
+    """On how many examples candidates were judged, and on how many they were not.
+
+    Attributes:
+        judged: Examples on which they were judged, all candidates together.
+        spared: The others, which their races have spared.
+    """
+
+    judged: int
+    spared: int
+
+
 def scores_by_place(examples: Iterable[ExampleScore]) -> tuple[float, ...]:
     """The scores in the order of the data set, of a candidate that was judged on all of it."""
     return tuple(each.score for each in sorted(examples))

@@ -215,3 +215,15 @@ def test_parents_from_examples_are_refused_without_examples():
 def test_parents_from_examples_are_refused_where_the_method_chooses_them():
     with pytest.raises(ValueError, match="method 'evox', which chooses parents itself"):
         run_of(VALID, method="evox", parents="pareto")
+
+
+def test_the_examples_that_races_have_spared_are_counted():
+    problem = words(batch=4, initial_program=said(*range(30)))
+    graph, store = run_of(LOSING, said(*range(31)), LOSING, problem=problem)
+    graph.invoke({})
+    losing, winning, repeated = rows_of(store)
+    # The third candidate is the first one again: its evaluation is not repeated.
+    assert repeated["is_cached"]
+    judged = losing["examples"] + winning["examples"]
+    assert store.judged_examples(store.run_ids()[-1]) == (judged, 80 - judged)
+    assert judged < 80
