@@ -14,7 +14,7 @@ from costada.nodes.calls.paid_calls import (
     ask_within_budget,
 )
 from costada.nodes.context import RunContext, SearchRuntime, candidate_of, model_of
-from costada.nodes.generator_command import ONE_ANSWER, WITH_TOOLS
+from costada.nodes.generator_command import WITH_TOOLS, is_command
 from costada.nodes.state import SearchState
 from costada.nodes.tools.agent import ask_with_tools
 from costada.nodes.tools.command import ask_command
@@ -26,8 +26,10 @@ from costada.values.roles import GENERATION, RETRY
 
 def generate(state: SearchState, runtime: SearchRuntime, config: RunnableConfig) -> SearchState:
     """Add the program that is proposed to the attempt, or why there is none."""
-    generators = {ONE_ANSWER: ask_once, WITH_TOOLS: ask_with_tools}
-    propose = generators.get(runtime.context.settings.generator, ask_command)
+    generator = runtime.context.settings.generator
+    if is_command(generator):
+        return ask_command(state, runtime.context)
+    propose = ask_with_tools if generator == WITH_TOOLS else ask_once
     return propose(state, config, runtime.context)
 
 

@@ -181,7 +181,7 @@ class SearchSettings(RetryPolicy):
 
     generator_timeout: Annotated[
         WaitSeconds,
-        Setting("costada.nodes.tools.command_process:run_command", SEARCH, "SECONDS"),
+        Setting("costada.nodes.tools.command:_run", SEARCH, "SECONDS"),
     ] = 1800.0
     """Seconds that the command of a generator may run."""
 

@@ -28,6 +28,15 @@ def editing(value: float) -> str:
     return python_command(EDIT, f"{value}", "{files}")
 
 
+AGENT = Path(__file__).with_name("asking_agent.py")
+
+
+def asking(turns: int = 1, model: str = "{model}") -> str:
+    """A command that asks a model, and takes its program: see `asking_agent`."""
+    words = shlex.join([sys.executable, str(AGENT)])
+    return f"{words} {{prompt}} {model} {turns} {{files}}"
+
+
 FIRST = """
 import sys
 from pathlib import Path

@@ -5,19 +5,25 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
 from tempfile import gettempdir
 
-from langchain_core.runnables import RunnableConfig
-
 from costada.evaluators.initial_program import files_in
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.helper_environment import helper_environment
-from costada.nodes.attempts import load_prompt
+from costada.models.asking import ModelFailure
+from costada.models.errors import ModelUnusable, UncountedAnswer
+from costada.nodes.attempts import load_prompt, with_refusal
+from costada.nodes.calls.budget import expected_left, left_of_step
+from costada.nodes.calls.granted_calls import UNAFFORDABLE, Allowance, Grant
+from costada.nodes.calls.health import OUTCOMES, Pause, health_of, outlast
 from costada.nodes.calls.journal import check_same_request
-from costada.nodes.context import RunContext, candidate_of, model_of
+from costada.nodes.calls.paid_calls import ModelUnavailable, Unaffordable
+from costada.nodes.context import PricedModel, RunContext, candidate_of, model_of, models_left
 from costada.nodes.generator_command import GeneratorCommand
 from costada.nodes.state import SearchState
 from costada.nodes.tools.command_process import CommandEnd, run_command
@@ -25,8 +31,9 @@ from costada.prompts.changes import Change, read_edited_files
 from costada.prompts.render import Prompt
 from costada.prompts.whole_texts import Rejection
 from costada.store.call_log import CallKey
-from costada.store.rows import Outcome, OutcomeKind
+from costada.store.rows import CallStatus, Outcome, OutcomeKind
 from costada.values.candidate import Program
+from costada.values.roles import GENERATION, RETRY
 
 MAX_SHOWN = 2000
 """Characters of a command's output, its last ones, that the next attempt is shown."""
@@ -37,76 +44,181 @@ UNPRINTABLE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\r(?=\n)|[\x00-\x08\x0b-\x1
 
 @dataclass(frozen=True, slots=True)
 class CommandAttempt:
-    """What a command made of an attempt: hashes of stored texts, empty where there is none.
+    """What a command made of an attempt, as its fields say it.
 
     Attributes:
-        program: The program.
-        changes: The diff from its parent.
-        failure: Why there is no program.
-        log: What the command printed.
+        program: Hash of the program; empty: none.
+        changes: Hash of the diff from its parent.
+        failure: Hash of why there is no program; empty: there is one.
+        log: Hash of what the command printed.
+        is_out_of_money: Whether a hard budget could not pay for its first request.
+        is_cut_short: Whether the step's cap or the budget refused a request.
     """
 
     program: str = ""
     changes: str = ""
     failure: str = ""
     log: str = ""
+    is_out_of_money: bool = False
+    is_cut_short: bool = False
 
 
-def ask_command(state: SearchState, config: RunnableConfig, context: RunContext) -> SearchState:
+@dataclass(frozen=True, slots=True)
+class CommandRun:
+    """A run of the command, and what its requests met.
+
+    Attributes:
+        attempt: What it made.
+        outage: Why a request was not answered by its provider, if one was not.
+        unaffordable: Why the budget could not pay for its first request, if so.
+    """
+
+    attempt: CommandAttempt
+    outage: ModelFailure | None
+    unaffordable: str
+
+
+class StepAllowance(Allowance):
+    """What the command of a step may spend, as the ledger has it at each request.
+
+    No request is sent once the step has cost its cap, and none after the first once the budget is
+    used up. Under a hard budget none can exceed the cap, and `Grant` reserves what it can cost.
+    """
+
+    def __init__(self, key: CallKey, state: SearchState, context: RunContext) -> None:
+        super().__init__(0.0, "the step's cap", is_strict=False)
+        self._key, self._state, self._context = key, state, context
+
+    @property
+    def left(self) -> Decimal:
+        """What the next request may cost."""
+        key, context = self._key, self._context
+        left = left_of_step(key, context.settings.step_cap, context)
+        is_further = context.store.call_log.is_known(key)
+        if is_further and expected_left(key, self._state, context) <= 0:
+            return Decimal(0)
+        if left is None or (left > 0 and not context.is_hard):
+            return Decimal("Infinity")
+        return left
+
+    def take(self, dollars: Decimal) -> None:
+        """Count nothing: the ledger does."""
+
+
+def ask_command(state: SearchState, context: RunContext) -> SearchState:
     """Add the program that the command leaves to the attempt, or why there is none.
 
-    What came of a command is stored, so an attempt that is executed again does not run it again.
+    The command asks the model of the attempt through the endpoint. While the provider is
+    unavailable the run is paused, and the command is run again; requests that were answered before
+    are answered from the journal. What came of a command is stored, so an attempt that is executed
+    again does not run it again.
 
     Raises:
         InterruptedError: The run was asked to stop.
-        ValueError: The program of the command is missing, or the journal holds another request for
-            the same attempt.
+        UnmeteredCall: What an answer costs is unknown.
+        ValueError: The program of the command is missing, the provider refuses in a way that no
+            retry can cure, or the journal holds another request for the same attempt.
     """
     step, call_log = state["step"], context.store.call_log
-    role = "generation" if step.attempt.number == 1 else "retry"
+    role = GENERATION if step.attempt.number == 1 else RETRY
     key = CallKey(state["run"].id, step.ticket, role, step.attempt.number)
     prompt = load_prompt(state, context)
     request = f"{context.settings.generator}\0{prompt.system}\0{prompt.user}"
     request_hash = sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
     known = call_log.outcome(key)
-    if known is None:
-        made = _run(prompt, state, context)
-        text = json.dumps(asdict(made))
-        call_log.put_outcome(key, Outcome(request_hash, text, OutcomeKind.ANSWER))
-    else:
+    if known is not None:
         check_same_request(request_hash, known.request_hash, key, context)
         made = CommandAttempt(**json.loads(known.text))
+        return {"step": replace(step, attempt=replace(step.attempt, **asdict(made)))}
+    left = models_left(state, context) if context.has_choice else []
+    has_others = any(each.name != step.attempt.model for each in left)
+    try:
+        done = _run_when_up(prompt, key, state, context, has_others=has_others)
+    except (ModelUnusable, UncountedAnswer) as error:
+        if not has_others:
+            raise
+        return {"step": with_refusal(step, ModelUnavailable(str(error)), context)}
+    made = done.attempt
+    if context.has_choice and made.is_out_of_money:
+        return {"step": with_refusal(step, Unaffordable(done.unaffordable), context)}
+    if not made.is_out_of_money:  # a run with more money runs it again
+        outcome = Outcome(request_hash, json.dumps(asdict(made)), _kind(done, key, context))
+        call_log.put_outcome(key, outcome)
     return {"step": replace(step, attempt=replace(step.attempt, **asdict(made)))}
 
 
-def _run(prompt: Prompt, state: SearchState, context: RunContext) -> CommandAttempt:
+def _kind(done: CommandRun, key: CallKey, context: RunContext) -> OutcomeKind:
+    """How the requests of a command ended, for the health of its model."""
+    if done.outage is not None:
+        return OUTCOMES.get(done.outage.kind, OutcomeKind.FAILURE)
+    last = context.store.call_log.last_call(key)
+    is_answered = last is not None and last.status is CallStatus.DONE
+    return OutcomeKind.ANSWER if is_answered else OutcomeKind.FAILURE
+
+
+def _run_when_up(
+    prompt: Prompt, key: CallKey, state: SearchState, context: RunContext, *, has_others: bool
+) -> CommandRun:
+    """Run the command, and again after each outage of the provider that its requests have met."""
+    asked = model_of(state["step"], context)
+    health = health_of(asked, key, context, has_others=has_others)
+    health.check_usable()
+    pause = Pause(context.retry_policy, health.pause_text)
+
+    def outage_in(done: CommandRun) -> ModelFailure | None:
+        failure = done.outage
+        is_down = failure and health.is_outage(failure, is_paused=pause.has_begun)
+        return failure if is_down else None
+
+    run = partial(_run, prompt, asked, key, state, context)
+    try:
+        return outlast(run, lambda failure: run(), outage_in, health.outages, pause)
+    except ModelUnusable as error:
+        health.give_up(error)
+        raise
+
+
+def _run(
+    prompt: Prompt, asked: PricedModel, key: CallKey, state: SearchState, context: RunContext
+) -> CommandRun:
     """Run the command on a copy of the parent, and read what it leaves there."""
     step, put_text = state["step"], context.store.put_text
     parent = candidate_of(step.attempt.parent, state, context).program
-    asked = model_of(step, context)
     command = GeneratorCommand.read(context.settings.generator)
+    name = asked.name or asked.first.name
+    grant = Grant(key, "command", {name: asked}, state, context, StepAllowance(key, state, context))
     # Named by the attempt: executed again, the command sees the same paths and sends the same
     # requests, which the journal answers.
-    with _scratch_folder(f"{state['run'].id}-{step.ticket}.{step.attempt.number}") as scratch:
+    with _scratch_folder(f"{key.run_id}-{key.ticket}.{key.attempt}") as scratch:
         files, text = scratch / "files", scratch / "prompt.md"
         paths = _write_files(parent, files, context.problem)
         text.write_text(f"{prompt.system}\n\n{prompt.user}", "utf-8", "surrogatepass")
-        ended = run_command(
-            command.filled(prompt=text, model=asked.first.name, url="", files=paths),
-            files,
-            stdin=text if command.reads_stdin else None,
-            environment=helper_environment(),
-            seconds=context.settings.generator_timeout,
-        )
+        try:
+            access = grant.new_access()
+            ended = run_command(
+                command.filled(prompt=text, model=name, url=f"{access.url}/v1", files=paths),
+                files,
+                stdin=text if command.reads_stdin else None,
+                environment={**helper_environment(), **access.environment()},
+                seconds=context.settings.generator_timeout,
+            )
+        finally:
+            grant.close()
+        if grant.fault is not None:
+            raise grant.fault
         read = _read_files(files, parent, context.problem) if ended.exit_code == 0 else None
-    log = UNPRINTABLE.sub("", ended.log)
+    refused, log = grant.refusals, UNPRINTABLE.sub("", ended.log)
+    made = CommandAttempt(log=put_text(log), is_cut_short=bool(refused))
     if isinstance(read, Change):
         program = context.store.put_program(read.program)
-        return CommandAttempt(program, put_text(read.changes), log=put_text(log))
+        made = replace(made, program=program, changes=put_text(read.changes))
+        return CommandRun(made, grant.outage, "")
     reason = read.reason if read else _failure(ended, context.settings.generator_timeout)
     if shown := log.strip()[-MAX_SHOWN:]:
         reason = f"{reason} The end of its output:\n{shown}"
-    return CommandAttempt(failure=put_text(reason), log=put_text(log))
+    is_unpaid = UNAFFORDABLE in refused and context.store.call_log.last_call(key) is None
+    made = replace(made, failure=put_text(reason), is_out_of_money=is_unpaid)
+    return CommandRun(made, grant.outage, refused.get(UNAFFORDABLE, ""))
 
 
 def _failure(ended: CommandEnd, seconds: float) -> str:
