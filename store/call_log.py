@@ -302,6 +302,11 @@ class CallLog:
             )
         )
 
+    def is_answered(self, key: CallKey) -> bool:
+        """Whether a request of a logical call was answered."""
+        answered = f"SELECT 1 FROM costada_call WHERE {KEY} AND status = ? LIMIT 1"  # noqa: S608
+        return bool(self._db.rows(answered, (*key, CallStatus.DONE)))
+
     def outcome(self, key: CallKey) -> Outcome | None:
         """The outcome of a logical call, `None` if it has not ended."""
         found = self._db.rows(

@@ -15,7 +15,7 @@ from tempfile import gettempdir
 from costada.evaluators.initial_program import files_in
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.helper_environment import helper_environment
-from costada.models.asking import ModelFailure
+from costada.models.asking import FailureKind, ModelFailure
 from costada.models.errors import ModelUnusable, UncountedAnswer
 from costada.nodes.attempts import load_prompt, with_refusal
 from costada.nodes.calls.budget import expected_left, left_of_step
@@ -31,7 +31,7 @@ from costada.prompts.changes import Change, read_edited_files
 from costada.prompts.render import Prompt
 from costada.prompts.whole_texts import Rejection
 from costada.store.call_log import CallKey
-from costada.store.rows import CallStatus, Outcome, OutcomeKind
+from costada.store.rows import Outcome, OutcomeKind
 from costada.values.candidate import Program
 from costada.values.roles import GENERATION, RETRY
 
@@ -151,8 +151,7 @@ def _kind(done: CommandRun, key: CallKey, context: RunContext) -> OutcomeKind:
     """How the requests of a command ended, for the health of its model."""
     if done.outage is not None:
         return OUTCOMES.get(done.outage.kind, OutcomeKind.FAILURE)
-    last = context.store.call_log.last_call(key)
-    is_answered = last is not None and last.status is CallStatus.DONE
+    is_answered = context.store.call_log.is_answered(key)
     return OutcomeKind.ANSWER if is_answered else OutcomeKind.FAILURE
 
 
@@ -167,7 +166,11 @@ def _run_when_up(
 
     def outage_in(done: CommandRun) -> ModelFailure | None:
         failure = done.outage
-        is_down = failure and health.is_outage(failure, is_paused=pause.has_begun)
+        if failure is None:
+            return None
+        # An earlier request of the same command shows that the model answers.
+        has_answered = failure.kind is FailureKind.DOWN and context.store.call_log.is_answered(key)
+        is_down = has_answered or health.is_outage(failure, is_paused=pause.has_begun)
         return failure if is_down else None
 
     run = partial(_run, prompt, asked, key, state, context)

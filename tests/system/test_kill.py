@@ -21,12 +21,14 @@ from crash_runs import (
     Provider,
     Record,
     check_against_bill,
+    cost_of,
     kill_often,
     record_of,
     run_to_end,
     serve,
 )
 from file_programs import hashed_files
+from generator_commands import asking
 from killed_runs import (
     DOLLARS,
     IDEAS,
@@ -52,7 +54,7 @@ from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.resume import LOST_STEPS
 from costada.store.purse import Purse
-from costada.store.rows import CallStatus
+from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
 
 pytestmark = pytest.mark.process
@@ -132,6 +134,33 @@ def repeats_no_call(run: Killed) -> None:
     assert run.record.spent == run.bill_of_whole == sum(call.cost for call in run.record.done)
     repeated = run.provider.billed.total() - len(run.record.done)
     assert 0 <= repeated <= len(run.record.lost)
+
+
+def pays_no_request_of_a_command_twice(run: Killed) -> None:
+    """Each request that was answered is on the ledger at what it cost, and never sent again."""
+    assert run.whole is not None
+    done, lost, whole = (
+        Counter(_last_message(call) for call in calls)
+        for calls in (run.record.done, run.record.lost, record_of(run.whole).done)
+    )
+    assert done == whole
+    for prompt, times in run.provider.billed.items():
+        assert done[prompt] <= times <= done[prompt] + lost[prompt]
+    assert [call.cost for call in run.record.done] == [
+        cost_of(_last_message(call)) for call in run.record.done
+    ]
+    assert run.record.spent == run.bill_of_whole
+    attempts = Counter(
+        (call.ticket, call.attempt) for call in run.record.done if call.role != "guide"
+    )
+    assert {*attempts.values()} == {2}
+
+
+def _last_message(call: CallRow) -> str:
+    """What a provider bills of a request: the journal has the whole body where a command sent it."""
+    if call.role == "guide":
+        return call.prompt
+    return str(json.loads(call.prompt)["messages"][-1]["content"])
 
 
 def has_the_same_conversations(run: Killed) -> None:
@@ -295,6 +324,15 @@ SCENARIOS = {
         {**IGNORE, "generator": "agent", "step_cap": 0.012, "budget": 0.08},
         (SAME, repeats_no_call, has_the_same_conversations),
         provider=ToolProvider,
+    ),
+    "command": Scenario(
+        {**IGNORE, "generator": asking(2), "budget": 0.06},
+        (SAME, pays_no_request_of_a_command_twice),
+        draw=2,
+    ),
+    "command, four in flight": Scenario(
+        {**FOUR, **ORDERED, "generator": asking(2), "max_iterations": 9},
+        (SAME, pays_no_request_of_a_command_twice),
     ),
     "several files": Scenario(
         {**IGNORE, "budget": 0.05},
