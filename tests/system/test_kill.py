@@ -157,7 +157,7 @@ def pays_no_request_of_a_command_twice(run: Killed) -> None:
 
 
 def _last_message(call: CallRow) -> str:
-    """What a provider bills of a request: the journal has the whole body where a command sent it."""
+    """What a provider bills; the journal has the whole body of a request that a command sent."""
     if call.role == "guide":
         return call.prompt
     return str(json.loads(call.prompt)["messages"][-1]["content"])
