@@ -1,8 +1,10 @@
 """Problem folders whose evaluators ask models, and a provider that answers them and generation."""
 
 import hashlib
+import time
 from collections import Counter
 from decimal import Decimal
+from math import inf
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -64,12 +66,16 @@ def cost_of(model: str, taken: int, given: int) -> Decimal:
 
 
 class Providers:
-    """Answers judges and writers by the request alone, and keeps the bill."""
+    """Answers judges and writers by the request alone, and keeps the bill.
 
-    def __init__(self) -> None:
+    Requests after `last_answered` wait until that is raised, so that no run ends before its kill.
+    """
+
+    def __init__(self, latency: float = 0.0) -> None:
         self.billed: Counter[tuple[str, str]] = Counter()
         self.bill: dict[str, Decimal] = {}
-        self._lock = Lock()
+        self.last_answered = inf
+        self._latency, self._lock = latency, Lock()
 
     def answer(self, body: Any) -> Reply:
         model, prompt = str(body["model"]), str(body["messages"][-1]["content"])
@@ -79,6 +85,10 @@ class Providers:
         with self._lock:
             self.billed[model, prompt] += 1
             self.bill[model] = self.bill.get(model, Decimal(0)) + cost_of(model, taken, given)
+            number = self.billed.total()
+        time.sleep(self._latency)
+        while number > self.last_answered:
+            time.sleep(0.002)
         text = hashed_answer(prompt) if model == "writer" else f"0.{90 + draw[1] % 10}"
         return Reply(text, input_tokens=taken, output_tokens=given)
 
