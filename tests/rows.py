@@ -61,7 +61,7 @@ def trace_row(**changes: Any) -> dict[str, Any]:
         "is_cached": False,
     }
     of_some = {"ticket", "models", "router", "measurements", "confirmation", "objectives", "front"}
-    of_some |= {"steered"}
+    of_some |= {"steered", "examples", "validation", "is_result"}
     assert set(changes) <= {*fields, *of_some}, set(changes) - set(fields)
     return {"ticket": changes.get("iteration", 1), **fields, **changes}
 

@@ -97,6 +97,29 @@ def test_the_page_opens_with_the_task_the_outcome_and_the_chosen_settings(page, 
     assert page.said == []
 
 
+def test_the_result_is_the_best_on_validation_with_its_gap(page, tmp_path):
+    run = settings(tmp_path / "run", budget=0.5)
+    begin(run, Program.of(START))
+    write_steps(
+        run,
+        [
+            step(1, global_gain=0.4, objective=0.65, validation=0.6, is_result=True, examples=40),
+            step(2, global_gain=0.2, objective=0.85, validation=0.5, is_result=False, examples=40),
+        ],
+        candidates=[
+            candidate(1, program=Program.of(BEST), score=0.65, objective=0.65),
+            candidate(2, score=0.85, objective=0.85),
+        ],
+    )
+    run.write_best_program(Program.of(BEST), ".py")
+    opened(page, run)
+    outcome = page.inner_text("#outcome")
+    assert "in iteration 1" in outcome
+    assert "best on the validation examples, with a mean score of 0.6: 0.05 below its" in outcome
+    assert page.inner_text("#best-text pre") == BEST
+    assert page.said == []
+
+
 def test_the_best_program_is_coloured_compared_and_downloaded(page, solved, tmp_path):
     opened(page, solved)
     assert page.inner_text("#best-text pre") == BEST

@@ -62,7 +62,8 @@ function original(id) {
 
 function bestId() {
   for (let place = run.steps.length - 1; place >= 0; place -= 1) {
-    if (run.steps[place].global_gain > 0) return run.steps[place].candidate_id;
+    const step = run.steps[place];
+    if (step.is_result ?? step.global_gain > 0) return step.candidate_id;
   }
   return seed()?.id ?? null;
 }

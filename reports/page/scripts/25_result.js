@@ -53,6 +53,11 @@ function showOutcome() {
       ? "No candidate is better than the starting program."
       : h("span", {}, `The best program came in `, stepLink(best.iteration, `iteration ${best.iteration}`), ` at ${dollars(run.byIteration.get(best.iteration)?.spent, 4)}: objective ${decimals(best.objective, 9)}${gain === null ? "" : `, ${signed(gain, 4)} over the start`}.`)));
   }
+  const validation = best && run.byIteration.get(best.iteration)?.validation;
+  if (validation != null) {
+    const gap = best.score - validation;
+    parts.push(h("p", {}, `It is the best on the validation examples, with a mean score of ${decimals(validation, 4)}: ${decimals(Math.abs(gap), 4)} ${gap < 0 ? "above" : "below"} its score on the examples.`));
+  }
   const failure = lastFailure();
   if (failure) {
     const where = failure.iteration > lastIteration() ? "an iteration that is not finished" : stepLink(failure.iteration, `iteration ${failure.iteration}`);
