@@ -55,7 +55,8 @@ MeasuredRuns = Annotated[
         panel=OUTPUT,
     ),
 ]
-COLUMNS = ("model", "budget", "steps", "tokens in", "tokens out", "dollars", "time")
+EVALUATIONS = "evaluations"
+COLUMNS = ("model", "budget", "steps", "tokens in", "tokens out", "dollars", EVALUATIONS, "time")
 
 
 @with_settings(*ALL_SETTINGS)
@@ -91,8 +92,11 @@ def _print(found: Forecast, config: RunConfig) -> None:
 
     console = table_console()
     show("Forecast: no model was called and nothing was written.")
-    rows = [_cells(each) for each in found.budgets]
-    TerminalTable(COLUMNS, rows, words=("model",), optional=("tokens in", "tokens out")).print(
+    is_free = not any(each.judging for each in found.budgets)
+    columns = [each for each in COLUMNS if each != EVALUATIONS or not is_free]
+    cells = [dict(zip(COLUMNS, _cells(each), strict=True)) for each in found.budgets]
+    rows = [tuple(each[name] for name in columns) for each in cells]
+    TerminalTable(columns, rows, words=("model",), optional=("tokens in", "tokens out")).print(
         console
     )
     for line in found.assumptions:
@@ -109,5 +113,6 @@ def _cells(row: BudgetForecast) -> tuple[str, ...]:
         f"{row.tokens_in:,}",
         f"{row.tokens_out:,}",
         f"${row.dollars:.2f}",
+        f"${row.judging:.2f}",
         duration(row.hours * 3600.0),
     )

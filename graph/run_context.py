@@ -21,7 +21,12 @@ from costada.models.rate_limits import with_rate_limits
 from costada.models.retries import with_visible_requests
 from costada.models.runnable_tree import AskedModel, underlying_models
 from costada.nodes.attempts import first_prompt, ordinary_input
-from costada.nodes.calls.budget import check_first_request, evaluation_bound, expected_cost
+from costada.nodes.calls.budget import (
+    check_first_request,
+    evaluation_bound,
+    expected_cost,
+    expected_evaluation,
+)
 from costada.nodes.context import ChatModel, LandingOrder, PricedModel, RunContext
 from costada.nodes.generator_command import WITH_TOOLS, GeneratorCommand, is_command
 from costada.nodes.settings import MAX_PARALLEL, Settings
@@ -230,7 +235,8 @@ def priced_models(
     menu = []
     for each, model, book in zip(listed, asked, books, strict=True):
         priced_model = PricedModel(each.entry, model, book)
-        expected = float(expected_cost(priced_model, tokens))
+        dollars = expected_cost(priced_model, tokens) + expected_evaluation(problem, settings)
+        expected = float(dollars)
         menu.append(replace(priced_model, expected=expected))
     if guide is not None:
         book = price_book([(guide, guide_price)], others_prices) if others else books[0]

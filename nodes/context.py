@@ -57,7 +57,8 @@ class PricedModel:
         entry: Its entry in the menu; `None` for a guide model that is not in the menu.
         model: The chat model, perhaps wrapped.
         prices: Prices of every model that may answer for it.
-        expected: Dollars that an attempt is expected to cost by the list price (e_m).
+        expected: Dollars that an attempt is expected to cost by the list price (e_m), with the time
+            of its evaluation.
     """
 
     entry: ModelEntry | None

@@ -10,13 +10,15 @@ from pathlib import Path
 from statistics import fmean
 
 from costada.nodes.attempts import ordinary_input
-from costada.nodes.calls.budget import EXPECTED_ANSWER, expected_usage
+from costada.nodes.calls.budget import EXPECTED_ANSWER, expected_evaluation, expected_usage
 from costada.nodes.context import PricedModel
 from costada.runs.dry_run import paid_steps, without_first_tries
 from costada.runs.folder import RunFolder
 from costada.runs.plan import Plan
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
+from costada.values.numbering import START_TICKET
+from costada.values.roles import JUDGING
 
 SHARES = (0.25, 0.5, 1.0, 2.0)
 """Budgets of a forecast, in units of the given one."""
@@ -58,12 +60,14 @@ class Measured:
     """Answered calls and iterations of earlier runs of one problem.
 
     Attributes:
-        calls: Answered calls of all roles.
+        calls: Answered calls of the search.
         iterations: Iterations of those runs.
+        judging: Dollars of all calls that judged programs of those iterations.
     """
 
     calls: tuple[CallRow, ...] = ()
     iterations: int = 0
+    judging: Decimal = Decimal(0)
 
     @property
     def calls_per_step(self) -> float:
@@ -81,6 +85,7 @@ class Step:
         tokens_out: Output tokens.
         dollars: What they cost.
         seconds: From its first request to the end of its evaluation.
+        judging: Dollars of its evaluation.
         measured_calls: Calls that these numbers were measured in; 0: they are assumed.
     """
 
@@ -89,6 +94,7 @@ class Step:
     tokens_out: float
     dollars: float
     seconds: float
+    judging: float = 0.0
     measured_calls: int = 0
 
 
@@ -103,6 +109,7 @@ class BudgetForecast:
         tokens_in: Input tokens of all steps.
         tokens_out: Output tokens.
         dollars: What they cost.
+        judging: Dollars of their evaluations beside that.
         hours: How long they take.
         is_limited: Whether the iteration limit ends the run, not the budget.
     """
@@ -115,6 +122,7 @@ class BudgetForecast:
     dollars: float
     hours: float
     is_limited: bool
+    judging: float = 0.0
 
 
 def measure_runs(folders: Iterable[Path], problem: str) -> Measured:
@@ -125,6 +133,7 @@ def measure_runs(folders: Iterable[Path], problem: str) -> Measured:
             was answered in any of them.
     """
     calls, iterations, paths = list[CallRow](), 0, list(folders)
+    judging = Decimal(0)
     for path in paths:
         database = RunFolder(path).database
         if isinstance(database, Path) and not database.is_file():
@@ -138,13 +147,16 @@ def measure_runs(folders: Iterable[Path], problem: str) -> Measured:
                         f"--measured: {path} holds a run of problem {name!r}, expected {problem!r}"
                     )
                 iterations += store.last_step(run_id)
-                found = store.call_log.calls(run_id, with_texts=False)
-                calls += [call for call in found if call.status is CallStatus.DONE]
+                for call in store.call_log.calls(run_id, with_texts=False):
+                    if call.role in JUDGING:
+                        judging += call.cost if call.ticket != START_TICKET else 0
+                    elif call.status is CallStatus.DONE:
+                        calls.append(call)
     if paths and not (calls and iterations):
         raise ValueError(
             f"--measured: {', '.join(map(str, paths))}: no step is finished there, expected one"
         )
-    return Measured(tuple(calls), iterations)
+    return Measured(tuple(calls), iterations, judging)
 
 
 def expected_step(
@@ -154,11 +166,12 @@ def expected_step(
     measured: Measured,
     speed: Speed,
     evaluation_seconds: float,
+    judging: float = 0.0,
 ) -> Step:
     """A step of one model: as its calls were in earlier runs, else as assumed.
 
     Assumed is one request with an ordinary prompt and an answer of `EXPECTED_ANSWER` tokens.
-    Measured calls are priced by the model's price now.
+    Measured calls are priced by the model's price now. `judging` are dollars of an evaluation.
     """
     first = asked.first
     # Calls of a run with one model name no entry. They count where their model is in one entry
@@ -182,6 +195,7 @@ def expected_step(
         tokens_out=num_calls * fmean(usage.output_tokens for usage in usages),
         dollars=num_calls * float(cost),
         seconds=num_calls * seconds + evaluation_seconds,
+        judging=judging,
         measured_calls=len(calls),
     )
 
@@ -194,6 +208,7 @@ def mean_step(steps: Sequence[Step]) -> Step:
         tokens_out=fmean(step.tokens_out for step in steps),
         dollars=fmean(step.dollars for step in steps),
         seconds=fmean(step.seconds for step in steps),
+        judging=fmean(step.judging for step in steps),
         measured_calls=sum(step.measured_calls for step in steps),
     )
 
@@ -205,7 +220,7 @@ def budget_forecast(
 
     Steps are counted as by `paid_steps`. `parallel` steps are in flight at the same time.
     """
-    paid = paid_steps(step.dollars, budget, is_hard=is_hard)
+    paid = paid_steps(step.dollars + step.judging, budget, is_hard=is_hard)
     # A hard budget that pays for exactly the limit has not ended the run when that is reached.
     is_limited = paid is None or paid > max_iterations - is_hard
     steps = max_iterations if paid is None else min(paid, max_iterations)
@@ -218,6 +233,7 @@ def budget_forecast(
         dollars=steps * step.dollars,
         hours=ceil(steps / parallel) * step.seconds / SECONDS_PER_HOUR,
         is_limited=is_limited,
+        judging=steps * step.judging,
     )
 
 
@@ -241,7 +257,12 @@ def forecast_of(plan: Plan, measured: Measured, speed: Speed) -> Forecast:
     settings, menu = plan.settings, plan.priced_menu
     tokens = ordinary_input(plan.problem, settings.constants, settings.method)
     evaluation = plan.seed_evaluation.seconds if plan.seed_evaluation else 0.0
-    steps = [expected_step(each, menu, tokens, measured, speed, evaluation) for each in menu]
+    judging = float(expected_evaluation(plan.problem, settings))
+    if measured.judging:
+        judging = float(measured.judging) / measured.iterations
+    steps = [
+        expected_step(each, menu, tokens, measured, speed, evaluation, judging) for each in menu
+    ]
     if len(steps) > 1:
         steps.append(mean_step(steps))
     budgets = [
@@ -257,8 +278,23 @@ def forecast_of(plan: Plan, measured: Measured, speed: Speed) -> Forecast:
     ]
     sentences = assumptions(steps, tokens, measured, speed, evaluation, plan.parallel)
     costs = {each.name: each.expected for each in menu}
+    sentences += _judging_sentences(plan, measured)
     sentences += without_first_tries(costs, plan.budget, plan.router)
     return Forecast(tuple(steps), tuple(budgets), tuple(sentences))
+
+
+def _judging_sentences(plan: Plan, measured: Measured) -> list[str]:
+    """What the dollars of evaluations rest on; nothing where these are free."""
+    if plan.settings.compute_price is None and not plan.granted:
+        return []
+    if measured.judging:
+        return ["Dollars of evaluations are those of the earlier runs."]
+    known, unknown = "", ""
+    if plan.settings.compute_price is not None:
+        known = "Evaluations cost their time at the compute price."
+    if plan.granted:
+        unknown = "What the models of evaluations cost is not known before a run (--measured RUN)."
+    return [each for each in (known, unknown) if each]
 
 
 def assumptions(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil, floor, inf, isfinite
 from statistics import fmean
 from typing import Any
@@ -18,14 +18,16 @@ from pydantic import Field
 
 from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
 from costada.graph.build import compile_search
-from costada.graph.run_context import with_reference_cost
+from costada.graph.run_context import granted_models, with_reference_cost
 from costada.models.prices import ListPrice
 from costada.models.reply_content import answer_text
 from costada.models.runnable_tree import asked_models
 from costada.nodes.attempts import ordinary_input
 from costada.nodes.calls.budget import (
     EXPECTED_ANSWER,
+    evaluation_bound,
     expected_cost,
+    expected_evaluation,
     input_bound,
     output_cap,
     prompt_tokens,
@@ -38,6 +40,7 @@ from costada.reports.formats import budget_text, count
 from costada.runs.config import RunConfig
 from costada.runs.plan import Plan
 from costada.store.run_store import RunStore
+from costada.values.evaluation import Evaluation
 from costada.values.usage import Price, Usage
 
 SHORT_ANSWER = 1_000
@@ -84,6 +87,24 @@ class ModelForecast:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationForecast:
+    """What the evaluation of a program is expected to cost, in dollars.
+
+    Attributes:
+        seconds: Of a worker, as the initial program took; `None` if it has not been evaluated.
+        cost: Dollars of that time.
+        worst: Most dollars that the time and the models of an evaluation can cost; `None` if only
+            the budget limits its models.
+        models: Models that evaluations ask: `role name` with the prices of its tokens.
+    """
+
+    seconds: float | None
+    cost: float
+    worst: float | None
+    models: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class DryRun:
     """The expected cost of a run, in dollars, dollars per million tokens, and tokens.
 
@@ -108,6 +129,7 @@ class DryRun:
         parallel: Most iterations in flight at the same time.
         most_in_flight: Upper bound of the cost of the requests in flight together.
         models: The models of a menu, each by itself; empty for one model.
+        evaluation: What the evaluation of a step costs beside that; `None` if it is free.
     """
 
     prompts: tuple[PromptSize, ...]
@@ -128,13 +150,14 @@ class DryRun:
     parallel: int
     most_in_flight: float
     models: tuple[ModelForecast, ...] = ()
+    evaluation: EvaluationForecast | None = None
 
 
 def dry_run_of(plan: Plan) -> DryRun:
     """Forecast the cost of a run; nothing is sent and nothing is written.
 
     The expected cost is that of an ordinary step whose first attempt succeeds: guides and retries
-    are not included.
+    are not included. Its evaluation takes as long as that of the initial program.
     """
     prompts = first_prompts(plan)
     prompt, settings = prompts[-1][1], plan.settings
@@ -145,6 +168,9 @@ def dry_run_of(plan: Plan) -> DryRun:
     worst = max(each.worst_call for each in models)
     most = plan.parallel * worst
     expected = fmean(each.step_cost for each in models)
+    evaluation = _evaluation_forecast(plan)
+    judging = evaluation.cost if evaluation else 0.0
+    longest = (evaluation.worst or evaluation.cost) if evaluation else 0.0
     short = fmean(float(_quote(each).cost(Usage(tokens, SHORT_ANSWER))) for each in menu)
     return DryRun(
         prompts=tuple(
@@ -158,9 +184,9 @@ def dry_run_of(plan: Plan) -> DryRun:
         prompt_tokens=tokens,
         answer_tokens=EXPECTED_ANSWER,
         reference_cost=with_reference_cost(settings, menu).constants.reference_cost,
-        steps=_num_steps(expected, plan),
-        fewest_steps=_num_steps(worst, plan),
-        most_steps=_num_steps(short, plan),
+        steps=_num_steps(expected + judging, plan),
+        fewest_steps=_num_steps(worst + longest, plan),
+        most_steps=_num_steps(short + judging, plan),
         worst_call=worst,
         worst_tokens_in=input_bound(prompt),
         worst_tokens_out=max(map(output_cap, parts)),
@@ -168,6 +194,28 @@ def dry_run_of(plan: Plan) -> DryRun:
         parallel=plan.parallel,
         most_in_flight=min(most, plan.budget) if settings.budget_policy == "hard" else most,
         models=models if len(models) > 1 else (),
+        evaluation=evaluation,
+    )
+
+
+def _evaluation_forecast(plan: Plan) -> EvaluationForecast | None:
+    """What the evaluation of a step costs, `None` if it is free."""
+    problem, settings, known = plan.problem, plan.settings, plan.seed_evaluation
+    models = {
+        f"{role} {name}": _price_text(_quote(each))
+        for role, granted in plan.granted.items()
+        for name, each in granted_models(granted, settings).items()
+    }
+    if settings.compute_price is None and not models:
+        return None
+    worst = float(evaluation_bound(problem, settings))
+    if models:
+        worst += problem.evaluation_dollars or 0.0
+    return EvaluationForecast(
+        seconds=known.worker_seconds if known else None,
+        cost=float(expected_evaluation(problem, settings)),
+        worst=None if models and problem.evaluation_dollars is None else worst,
+        models=models,
     )
 
 
@@ -193,6 +241,7 @@ def dry_run_text(
 ) -> str:
     """A forecast in a few lines, and below them the prompts given, in full."""
     mean = " on average" if found.models else ""
+    both = " and evaluations" if found.evaluation else ""
     lines = [
         "Dry run: nothing was sent and nothing was written.",
         f"  problem         {config.problem}, method {config.method}, seed {config.seed}",
@@ -205,10 +254,11 @@ def dry_run_text(
         f"  a step          about ${found.step_cost:.4f}{mean} with a prompt of"
         f" {found.prompt_tokens:,} tokens and an answer of {found.answer_tokens:,}; reference cost"
         f" ${found.reference_cost:g}",
+        *(_evaluation_lines(found.evaluation) if found.evaluation else []),
         *([_AGENT_NOTE] if config.generator == WITH_TOOLS else []),
         *([_COMMAND_NOTE] if is_command(config.generator) else []),
         f"  steps           about {count(found.steps)} for the budget"
-        f" ({count(found.fewest_steps)} if answers are as long as they may be,"
+        f" ({count(found.fewest_steps)} if answers{both} are as long as they may be,"
         f" {count(found.most_steps)} if they have {SHORT_ANSWER:,} tokens),"
         f" at most {config.max_iterations:,}",
         f"  worst call      ${found.worst_call:.4f} ({found.worst_tokens_in:,} tokens in,"
@@ -228,6 +278,20 @@ def dry_run_text(
         lines += ["", f"--- first {role}, system message ---", prompt.system]
         lines += ["", f"--- first {role}, user message ---", prompt.user]
     return "\n".join(lines)
+
+
+def _evaluation_lines(found: EvaluationForecast) -> list[str]:
+    """What evaluations cost, and the models that they ask."""
+    most = "" if found.worst is None else f", at most ${found.worst:.4f}"
+    took = "" if found.seconds is None else f" for {found.seconds:.3g} s like the initial program"
+    apart = ", without what its models cost" if found.models else ""
+    lines = [f"  an evaluation   about ${found.cost:.4f}{took}{apart}{most}"]
+    return lines + [f"    {name}  {price}" for name, price in found.models.items()]
+
+
+def _price_text(quote: ListPrice) -> str:
+    price = f"${quote.input_per_million:g} in, ${quote.output_per_million:g} out"
+    return f"{price} per million tokens; {quote.source}"
 
 
 def _model_lines(found: DryRun, config: RunConfig) -> list[str]:
@@ -298,10 +362,15 @@ def first_prompts(plan: Plan) -> list[tuple[str, Prompt]]:
         raise _AllRecorded
 
     # Free, so that no budget is too small for the first request.
-    free = {"price": Price(0, 0), "guide_price": Price(0, 0)}
+    free = {"price": Price(0, 0), "guide_price": Price(0, 0), "compute_price": None}
     store, thread = RunStore(), RunnableConfig(configurable={"thread_id": "dry run"})
+    # Models of the evaluator are not asked: what the first prompt shows of the start is a stand-in.
+    problem = plan.problem
+    if plan.granted:
+        stand_in = Evaluation(score=0.0, objective=0.0, is_valid=True)
+        problem = replace(problem, models={}, candidate_models={}, seed_evaluation=stand_in)
     graph = compile_search(
-        plan.problem,
+        problem,
         _PromptRecorder(record=record_last),
         budget=plan.budget,
         guide_model=_PromptRecorder(record=lambda prompt: recorded.append(("guide", prompt))),

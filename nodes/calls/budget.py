@@ -118,6 +118,12 @@ def compute_cost(seconds: float, problem: Problem, settings: Settings) -> Decima
     return dollars.quantize(SMALLEST_AMOUNT, ROUND_UP)
 
 
+def expected_evaluation(problem: Problem, settings: Settings) -> Decimal:
+    """Dollars of the time of an evaluation like that of the initial program, 0 if it is unknown."""
+    known = problem.seed_evaluation
+    return compute_cost(known.worker_seconds if known else 0.0, problem, settings)
+
+
 def evaluation_bound(problem: Problem, settings: Settings) -> Decimal:
     """Most dollars that one evaluation can cost by the limits of the problem.
 

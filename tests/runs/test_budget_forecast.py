@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -135,6 +136,39 @@ def test_a_forecast_has_four_budgets_of_the_step_that_a_dry_run_expects(invoke, 
     assert found["budgets"][2]["steps"] == dry["steps"]
     assert expected["seconds"] == pytest.approx(EXPECTED_ANSWER / 50, abs=5)
     assert "50 answer tokens per second; no retries and no guides." in found["assumptions"][0]
+
+
+def test_evaluations_are_paid_from_the_same_budget():
+    step = replace(a_step(dollars=0.03), judging=0.01)
+    found = budget_forecast(step, 1.0, max_iterations=100)
+    assert (found.steps, found.dollars, found.judging) == (
+        25,
+        pytest.approx(0.75),
+        pytest.approx(0.25),
+    )
+    assert mean_step([step, a_step(dollars=0.05)]).judging == pytest.approx(0.005)
+
+
+def test_what_judged_earlier_steps_is_measured_apart(earlier):
+    judging = [
+        call(0, role="compute", cost=Decimal("0.5")),
+        call(1, role="compute", cost=Decimal("0.01")),
+        call(2, role="evaluation", cost=Decimal("0.03"), seconds=9.0),
+    ]
+    write_steps(earlier, [], calls=judging, candidates=[])
+    found = measure_runs([earlier.path], "toy")
+    assert (len(found.calls), found.iterations) == (4, 2)
+    assert found.judging == Decimal("0.04")  # without that of the initial program
+
+
+def test_a_forecast_shows_search_and_evaluations_apart(invoke, near):
+    options = (near, *PRICED, "--compute-price", 3600)
+    found = json.loads(invoke("forecast", *options, "--json").stdout)
+    (expected,) = found["steps"]
+    assert expected["judging"] > 0
+    assert "Evaluations cost their time at the compute price." in found["assumptions"]
+    assert "evaluations" in invoke("forecast", *options).stdout.splitlines()[2]
+    assert "evaluations" not in invoke("forecast", near, *PRICED).stdout.splitlines()[2]
 
 
 def test_measured_calls_replace_what_is_assumed(invoke, near, tmp_path):

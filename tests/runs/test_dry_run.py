@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 from billing_server import BillingServer, Reply
+from judged_problems import judged_folder
 
 from costada.runs.config import RunConfig
 from costada.runs.dry_run import EXPECTED_ANSWER, SHORT_ANSWER, dry_run_of, first_prompts
@@ -156,3 +157,36 @@ def test_the_longest_answer_bounds_what_a_call_and_a_lost_one_can_cost(invoke, n
     found = json.loads(invoke("run", near, *options, *address).stdout)
     assert found["worst_tokens_out"] == 500
     assert found["worst_call"] == pytest.approx((found["worst_tokens_in"] + 2 * 500) / 1e6)
+
+
+def test_the_evaluation_of_a_step_is_apart_and_counts(invoke, near):
+    options = ("run", near, *PRICED, "--budget", 1, "--timeout", 5, "--dry-run", "--json")
+    free = json.loads(invoke(*options).stdout)
+    assert free["evaluation"] is None
+    found = json.loads(invoke(*options, "--compute-price", 3600).stdout)
+    evaluation = found["evaluation"]
+    assert evaluation["cost"] == pytest.approx(evaluation["seconds"])  # a dollar a second
+    assert evaluation["worst"] == 5
+    assert found["step_cost"] == free["step_cost"]
+    whole = found["step_cost"] + evaluation["cost"]
+    assert found["steps"] == -(-1 // whole)
+    assert found["fewest_steps"] == 1
+    text = invoke(*options[:-1], "--compute-price", 3600).stdout
+    assert "s like the initial program, at most $5.0000" in text
+    assert "if answers and evaluations are as long as they may be" in text
+
+
+def test_the_models_of_an_evaluator_are_named_and_not_asked(invoke, server, tmp_path):
+    folder = judged_folder(tmp_path / "judged", server.url, settings="evaluation_dollars = 0.05")
+    options = ("run", folder, *PRICED, "--base-url", server.url, "--dry-run")
+    found = json.loads(invoke(*options, "--json").stdout)
+    assert server.requests == []
+    assert found["evaluation"] == {
+        "seconds": None,
+        "cost": 0.0,
+        "worst": 0.05,
+        "models": {"evaluation judge": "$3 in, $15 out per million tokens; given"},
+    }
+    text = invoke(*options).stdout
+    assert "about $0.0000, without what its models cost, at most $0.0500" in text
+    assert "    evaluation judge  $3 in, $15 out per million tokens" in text
