@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
+from costada.nodes.generator_command import ONE_ANSWER, WITH_TOOLS
 from costada.nodes.settings import MAX_PARALLEL, MAX_SEED, Settings
 from costada.runs.config import (
     CONTROLLER,
@@ -30,6 +31,11 @@ from costada.values.setting import Setting, unknown_name
 
 if TYPE_CHECKING:
     from costada.runs.models_file import GivenModel
+
+MODEL_GENERATORS = (
+    "model: one response is one program. agent: the model may call tools before it submits."
+)
+"""Description of the generators that a caller may choose."""
 
 OWN_FIELDS = ("seed", "parallel")
 """Settings that are chosen by fields of their own."""
@@ -168,6 +174,9 @@ def _settings_schema(names: Sequence[str]) -> type[BaseModel]:
             models: tuple[type[BaseModel], ...] = (RunConfig, Settings)
             source = next(each for each in models if name in each.model_fields)
             fields[name] = _field_like(source.model_fields[name])
+            if name == "generator":
+                # A caller must not run commands on this machine.
+                fields[name] = _optional(Literal[ONE_ANSWER, WITH_TOOLS], MODEL_GENERATORS)
     if constants:
         kind = create_model("ControllerConstants", __base__=ContextBase, **constants)
         fields[CONTROLLER] = _optional(kind, "Constants of the controller.")

@@ -19,6 +19,7 @@ from costada.evaluators.registry import is_built_in
 from costada.evaluators.remote.engine import is_local
 from costada.evaluators.sandbox.layers import UNCONFINED
 from costada.models.providers import KEY_VARIABLES, is_loopback
+from costada.nodes.generator_command import is_command
 from costada.runs.config import RunConfig
 from costada.runs.folder_lease import hold_lease, is_held
 from costada.runs.user_input import explain
@@ -234,8 +235,8 @@ class RunFolder:
 
         A run folder may come from somebody else. Everything in it is data, except a problem inside
         it, the programs in its run file if the settings request a weak sandbox, the servers
-        that get the user's keys, and the clusters whose answers are loaded; nor may it name a
-        variable to be read as a key.
+        that get the user's keys, the clusters whose answers are loaded, and the command of a
+        generator; nor may it name a variable to be read as a key.
 
         Raises:
             ValueError: Naming the setting; also if there is no run.
@@ -328,6 +329,10 @@ def _risk(config: RunConfig) -> str | None:
         return (
             f"evaluations is {config.evaluations!r}, whose answers are loaded as Python objects,"
             " which can run code"
+        )
+    if is_command(config.generator):
+        return (
+            f"generator is {config.generator!r}, a command that would be run outside of a sandbox"
         )
     for entry in config.models:
         provider = entry.model.partition(":")[0]

@@ -148,6 +148,16 @@ def test_the_schema_shows_the_limits():
     assert constants["calibrates_cost"]["type"] == "boolean"
 
 
+def test_a_caller_chooses_no_command_as_the_generator():
+    graph, _ = graph_with(limits={"settings": ("generator",)})
+    chosen = {"settings": {"generator": "touch mark"}}
+    with pytest.raises(
+        ValueError, match="generator: got 'touch mark', expected 'model' or 'agent'"
+    ):
+        graph.invoke({}, context=chosen)
+    assert graph.invoke({}, context={"settings": {"generator": "model"}})["iterations"] > 0
+
+
 def test_models_that_are_named_twice_in_a_context_are_refused_there():
     one = MenuModel("one", ScriptedModel(answer=hashed_answer), Price(2, 4))
     graph, model = graph_with(limits={"models": [one]})

@@ -191,6 +191,25 @@ def test_a_folder_takes_no_wall_away_unless_it_is_trusted(invoke, finished, tmp_
     assert invoke("resume", folder, "--trust").exit_code == 0
 
 
+def test_a_folder_runs_no_command_as_its_generator_unless_it_is_trusted(invoke, finished, tmp_path):
+    mark, folder = tmp_path / "mark", copied(finished, tmp_path / "foreign")
+    change(folder, generator=f"touch {mark}")
+    more = ["--max-iterations", 4]
+    for words in (
+        ["resume", folder, *more],
+        ["fork", folder, "--at", 3, "--out", tmp_path / "new"],
+        *([*words, folder] for words in READING),
+    ):
+        result = invoke(*words)
+        assert not mark.exists(), words
+        if words[0] in ("resume", "fork"):
+            assert result.exit_code == 2, result.output
+            assert "a command that would be run outside of a sandbox" in result.output
+    assert RunFolder(folder).next_command(RunFolder(folder).load()).endswith(" --trust")
+    result = invoke("resume", folder, "--trust", *more)
+    assert (result.exit_code, mark.exists()) == (0, True), result.output
+
+
 @pytest.mark.parametrize(
     ("address", "is_refused"),
     [
