@@ -62,12 +62,13 @@ class Allowance:
     """What the grants of one piece of work may cost together, in dollars.
 
     Attributes:
+        name: What a refusal calls it.
         is_strict: Whether no answer may exceed it, so that each has to be limited.
     """
 
     def __init__(self, limit: float, name: str, *, is_strict: bool) -> None:
-        """Allow so many dollars; `name` is what a refusal calls them."""
-        self._limit, self._name = Decimal(str(limit)), name
+        """Allow so many dollars."""
+        self._limit, self.name = Decimal(str(limit)), name
         self.is_strict = is_strict
         self._spent = Decimal(0)
         self._lock = Lock()
@@ -85,7 +86,7 @@ class Allowance:
 
     def refusal(self, bound: Decimal) -> str:
         """What a refusal says of a request that it cannot pay for."""
-        return f"not asked: it may cost ${bound:.6f}, and ${self.left:.6f} of {self._name} are left"
+        return f"not asked: it may cost ${bound:.6f}, and ${self.left:.6f} are left of {self.name}"
 
 
 class Grant:
@@ -312,7 +313,8 @@ class GrantedRequest:
         try:
             longest = affordable_answer(request, left, self._asked.prices)
         except RequestNotSent as error:
-            raise self._not_sent(str(error), why) from None
+            of = f" of {self._grant.allowance.name}" if why == OVER_LIMIT else ""
+            raise self._not_sent(f"{error}{of}", why) from None
         if longest < min(wanted, ROOMY_ANSWER) and self._grant.num_sent:
             raise WaitingForFunds("not asked: requests in flight may leave more")
         return longest

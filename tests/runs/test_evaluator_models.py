@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 import pytest
-from billing_server import BillingServer
+from billing_server import BillingServer, Refusal
 from judged_problems import PRICES, Providers, judged_folder
 
 from costada.models.chat_models import chat_model
@@ -167,3 +167,98 @@ def test_a_token_is_worth_nothing_between_evaluations(tmp_path, server, provider
     assert found[0].artifacts["found"] == "[]"
     assert found[-1].artifacts["found"] == "['refused']"
     assert set(providers.bill) == {"writer"}
+
+
+def test_what_an_evaluation_costs_stays_below_its_limit(tmp_path, server, providers):
+    # Two questions cost some $0.002 to $0.006 each; a bound allows for 1,000 tokens of an answer.
+    limit = "evaluation_dollars = 0.02"
+    folder = judged_folder(tmp_path / "judged", server.url, MANY, settings=limit)
+    out = tmp_path / "run"
+    run(folder, server, out, max_iterations=2, budget=1.0)
+    calls, _ = ledger_of(out)
+    judging = {}
+    for call in calls:
+        if call.role == "evaluation":
+            judging[call.ticket] = judging.get(call.ticket, 0) + call.cost
+    assert max(judging.values()) <= Decimal("0.02")
+    with RunStore(RunFolder(out).database) as store:
+        seed = store.candidates.get(store.last_run(), "0.1")
+    assert seed.is_valid
+    assert "left of evaluation_dollars" in seed.artifacts["said"]
+
+
+MANY = """
+from openai import APIStatusError, OpenAI
+
+CLIENT = OpenAI(max_retries=0)
+
+def score(output):
+    for number in range(100):
+        try:
+            CLIENT.chat.completions.create(
+                model="judge", messages=[{"role": "user", "content": f"{number} {output}"}]
+            )
+        except APIStatusError as error:
+            return {"combined_score": output, "said": str(error), "status": error.status_code}
+    return {"combined_score": output}
+"""
+
+
+COUNTED = "range(1 if output == 0.10 else 100)"
+
+
+def test_a_candidate_whose_evaluation_is_refused_for_its_limit_has_failed(tmp_path, server):
+    evaluator = MANY.replace("APIStatusError as", "KeyError as").replace("range(100)", COUNTED)
+    limit = "evaluation_dollars = 0.02"
+    folder = judged_folder(tmp_path / "judged", server.url, evaluator, settings=limit)
+    out = tmp_path / "run"
+    found = run(folder, server, out, max_iterations=2, budget=1.0)
+    _, steps = ledger_of(out)
+    assert found.iterations == 2
+    assert any("left of evaluation_dollars" in (step["failure"] or "") for step in steps)
+
+
+def test_a_hard_budget_is_never_exceeded_and_what_waits_is_judged_first(
+    tmp_path, server, providers
+):
+    folder = judged_folder(tmp_path / "judged", server.url)
+    out = tmp_path / "run"
+    options = {"budget_policy": "hard", "max_iterations": 30}
+    first = run(folder, server, out, budget=0.06, **options)
+    assert first.stop_reason == "budget"
+    assert providers.total <= Decimal("0.06")
+    _, steps = ledger_of(out)
+    assert "unjudged" in steps[-1]["events"]
+    second = run(folder, server, out, budget=0.09, resume=True, **options)
+    assert providers.total <= Decimal("0.09")
+    _, later = ledger_of(out)
+    following = later[len(steps)]
+    assert "judged_later" in following["events"]
+    assert following["score"] is not None
+    assert second.iterations > first.iterations
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_an_outage_of_a_judge_pauses_the_run(tmp_path, server, providers, parallel):
+    folder = judged_folder(tmp_path / "judged", server.url)
+    refused = []
+
+    def at_times_down(body):
+        # The start's judge and a later one are down for longer than a request is repeated.
+        if body["model"] != "writer" and len(refused) < 24 and len(refused) % 12 < 11:
+            refused.append(body)
+            return Refusal(429, "slow down")
+        if body["model"] != "writer" and len(refused) < 24:
+            refused.append(body)
+        return providers.answer(body)
+
+    server.default = at_times_down
+    waits = {"retry_wait": 0.01, "longest_wait": 0.02, "parallel": parallel, "gateway": False}
+    out = tmp_path / "run"
+    found = run(folder, server, out, max_iterations=4, **waits)
+    assert found.stop_reason == "iterations"
+    assert len(refused) == 24
+    calls, steps = ledger_of(out)
+    assert sum(call.cost for call in calls) == providers.total
+    assert all(step["score"] is not None or step["failure"] for step in steps)
+    assert not any("429" in (step["failure"] or "") for step in steps)

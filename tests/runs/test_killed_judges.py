@@ -1,4 +1,4 @@
-"""Runs whose evaluators ask models are killed at random instants: no completed call is paid twice."""
+"""Runs whose evaluators ask models are killed at random: no completed call is paid twice."""
 
 import json
 from collections import Counter
