@@ -262,3 +262,73 @@ def test_an_outage_of_a_judge_pauses_the_run(tmp_path, server, providers, parall
     assert sum(call.cost for call in calls) == providers.total
     assert all(step["score"] is not None or step["failure"] for step in steps)
     assert not any("429" in (step["failure"] or "") for step in steps)
+
+
+AGENT = """
+def value():
+    from openai import NotFoundError, OpenAI
+
+    client = OpenAI(max_retries=0)
+    said = client.chat.completions.create(
+        model="agent", messages=[{"role": "user", "content": "What is a large number?"}]
+    )
+    try:
+        client.chat.completions.create(model="judge", messages=[])
+    except NotFoundError as error:
+        print(error)
+    # EVOLVE-BLOCK-START
+    return 0.10 * float(said.choices[0].message.content)
+    # EVOLVE-BLOCK-END
+"""
+
+
+def with_agent(folder, server, settings=""):
+    """The folder of a problem whose programs ask a model of their own."""
+    (folder / "initial_program.py").write_text(AGENT)
+    price_in, price_out = PRICES["judge-small"]
+    with (folder / "problem.toml").open("a") as file:
+        file.write(
+            f"[candidate_models.agent]\nmodel = 'openai:judge-small'\nbase_url = '{server.url}'\n"
+            f"price = '{price_in},{price_out}'\nmax_tokens = 1000\n{settings}"
+        )
+    return folder
+
+
+def test_programs_under_test_ask_their_models_and_not_the_judge(tmp_path, server, providers):
+    folder = with_agent(judged_folder(tmp_path / "judged", server.url), server)
+    out = tmp_path / "run"
+    run(folder, server, out, max_iterations=1, timeout=60.0)
+    calls, _ = ledger_of(out)
+    by_role = {}
+    for call in calls:
+        by_role[call.role] = by_role.get(call.role, Decimal(0)) + call.cost
+    assert by_role["candidate"] == providers.bill["judge-small"]
+    assert by_role["evaluation"] == providers.bill["judge-large"]
+    with RunStore(RunFolder(out).database) as store:
+        seed = store.candidates.get(store.last_run(), "0.1")
+    assert "got 'judge', expected one of 'agent'" in seed.artifacts["log"]
+
+
+WITH_PATH = """
+import runpy
+
+from openai import OpenAI
+
+
+def evaluate(program_path):
+    value = runpy.run_path(program_path)["value"]()
+    answer = OpenAI(max_retries=0).chat.completions.create(
+        model="judge", messages=[{"role": "user", "content": f"Is it large? {value}"}]
+    )
+    return {"combined_score": value * float(answer.choices[0].message.content)}
+"""
+
+
+def test_an_evaluator_in_the_sandbox_asks_models(tmp_path, server, providers):
+    folder = judged_folder(tmp_path / "judged", server.url, evaluator=WITH_PATH)
+    out = tmp_path / "run"
+    run(folder, server, out, max_iterations=2, timeout=60.0)
+    calls, _ = ledger_of(out)
+    judging = [call for call in calls if call.role == "evaluation"]
+    assert sum(call.cost for call in judging) == providers.bill["judge-large"]
+    assert {0, 1} <= {call.ticket for call in judging}
