@@ -5,6 +5,7 @@ closed when the candidate's evaluation ends, with all connections over it.
 """
 
 import errno
+import os
 import socket
 from collections.abc import Callable
 
@@ -13,8 +14,13 @@ from costada.evaluators.sandbox.inside.orders import MODELS_ADDRESS
 from costada.evaluators.sandbox.limits import MEBIBYTE
 from costada.values.model_access import ModelAccess
 
-ENVIRONMENT = ModelAccess("http://{}:{}".format(*MODELS_ADDRESS), "sandbox").environment()
-"""The variables of a candidate that has models; the key that clients must have is not checked."""
+ENVIRONMENT = {
+    **ModelAccess("http://{}:{}".format(*MODELS_ADDRESS), "sandbox").environment(),
+    "SSL_CERT_DIR": os.devnull,
+}
+"""The variables of a candidate that has models; the key that clients must have is not checked.
+Clients prepare for TLS as they are made: they would look for certificates that they may not read.
+"""
 
 MAX_CONNECTIONS = 64
 """At once: a further one is closed as it is opened."""

@@ -132,9 +132,9 @@ def test_clients_of_openai_and_httpx_work_unchanged(server, each_layer):
 
 
 @pytest.mark.parametrize("preload", [(), ("langchain_openai",)], ids=["imported", "preloaded"])
-def test_langchain_works_unchanged(server, layer, preload):
+def test_langchain_works_unchanged(server, confined, preload):
     connect = server.connection_of("one")
-    [result] = run_calls(LANGCHAIN, "f", [{}], AMPLE, layer, preload, connect=connect)
+    [result] = run_calls(LANGCHAIN, "f", [{}], AMPLE, confined, preload, connect=connect)
     assert result.error is None
     assert result.output == ["HELLO"] * 3
 
@@ -295,7 +295,10 @@ def f():
         os.write(write_fd, b"x")
         while True:
             time.sleep(0.01)
-            ask("late")
+            try:
+                ask("late")
+            except OSError:
+                pass
     os.read(read_fd, 1)
     return 1
 """
@@ -352,7 +355,11 @@ def f(number):
     is_closed = held[-1].recv(1) == b""
     for one in held[:-1]:
         one.close()
-    return [is_closed, ask("x")]
+    while True:  # until one of them is closed at the other end too
+        try:
+            return [is_closed, ask("x")]
+        except OSError:
+            pass
 """
     assert evaluate(source, number=MAX_CONNECTIONS + 1).output == [True, "X"]
     assert server.num_connections == MAX_CONNECTIONS + 1
@@ -361,7 +368,7 @@ def f(number):
 FLOOD = """
 import struct
 from itertools import count
-HEADER = struct.Struct("!II")
+HEADER = struct.Struct("!QI")
 def channel():
     return next(fd for fd in range(255, 2, -1) if is_socket(fd))
 def is_socket(fd):
