@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from math import inf, isclose
+from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ from costada.values.program_form import ProgramForm
 if TYPE_CHECKING:
     from costada.evaluators.folders import ProblemFolder
     from costada.evaluators.problem import Problem
+    from costada.runs.single_evaluation import MeteredEvaluations
     from costada.values.evaluation import Evaluation
 
 ProblemName = Annotated[
@@ -112,10 +113,14 @@ def evaluate(
     settings: Callable[[], dict[str, Any]],
     as_json: options.AsJson = False,
 ) -> None:
-    """Score a program as a run would. A program that fails gets score 0 and exit code 0."""
+    """Score a program as a run would. A program that fails gets score 0 and exit code 0.
+
+    Prints what it cost where the evaluator or the program asks models.
+    """
     from costada.evaluators.problem import confine, layer_of
     from costada.evaluators.registry import problem as problem_named
     from costada.reports.summary import evaluation_json, evaluation_text
+    from costada.runs.single_evaluation import MeteredEvaluations
     from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT
 
     with (
@@ -135,15 +140,13 @@ def evaluate(
     for note in found.notes:
         say(note)
     with refusing(ExitCode.FAILED), ending_on_signal(), keeping_output_clean():
-        evaluation = program if isinstance(program, Evaluation) else _evaluate(found, program)
+        evaluations = MeteredEvaluations(found, wanted)
+        evaluation = program if isinstance(program, Evaluation) else evaluations.evaluate(program)
+    if bill := evaluations.bill:
+        say(f"models: {bill}")
     show((evaluation_json if as_json else evaluation_text)(evaluation, layer_of(found)))
     if {EVALUATOR_FAULT, SANDBOX_FAULT} & evaluation.artifacts.keys():
         raise typer.Exit(ExitCode.FAILED)
-
-
-def _evaluate(problem: Problem, program: Program) -> Evaluation:
-    """Evaluate a program on all examples of a data set, those of the validation included."""
-    return problem.evaluate_program(program, incumbent=-inf if problem.validation else None)
 
 
 ProblemPath = Annotated[
@@ -167,7 +170,8 @@ def check(
     """Print what a problem folder contains and needs, and evaluate its initial program.
 
     An initial program that takes less than 2 s is evaluated twice, to see whether its score varies.
-    Makes no model calls. Exits with 2 if a run of the folder would be refused.
+    Makes no model calls but those of an evaluator or a program that asks models: once, and their
+    cost is printed. Exits with 2 if a run of the folder would be refused.
     """
     facts: Facts = {}
     with (
@@ -189,6 +193,7 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
     from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
     from costada.evaluators.folders import load_folder, read_folder
     from costada.evaluators.problem import confine, gpu_note
+    from costada.runs.single_evaluation import MeteredEvaluations
 
     if read_settings(folder / SETTINGS_FILE).repository is None:
         found = read_folder(folder)
@@ -207,9 +212,12 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
     facts |= _prompt(problem)
     if note := gpu_note(problem):
         facts["gpus"] = note
-    fault, evaluation = _evaluate_start(problem)
-    facts |= _evaluation_facts(problem, evaluation) | _variation(problem, evaluation)
-    if fault and (proposal := _other_layer(problem, fault)):
+    evaluations = MeteredEvaluations(problem, wanted)
+    fault, evaluation = _evaluate_start(evaluations)
+    facts |= _evaluation_facts(problem, evaluation) | _variation(evaluations, evaluation)
+    if bill := evaluations.bill:
+        facts["models"] = bill
+    if fault and not evaluations.asks_models and (proposal := _other_layer(problem, wanted, fault)):
         facts["try"] = proposal
     return fault
 
@@ -296,13 +304,14 @@ def _prompt(problem: Problem) -> Facts:
     }
 
 
-def _evaluate_start(problem: Problem) -> tuple[str | None, Evaluation]:
+def _evaluate_start(evaluations: MeteredEvaluations) -> tuple[str | None, Evaluation]:
     """The evaluation of the initial program, and why a run would be refused, if it would."""
     from dataclasses import replace
 
     from costada.evaluators.problem import check_problem
 
-    evaluation = _evaluate(problem, problem.start)
+    problem = evaluations.problem
+    evaluation = evaluations.evaluate(problem.start)
     try:
         check_problem(replace(problem, seed_evaluation=evaluation))
     except ValueError as error:
@@ -310,7 +319,7 @@ def _evaluate_start(problem: Problem) -> tuple[str | None, Evaluation]:
     return None, evaluation
 
 
-def _other_layer(problem: Problem, fault: str) -> str:
+def _other_layer(problem: Problem, wanted: RunConfig, fault: str) -> str:
     """A layer that allows what the problem's layer refused; empty if none is known to.
 
     Only layers that confine as much are tried: the folder may be somebody else's.
@@ -318,13 +327,15 @@ def _other_layer(problem: Problem, fault: str) -> str:
     from costada.evaluators.problem import confine, layer_of
     from costada.evaluators.sandbox.layers import UNCONFINED, WITH_FILESYSTEM, Layer
     from costada.evaluators.setup_hints import NO_MODES, SHARED_HINT
+    from costada.runs.single_evaluation import MeteredEvaluations
 
     layer = layer_of(problem)
     if layer in (None, *UNCONFINED) or not any(map(fault.__contains__, DENIED)):
         return ""
     for other in WITH_FILESYSTEM:
         with suppress(ValueError):  # not offered by this machine
-            if other is not layer and not _evaluate_start(confine(problem, sandbox=other))[0]:
+            elsewhere = MeteredEvaluations(confine(problem, sandbox=other), wanted)
+            if other is not layer and not _evaluate_start(elsewhere)[0]:
                 return f"--sandbox {other.value}: there, the initial program is valid"
     if not any(map(fault.__contains__, (NO_MODES, SHARED_HINT))):
         return ""
@@ -359,9 +370,11 @@ def _evaluation_facts(problem: Problem, evaluation: Evaluation) -> Facts:
     return facts
 
 
-def _variation(problem: Problem, first: Evaluation) -> Facts:
-    """Whether a short second evaluation scores the initial program differently."""
-    if not first.is_valid or problem.repeats > 1 or first.seconds > SHORT_SECONDS:
+def _variation(evaluations: MeteredEvaluations, first: Evaluation) -> Facts:
+    """Whether a short second evaluation that costs nothing scores the start differently."""
+    problem = evaluations.problem
+    is_known = not first.is_valid or problem.repeats > 1 or first.seconds > SHORT_SECONDS
+    if is_known or evaluations.asks_models:
         return {}
     second = problem.evaluate_program(problem.start)
     if not second.is_valid or isclose(first.score, second.score):
