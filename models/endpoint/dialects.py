@@ -82,6 +82,11 @@ _TEXT_PARTS = frozenset(
 )
 """Types of parts of a conversation of which the bytes bound the tokens."""
 
+_OF_SENDER = frozenset(
+    {"client_metadata", "metadata", "prompt_cache_key", "safety_identifier", "user"}
+)
+"""Parameters that say who sends a request, and change no answer."""
+
 _PASSED_HEADERS = ("anthropic-beta", "anthropic-version", "openai-beta")
 
 _ERROR_TYPES: Mapping[int, str] = {
@@ -229,6 +234,29 @@ def forwarded_body(
     if request.is_stream and request.dialect is Dialect.CHAT:
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
     return body
+
+
+def asked_for(request: ClientRequest) -> dict[str, Any]:
+    """What of the body decides the answer.
+
+    Coding agents name their session in each request, and number the messages that they write: a
+    session that is repeated has other names for the same.
+    """
+    body = {name: value for name, value in request.body.items() if name not in _OF_SENDER}
+    if request.dialect is Dialect.RESPONSES and isinstance(items := body.get("input"), list):
+        body["input"] = [_without_own_id(each) for each in items]
+    return body
+
+
+def _without_own_id(item: object) -> object:
+    """An item of a Responses request without the id that its sender gave it."""
+    if not isinstance(item, Mapping):
+        return item
+    kind = str(item.get("type", "message"))
+    is_of_sender = kind.endswith("_output") or (
+        kind == "message" and item.get("role") != "assistant"
+    )
+    return {name: value for name, value in item.items() if name != "id" or not is_of_sender}
 
 
 def error_response(

@@ -20,7 +20,7 @@ from threading import Condition, Lock
 from time import sleep
 
 from costada.models.asking import ModelFailure, RequestNotSent
-from costada.models.endpoint.dialects import models_response, stored_response
+from costada.models.endpoint.dialects import asked_for, models_response, stored_response
 from costada.models.endpoint.exchange import ClientRequest, ClientResponse, Dialect, Refusal
 from costada.models.endpoint.forwarding import Forwarder
 from costada.models.endpoint.http_server import Endpoint
@@ -213,7 +213,7 @@ class Grant:
     async def answer(self, request: ClientRequest) -> ClientResponse:
         """Answer a request to one of the models, from the journal or by it; raises `Refusal`."""
         asked = self.models[request.model]
-        words = Prompt(f"{self._name}\0{request.dialect}", json.dumps(dict(request.body)))
+        words = Prompt(f"{self._name}\0{request.dialect}", json.dumps(asked_for(request)))
         ledger = GrantedRequest(self, asked, words)
         hashed = ledger.journal.request_hash
         place = self._occurrences[hashed]

@@ -8,6 +8,7 @@ import pytest
 
 from costada.models.endpoint.dialects import (
     EventReader,
+    asked_for,
     dialect_of,
     forwarded_body,
     models_response,
@@ -45,6 +46,41 @@ def test_a_request_says_how_long_its_answer_may_be(
     dialect: Dialect, body: dict[str, Any], cap: int | None
 ):
     assert read(dialect, **body).output_cap == cap
+
+
+def test_sessions_that_say_the_same_under_other_names_ask_for_the_same():
+    def session(name: str) -> dict[str, Any]:
+        said = [
+            {"type": "message", "role": "user", "content": "hi", "id": f"msg_{name}"},
+            {"role": "user", "content": "go on", "id": f"msg_{name}"},
+            {"type": "function_call_output", "call_id": "1", "output": "ok", "id": f"out_{name}"},
+        ]
+        names = {"prompt_cache_key": name, "user": name, "metadata": {"session": name}}
+        return {"input": said, "store": False, "client_metadata": {"id": name}, **names}
+
+    one, other = (asked_for(read(Dialect.RESPONSES, **session(name))) for name in ("a", "b"))
+    assert one == other
+    assert one == {
+        "model": "judge",
+        "store": False,
+        "input": [
+            {"type": "message", "role": "user", "content": "hi"},
+            {"role": "user", "content": "go on"},
+            {"type": "function_call_output", "call_id": "1", "output": "ok"},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "item_reference", "id": "a"},
+        {"type": "reasoning", "id": "a", "summary": []},
+        {"type": "message", "role": "assistant", "id": "a", "content": "hi"},
+    ],
+)
+def test_what_the_provider_has_numbered_keeps_its_number(item: dict[str, Any]):
+    assert asked_for(read(Dialect.RESPONSES, input=[item]))["input"] == [item]
 
 
 def test_the_bytes_of_a_body_and_the_frames_of_its_messages_bound_its_tokens():
