@@ -1,6 +1,7 @@
 """The runs of `test_kill.py`: what they search, whom they ask, and how each is started."""
 
 import json
+import os
 import time
 from collections import Counter
 from decimal import Decimal
@@ -19,12 +20,13 @@ from crash_runs import (
     run_to_end,
     slow_evaluation,
 )
-from fakes import evaluate_value, program, toy_problem
+from fakes import SEED_PROGRAM, evaluate_value, program, toy_problem
 from file_programs import START, evaluate_files, files_problem
 from made_repositories import make_repository, problem_of
 from menu_provider import CAP as MENU_CAP
 from menu_provider import DOLLARS, answer
 
+from costada.evaluators.sandbox.limits import Limits
 from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel
 from costada.runs.discovery import discover
@@ -172,6 +174,38 @@ class ToolProvider(Provider):
             number = self.billed.total()
         self.take_time(number)
         return reply
+
+
+COMPUTE_RATE, LONGEST = Decimal("0.01"), 0.5
+"""Dollars for a second of a worker, and the seconds that an evaluation may take."""
+
+
+EVALUATIONS, HELD = "COSTADA_TEST_EVALUATIONS", ".held"
+"""Variable that names the file in which a timed evaluator writes; none ends while a file of that
+name with this ending is there."""
+
+
+def timed_evaluation(code: str) -> Evaluation:
+    """Write down that an evaluation begins, and how long it took by a clock of its own."""
+    if code == SEED_PROGRAM:  # each process evaluates it before it resumes the run
+        return evaluate_value(code)
+    with open(os.environ[EVALUATIONS], "a", buffering=1) as journal:
+        journal.write("begun\n")
+        began = time.perf_counter()
+        found = slow_evaluation(code)
+        time.sleep(2 * EVALUATION)
+        while Path(journal.name).with_suffix(HELD).exists():
+            time.sleep(EVALUATION)
+        journal.write(f"{time.perf_counter() - began:.6f}\n")
+    return found
+
+
+def run_timed(folder: Path, url: str, options: dict[str, object]) -> None:
+    """A run that pays for the time of its evaluations."""
+    os.environ[EVALUATIONS] = str(folder.with_name(f"{folder.name}.evaluations"))
+    problem = toy_problem(evaluate=timed_evaluation, limits=Limits(wall_seconds=LONGEST))
+    price = float(COMPUTE_RATE * 3600)
+    run_to_end(folder, url, {**options, "compute_price": price}, problem)
 
 
 def put_inputs(folder: Path, url: str, options: dict[str, object]) -> None:

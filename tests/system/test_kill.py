@@ -1,6 +1,7 @@
 """Runs that are killed and resumed: a table of scenarios, and kills of other kinds."""
 
 import json
+import os
 import shutil
 import sqlite3
 import time
@@ -25,13 +26,17 @@ from crash_runs import (
     kill_often,
     record_of,
     run_to_end,
+    run_with,
     serve,
 )
 from file_programs import hashed_files
 from generator_commands import asking
 from killed_runs import (
+    COMPUTE_RATE,
     DOLLARS,
+    HELD,
     IDEAS,
+    LONGEST,
     PROGRAMS,
     MenuProvider,
     ToolProvider,
@@ -43,9 +48,11 @@ from killed_runs import (
     run_menu,
     run_noisy,
     run_repository,
+    run_timed,
     run_with_another_number,
     run_with_purse,
 )
+from waiting import within
 from warm import PROCESSES
 
 from costada.plugins.gateway.gateway_of_run import gateway_journal, stop_gateways
@@ -244,6 +251,35 @@ def took_each_input_once(run: Killed) -> None:
         assert asked
 
 
+def pays_for_the_time_of_evaluations(run: Killed) -> None:
+    """Each evaluation that began is on the ledger: at its seconds, or at its bound if it was lost.
+
+    The evaluator's own clock says how long those took that ended.
+    """
+    search = [call for call in run.record.calls if call.role != "compute"]
+    own = [call for call in run.record.calls if call.role == "compute" and call.ticket]
+    assert sum(call.cost + call.bound for call in search) >= run.provider.bill
+    assert run.record.spent == run.record.bill_at_most
+    lines = run.folder.with_name(f"{run.folder.name}.evaluations").read_text().split()
+    num_begun = lines.count("begun")
+    taken = sum((Decimal(line) for line in lines if line != "begun"), Decimal(0))
+    lost = [call for call in own if call.status is CallStatus.LOST]
+    assert {call.status for call in own} <= {CallStatus.DONE, CallStatus.LOST}
+    assert len(own) - len(lost) <= num_begun <= len(own)
+    bound = COMPUTE_RATE * Decimal(str(LONGEST))
+    assert {(call.cost, call.bound) for call in lost} <= {(Decimal(0), bound)}
+    assert sum(call.cost + call.bound for call in own) >= COMPUTE_RATE * taken
+    done = [call for call in search if call.status is CallStatus.DONE]
+    assert max(Counter((call.ticket, call.role, call.attempt) for call in done).values()) == 1
+    for row in map(json.loads, run.record.steps.splitlines()):
+        parts = row.get("dollars_by_role", {"": row["step_cost"]})
+        assert sum(parts.values()) == pytest.approx(row["step_cost"], abs=1e-12)
+
+
+def spends_no_more_than_its_budget(run: Killed) -> None:
+    assert run.record.bill_at_most <= Decimal(str(TIMED["budget"]))
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A run that is killed at random instants, and what must hold in the end.
@@ -278,6 +314,7 @@ ORDERED: Mapping[str, object] = {**IGNORE, "order": "launch"}
 EIGHT: Mapping[str, object] = {"parallel": 8, "budget": 0.2, "gateway": False}
 FOUR: Mapping[str, object] = {"parallel": 4, "gateway": False}
 SAME = ends_as_an_uninterrupted_one
+TIMED: Mapping[str, object] = {"budget": 0.15, "gateway": False}
 OF_A_MENU = (SAME, repeats_no_call, disables_the_dead_model)
 
 
@@ -374,6 +411,21 @@ SCENARIOS = {
         provider=MenuProvider,
         draw=3,
     ),
+    "compute price": Scenario(
+        TIMED, (pays_for_the_time_of_evaluations,), run_timed, draw=2, num_kills=5
+    ),
+    "compute price, eight in flight": Scenario(
+        {**TIMED, "parallel": 8},
+        (pays_for_the_time_of_evaluations,),
+        run_timed,
+        num_kills=5,
+    ),
+    "compute price, hard budget, eight in flight": Scenario(
+        {**TIMED, "parallel": 8, "budget_policy": "hard"},
+        (pays_for_the_time_of_evaluations, spends_no_more_than_its_budget),
+        run_timed,
+        draw=3,
+    ),
     "inputs of a user": Scenario(
         {**ORDERED, "gateway": False},
         (SAME, is_on_the_bill, took_each_input_once),
@@ -438,6 +490,29 @@ def test_what_holds_of_a_run_however_often_it_is_killed(
         killed = Killed(folder, record, provider, whole, bill)
         for check in scenario.holds:
             check(killed)
+
+
+@pytest.mark.parametrize("parallel", [1, 8])
+def test_an_evaluation_that_is_killed_counts_at_its_bound(
+    tmp_path: Path, provided: tuple[BillingServer, Provider], parallel: int
+) -> None:
+    server, provider = provided
+    folder, options = tmp_path / "run", {**TIMED, "max_iterations": 9, "parallel": parallel}
+    journal = folder.with_name("run.evaluations")
+    held = journal.with_suffix(HELD)
+    held.touch()
+    process = PROCESSES.Process(
+        target=run_with, args=(dict(os.environ), run_timed, folder, server.url, options)
+    )
+    process.start()
+    within(60, lambda: journal.exists() and "begun" in journal.read_text())
+    process.kill()
+    process.join()
+    held.unlink()
+    run_timed(folder, server.url, options)
+    run = Killed(folder, record_of(folder), provider, None, Decimal(0))
+    assert [call.role for call in run.record.lost].count("compute") >= 1
+    pays_for_the_time_of_evaluations(run)
 
 
 def test_inputs_that_come_while_a_run_is_killed_are_taken_once_and_the_ledger_is_exact(
