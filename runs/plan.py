@@ -202,9 +202,11 @@ class Plan:
 
     @property
     def models(self) -> list[ChatModel]:
-        """The models that the run calls."""
+        """The models that the run calls, those that its evaluations ask included."""
         asked = [entry.model for entry in self.menu] or [self.model]
-        return [*asked, *([] if self.guide_model is None else [self.guide_model])]
+        guides = [] if self.guide_model is None else [self.guide_model]
+        granted = [each.model for models in self.granted.values() for each in models.values()]
+        return [*asked, *guides, *granted]
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -254,11 +256,19 @@ class Plan:
             )
 
         guide = self.guide_model
+        granted = {
+            role: {
+                name: MenuModel.from_entry(each.entry, change(each.model))
+                for name, each in models.items()
+            }
+            for role, models in self.granted.items()
+        }
         return replace(
             self,
             menu=menu,
             model=changed_once(self.model),
             guide_model=None if guide is None else changed_once(guide),
+            granted=granted,
         )
 
     def graph(

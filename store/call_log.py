@@ -111,11 +111,23 @@ class Landing(NamedTuple):
 
 
 class SentRequest(NamedTuple):
-    """A request of a logical call: its number, the gateway it went through, and the model."""
+    """A request of a logical call that a gateway may report again.
+
+    Attributes:
+        number: Its number within the call.
+        gateway: The gateway it went through.
+        model: The model it went to.
+        place: As in `CallRow`.
+        bound: What it may have cost beyond what is known, in dollars.
+        is_lost: Whether a process died before it ended.
+    """
 
     number: int
     gateway: str
     model: str
+    place: int
+    bound: Decimal
+    is_lost: bool
 
 
 class CallFilter(NamedTuple):
@@ -247,25 +259,43 @@ class CallLog:
         return bounds
 
     def repeatable(
-        self, key: CallKey, gateways: Collection[str], entry: str | None = None
+        self,
+        key: CallKey,
+        gateways: Collection[str],
+        entry: str | None = None,
+        request_hash: str | None = None,
     ) -> list[SentRequest]:
         """The requests of a logical call that gateways report again when it is repeated.
 
         Those are all that went through one of them and were billed or may have been, in the order
         of sending; with `entry`, those to one model of a menu, as only that one is asked again.
+        With `request_hash`, those that are equal to that request.
         """
         if not gateways:
             return []
         found = self._db.rows(
             # Floats only tell amounts from 0; stored as texts, they are exact in Python alone.
-            f"SELECT n, json_extract(facts, '$.gateway'), json_extract(facts, '$.model')"  # noqa: S608
-            f" FROM costada_call WHERE {KEY} AND {OF_ENTRY}"
+            f"SELECT n, json_extract(facts, '$.gateway'), json_extract(facts, '$.model'),"  # noqa: S608
+            " COALESCE(json_extract(facts, '$.place'), '0'), bound, status"
+            f" FROM costada_call WHERE {KEY} AND {OF_ENTRY} AND COALESCE(request_hash = ?, TRUE)"
             f" AND json_extract(facts, '$.gateway') IN ({', '.join('?' * len(gateways))})"
             " AND (status != ? OR CAST(cost AS DOUBLE PRECISION) > 0"
             " OR CAST(bound AS DOUBLE PRECISION) > 0) ORDER BY n",
-            (*key, entry, *gateways, CallStatus.ERROR),
+            (*key, entry, request_hash, *gateways, CallStatus.ERROR),
         )
-        return [SentRequest(*row) for row in found]
+        return [
+            SentRequest(n, gateway, model, int(place), amount(bound), status == CallStatus.LOST)
+            for n, gateway, model, place, bound, status in found
+        ]
+
+    @exactly
+    def lost_cost(self, key: CallKey) -> Decimal:
+        """The most dollars of all lost requests of a logical call."""
+        found = self._db.rows(
+            f"SELECT bound FROM costada_call WHERE {KEY} AND status = ?",  # noqa: S608
+            (*key, CallStatus.LOST),
+        )
+        return sum((amount(bound) for (bound,) in found), Decimal(0))
 
     @exactly
     def lost_through(self, key: CallKey, gateways: Collection[str]) -> Decimal:
@@ -607,7 +637,7 @@ class CallLog:
 
     def _write(self, key: CallKey, number: int, call: CallRow) -> None:
         facts = {name: getattr(call, name) for name in FACTS} | asdict(call.usage)
-        for name in ("entry", "gateway"):
+        for name in ("entry", "gateway", "place"):
             if not facts[name]:
                 del facts[name]
         texts = self._db.put_text(call.prompt), self._db.put_text(call.answer)

@@ -165,6 +165,8 @@ class CallRow:
             a guide model that is not in the menu.
         bound: The most that it can have cost beyond `cost`; 0 where the bill is known.
         gateway: Id of the journal of the gateway that it went through; empty without one.
+        place: Position among equal requests of one piece of work, by which that gateway tells them
+            apart.
     """
 
     ticket: TicketNumber
@@ -192,6 +194,7 @@ class CallRow:
     entry: str = ""
     bound: Decimal = Decimal(0)
     gateway: str = ""
+    place: int = 0
 
     @property
     def is_in_doubt(self) -> bool:

@@ -19,7 +19,7 @@ from secrets import token_urlsafe
 from threading import Condition, Lock
 from time import sleep
 
-from costada.models.asking import ModelFailure, RequestNotSent
+from costada.models.asking import ModelFailure, RequestNotSent, journals_of, with_call_key
 from costada.models.endpoint.dialects import asked_for, models_response, stored_response
 from costada.models.endpoint.exchange import ClientRequest, ClientResponse, Dialect, Refusal
 from costada.models.endpoint.forwarding import Forwarder
@@ -129,8 +129,10 @@ class Grant:
         self._num_begun = self._num_sent = 0
         self._is_open = True
         with self._call_log.in_flight.none_of(key):
-            lost = self._call_log.mark_lost(key)
-        allowance.take(sum(lost.values(), Decimal(0)))
+            self._call_log.mark_lost(key)
+        allowance.take(self._call_log.lost_cost(key))
+        self._places: dict[str, set[int]] = {}
+        self._placing = Lock()
 
     @property
     def outage(self) -> ModelFailure | None:
@@ -225,11 +227,16 @@ class Grant:
         policy, missing = self.context.retry_policy, self.context.settings.on_missing_usage
         if asked.call_timeout is not None:
             policy = policy.model_copy(update={"call_timeout": asked.call_timeout})
+        model = asked.model
+        if gateways := journals_of(model):
+            place = await asyncio.to_thread(self._take_place, ledger.journal, gateways)
+            parts = [*map(str, self.key), hashed, str(place)]
+            model = with_call_key(model, "/".join(parts))
         forwarder = Forwarder(ledger, policy, on_missing_usage=missing)
         if request.is_stream:
             self._streams.append(forwarder)
         try:
-            found = await forwarder.send(request, asked.model)
+            found = await forwarder.send(request, model)
         except (ValueError, UnmeteredCall) as error:
             self.fault = self.fault or error
             raise Refusal(503, "model_unusable", str(error)) from None
@@ -238,6 +245,26 @@ class Grant:
             raise Refusal(503, "provider_unavailable", found.reason)
         self._down.pop(hashed, None)
         return found
+
+    def _take_place(self, journal: CallJournal, gateways: set[str]) -> int:
+        """The place of a request among equal ones, by which a gateway knows it.
+
+        It is that of a lost one, if there is one: the gateway reports what came of it, and what it
+        may have cost no longer counts beside that.
+        """
+        hashed = journal.request_hash
+        with self._placing:
+            sent = self._call_log.repeatable(self.key, gateways, None, hashed)
+            taken = self._places.setdefault(hashed, set())
+            lost = [each.place for each in sent if each.is_lost and each.place not in taken]
+            free = 1 + max((each.place for each in sent), default=0)
+            place = min(lost) if lost else max(free, 1 + max(taken, default=0))
+            taken.add(place)
+        earlier = [each for each in sent if lost and each.place == place]
+        journal.repeat(place, earlier)
+        given_back = [each.bound for each in earlier if each.is_lost]
+        self.allowance.take(-sum(given_back, Decimal(0)))
+        return place
 
 
 class GrantedRequest:

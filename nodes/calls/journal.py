@@ -1,7 +1,7 @@
 """The journal of one logical call: what was sent, its outcome, and what need not be sent again."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -75,6 +75,7 @@ class CallJournal:
         request = f"{prompt.system}\0{prompt.user}"
         self.request_hash = sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
         self.charged = Decimal(0)
+        self._place = 0
         self._step = _step_name(key, context)
         self._has_gateway = False
         self._sent: dict[int, tuple[int, Decimal]] = {}
@@ -127,6 +128,16 @@ class CallJournal:
             self._repeatable = self._call_log.repeatable(self._key, gateways, self._entry)
             self._log_lost(sum((lost[each] for each in lost.keys() - gateways), Decimal(0)))
             return None
+
+    def repeat(self, place: int, earlier: Sequence[SentRequest]) -> None:
+        """Ask as the request at a place among equal ones, which a gateway may report again.
+
+        Args:
+            place: Where; a gateway knows the request by it.
+            earlier: What was sent for it before, in the order of sending; each is replaced.
+        """
+        self._place, self._repeatable = place, list(earlier)
+        self._has_gateway = True
 
     def begin(self, sent: OutgoingRequest) -> None:
         """Write a request down that is about to leave, with the most that it can cost.
@@ -195,11 +206,13 @@ class CallJournal:
     @contextmanager
     def _repeating(self, sent: OutgoingRequest) -> Iterator[int | None]:
         """Yield the number of the earlier request that a gateway takes this one for, if any."""
-        same = (sent.gateway, sent.model)
+        same = sent.gateway, sent.model
         # A wrapped model may send several requests at once. An earlier request stands for one, and
         # is used up when the new row is written, not when that fails.
         with self._choosing:
-            found = next((each for each in self._repeatable if each[1:] == same), None)
+            found = next(
+                (each for each in self._repeatable if (each.gateway, each.model) == same), None
+            )
             yield found.number if found else None
             if found:
                 self._repeatable.remove(found)
@@ -248,6 +261,7 @@ class CallJournal:
             model=request.model,
             provider=request.provider,
             gateway=request.gateway,
+            place=self._place,
             answer=reply.answer,
             finish_reason=reply.finish_reason,
             provider_id=reply.provider_id,

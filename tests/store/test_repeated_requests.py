@@ -19,7 +19,8 @@ def test_a_request_that_a_gateway_reports_again_is_replaced_in_one_transaction(s
     for gateway in ("here", "", "elsewhere", "here"):
         log.put_call("run", replace(SENT, gateway=gateway))
     log.put_call("run", replace(SENT, status=CallStatus.ERROR, bound=D(0)))
-    assert log.repeatable(KEY, {"here"}) == [(1, "here", "stand-in"), (4, "here", "stand-in")]
+    found = log.repeatable(KEY, {"here"})
+    assert [each[:3] for each in found] == [(1, "here", "stand-in"), (4, "here", "stand-in")]
     assert log.repeatable(KEY, set()) == []
     assert (log.lost_through(KEY, {"here"}), log.lost_through(KEY, ())) == (D("0.06"), 0)
 
