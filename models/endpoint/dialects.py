@@ -187,9 +187,7 @@ def _refuse_unmetered(dialect: Dialect, given: Mapping[str, Any]) -> None:
             raise Refusal(400, "not_metered", f"{name}: requests with it cannot be metered")
     if given.get("modalities") not in (None, ["text"]):
         raise Refusal(400, "not_metered", "modalities: expected text alone")
-    tools = given.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        kind = tool.get("type") if isinstance(tool, Mapping) else None
+    for kind in _kinds(given.get("tools")):
         is_of_client = kind in _TOOLS_OF_CLIENTS or (
             dialect is Dialect.MESSAGES
             and (kind is None or str(kind).startswith(_ANTHROPIC_TOOLS_OF_CLIENTS))
@@ -200,12 +198,22 @@ def _refuse_unmetered(dialect: Dialect, given: Mapping[str, Any]) -> None:
             )
 
 
+def _kinds(tools: object) -> Iterator[object]:
+    """The types of tools, in namespaces too."""
+    for tool in tools if isinstance(tools, list) else ():
+        kind = tool.get("type") if isinstance(tool, Mapping) else None
+        if kind == "namespace":
+            yield from _kinds(tool.get("tools"))
+        else:
+            yield kind
+
+
 def _is_all_text(dialect: Dialect, given: Mapping[str, Any]) -> bool:
     if any(given.get(name) for name in _ELSEWHERE):
         return False
     if dialect is Dialect.EMBEDDINGS:
         return True
-    kinds = [tool.get("type") for tool in given.get("tools") or () if isinstance(tool, Mapping)]
+    kinds = _kinds(given.get("tools"))
     has_plain_tools = all(kind in (None, "function", "custom") for kind in kinds)
     return has_plain_tools and all(
         _is_text(given.get(name)) for name in ("messages", "input", "system", "instructions")

@@ -9,12 +9,14 @@ from decimal import Decimal
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 from tempfile import gettempdir
 
 from costada.evaluators.initial_program import files_in
 from costada.evaluators.problem import Problem
+from costada.evaluators.repository import RepositoryEvaluator
 from costada.evaluators.sandbox.helper_environment import helper_environment
+from costada.evaluators.sandbox.inside.orders import REPOSITORY
 from costada.models.asking import FailureKind, ModelFailure
 from costada.models.errors import ModelUnusable, UncountedAnswer
 from costada.nodes.attempts import load_prompt, with_refusal
@@ -243,7 +245,14 @@ def _scratch_folder(name: str) -> Iterator[Path]:
 
 
 def _write_files(program: Program, folder: Path, problem: Problem) -> list[str]:
-    """Write a program's files below a new folder; their paths."""
+    """Write a program's files below a new folder; their paths.
+
+    They are in a copy of the repository that they belong to, if there is one.
+    """
+    evaluator = problem.evaluate
+    if isinstance(evaluator, RepositoryEvaluator):
+        original = evaluator.base.original(evaluator.folder)
+        copytree(Path(original.path, REPOSITORY), folder, symlinks=True)
     files = {problem.candidate_name: program.text} if program.is_one_text else dict(program)
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)

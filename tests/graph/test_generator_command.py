@@ -13,6 +13,7 @@ from fakes import SEED_PROGRAM, evaluate_value, toy_problem
 from file_programs import START, files_problem
 from generator_commands import editing, first_doing, python_command
 from langgraph.checkpoint.memory import InMemorySaver
+from made_repositories import make_repository, problem_of
 from toy_graph import THREAD, discovery, rows_of
 from waiting import within
 
@@ -161,6 +162,23 @@ def test_no_file_is_deleted_where_the_problem_allows_no_others(tmp_path):
     run_of(first_doing(code, tmp_path), problem=problem, attempts=2)
     reason = "`words/task.md` cannot be deleted: a program has the files of the start."
     assert reason in (tmp_path / "2.md").read_text()
+
+
+def test_a_command_sees_the_repository_and_changes_only_what_candidates_may(tmp_path):
+    repository = make_repository(
+        tmp_path / "repository", {"src/value.py": "VALUE = 1\n", "bench.py": "..."}
+    )
+    problem = problem_of(repository, tmp_path / "problem", "python -c 'print(2)'")
+    code = (
+        "from pathlib import Path; print(Path('bench.py').read_text(), Path('.git').exists());"
+        "Path('bench.py').write_text('print(9)'); Path('src/value.py').write_text('VALUE = 2\\n')"
+    )
+    with RunStore() as store:
+        run_of(python_command(code), store, problem=problem)
+        found = candidate_of(store)
+    assert dict(found.program) == {"src/value.py": "VALUE = 2\n"}
+    assert found.artifacts[GENERATOR_LOG] == "... False\n"
+    assert (repository / "bench.py").read_text() == "..."
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
