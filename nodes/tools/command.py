@@ -17,7 +17,7 @@ from costada.evaluators.problem import Problem
 from costada.evaluators.repository import RepositoryEvaluator
 from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.evaluators.sandbox.inside.orders import REPOSITORY
-from costada.models.asking import FailureKind, ModelFailure
+from costada.models.asking import FailureKind, ModelFailure, journals_of
 from costada.models.errors import ModelUnusable, UncountedAnswer
 from costada.nodes.attempts import load_prompt, with_refusal
 from costada.nodes.calls.budget import expected_left, left_of_step
@@ -87,17 +87,20 @@ class StepAllowance(Allowance):
     used up. Under a hard budget none can exceed the cap, and `Grant` reserves what it can cost.
     """
 
-    def __init__(self, key: CallKey, state: SearchState, context: RunContext) -> None:
+    def __init__(
+        self, key: CallKey, asked: PricedModel, state: SearchState, context: RunContext
+    ) -> None:
         super().__init__(0.0, "the step's cap", is_strict=False)
         self._key, self._state, self._context = key, state, context
+        self._gateways = journals_of(asked.model)
 
     @property
     def left(self) -> Decimal:
         """What the next request may cost."""
-        key, context = self._key, self._context
-        left = left_of_step(key, context.settings.step_cap, context)
+        key, context, gateways = self._key, self._context, self._gateways
+        left = left_of_step(key, context.settings.step_cap, context, gateways=gateways)
         is_further = context.store.call_log.is_known(key)
-        if is_further and expected_left(key, self._state, context) <= 0:
+        if is_further and expected_left(key, self._state, context, gateways=gateways) <= 0:
             return Decimal(0)
         if left is None or (left > 0 and not context.is_hard):
             return Decimal("Infinity")
@@ -191,7 +194,9 @@ def _run(
     parent = candidate_of(step.attempt.parent, state, context).program
     command = GeneratorCommand.read(context.settings.generator)
     name = asked.name or asked.first.name
-    grant = Grant(key, "command", {name: asked}, state, context, StepAllowance(key, state, context))
+    grant = Grant(
+        key, "command", {name: asked}, state, context, StepAllowance(key, asked, state, context)
+    )
     # Named by the attempt: executed again, the command sees the same paths and sends the same
     # requests, which the journal answers.
     with _scratch_folder(f"{key.run_id}-{key.ticket}.{key.attempt}") as scratch:

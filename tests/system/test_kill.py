@@ -367,6 +367,11 @@ SCENARIOS = {
         (SAME, pays_no_request_of_a_command_twice),
         draw=2,
     ),
+    "command, gateway": Scenario(
+        {"gateway": True, "generator": asking(2), "budget": 0.06},
+        (SAME, is_the_bill),
+        whole={"generator": asking(2), "budget": 0.06},
+    ),
     "command, four in flight": Scenario(
         {**FOUR, **ORDERED, "generator": asking(2), "max_iterations": 9},
         (SAME, pays_no_request_of_a_command_twice),
