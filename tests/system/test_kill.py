@@ -372,6 +372,11 @@ SCENARIOS = {
         (SAME, is_the_bill),
         whole={"generator": asking(2), "budget": 0.06},
     ),
+    "command, gateway, hard budget, eight in flight": Scenario(
+        {"gateway": True, "generator": asking(2), "budget_policy": "hard", "parallel": 8},
+        (is_the_bill, holds_its_budget),
+        draw=3,
+    ),
     "command, four in flight": Scenario(
         {**FOUR, **ORDERED, "generator": asking(2), "max_iterations": 9},
         (SAME, pays_no_request_of_a_command_twice),
