@@ -30,6 +30,9 @@ MAX_CHOICES = 128
 MAX_CAP = 10_000_000
 """The highest limit of an answer that is accepted, in tokens."""
 
+MAX_VALUES = 1_000_000
+"""About the most values that a body may hold: each takes much more memory than in the body."""
+
 _PATHS = frozenset(map(str, Dialect))
 
 _CAPS: Mapping[Dialect, tuple[str, ...]] = {
@@ -160,6 +163,8 @@ def read_request(dialect: Dialect, headers: Mapping[str, str], body: bytes) -> C
 
 
 def _parsed(body: bytes) -> Mapping[str, Any]:
+    if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise Refusal(413, "too_large", f"body: expected at most {MAX_VALUES:,} values")
     try:
         given = json.loads(body)
         # Halves of surrogate pairs can be read and not be sent.

@@ -29,6 +29,7 @@ class ClientLimits:
 
     Attributes:
         body: Most bytes of a request's body.
+        bodies: Most bytes of the bodies of a token's requests that are not answered yet.
         connections: Most connections of a token.
         open_connections: Most connections of all clients: a process may open few files.
         read_seconds: Longest time from the first byte of a head to its end, and for each `PIECE`
@@ -41,6 +42,7 @@ class ClientLimits:
     """
 
     body: int = 16 * 1024 * 1024
+    bodies: int = 32 * 1024 * 1024
     connections: int = 64
     open_connections: int = 512
     read_seconds: float = 10.0
@@ -161,6 +163,8 @@ class Endpoint:
             response = await self._respond(connection, head, headers)
         except Refusal as refusal:
             response = refused(is_anthropic, refusal)
+        finally:
+            connection.held = 0
         await connection.send(response)
         if connection.begin_next():
             return True
@@ -183,12 +187,18 @@ class Endpoint:
         if not self._is_known(token):
             raise Refusal(401, "invalid_token", "token: expected one that the endpoint knows")
         dialect = dialect_of(head.method.decode("latin-1"), head.target.decode("latin-1"))
-        body = await connection.read_body(headers)
+        body = await connection.read_body(headers, lambda: self._check_held(token))
         if len(body) > PIECE:  # it takes its time
             request = await asyncio.to_thread(read_request, dialect, headers, body)
         else:
             request = read_request(dialect, headers, body)
         return await self._answer(token, request)
+
+    def _check_held(self, token: str) -> None:
+        held = sum(each.held for each in self._tasks.values() if each.token == token)
+        if held > self._limits.bodies:
+            message = f"bodies: expected at most {self._limits.bodies:,} bytes at once"
+            raise Refusal(429, "too_large", message, retry_after=1.0)
 
     def _check_number(self, connection: "_Connection", token: str) -> None:
         others = [each for each in self._tasks.values() if each.token == token]
@@ -219,6 +229,7 @@ class _Connection:
     Attributes:
         token: What its requests have shown last, or have by themselves.
         is_adopted: Whether they have it by themselves.
+        held: Bytes of the body of its current request.
     """
 
     def __init__(
@@ -237,6 +248,7 @@ class _Connection:
         self._since_deadline = 0
         self.token = token
         self.is_adopted = token is not None
+        self.held = 0
 
     async def next_head(self) -> h11.Request | None:
         """The head of the next request, `None` if the client has closed the connection.
@@ -257,8 +269,12 @@ class _Connection:
             self._head = event
         return self._head
 
-    async def read_body(self, headers: dict[str, str]) -> bytes:
+    async def read_body(self, headers: dict[str, str], check_held: Callable[[], None]) -> bytes:
         """The body of the current request.
+
+        Args:
+            headers: Of the request.
+            check_held: Called as the body grows; may raise.
 
         Raises:
             Refusal: It is too large, or compressed.
@@ -273,13 +289,14 @@ class _Connection:
         if int(headers.get("content-length", 0)) > most:
             raise too_large
         self._limit(self._limits.read_seconds)
-        pieces, size = list[bytes](), 0
+        pieces = list[bytes]()
         try:
             while isinstance(event := await self._next_event(), h11.Data):
                 pieces.append(bytes(event.data))
-                size += len(event.data)
-                if size > most:
+                self.held += len(event.data)
+                if self.held > most:
                     raise too_large
+                check_held()
         except h11.RemoteProtocolError as error:
             raise Refusal(error.error_status_hint, "invalid_http", str(error)) from None
         return b"".join(pieces)

@@ -113,6 +113,11 @@ def test_a_body_that_cannot_be_read_is_refused(body: bytes, named: str):
     assert str(refusal.value).startswith(named)
 
 
+def test_a_body_of_more_values_than_memory_is_spent_on_is_refused():
+    with pytest.raises(Refusal, match="at most 1,000,000 values"):
+        read_request(Dialect.CHAT, {}, b'{"model": "judge", "x": [' + b"[]," * 1_000_000 + b"[]]}")
+
+
 @pytest.mark.parametrize(
     ("dialect", "body"),
     [

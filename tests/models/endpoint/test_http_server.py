@@ -129,6 +129,29 @@ def test_a_body_without_a_stated_length_is_cut_off_where_it_is_too_large(url: st
     assert post(url, json=None, content=endless()).status_code == 413
 
 
+def test_large_bodies_are_refused_where_they_are_too_much_together():
+    arrived, answering = threading.Event(), threading.Event()
+
+    async def wait(token: str, request: ClientRequest) -> ClientResponse:
+        arrived.set()
+        await asyncio.to_thread(answering.wait, PATIENCE)
+        return await echo(token, request)
+
+    large = {**CHAT, "padding": "x" * 600_000}
+    with (
+        serving(wait, ClientLimits(bodies=1_000_000)) as url,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = pool.submit(post, url, json=large)
+        assert arrived.wait(PATIENCE)
+        refused = post(url, json=large)
+        answering.set()
+        assert first.result(PATIENCE).status_code == 200
+        assert refused.status_code == 429
+        assert error_of(refused)["message"] == "bodies: expected at most 1,000,000 bytes at once"
+        assert post(url, json=large).status_code == 200
+
+
 @pytest.mark.parametrize(
     "line",
     [
