@@ -217,4 +217,5 @@ def _send(connection: Connection, future: Future[object]) -> None:
         pickle.loads(answer)  # noqa: S301  (some errors cannot be made again)
     except UNPICKLABLE:
         answer = pickle.dumps((False, RuntimeError(repr(outcome[1]))))
-    connection.send_bytes(answer)
+    with suppress(OSError):  # the process on the other side was killed; this one is about to end
+        connection.send_bytes(answer)
