@@ -1,7 +1,9 @@
 """What requests of clients ask for, and what responses and event streams say."""
 
 import json
+import re
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,13 @@ FUNCTION = {"type": "function", "function": {"name": "look", "parameters": {}}}
 
 def read(dialect: Dialect, **body: Any) -> ClientRequest:
     return read_request(dialect, {}, json.dumps({"model": "judge", **body}).encode())
+
+
+def test_the_paths_are_the_documented_ones():
+    page = (Path(__file__).parents[3] / "docs/reference/endpoint.md").read_text()
+    documented = re.findall(r"^\| `(\w+) (\S+)` \|", page, re.MULTILINE)
+    assert {dialect_of(method, path) for method, path in documented} == set(Dialect)
+    assert len(documented) == len(Dialect)
 
 
 def test_the_query_of_a_path_is_left_out_and_a_model_may_be_named_in_it():
