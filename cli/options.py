@@ -119,6 +119,7 @@ Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Load a problem that came with the run folder, and keep a weak sandbox it asks for.",
+        help="Load a problem that came with the run folder, keep a weak sandbox it asks for, and"
+        " run the command of its generator.",
     ),
 ]

@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from shutil import copytree, rmtree
 from tempfile import gettempdir
+from threading import Condition
 
 from costada.evaluators.initial_program import files_in
 from costada.evaluators.problem import Problem
@@ -237,16 +238,30 @@ def _failure(ended: CommandEnd, seconds: float) -> str:
     return f"The command failed with exit status {ended.exit_code}."
 
 
+_FOLDERS: set[Path] = set()
+_CHANGED = Condition()
+"""The scratch folders in use by this process, and notice of each that is removed."""
+
+
 @contextmanager
 def _scratch_folder(name: str) -> Iterator[Path]:
-    """A new folder for this user alone, which is removed afterwards."""
+    """A new folder for this user alone, which is removed afterwards.
+
+    An attempt that was cancelled may still be ending when it is executed again.
+    """
     folder = Path(gettempdir()).resolve() / f"costada-{name}"
-    rmtree(folder, ignore_errors=True)  # what a killed process has left
-    folder.mkdir(mode=0o700)
+    with _CHANGED:
+        _CHANGED.wait_for(lambda: folder not in _FOLDERS)
+        _FOLDERS.add(folder)
     try:
+        rmtree(folder, ignore_errors=True)  # what a killed process has left
+        folder.mkdir(mode=0o700)
         yield folder
     finally:
         rmtree(folder, ignore_errors=True)
+        with _CHANGED:
+            _FOLDERS.remove(folder)
+            _CHANGED.notify_all()
 
 
 def _write_files(program: Program, folder: Path, problem: Problem) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 from billing_server import Refusal, Reply
 from fakes import rewrite
 from generator_commands import asking, python_command
+from needed_plugins import EVOX
 from toy_graph import billed, calls_of, client, discovery, rows_of, spent_by
 
 from costada.models.menu import MenuModel
@@ -175,6 +176,15 @@ def test_the_command_asks_the_model_that_the_router_has_chosen(server):
     assert entries == steps
     assert {*entries} == {"a", "b@low"}
     assert [body["model"] for body in server.requests] == [each.model for each in calls]
+
+
+@pytest.mark.parametrize("method", ["adaevolve", EVOX])
+def test_every_method_can_have_a_command_as_its_generator(server, method):
+    with RunStore() as store:
+        server.default = lambda body: Reply(rewrite(0.01 * len(server.requests)))
+        result = run_of(server, store, iterations=3, method=method, max_failures=99)
+        assert spent_by(store) == billed(server) >= 3 * ANSWER_COST
+    assert result["iterations"] == 3
 
 
 def test_several_commands_run_at_once(server):
