@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from costada.agents.node import as_discovery_node
     from costada.agents.tool import create_discovery_tool
     from costada.controller.constants import Constants
+    from costada.evaluators.feedback import log
     from costada.evaluators.problem import Problem
     from costada.evaluators.problem_fields import Holdout
     from costada.evaluators.registry import problem
@@ -65,6 +66,7 @@ __all__ = [
     "failed",
     "interrupting_evaluations",
     "load_run",
+    "log",
     "menu_models",
     "normalize",
     "problem",
@@ -100,6 +102,7 @@ _HOMES = {
     "failed": "costada.values.evaluation",
     "interrupting_evaluations": "costada.runs.interruption",
     "load_run": "costada.runs.loaded_run",
+    "log": "costada.evaluators.feedback",
     "menu_models": "costada.runs.plan",
     "normalize": "costada.evaluators.scoring",
     "problem": "costada.evaluators.registry",

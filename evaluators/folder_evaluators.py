@@ -10,6 +10,7 @@ from math import isfinite
 from numbers import Real
 from pathlib import Path
 from types import ModuleType
+from typing import SupportsFloat, TypeGuard
 
 from costada.evaluators.data_set import Example
 from costada.evaluators.fingerprint import Unknown
@@ -111,22 +112,34 @@ class FolderScore(FolderFunction):
 
     def __call__(self, output: object, **known: object) -> Evaluation:
         """Evaluation of what a candidate returned; raises whatever `score` raises."""
-        answer = self.score(output, **known)
-        if isinstance(answer, Evaluation):
-            return answer
-        if not isinstance(answer, Mapping):
-            given = type(answer).__name__
-            raise InvalidEvaluation(
-                f"score returned {given}; expected an Evaluation or a dict with {COMBINED_SCORE}"
-            )
-        values: dict[str, object] = {}
-        for name, value in answer.items():
-            is_number = isinstance(value, Real) or getattr(value, "shape", None) == ()
-            try:
-                values[str(name)] = float(value) if is_number else value
-            except OverflowError:
-                raise InvalidEvaluation(f"score returned a {name} too large for a float") from None
-        return folder_evaluation(*sort_values(values), self.settings)
+        return scored_answer(self.score(output, **known), self.settings, "score")
+
+
+def scored_answer(answer: object, settings: FolderSettings, function: str) -> Evaluation:
+    """Evaluation of what a function returned: an `Evaluation`, or a dict with a `combined_score`.
+
+    Raises:
+        InvalidEvaluation: It is neither, or a number in it is too large.
+    """
+    if isinstance(answer, Evaluation):
+        return answer
+    if not isinstance(answer, Mapping):
+        given = type(answer).__name__
+        raise InvalidEvaluation(
+            f"{function} returned {given}; expected an Evaluation or a dict with {COMBINED_SCORE}"
+        )
+    values: dict[str, object] = {}
+    for name, value in answer.items():
+        try:
+            values[str(name)] = float(value) if is_number(value) else value
+        except OverflowError:
+            raise InvalidEvaluation(f"{function} returned a {name} too large for a float") from None
+    return folder_evaluation(*sort_values(values), settings)
+
+
+def is_number(value: object) -> TypeGuard[SupportsFloat]:
+    """Whether a value is a number, also an array of one."""
+    return isinstance(value, Real) or getattr(value, "shape", None) == ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

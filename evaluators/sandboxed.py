@@ -9,6 +9,7 @@ from pathlib import Path
 from secrets import token_hex
 from traceback import walk_tb
 
+from costada.evaluators.feedback import collecting_feedback, with_feedback
 from costada.evaluators.granted_models import Call, FunctionCall
 from costada.evaluators.problem_fields import Holdout, Score
 from costada.evaluators.sandbox.candidate_results import CandidateResult
@@ -341,7 +342,13 @@ def _marks(evaluation: Evaluation, results: list[CandidateResult]) -> dict[str, 
 
 
 def score_output(score: Callable[[object], object], output: object) -> Evaluation:
-    """What a score function says, or what went wrong in it."""
+    """What a score function says, or what went wrong in it, with the feedback that it logs."""
+    with collecting_feedback() as lines:
+        evaluation = _called(score, output)
+    return with_feedback(evaluation, lines)
+
+
+def _called(score: Callable[[object], object], output: object) -> Evaluation:
     answer: object = None
     # No data of a candidate may end the search, not even by an exit.
     with capture_exception(also=(SystemExit,), but=(InterruptedError,)) as scoring:

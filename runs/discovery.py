@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +24,13 @@ __all__ = ["Discovery", "discover"]
 
 
 def discover(
-    problem: str | Path | Problem,
+    problem: str | Path | Problem | None = None,
     model: str | ChatModel | None = None,
     *,
     budget: float,
+    evaluate: Callable[[str], object] | None = None,
+    start: str | Path | None = None,
+    task: str = "",
     models: str | Sequence[GivenModel] = (),
     models_file: str | Path | None = None,
     guide_model: str | ChatModel | None = None,
@@ -45,9 +48,15 @@ def discover(
     and can be resumed.
 
     Args:
-        problem: A benchmark's name, a problem folder, or a `Problem`.
+        problem: A benchmark's name, a problem folder, or a `Problem`; none with `evaluate`.
         model: A model id as for `costada run --model`, or any LangChain chat model.
         budget: Dollars to spend (B).
+        evaluate: In place of a problem, a function that judges a text which nothing runs: a prompt,
+            a configuration, a query. It is called in this process, and returns a number, higher is
+            better, a dict with `combined_score`, or an `Evaluation`. It rejects a text by
+            `ValueError` and gives feedback by `costada.log`.
+        start: The text to begin with, or the `Path` of a file that holds it; with `evaluate`.
+        task: What the text is for, in words for the model; with `evaluate`.
         models: Models to choose from before each attempt, in place of `model`: texts as for
             `costada run --models`, chat models, or `MenuModel(name, model, price)` for a chat
             model with a name or a price of its own.
@@ -87,8 +96,9 @@ def discover(
     from costada.runs.stored_run import run_at
     from costada.store.address import check_database
 
+    searched = _problem_of(problem, evaluate, start, task)
     given = parse_request(
-        problem, model, models, models_file, guide_model, {"budget": budget, **settings}
+        searched, model, models, models_file, guide_model, {"budget": budget, **settings}
     )
     if store is not None:
         check_database(store)
@@ -120,3 +130,23 @@ def discover(
             graph = replace(plan, purse=account).graph()
             found = graph.invoke({"seed": plan.settings.seed})
         return Discovery(**found, folder=None, sandbox=plan.sandbox)
+
+
+def _problem_of(
+    problem: str | Path | Problem | None,
+    evaluate: Callable[[str], object] | None,
+    start: str | Path | None,
+    task: str,
+) -> str | Path | Problem:
+    """What is searched: the problem given, or that of a function."""
+    if evaluate is None:
+        if start is not None or task:
+            raise ValueError("start and task: got them without evaluate, expected them with it")
+        if problem is None:
+            raise ValueError("problem: got None, expected a name, a folder or a Problem")
+        return problem
+    if problem is not None:
+        raise ValueError("evaluate: got a function and a problem, expected only one of them")
+    from costada.evaluators.plain_function import function_problem
+
+    return function_problem(evaluate, start, task)
