@@ -25,7 +25,6 @@ from typing import Any
 from costada.evaluators.sandbox.inside.multiplexer import Multiplexer
 from costada.evaluators.sandbox.inside.orders import MODELS_ADDRESS
 
-FAMILIES = (socket.AF_INET, socket.AF_INET6)
 STACK_BYTES = 256 * 1024
 WAKE_BYTES = 4096
 IN_USE = "the models of this program are used by another process that its command started"
@@ -185,17 +184,17 @@ class ModelSocket(PlainSocket):
         try:
             PLAIN_INIT(self, family, type, proto, fileno)  # type: ignore[arg-type]
         except PermissionError:
-            is_internet = family == -1 or family in FAMILIES
-            if fileno is not None or not is_internet or type not in (-1, socket.SOCK_STREAM):
+            if fileno is not None or family not in (-1, socket.AF_INET):
+                raise
+            if type not in (-1, socket.SOCK_STREAM):
                 raise
             one, other = socket.socketpair()
             other.close()
-            family = socket.AF_INET if family == -1 else family
-            PLAIN_INIT(self, family, socket.SOCK_STREAM, proto, one.detach())  # type: ignore[arg-type]
+            PLAIN_INIT(self, socket.AF_INET, socket.SOCK_STREAM, proto, one.detach())  # type: ignore[arg-type]
 
     def connect(self, address: Any) -> None:
         """Connect to the models, or as usual."""
-        if self.family in FAMILIES and tuple(address[:2]) == MODELS_ADDRESS:
+        if self.family == socket.AF_INET and tuple(address[:2]) == MODELS_ADDRESS:
             end_fd = ModelSocket.connections.connect()
             os.dup2(end_fd, self.fileno(), inheritable=False)
             os.close(end_fd)
@@ -237,4 +236,4 @@ class ModelSocket(PlainSocket):
 
 def is_of_pair(own: PlainSocket) -> bool:
     """Whether a socket of the internet is one of a pair in truth."""
-    return own.family in FAMILIES and isinstance(PlainSocket.getsockname(own), str)
+    return own.family == socket.AF_INET and isinstance(PlainSocket.getsockname(own), str)

@@ -22,6 +22,7 @@ pytestmark = [
         not sys.platform.startswith("linux"), reason="watching other processes needs Linux"
     ),
 ]
+STRONGEST, WITH_MODELS = "bubblewrap", "models"
 PROGRAMS = [*shared_programs(), *own_programs()]
 CATEGORIES = sorted({program.category for program in PROGRAMS})
 
@@ -31,10 +32,14 @@ def records(tmp_path_factory):
     """For each layer the record of each program; of none if there is no such layer."""
     path = [os.environ.get("PYTHONPATH", ""), str(Path(__file__).parent)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
-    roots = {layer: tmp_path_factory.mktemp(layer) for layer in LAYERS}
+    watched = {layer: [layer] for layer in LAYERS} | {WITH_MODELS: [STRONGEST, "models"]}
+    roots = {name: tmp_path_factory.mktemp(name) for name in watched}
     watchers = [
-        subprocess.Popen([sys.executable, "-m", "hostile.watch", layer, str(root)], env=environment)
-        for layer, root in roots.items()
+        subprocess.Popen(
+            [sys.executable, "-m", "hostile.watch", layer, str(roots[name]), *models],
+            env=environment,
+        )
+        for name, (layer, *models) in watched.items()
     ]
     try:
         ends = [watcher.wait(PATIENCE_SECONDS) for watcher in watchers]
@@ -42,7 +47,7 @@ def records(tmp_path_factory):
         for watcher in watchers:
             watcher.kill()
             watcher.wait()
-    assert ends == [0] * len(LAYERS)
+    assert ends == [0] * len(watched)
     return {layer: read(root / "records.jsonl") for layer, root in roots.items()}
 
 
@@ -106,6 +111,18 @@ def test_hostile_programs_get_their_evaluations_in_every_layer(category, records
     }
     assert found
     assert {where: said for where, said in found.items() if said} == {}
+
+
+def test_a_channel_to_models_is_of_no_use_to_hostile_programs(records):
+    record_of("the end", WITH_MODELS, records)
+    found = {
+        program.name: complaints(program, records[WITH_MODELS][program.name], STRONGEST)
+        for program in PROGRAMS
+        if program.is_run_in(STRONGEST)
+    }
+    assert len(found) > 100
+    assert {name: said for name, said in found.items() if said} == {}
+    assert records[WITH_MODELS]["the end"]["left"] == []
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -10,9 +10,10 @@ import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from socket import socket
 from time import monotonic
 
-from costada.evaluators.problem import Problem
+from costada.evaluators.problem_fields import Evaluator
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
@@ -20,15 +21,19 @@ from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 
 
 @cache
-def limited_problem(layer: Layer, wall_seconds: float, memory_mb: int) -> Problem:
+def limited_evaluator(
+    layer: Layer, wall_seconds: float, memory_mb: int, *, has_models: bool
+) -> Evaluator:
     limits = Limits(
         wall_seconds=wall_seconds, memory_mb=memory_mb, result_bytes=MEBIBYTE, scratch_mb=64
     )
-    return replace(problem("circle_packing"), sandbox=layer, limits=limits)
+    evaluate = replace(problem("circle_packing"), sandbox=layer, limits=limits).evaluate
+    # Models that answer nobody.
+    return replace(evaluate, connect=socket.close) if has_models else evaluate
 
 
 def main() -> None:
-    layer = Layer(sys.argv[1])
+    layer, has_models = Layer(sys.argv[1]), sys.argv[2:] == ["models"]
     try:
         print(json.dumps({"layer": chosen_layer(layer)}), flush=True)
     except ValueError as error:
@@ -36,8 +41,9 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         started = monotonic()
-        limited = limited_problem(layer, request["wall_seconds"], request["memory_mb"])
-        evaluation = limited.evaluate(request["source"])
+        wall_seconds, memory_mb = request["wall_seconds"], request["memory_mb"]
+        evaluate = limited_evaluator(layer, wall_seconds, memory_mb, has_models=has_models)
+        evaluation = evaluate(request["source"])
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         record = {
             "wall": monotonic() - started,

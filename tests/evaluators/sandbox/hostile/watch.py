@@ -1,8 +1,8 @@
 """Has a trusted process evaluate the whole collection in one layer, and watches from outside.
 
-Run as `python -m hostile.watch LAYER ROOT`; writes one JSON record per program to
-`ROOT/records.jsonl`. Orphans of the trusted process become children of this one, so nothing
-that a program starts gets out of sight.
+Run as `python -m hostile.watch LAYER ROOT [models]`; writes one JSON record per program to
+`ROOT/records.jsonl`. With `models`, each program has a channel to models. Orphans of the trusted
+process become children of this one, so nothing that a program starts gets out of sight.
 """
 
 import ctypes
@@ -59,7 +59,7 @@ class Trusted:
         self.waiting = b""
         with self.errors.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "hostile.trusted", self.ground.layer],
+                [sys.executable, "-P", "-m", "hostile.trusted", self.ground.layer, *sys.argv[3:]],
                 cwd=self.ground.project,
                 env=self.ground.environment(),
                 stdin=subprocess.PIPE,
