@@ -311,7 +311,7 @@ def f():
     assert server.requests == [*asked, ("two", "next")]
 
 
-def test_processes_of_a_program_ask_at_the_same_time(evaluate, server):
+def test_processes_of_a_program_ask_at_the_same_time(server, confined):
     source = """
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -326,7 +326,8 @@ def f():
         answers.append(pool.submit(nested, 7).result())
     return [first, *answers, ask("after")]
 """
-    result = evaluate(source, limits=Limits(wall_seconds=60, processes=8))
+    limits = Limits(wall_seconds=60, processes=8)
+    result = ask_with(ASK + source, confined, server.connection_of("one"), limits)
     assert result.error is None
     assert result.output == ["BEFORE", *(f"Q{n}" for n in range(12)), "N7", "AFTER"]
     assert len(server.requests) == 15
