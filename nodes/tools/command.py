@@ -290,7 +290,8 @@ def _read_files(folder: Path, parent: Program, problem: Problem) -> Change | Rej
     try:
         found = files_in(folder, is_wanted)
     except (OSError, ValueError) as error:
-        return Rejection(str(error).replace(f"{folder}/", "") + ".")
+        shown = str(error).replace(f"{folder}/", "").replace(str(folder), "the folder")
+        return Rejection(f"{shown}.")
     if parent.is_one_text and not found:
         return Rejection(f"The command left no file `{name}`.")
     return read_edited_files(found, parent, form)

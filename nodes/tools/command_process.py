@@ -25,7 +25,7 @@ from costada.evaluators.sandbox.inside.process_tree import (
 
 START = "from costada.nodes.tools.command_process import supervise; supervise()"
 NOT_FOUND = 127
-MAX_LOG = 64 * 2**10
+MAX_LOG = 16 * 2**10
 """Bytes of a command's output that are kept, the last ones."""
 
 CHUNK = 2**16
