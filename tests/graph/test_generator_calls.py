@@ -1,15 +1,20 @@
 """A command as the generator that asks models: what it pays, what it may, what it waits for."""
 
+import asyncio
 import json
 from collections import Counter
+from contextlib import suppress
 from decimal import Decimal
+from pathlib import Path
 
+import openai
 import pytest
 from billing_server import Refusal, Reply
 from fakes import rewrite
 from generator_commands import asking, python_command
+from langgraph.checkpoint.memory import InMemorySaver
 from needed_plugins import EVOX
-from toy_graph import billed, calls_of, client, discovery, rows_of, spent_by
+from toy_graph import THREAD, billed, calls_of, client, discovery, rows_of, spent_by
 
 from costada.models.menu import MenuModel
 from costada.models.providers import RetryPolicy
@@ -69,6 +74,62 @@ def test_the_command_gets_a_token_and_the_provider_the_key(server, monkeypatch):
     token, other = log.splitlines()[0].split()
     assert token == other
     assert len(token) > 20
+
+
+def test_the_token_is_worth_nothing_once_the_command_has_ended(server):
+    show = "import os; print(os.environ['OPENAI_BASE_URL'], os.environ['OPENAI_API_KEY'])"
+    both = f"{show}; import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
+    with RunStore() as store:
+        server.script(Reply(rewrite(0.7)))
+        run_of(server, store, command=python_command(both) + " " + asking())
+        log = store.candidates.get(store.run_ids()[-1], "1.1").artifacts[GENERATOR_LOG]
+    url, token = log.splitlines()[0].split()
+    said = [{"role": "user", "content": "hi"}]
+    with (
+        openai.OpenAI(base_url=url, api_key=token, max_retries=0) as late,
+        pytest.raises(openai.AuthenticationError),
+    ):
+        late.chat.completions.create(model="stand-in", messages=said)
+    assert len(server.requests) == 1
+
+
+def test_it_works_asynchronously(server):
+    server.script(Reply(rewrite(0.2)), Reply(rewrite(0.7)))
+    graph = discovery(client(server), iterations=1, generator=asking(2))
+    assert asyncio.run(graph.ainvoke({}))["best_score"] == 0.7
+
+
+def test_a_cancelled_run_kills_its_command_and_a_resumed_one_pays_nothing_twice(server, tmp_path):
+    """The command hangs after its answers the first time."""
+    mark, waiting = tmp_path / "mark", tmp_path / "waiting"
+    hang = (
+        "import os, subprocess, sys, time; from pathlib import Path\n"
+        "code = subprocess.call(sys.argv[3:])\n"
+        "if not Path(sys.argv[1]).exists():\n"
+        "    Path(sys.argv[1]).touch(); Path(sys.argv[2]).write_text(str(os.getpid()))\n"
+        "    time.sleep(600)\n"
+        "sys.exit(code)"
+    )
+    command = f"{python_command(hang, str(mark), str(waiting))} {asking(2)}"
+    server.default = Reply(rewrite(0.7))
+
+    async def cancelled(graph):
+        task = asyncio.create_task(graph.ainvoke({}, THREAD))
+        while not (waiting.exists() and waiting.read_text()):
+            await asyncio.sleep(0.05)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        return await graph.ainvoke(None, THREAD)
+
+    with RunStore() as store:
+        graph = discovery(
+            client(server), store=store, saver=InMemorySaver(), iterations=1, generator=command
+        )
+        result = asyncio.run(cancelled(graph))
+        assert spent_by(store) == billed(server) == 2 * ANSWER_COST
+    assert result["best_score"] == 0.7
+    assert not Path(f"/proc/{waiting.read_text()}").exists()
 
 
 def test_a_model_that_is_not_granted_is_refused_and_nothing_is_sent(server, tmp_path):
