@@ -7,18 +7,18 @@ Install GEPA in an environment of its own:
 
 All improve the same prompt on the same 60 examples, with 60 validation examples and the same
 stand-ins for the two models. The prompt lists rules, and each example needs one of 10. The model
-under test answers right with a chance of 0.92 if the rule is in the prompt, else of 0.25; nine
-of ten answers depend on the example alone, the tenth on the whole prompt, as with a model that is not
+under test answers right with a chance of 0.92 if the rule is in the prompt, else of 0.25; nine of
+ten answers depend on the example alone, the tenth on the whole prompt, as with a model that is not
 deterministic. The proposing model sees failed examples with the rule that they needed. It adds such
 a rule (half of its answers), rewords the prompt (a fifth), adds a rule and drops two (a sixth), or
-forgets half of them. A proposal costs $0.01 and an answer of the model under test $0.001. Races,
-full evaluations and GEPA run with their defaults; GEPA shows the proposing model its minibatch of
-three, CostAda the three worst examples.
+forgets half of them. A proposal costs $0.01 and an answer of the model under test $0.001. GEPA runs
+with its defaults and shows the proposing model its minibatch of three, CostAda the three worst
+examples; its method is `uniform`, as guides know nothing here.
 
-`dollars` are those spent when a prompt first has the target on all validation examples, or the cap
-where none had. Means are over seeds, with 95 % bootstrap intervals; `ratio` is the geometric mean of
-the ratios to full evaluations, paired by seed. `wrong` is the share of rejected candidates that all examples would have shown to
-be better than their rival.
+`dollars` are those spent when a prompt first has the target on all validation examples, or at the
+cap where none had. Means are over seeds, with 95 % bootstrap intervals; `ratio` is the geometric
+mean of the ratios to full evaluations, paired by seed. `wrong` counts the rejected candidates that
+all examples would have shown to be better than their rival.
 
 Decided before the seeds from 0 on were run (others served to make the world neither too easy nor
 too hard): 30 seeds, the target 0.75, the cap of 150 proposals, the errors of 0.1 and 0.3, and what
@@ -124,7 +124,7 @@ class World:
         if kind >= 0.7 + 1 / 6:
             return prompt_of(rng.sample(rules, len(rules) // 2), wording)
         if kind >= 0.7:
-            rules = rng.sample(rules, max(1, len(rules) - 2))
+            rules = rng.sample(rules, max(0, len(rules) - 2))
         return prompt_of([*rules, *missing[:1]], wording)
 
 
