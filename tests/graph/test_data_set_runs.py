@@ -23,6 +23,7 @@ def score_example(text, example):
 
 
 def words(**changes):
+    # Without races by default: they may reject a better candidate, if rarely.
     fields = {
         "name": "words",
         "task": "Say all words.",
@@ -31,6 +32,7 @@ def words(**changes):
         "score_example": score_example,
         "examples": WORDS,
         "validation": TRUE_WORDS,
+        "racing_error": 0.0,
     }
     return Problem(**(fields | changes))
 
@@ -119,7 +121,7 @@ def test_scores_of_each_example_are_stored_and_read_back():
 
 
 def test_a_loser_is_judged_on_few_examples_and_never_becomes_the_incumbent():
-    problem = words(batch=4, initial_program=said(*range(30)))
+    problem = words(batch=4, racing_error=0.1, initial_program=said(*range(30)))
     graph, store = run_of(LOSING, LOSING + "!", said(*range(31)), problem=problem)
     graph.invoke({})
     *losers, last = rows_of(store)
@@ -132,7 +134,7 @@ def test_a_loser_is_judged_on_few_examples_and_never_becomes_the_incumbent():
 
 
 def test_a_child_of_a_rejected_parent_races_the_ancestor_that_was_judged_on_all():
-    problem = words(batch=4, initial_program=said(*range(30)))
+    problem = words(batch=4, racing_error=0.1, initial_program=said(*range(30)))
     graph, store = run_of(LOSING, problem=problem)
     graph.invoke({})
     run_id = store.run_ids()[-1]
@@ -218,7 +220,7 @@ def test_parents_from_examples_are_refused_where_the_method_chooses_them():
 
 
 def test_the_examples_that_races_have_spared_are_counted():
-    problem = words(batch=4, initial_program=said(*range(30)))
+    problem = words(batch=4, racing_error=0.1, initial_program=said(*range(30)))
     graph, store = run_of(LOSING, said(*range(31)), LOSING, problem=problem)
     graph.invoke({})
     losing, winning, repeated = rows_of(store)
