@@ -332,3 +332,42 @@ def test_an_evaluator_in_the_sandbox_asks_models(tmp_path, server, providers):
     judging = [call for call in calls if call.role == "evaluation"]
     assert sum(call.cost for call in judging) == providers.bill["judge-large"]
     assert {0, 1} <= {call.ticket for call in judging}
+
+
+@pytest.mark.parametrize("compute_price", [None, 1.0])
+def test_steps_at_once_share_a_hard_budget_with_their_judges(
+    tmp_path, server, providers, compute_price
+):
+    folder = judged_folder(tmp_path / "judged", server.url, SEVERAL, settings="timeout = 20")
+    out = tmp_path / "run"
+    options = {"budget_policy": "hard", "parallel": 4, "gateway": False, "max_iterations": 40}
+    found = run(folder, server, out, budget=0.12, compute_price=compute_price, **options)
+    assert found.stop_reason == "budget"
+    assert providers.total <= Decimal("0.12")
+    assert found.spent <= 0.12
+    calls, _ = ledger_of(out)
+    assert sum(call.cost for call in calls if call.role != "compute") == providers.total
+    assert not any(call.bound for call in calls)
+
+
+SEVERAL = """
+from concurrent.futures import ThreadPoolExecutor
+
+from openai import OpenAI
+
+CLIENT = OpenAI(max_retries=0)
+
+
+def grade(question):
+    answer = CLIENT.chat.completions.create(
+        model="judge", messages=[{"role": "user", "content": question}]
+    )
+    return float(answer.choices[0].message.content)
+
+
+def score(output):
+    with ThreadPoolExecutor(4) as threads:
+        grades = threads.map(grade, [f"{number}: {output}" for number in range(4)])
+    return {"combined_score": output * sum(grades) / 4}
+"""
+"""Asks four questions at once."""
