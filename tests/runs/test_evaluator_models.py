@@ -4,9 +4,13 @@ from decimal import Decimal
 
 import pytest
 from billing_server import BillingServer, Refusal
+from fakes import SEED_PROGRAM
+from judged_functions import graded, graded_program
 from judged_problems import PRICES, Providers, judged_folder
 
+from costada.evaluators.problem import Problem
 from costada.models.chat_models import chat_model
+from costada.models.menu import MenuModel
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.store.rows import LandedTickets
@@ -371,3 +375,60 @@ def score(output):
     return {"combined_score": output * sum(grades) / 4}
 """
 """Asks four questions at once."""
+
+
+@pytest.mark.parametrize("function", ["score", "evaluate"])
+def test_a_problem_in_python_takes_a_chat_model(tmp_path, server, providers, function):
+    judge = chat_model("openai:judge-large", base_url=server.url, retry_wait=0, max_tokens=1000)
+    functions = {"score": graded, "evaluate": graded_program}
+    problem = Problem(
+        name="judged",
+        task="Return a large number, at most 1.",
+        initial_program=SEED_PROGRAM,
+        entry_point="value",
+        models={"judge": MenuModel("judge", judge, Price(*PRICES["judge-large"]))},
+        **{function: functions[function]},
+    )
+    out = tmp_path / "run"
+    run(problem, server, out, max_iterations=2)
+    calls, _ = ledger_of(out)
+    judging = [call for call in calls if call.role == "evaluation"]
+    assert sum(call.cost for call in judging) == providers.bill["judge-large"]
+    assert {call.ticket for call in judging} >= {0, 1}
+
+
+def test_a_model_without_a_provider_judges_and_is_charged(tmp_path, server):
+    folder = judged_folder(tmp_path / "judged", server.url, evaluator=LENGTH)
+    settings = folder / "problem.toml"
+    settings.write_text('entry_point = "value"\n[models]\njudge = "offline"\n')
+    out = tmp_path / "run"
+    run(folder, server, out, max_iterations=1)
+    calls, _ = ledger_of(out)
+    judging = [call for call in calls if call.role == "evaluation"]
+    assert judging
+    assert all(call.cost > 0 and call.model == "offline" for call in judging)
+
+
+LENGTH = """
+from openai import OpenAI
+
+def score(output):
+    answer = OpenAI(max_retries=0).chat.completions.create(
+        model="judge", messages=[{"role": "user", "content": f"Say something on {output}."}]
+    )
+    said = answer.choices[0].message.content
+    return {"combined_score": output * len(said) / (1 + len(said))}
+"""
+
+
+def test_a_run_is_not_resumed_with_another_judge(tmp_path, server, providers):
+    folder = judged_folder(tmp_path / "judged", server.url)
+    out = tmp_path / "run"
+    run(folder, server, out, max_iterations=1)
+    billed = providers.billed.total()
+    settings = folder / "problem.toml"
+    settings.write_text(settings.read_text().replace("judge-large", "judge-small"))
+    expected = "models.judge.model was openai:judge-large, is openai:judge-small"
+    with pytest.raises(ValueError, match=expected):
+        run(folder, server, out, max_iterations=2, resume=True)
+    assert providers.billed.total() == billed
