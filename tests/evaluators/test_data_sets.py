@@ -179,6 +179,7 @@ def called(**changes: Any) -> Problem:
     return words(**(fields | changes))
 
 
+@pytest.mark.process
 def test_an_entry_point_is_called_with_the_inputs_of_each_example():
     assert judged(DOUBLE, called()).score == 1.0
     found = judged(DOUBLE.replace("2 * number", "1 // number"), called())
@@ -188,6 +189,7 @@ def test_an_entry_point_is_called_with_the_inputs_of_each_example():
     assert "ZeroDivisionError" in feedback
 
 
+@pytest.mark.process
 def test_a_program_that_cannot_be_loaded_has_failed():
     found = judged("def double(number):\n    return (", called())
     assert not found.is_valid

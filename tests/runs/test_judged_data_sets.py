@@ -13,6 +13,8 @@ from costada.models.chat_models import chat_model
 from costada.runs.discovery import discover
 from costada.values.usage import Price
 
+pytestmark = pytest.mark.process
+
 NUM_EXAMPLES = 24
 SETTINGS = 'examples = "train.jsonl"\nvalidation = "validation.jsonl"\n'
 JUDGING = """
