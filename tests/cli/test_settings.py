@@ -185,6 +185,7 @@ REFUSALS = [
     ),
     ({"generator_timeout": inf}, f"--generator-timeout: got inf, {IS_FINITE}"),
     ({"tool_evaluations": 0}, f"--tool-evaluations: got 0, {IS_COUNT}"),
+    ({"parents": "front"}, "--parents: got 'front', expected 'method' or 'pareto'"),
     ({"prompt_order": "new"}, "--prompt-order: got 'new', expected 'constant-first' or 'paper'"),
     ({"controller": 8}, "controller: got 8, expected a valid dictionary"),
     ({"controller": {"base_patience": 8.5}}, "controller.base_patience: got 8.5, expected an int"),
