@@ -131,6 +131,15 @@ def read_request(dialect: Dialect, headers: Mapping[str, str], body: bytes) -> C
     is_anthropic = dialect is Dialect.MESSAGES or "anthropic-version" in headers
     if dialect is Dialect.MODELS:
         return ClientRequest(dialect, headers=passed, is_anthropic=is_anthropic)
+    try:
+        return _asked(dialect, passed, is_anthropic, body)
+    except RecursionError:
+        raise Refusal(400, "invalid_json", "body: expected fewer values in one another") from None
+
+
+def _asked(
+    dialect: Dialect, passed: Mapping[str, str], is_anthropic: bool, body: bytes
+) -> ClientRequest:
     given = _parsed(body)
     model = given.get("model")
     if not isinstance(model, str) or not model:
@@ -138,6 +147,8 @@ def read_request(dialect: Dialect, headers: Mapping[str, str], body: bytes) -> C
     is_stream = given.get("stream") or False
     if not isinstance(is_stream, bool) or (is_stream and dialect is Dialect.EMBEDDINGS):
         raise _invalid("stream", is_stream, "true or false")
+    if not isinstance(given.get("stream_options") or {}, dict):
+        raise _invalid("stream_options", given["stream_options"], "an object")
     _refuse_unmetered(dialect, given)
     caps = [
         _integer(name, given[name], MAX_CAP)
@@ -169,7 +180,7 @@ def _parsed(body: bytes) -> Mapping[str, Any]:
         given = json.loads(body)
         # Halves of surrogate pairs can be read and not be sent.
         json.dumps(given, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise Refusal(400, "invalid_json", f"body: expected JSON ({error})") from None
     if not isinstance(given, dict):
         raise Refusal(400, "invalid_json", "body: expected a JSON object")
@@ -193,7 +204,7 @@ def _refuse_unmetered(dialect: Dialect, given: Mapping[str, Any]) -> None:
     if given.get("modalities") not in (None, ["text"]):
         raise Refusal(400, "not_metered", "modalities: expected text alone")
     for kind in _kinds(given.get("tools")):
-        is_of_client = kind in _TOOLS_OF_CLIENTS or (
+        is_of_client = str(kind) in _TOOLS_OF_CLIENTS or (
             dialect is Dialect.MESSAGES
             and (kind is None or str(kind).startswith(_ANTHROPIC_TOOLS_OF_CLIENTS))
         )
@@ -230,7 +241,7 @@ def _is_text(part: object) -> bool:
         return all(map(_is_text, part))
     if not isinstance(part, Mapping):
         return True
-    is_text = part.get("type", "text") in _TEXT_PARTS and not part.get("audio")
+    is_text = str(part.get("type", "text")) in _TEXT_PARTS and not part.get("audio")
     return is_text and _is_text(part.get("content")) and _is_text(part.get("output"))
 
 
@@ -346,7 +357,8 @@ def _embedding_usage(usage: object) -> Usage | None:
     if not isinstance(usage, Mapping):
         return None
     sent = usage.get("prompt_tokens", usage.get("total_tokens"))
-    return Usage(sent, 0) if isinstance(sent, int) and not isinstance(sent, bool) and sent else None
+    is_count = isinstance(sent, int) and not isinstance(sent, bool)
+    return Usage(sent, 0) if is_count and sent > 0 else None
 
 
 def _texts(dialect: Dialect, body: Mapping[str, Any]) -> Iterator[str]:

@@ -166,6 +166,7 @@ class Forwarder:
         self._policy = policy
         self._on_missing_usage: Literal["raise", "estimate"] = on_missing_usage
         self._tasks: set[asyncio.Task[None]] = set()
+        self._open: set[int] = set()
         self._failure: BaseException | None = None
 
     async def send(self, request: ClientRequest, model: ChatModel) -> ClientResponse | ModelFailure:
@@ -300,6 +301,10 @@ class Forwarder:
                 await self._read_stream(request, call, began, response, answered)
             else:
                 await self._read_whole(request, call, began, response, answered)
+        except BaseException as error:  # raised again
+            if call.request.number in self._open:  # a response that nobody can read, say
+                await self._finish(_failed(call, error, began, may_be_billed=True))
+            raise
         finally:
             await response.aclose()
 
@@ -427,7 +432,9 @@ class Forwarder:
     async def _begin(self, outgoing: OutgoingRequest) -> OutgoingRequest:
         work = _in_thread(self._ledger.begin, outgoing)
         try:
-            return await asyncio.shield(work)
+            begun = await asyncio.shield(work)
+            self._open.add(begun.number)
+            return begun
         except asyncio.CancelledError:
             await asyncio.wait([work])
             if work.exception() is None:
@@ -435,6 +442,7 @@ class Forwarder:
             raise
 
     async def _finish(self, call: MeteredCall) -> None:
+        self._open.discard(call.request.number)
         work = _in_thread(self._ledger.finish, call)
         try:
             await asyncio.shield(work)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from costada.models.endpoint.dialects import (
     EventReader,
@@ -103,11 +105,16 @@ def test_the_bytes_of_a_body_and_the_frames_of_its_messages_bound_its_tokens():
         (b"", "body: expected JSON"),
         (b"[]", "body: expected a JSON object"),
         (b'{"model": "\\ud800"}', "body: expected JSON"),
-        (b"[" * 200_000, "body: expected JSON"),
+        (b"[" * 200_000, "body: expected fewer values in one another"),
+        (
+            b'{"model": "judge", "messages": ' + b"[" * 900 + b"]" * 900 + b"}",
+            "body: expected fewer",
+        ),
         (b"\xff", "body: expected JSON"),
         (b"{}", "model: got 'None'"),
         (b'{"model": 3}', "model: got '3'"),
         (b'{"model": "judge", "stream": "yes"}', "stream: got 'yes'"),
+        (b'{"model": "judge", "stream_options": [1]}', "stream_options: got '[1]'"),
         (b'{"model": "judge", "max_tokens": -1}', "max_tokens: got '-1'"),
         (b'{"model": "judge", "max_tokens": true}', "max_tokens: got 'True'"),
         (b'{"model": "judge", "max_completion_tokens": 1e99}', "max_completion_tokens: got"),
@@ -409,3 +416,65 @@ def test_an_error_event_is_read_and_passed_on(dialect: Dialect, event: dict[str,
     assert reader.error is not None
     assert reader.error.message == "broke"
     assert found == events(event)
+
+
+NAMES = st.sampled_from(
+    [
+        *("arguments", "choices", "code", "completion_tokens", "content", "delta", "error"),
+        *("finish_reason", "function", "id", "input_tokens", "message", "output", "output_tokens"),
+        *("prompt_tokens", "response", "stop_reason", "status", "text", "tool_calls", "type"),
+        "usage",
+    ]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 9) | st.text(max_size=3) | st.just("message_stop"),
+    lambda parts: st.lists(parts, max_size=3) | st.dictionaries(NAMES, parts, max_size=4),
+    max_leaves=12,
+)
+BODIES = st.dictionaries(NAMES, VALUES, max_size=5)
+
+
+@given(st.sampled_from(Dialect), BODIES)
+def test_any_response_can_be_read(dialect: Dialect, body: dict[str, Any]):
+    reply, _ = read_answer(dialect, body)
+    assert reply.usage is None or reply.usage.input_tokens + reply.usage.output_tokens > 0
+
+
+STREAMED = (Dialect.CHAT, Dialect.RESPONSES, Dialect.MESSAGES)
+
+
+@given(st.sampled_from(STREAMED), st.lists(BODIES, max_size=4), st.integers(1, 60))
+def test_any_stream_can_be_read(dialect: Dialect, bodies: list[dict[str, Any]], size: int):
+    reader, found = streamed(dialect, events(*bodies), size)
+    assert reader.rest() == b""
+    assert len(found) <= len(events(*bodies))
+    assert isinstance(reader.reply.answer, str)
+
+
+PARAMETERS = (
+    "messages",
+    "input",
+    "tools",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "n",
+    "modalities",
+    "usage",
+    "service_tier",
+)
+REQUESTS = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(PARAMETERS, VALUES) | {"stream": st.booleans()}
+)
+
+
+@given(st.sampled_from([each for each in Dialect if each is not Dialect.MODELS]), REQUESTS)
+def test_any_request_is_read_or_refused(dialect: Dialect, body: dict[str, Any]):
+    whole = json.dumps({"model": "judge", **body}).encode()
+    try:
+        request = read_request(dialect, {}, whole)
+    except Refusal:
+        return
+    assert request.input_bound >= len(whole)
+    assert forwarded_body(request, "gpt", 5, None)["model"] == "gpt"
+    assert asked_for(request)["model"] == "judge"

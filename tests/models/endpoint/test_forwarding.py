@@ -1,6 +1,7 @@
 """Clients of the endpoint, and a provider that writes its own bill behind it."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -326,6 +327,28 @@ def test_a_web_page_in_the_place_of_an_answer_is_told_to_the_run(
     with pytest.raises(openai.InternalServerError):
         sdk(endpoint).chat.completions.create(model="judge", messages=HI, stream=is_stream)
     assert [failure.kind for failure in endpoint.failures] == [FailureKind.NO_PROTOCOL]
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"{" + b'"a":{' * 100_000, b"\xff", b"[]"])
+def test_a_response_that_cannot_be_read_ends_on_the_ledger(
+    endpoint: ForwardingEndpoint, server: BillingServer, body: bytes
+):
+    server.default = Reply(body=body)
+    with pytest.raises((openai.APIConnectionError, openai.InternalServerError)):
+        sdk(endpoint).chat.completions.create(model="judge", messages=HI)
+    until(lambda: endpoint.ledger.ended)
+    assert [call.may_be_billed for call in endpoint.ledger.ended] == [True]
+
+
+@pytest.mark.parametrize("tokens", [-5, 0, True, "many", None])
+def test_embeddings_without_a_usable_count_are_uncounted(
+    endpoint: ForwardingEndpoint, server: BillingServer, tokens: object
+):
+    body = {"object": "list", "data": [], "usage": {"prompt_tokens": tokens}}
+    server.default = Reply(body=json.dumps(body).encode())
+    with pytest.raises(openai.APIConnectionError):
+        sdk(endpoint).embeddings.create(model="judge", input="hi")
+    assert [call.is_uncounted for call in endpoint.ledger.ended] == [True]
 
 
 def test_a_stream_that_breaks_breaks_for_the_client_too_and_is_in_doubt(
