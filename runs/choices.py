@@ -53,7 +53,8 @@ class Choices:
         models: Models to choose from by name: names in the graph's `models`, model ids, chat models
             or `MenuModel(name, model, price)`.
         max_parallel: Maximum of `parallel`; `None`: it cannot be chosen.
-        settings: Names of the settings that may be chosen, constants as `controller.NAME`.
+        settings: Names of the settings that may be chosen, constants as `controller.NAME`. With
+            `generator`, callers choose a model with or without tools, never a command.
     """
 
     max_budget: float | None = None
