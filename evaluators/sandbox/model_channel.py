@@ -4,10 +4,10 @@ Who asks is known by the channel, which nobody else has, so that a candidate nee
 closed when the candidate's evaluation ends, with all connections over it.
 """
 
-import errno
 import os
 import socket
 from collections.abc import Callable
+from resource import RLIMIT_NOFILE, getrlimit
 
 from costada.evaluators.sandbox.inside.multiplexer import Multiplexer
 from costada.evaluators.sandbox.inside.orders import MODELS_ADDRESS
@@ -23,7 +23,9 @@ Clients prepare for TLS as they are made: they would look for certificates that 
 """
 
 MAX_CONNECTIONS = 64
-"""At once: a further one is closed as it is opened."""
+"""At once: a further one is closed as it is opened. So is one for which this process would use the
+second half of the descriptors that it may have.
+"""
 
 MAX_OPENED = 10_000
 MAX_SENT_BYTES = 1024 * MEBIBYTE
@@ -64,11 +66,12 @@ class ModelChannel:
     def _accept(self) -> int | None:
         if self._multiplexer.num_connections >= MAX_CONNECTIONS or self.excess:
             return None
-        try:
-            ours, theirs = socket.socketpair()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                return None
-            raise
+        ours, theirs = socket.socketpair()
+        max_open, _ = getrlimit(RLIMIT_NOFILE)
+        # The lowest free numbers are given, so a high one shows how many are in use.
+        if theirs.fileno() > max_open // 2:
+            ours.close()
+            theirs.close()
+            return None
         self._connect(theirs)
         return ours.detach()

@@ -34,9 +34,9 @@ class ModelServer:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
 
-        asyncio.run_coroutine_threadsafe(end_all(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(end_all(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     async def _serve(self, name, connected, end):

@@ -1,6 +1,7 @@
 """Candidates reach their models with ordinary clients, and nothing else."""
 
 import os
+import resource
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
@@ -366,6 +367,32 @@ def f(number):
     assert server.num_connections == MAX_CONNECTIONS + 1
 
 
+def test_connections_leave_half_of_the_descriptors_to_the_run(evaluate, server):
+    source = """
+import http.client
+def f():
+    body = json.dumps({"messages": [{"content": "x"}]})
+    kept, num_served = [], 0
+    for _ in range(40):
+        kept.append(http.client.HTTPConnection("127.0.0.1", 9, timeout=30))
+        try:
+            kept[-1].request("POST", "/v1/chat/completions", body)
+            num_served += kept[-1].getresponse().status == 200
+        except ConnectionError:
+            pass
+    return num_served
+"""
+    assert evaluate(source).output == 40
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    num_open = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2 * (num_open + 30), hard))
+    try:
+        result = evaluate(source)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert 0 < result.output < 20
+
+
 FLOOD = """
 import struct
 from itertools import count
@@ -390,8 +417,9 @@ def is_socket(fd):
         ("HEADER.pack(1, 1) + b'x'", "the program sent more than 1024 MB to its models"),
     ],
 )
-def test_a_flood_of_frames_stops_the_program(evaluate, piece, reason):
+def test_a_flood_of_frames_stops_the_program(layer, piece, reason):
     source = f"""
+{ASK}
 {FLOOD}
 def f():
     fd = channel()
@@ -404,7 +432,7 @@ def drain(fd):
     while os.read(fd, 65536):
         pass
 """
-    result = evaluate(source)
+    result = ask_with(source, layer, socket.socket.close)
     assert result.error == reason
 
 
