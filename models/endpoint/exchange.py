@@ -78,6 +78,18 @@ class Refusal(Exception):
         self.retry_after = retry_after
 
 
+class Postponed(Exception):
+    """A request cannot leave yet; whoever sends it begins it again later.
+
+    Attributes:
+        seconds: How much later.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"not asked yet, again in {seconds:g} s")
+        self.seconds = seconds
+
+
 class BrokenStream(Exception):
     """A stream ended before its end; the connection of its client breaks too."""
 
@@ -95,7 +107,8 @@ class RequestLedger(Protocol):
 
         Its `output_cap` may be lower then, and nothing else changes. The repetition of a failed
         request is a request of its own, with the next `number`. What is raised here ends the
-        request, and nothing leaves.
+        request, and nothing leaves. It must not wait for other requests, which may need the thread
+        to end, but raise `Postponed`.
         """
         ...
 

@@ -33,12 +33,13 @@ from costada.models.endpoint.exchange import (
     ClientRequest,
     ClientResponse,
     Dialect,
+    Postponed,
     Refusal,
     RequestLedger,
 )
 from costada.models.endpoint.translated import completion
 from costada.models.errors import UncountedAnswer, UnmeteredCall, describe, without_secrets
-from costada.models.event_loop import CallTimeout, deadline
+from costada.models.event_loop import CallTimeout, deadline, off_the_clock
 from costada.models.langchain_openai import (
     request_facts,
     send_body,
@@ -56,7 +57,7 @@ from costada.models.provider_errors import (
 from costada.models.providers import STANDARD_TIER, RetryPolicy
 from costada.models.rate_limits import request_queue
 from costada.models.reply_content import Reply, estimated_usage
-from costada.models.retries import RetriedModel, Retries
+from costada.models.retries import RetriedModel, Retries, sleep_between_requests
 from costada.models.runnable_tree import (
     JOURNAL,
     AskedModel,
@@ -430,6 +431,14 @@ class Forwarder:
             raise failure
 
     async def _begin(self, outgoing: OutgoingRequest) -> OutgoingRequest:
+        while True:
+            try:
+                return await self._begin_once(outgoing)
+            except Postponed as error:
+                with off_the_clock():
+                    await sleep_between_requests.get()(error.seconds)
+
+    async def _begin_once(self, outgoing: OutgoingRequest) -> OutgoingRequest:
         work = _in_thread(self._ledger.begin, outgoing)
         try:
             begun = await asyncio.shield(work)

@@ -25,13 +25,15 @@ from costada.models.endpoint.exchange import (
     ClientRequest,
     ClientResponse,
     Dialect,
+    Postponed,
     Refusal,
     RequestLedger,
 )
-from costada.models.event_loop import ModelWrapper
+from costada.models.event_loop import ModelWrapper, off_the_clock
 from costada.models.metering import ABANDONED, CallMeter, MeteredCall
 from costada.models.providers import RetryPolicy
 from costada.models.reply_content import answer_text, message_from_text
+from costada.models.retries import sleep_between_requests
 from costada.models.runnable_tree import (
     AskedModel,
     OutgoingRequest,
@@ -195,7 +197,13 @@ class _AccountedModel(ModelWrapper):  # type: ignore[no-redef]
         """Ask."""
         given = {**self.parameters, **kwargs}
         request = bounded_request(self.asked, input, given)
-        begun = await asyncio.to_thread(self.account.begin, request)
+        begun = None
+        while begun is None:
+            try:
+                begun = await asyncio.to_thread(self.account.begin, request)
+            except Postponed as error:
+                with off_the_clock():
+                    await sleep_between_requests.get()(error.seconds)
         if begun.output_cap is not None and begun.output_cap != request.output_cap:
             given |= limit_parameters(self.asked, given, begun.output_cap)
         outer = _CURRENT.set(begun)

@@ -17,11 +17,16 @@ from decimal import Decimal
 from functools import cached_property
 from secrets import token_urlsafe
 from threading import Condition, Lock
-from time import sleep
 
 from costada.models.asking import ModelFailure, RequestNotSent, journals_of, with_call_key
 from costada.models.endpoint.dialects import asked_for, models_response, stored_response
-from costada.models.endpoint.exchange import ClientRequest, ClientResponse, Dialect, Refusal
+from costada.models.endpoint.exchange import (
+    ClientRequest,
+    ClientResponse,
+    Dialect,
+    Postponed,
+    Refusal,
+)
 from costada.models.endpoint.forwarding import Forwarder
 from costada.models.endpoint.http_server import Endpoint
 from costada.models.errors import UnmeteredCall
@@ -184,6 +189,7 @@ class Grant:
             self.dismiss(token)
         with self._changed:
             self._changed.wait_for(lambda: not self._num_begun)
+        leave_queue(self.key, self.context)
         for stream in self._streams:
             try:
                 run(stream.close(0.0))
@@ -282,23 +288,23 @@ class GrantedRequest:
         """Write down a request that is about to leave, once it can be paid for.
 
         Raises:
+            Postponed: Requests in flight may leave enough for it.
             Refusal: The money or the allowance cannot pay for it, or the work has ended.
         """
         grant = self._grant
         with grant.beginning():
             try:
-                while grant.is_open:
-                    try:
-                        limited = self._limited(request)
-                        self.journal.begin(limited)
-                        return limited
-                    except WaitingForFunds:
-                        sleep(FUNDS_POLL_SECONDS)
-                raise Refusal(401, "invalid_token", "token: the work that had it has ended")
+                if not grant.is_open:
+                    raise Refusal(401, "invalid_token", "token: the work that had it has ended")
+                limited = self._limited(request)
+                self.journal.begin(limited)
+            except WaitingForFunds:  # the ticket stays in the queue until then
+                raise Postponed(FUNDS_POLL_SECONDS) from None
             except RequestNotSent as error:
-                raise Refusal(NO_MONEY, "insufficient_funds", str(error)) from None
-            finally:
                 leave_queue(grant.key, grant.context)
+                raise Refusal(NO_MONEY, "insufficient_funds", str(error)) from None
+            leave_queue(grant.key, grant.context)
+            return limited
 
     def finish(self, call: MeteredCall) -> None:
         """Write down how the request ended."""

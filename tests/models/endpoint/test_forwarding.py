@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +12,7 @@ import httpx
 import openai
 import pytest
 from billing_server import BillingServer, Drip, HangUp, Page, Refusal, Reply, Silence
-from endpoint_clients import TOKEN, ForwardingEndpoint, NotedRequests, forwarding
+from endpoint_clients import POLICY, TOKEN, ForwardingEndpoint, NotedRequests, forwarding
 from gateways import Gate, until
 from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
@@ -20,8 +21,11 @@ from pydantic import SecretStr
 
 from costada.models.asking import FailureKind, RequestNotSent
 from costada.models.chat_models import chat_model
+from costada.models.endpoint.dialects import read_request
+from costada.models.endpoint.exchange import Dialect, Postponed
+from costada.models.endpoint.forwarding import Forwarder
 from costada.models.errors import ModelUnusable, UncountedAnswer, UnmeteredCall
-from costada.models.event_loop import paid_loop
+from costada.models.event_loop import MAX_THREADS, paid_loop
 from costada.models.providers import RetryPolicy
 from costada.models.runnable_tree import OutgoingRequest
 from costada.values.usage import NO_TOKENS, Usage
@@ -234,6 +238,42 @@ def test_nothing_leaves_that_the_ledger_refuses(server: BillingServer):
         with pytest.raises(RequestNotSent):
             in_loop(endpoint.forwarder.send(endpoint.requests[0], model))
     assert (server.requests, ledger.begun, ledger.ended) == ([], [], [])
+
+
+@pytest.mark.parametrize("is_translated", [False, True], ids=["forwarded", "translated"])
+def test_requests_that_wait_leave_threads_to_those_that_end(
+    server: BillingServer, is_translated: bool
+):
+    gate = Gate()
+    server.script(gate)
+    waited = Counter[int]()
+
+    def admit(request: OutgoingRequest) -> OutgoingRequest:
+        if server.requests and not ledger.ended:
+            waited[request.number] += 1
+            raise Postponed(0.01)
+        return request
+
+    ledger = NotedRequests(admit)
+    model: Any = client(server, http_client=httpx.Client()) if is_translated else served(server)
+    number = MAX_THREADS + 20
+
+    async def ask_all() -> list[Any]:
+        forwarder = Forwarder(ledger, POLICY)
+        body = {"model": "judge", "messages": HI}
+        request = read_request(Dialect.CHAT, {}, json.dumps(body).encode())
+        first = asyncio.create_task(forwarder.send(request, model))
+        while not server.requests:
+            await asyncio.sleep(0.01)
+        others = [asyncio.create_task(forwarder.send(request, model)) for _ in range(number)]
+        while len(waited) <= number:
+            await asyncio.sleep(0.01)
+        gate.opened.set()
+        return await asyncio.gather(first, *others)
+
+    answers = in_loop(ask_all())
+    assert {each.status for each in answers} == {200}
+    assert len(ledger.ended) == len(server.bill) == number + 1
 
 
 def test_failed_requests_are_sent_again_each_on_the_ledger(
