@@ -1,5 +1,6 @@
 """Problems of every kind: an engine gives the verdict of this process, and the right one."""
 
+import json
 import os
 
 import pytest
@@ -165,6 +166,30 @@ def test_a_noisy_program_is_measured_again_where_it_beats_the_incumbent(given, f
     assert (better.measurements, better.confirmation) == ((1.0,) * 3, (1.0,) * 3)
     worse = found.evaluate_program(Program.of(START), "key", 0.5)
     assert (worse.measurements, worse.confirmation) == ((0.5,) * 3, ())
+
+
+def test_a_worker_judges_on_the_examples_of_a_race_and_of_the_validation(given, tmp_path):
+    rows = [json.dumps({"word": f"w{number:02}"}) for number in range(30)]
+    files = {
+        "problem.toml": 'program = "p.md"\nexamples = "a.jsonl"\nvalidation = "b.jsonl"\n',
+        "problem.md": "Say all words.\n",
+        "p.md": "w00\n",
+        "a.jsonl": "\n".join(rows),
+        "b.jsonl": "\n".join(rows[:3]),
+        "evaluator.py": "def score_example(text, example):\n    return example['word'] in text\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    found = load_folder(tmp_path)
+    here, there = confine(found), confine(evaluated_by(found, given))
+    losing = there.evaluate_program(Program.of("nothing"), "key", 0.0, (1.0,) * 30)
+    assert (len(losing.examples), losing.validation) == (found.batch, ())
+    assert compared(losing) == compared(
+        here.evaluate_program(Program.of("nothing"), "key", 0.0, (1.0,) * 30)
+    )
+    best = there.evaluate_program(Program.of("w00 w01"), "key", 0.0)
+    assert (best.score, best.validation) == (2 / 30, (1.0, 1.0, 0.0))
+    assert best.examples == here.evaluate_program(Program.of("w00 w01"), "key").examples
 
 
 def test_held_out_inputs_depend_on_the_key_of_the_run(given, folders):
