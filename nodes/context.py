@@ -266,7 +266,7 @@ def result_of(state: SearchState, context: RunContext) -> Candidate:
 
 def is_estimated(candidate: Candidate, problem: Problem) -> bool:
     """Whether the score of a valid candidate is estimated from some of the examples."""
-    return candidate.is_valid and len(candidate.examples) < len(problem.examples)
+    return candidate.is_valid and 0 < len(candidate.examples) < len(problem.examples)
 
 
 def population_of(state: SearchState, context: RunContext) -> list[Candidate]:
@@ -343,7 +343,7 @@ def judged_on_all(candidates: Iterable[Candidate], problem: Problem) -> list[Jud
     return [
         JudgedCandidate(each.id, scores_by_place(each.examples))
         for each in candidates
-        if each.is_valid and not is_estimated(each, problem)
+        if each.is_valid and len(each.examples) == len(problem.examples)
     ]
 
 

@@ -254,6 +254,13 @@ def check_evaluator(state: SearchState, context: RunContext) -> None:
             f"evaluator of {context.problem.name!r}: has changed since this run started"
             f" ({'; '.join(changed)}); scores of two evaluators cannot be compared. {WAYS_OUT}"
         )
+    seed, num_examples = candidate_of(SEED_ID, state, context), len(context.problem.examples)
+    if seed.is_valid and len(seed.examples) != num_examples:
+        raise ValueError(
+            f"evaluator of {context.problem.name!r}: got {num_examples} examples, expected"
+            f" {len(seed.examples)}, as when the run started; scores on other examples cannot be"
+            f" compared. {WAYS_OUT}"
+        )
     programs = _programs(state, context)
     _LOG.warning(
         "The evaluator has changed since this run started (%s). All programs that the run builds on"

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from fakes import IDEAS, is_guide_prompt
+from langgraph.checkpoint.memory import InMemorySaver
 from needed_plugins import needs_plugin
 from toy_graph import THREAD, discovery, rows_of, run_until, scripted, trace
 
@@ -145,9 +146,7 @@ def test_a_child_of_a_rejected_parent_races_the_ancestor_that_was_judged_on_all(
     assert rival_scores(loser, state, graph.search) == (1.0,) * 30 + (0.0,) * 10
 
 
-def test_a_run_that_was_stopped_goes_on_with_the_same_result(tmp_path):
-    from langgraph.checkpoint.memory import InMemorySaver
-
+def test_a_run_that_was_stopped_goes_on_with_the_same_result():
     whole, _ = run_of(VALID, OVERFITTED, said(*range(9)), saver=InMemorySaver())
     expected = trace(whole, config=THREAD)
     graph, store = run_of(VALID, OVERFITTED, said(*range(9)), saver=InMemorySaver())
@@ -229,3 +228,43 @@ def test_the_examples_that_races_have_spared_are_counted():
     judged = losing["examples"] + winning["examples"]
     assert store.judged_examples(store.run_ids()[-1]) == (judged, 80 - judged)
     assert judged < 80
+
+
+def score_without_feedback(text, example):
+    return 1.0 if example["word"] in text else 0.0
+
+
+def resumed_with(**changes):
+    """A run of a rejected candidate, resumed for an iteration with another problem."""
+    store, saver = RunStore(), InMemorySaver()
+    fields = {"initial_program": said(*range(30)), "racing_error": 0.1, "batch": 4}
+    for iterations, given in ((1, fields), (2, fields | changes)):
+        graph = discovery(
+            prompts_with(LOSING, said(*range(31))),
+            problem=words(**given),
+            store=store,
+            saver=saver,
+            iterations=iterations,
+            method="uniform",
+        )
+        graph.invoke({} if iterations == 1 else None, THREAD)
+    return rows_of(store)
+
+
+def test_estimates_are_not_compared_when_a_run_is_resumed_with_another_evaluator():
+    first, second = resumed_with(score_example=score_without_feedback)
+    assert 0 < first["examples"] < 40
+    assert second["iteration"] == 2
+
+
+def test_a_run_is_not_resumed_with_another_number_of_examples():
+    with pytest.raises(ValueError, match="got 39 examples, expected 40, as when the run started"):
+        resumed_with(examples=WORDS[:39])
+    with pytest.raises(ValueError, match=r"scores 0\.725, expected 0\.75"):
+        resumed_with(examples=[*WORDS[1:], {"word": "w99"}])
+
+
+def test_a_run_is_not_resumed_without_its_examples():
+    problem = {"examples": (), "validation": (), "score_example": None}
+    with pytest.raises(ValueError, match="got 0 examples, expected 40"):
+        resumed_with(**problem, score=lambda text: {"combined_score": 0.75})
