@@ -1,5 +1,6 @@
 """Models that evaluators ask: on the ledger of the run, answered again after a crash."""
 
+import json
 from decimal import Decimal
 
 import pytest
@@ -439,3 +440,31 @@ def test_evaluations_in_workers_are_refused_before_anything_is_sent(tmp_path, se
     with pytest.raises(ValueError, match="'local:2' for problem 'judged', whose evaluations ask"):
         run(folder, server, tmp_path / "run", evaluations="local:2")
     assert not server.requests
+
+
+PER_EXAMPLE = """
+from openai import OpenAI
+
+CLIENT = OpenAI(max_retries=0)
+
+
+def score_example(output, example):
+    question = f"{example['question']} {output}"
+    answer = CLIENT.chat.completions.create(
+        model="judge", messages=[{"role": "user", "content": question}]
+    )
+    return output * float(answer.choices[0].message.content)
+"""
+
+
+def test_the_examples_of_a_data_set_are_judged_on_the_ledger(tmp_path, server, providers):
+    settings = 'examples = "train.jsonl"\nbatch = 2'
+    folder = judged_folder(tmp_path / "judged", server.url, PER_EXAMPLE, settings=settings)
+    examples = [{"question": f"Question {number}?", "inputs": {}} for number in range(4)]
+    (folder / "train.jsonl").write_text("\n".join(map(json.dumps, examples)))
+    out = tmp_path / "run"
+    run(folder, server, out, max_iterations=2, budget=1.0)
+    calls, _ = ledger_of(out)
+    judging = [call for call in calls if call.role == "evaluation"]
+    assert sum(call.cost for call in judging) == providers.bill["judge-large"]
+    assert sum(call.ticket == 0 for call in judging) == 4
