@@ -191,7 +191,10 @@ def serve(descriptor: str) -> None:
     set_process_option(PR_SET_DUMPABLE, 0)
     os.dup2(2, 1)  # what an evaluator prints is not output of a command
     connection = Connection(int(descriptor))
-    sys.path[:], variables = connection.recv()
+    try:
+        sys.path[:], variables = connection.recv()
+    except (EOFError, OSError):  # the process on the other side was killed before it sent them
+        os._exit(0)
     os.environ.update(variables)
     # A thread executes calls, so that this one reads the end of the socket meanwhile: it is how a
     # worker learns that its parent was killed.

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from concurrent.futures import BrokenExecutor
@@ -17,6 +18,7 @@ from costada.evaluators.remote.worker_processes import WorkerProcesses
 pytestmark = pytest.mark.process
 
 SECONDS = 60
+BEGIN = "from costada.evaluators.remote.worker_processes import serve\n"
 KEY = "sk-only-for-the-process-that-starts-workers"
 ONLY_ON_LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
@@ -116,6 +118,20 @@ def test_busy_and_idle_processes_end_with_a_killed_parent(tmp_path):
     pids = [int(pid) for pid in ended.stdout.split()]
     assert len({*pids}) == 2
     within(SECONDS, lambda: not any(map(psutil.pid_exists, pids)))
+
+
+def test_a_process_whose_parent_was_killed_before_it_began_ends_quietly():
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs:
+        ended = subprocess.run(
+            [sys.executable, "-c", f"{BEGIN}serve('{theirs.fileno()}')"],
+            pass_fds=[theirs.fileno()],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_a_program_that_ends_while_a_function_runs_waits_for_it(tmp_path):
