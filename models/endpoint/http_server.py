@@ -334,7 +334,9 @@ class _Connection:
         if self._http.their_state not in (h11.SEND_BODY, h11.ERROR):
             return
         with suppress(OSError, TimeoutError):
-            self._writer.write_eof()
+            # A channel of a sandbox closes both ways at once: the client could send no more.
+            if not self.is_adopted:
+                self._writer.write_eof()
             async with asyncio.timeout(self._limits.linger_seconds):
                 while await self._reader.read(PIECE):
                     pass
