@@ -15,7 +15,7 @@ from costada.runs.folder import RunFolder
 
 pytestmark = pytest.mark.process
 
-BUDGETS = {"crossing": 0.08, "hard": 0.12}
+HARD, CROSSING = {"budget_policy": "hard", "budget": 0.08}, {"budget": 0.05}
 
 
 @pytest.fixture
@@ -38,23 +38,25 @@ def folder(tmp_path, server):
     stop_gateways(RunFolder(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("policy", BUDGETS)
-@pytest.mark.parametrize("gateway", [True, False], ids=["gateway", "no gateway"])
-@pytest.mark.parametrize("parallel", [1, 8])
-def test_the_bill_of_a_killed_run_is_its_ledger_whoever_asked(
-    folder, server, providers, parallel, gateway, policy
-):
-    options = {"parallel": parallel, "gateway": gateway, "budget_policy": policy}
-    options["budget"] = BUDGETS[policy]
-    draw = 2 * parallel + gateway
-    assert kill_often(folder, server, providers, draw, 3, options, run=run_metered)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"parallel": 1, "gateway": True, **HARD},
+        {"parallel": 1, "gateway": False, **CROSSING},
+        {"parallel": 8, "gateway": True, **CROSSING},
+        {"parallel": 8, "gateway": False, **HARD},
+    ],
+    ids=["gateway, hard", "crossing", "8 at once, gateway, crossing", "8 at once, hard"],
+)
+def test_the_bill_of_a_killed_run_is_its_ledger_whoever_asked(folder, server, providers, options):
+    assert kill_often(folder, server, providers, 1, 2, options, run=run_metered)
     found = compare(folder, providers)
     assert found.roles >= ROLES - {"retry", "guide"}
     assert found.step_gap == found.num_repeated == 0
-    if gateway:
+    if options["gateway"]:
         assert found.known == found.spent == found.bill
         assert found.num_lost == 0
     else:
         assert found.known <= found.bill <= found.spent
-    if policy == "hard":
-        assert found.spent <= Decimal(str(BUDGETS[policy]))
+    if "budget_policy" in options:
+        assert found.spent <= Decimal(str(options["budget"]))
