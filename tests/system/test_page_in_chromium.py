@@ -27,6 +27,7 @@ from costada.runs.folder_lease import hold_lease
 from costada.store.history import Cut, cut_back
 from costada.store.rows import CallStatus
 from costada.values.candidate import Program
+from costada.values.usage import Usage
 
 pytestmark = pytest.mark.browser
 
@@ -226,6 +227,28 @@ def test_a_step_that_could_not_be_paid_for_has_not_failed(page, tmp_path):
     assert "Last failure, in iteration 2: raised TypeError." in page.inner_text("#outcome")
     page.click("#table a >> text='2'")
     page.wait_for_selector("#drawer h3 >> text=Why the last attempt was not made")
+
+
+def test_evaluations_that_cost_money_have_a_role_of_their_own(page, tmp_path):
+    run = settings(tmp_path / "run", budget=0.1)
+    computed = {"role": "compute", "usage": Usage(0, 0), "model": "", "prompt": "", "answer": ""}
+    write_steps(
+        run,
+        [step(1, step_cost=0.008)],
+        calls=[call(1), call(1, **computed, cost=Decimal("0.006"), seconds=1.5)],
+    )
+    opened(page, run, "#t=1")
+    rows = page.locator("#roles tbody tr").all_inner_texts()
+    assert [row.split()[:4] for row in rows] == [
+        ["generation", "$0.002", "25", "%"],
+        ["compute", "$0.006", "75", "%"],
+    ]
+    assert page.locator("#cost-legend span").all_inner_texts() == ["generation", "compute"]
+    assert page.locator("#calls-legend span").all_inner_texts() == ["generation", "compute"]
+    assert "Requests\n1\n" in page.locator("#key").inner_text()  # the evaluation is not one
+    card = page.locator(".card", has_text="compute 1").inner_text()
+    assert "1.50" in card
+    assert "tokens" not in card
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ function keyFigures() {
     ["Best objective", decimals(best, 8), `${gain}${known}`],
     ["Spent", dollars(spent(), spent() < 10 ? 4 : 2), `of ${budgetWords(said.budget)}${over}`, meter(spent() / said.budget, "meter")],
     ["Iterations", count(run.steps.length), `of ${count(said.max_iterations)}, ${plural(bests, "new best")}`, meter(run.steps.length / said.max_iterations, "meter")],
-    ["Requests", count(run.calls.length), `${count(tokens)} tokens`],
+    ["Requests", count(run.calls.filter((call) => !isCompute(call)).length), `${count(tokens)} tokens`],
     ["Guides", count(guides), proven ? h("span", {}, `${count(proven)} `, term(proven === 1 ? "consolidation" : "consolidations", "consolidation"), " opened") : ""],
     ["Failures", count(run.faults.length), run.faults.length ? `in ${plural(new Set(run.faults.map((fault) => fault.iteration)).size, "iteration")}` : ""],
   ];
