@@ -17,7 +17,6 @@ from costada.nodes.context import RunContext, SearchRuntime, candidate_of, model
 from costada.nodes.generator_command import WITH_TOOLS, is_command
 from costada.nodes.state import SearchState
 from costada.nodes.tools.agent import ask_with_tools
-from costada.nodes.tools.command import ask_command
 from costada.prompts.changes import read_change
 from costada.prompts.whole_texts import Rejection
 from costada.store.call_log import CallKey
@@ -28,6 +27,9 @@ def generate(state: SearchState, runtime: SearchRuntime, config: RunnableConfig)
     """Add the program that is proposed to the attempt, or why there is none."""
     generator = runtime.context.settings.generator
     if is_command(generator):
+        # Not imported at the start, as what commands ask models by is needed by few runs.
+        from costada.nodes.tools.command import ask_command
+
         return ask_command(state, runtime.context)
     propose = ask_with_tools if generator == WITH_TOOLS else ask_once
     return propose(state, config, runtime.context)

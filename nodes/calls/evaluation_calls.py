@@ -19,7 +19,7 @@ from costada.nodes.calls.granted_calls import (
     Grant,
     new_token,
 )
-from costada.nodes.context import PricedModel, RunContext, budget_of
+from costada.nodes.context import RunContext, budget_of
 from costada.nodes.state import SearchState
 from costada.store.call_log import CallKey
 from costada.values.evaluation import (
@@ -82,23 +82,14 @@ class EvaluationCalls:
 
 
 @contextmanager
-def granted_models(
-    name: str, state: SearchState, context: RunContext
-) -> Iterator[EvaluationCalls | None]:
+def granted_models(name: str, state: SearchState, context: RunContext) -> Iterator[EvaluationCalls]:
     """Grant the models of the problem to an evaluation for as long as the block takes.
 
     Args:
         name: Names the evaluation in the run, the same when it is executed again.
         state: Of the run.
         context: Of the run.
-
-    Yields:
-        `None` for a problem that asks no model.
     """
-    asked: Mapping[str, Mapping[str, PricedModel]] = context.granted
-    if not asked:
-        yield None
-        return
     limit = context.problem.evaluation_dollars
     allowance = Allowance(
         budget_of(state, context) if limit is None else limit,
@@ -108,7 +99,7 @@ def granted_models(
     step = state["step"]
     with ExitStack() as stack:
         grants = {}
-        for role, models in asked.items():
+        for role, models in context.granted.items():
             key = CallKey(state["run"].id, step.ticket, role, step.attempt.first_call)
             grants[role] = Grant(key, name, models, state, context, allowance)
             stack.callback(grants[role].close)

@@ -7,7 +7,6 @@ from math import inf
 
 from costada.evaluators.problem import check_problem
 from costada.models.asking import FailureKind, ModelFailure, RequestNotSent
-from costada.nodes.calls.evaluation_calls import granted_models
 from costada.nodes.calls.health import Outages, Pause, PauseText, outlast
 from costada.nodes.context import PerRun, RunContext
 from costada.nodes.state import SearchState
@@ -40,10 +39,16 @@ def measure(
         ValueError: A request of its models showed what ends the run.
         InterruptedError: The evaluation was asked to stop.
     """
-    key = state["run"].holdout_key
+    evaluate = partial(
+        context.problem.evaluate_program, program, state["run"].holdout_key, incumbent, rival
+    )
+    if not context.granted:
+        return evaluate()
+    # Not imported at the start: other runs need neither the endpoint nor its server.
+    from costada.nodes.calls.evaluation_calls import granted_models
+
     with granted_models(name, state, context) as models:
-        evaluation = context.problem.evaluate_program(program, key, incumbent, rival, models)
-    return evaluation if models is None else models.concluded(evaluation)
+        return models.concluded(evaluate(models))
 
 
 def evaluate_start(state: SearchState, context: RunContext) -> Evaluation:
