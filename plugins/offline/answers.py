@@ -25,7 +25,7 @@ from costada.plugins.offline.searches import (
     find_constructor,
     more_evaluations,
 )
-from costada.prompts.requests import KEY, PromptData, Source
+from costada.prompts.requests import PromptData, Source
 from costada.values.program_form import language_of
 
 FAILURE_RATE = 0.1
@@ -64,13 +64,8 @@ _INTRODUCTION = "Offline model: rule-based edits for demos and tests, no languag
 _SELECT = "    def select(self, n_context, rng):\n"
 
 
-def answer(asked: PromptData | None, rng: Random) -> str:
+def answer(asked: PromptData, rng: Random) -> str:
     """The answer to a prompt; all chance in it comes from the generator."""
-    if asked is None:
-        return (
-            f"{_INTRODUCTION} I see no program here that I could change: expected the data"
-            f" of a CostAda prompt in additional_kwargs[{KEY!r}] of a message."
-        )
     match asked.kind:
         case "generation":
             return f"{_INTRODUCTION} {_generation_reply(asked, rng)}"

@@ -19,6 +19,7 @@ from langchain_core.runnables import Runnable
 from costada.models.chat_models import TICKET, BuiltInModel
 from costada.models.reply_content import text_with_tool_calls
 from costada.plugins.offline.answers import answer, population_reply
+from costada.plugins.offline.conversations import reply
 from costada.prompts.requests import PromptData, prompt_data, trial_data
 from costada.values.usage import Usage
 
@@ -27,7 +28,7 @@ MODEL_NAME = "offline"
 CHARACTERS_PER_TOKEN = 4
 
 MIN_REASONING, MAX_REASONING = 2_400, 4_800
-"""Bounds of the hidden tokens of an answer, all integers between them equally likely.
+"""Bounds of the hidden tokens of an answer about a program, all integers in them equally likely.
 
 Reasoning models think before they write, and bill it as output. With this allowance a step
 costs what one of a mid-sized reasoning model does.
@@ -152,13 +153,15 @@ class OfflineModel(BuiltInModel):
         rng = Random(int.from_bytes(digest))
         data = (prompt_data(each.additional_kwargs) for each in messages)
         asked = next((each for each in data if each is not None), None)
-        if options.get("tools") and asked is not None and asked.kind == "generation":
+        if asked is None:
+            message = AIMessage(reply([text_with_tool_calls(message) for message in messages]))
+        elif options.get("tools") and asked.kind == "generation":
             message = _with_tools(messages, asked, rng)
         else:
             message = AIMessage(answer(asked, rng))
         text, calls = text_with_tool_calls(message), message.tool_calls
         text = text[: min([text.find(word) for word in stop or [] if word in text], default=None)]
-        reasoning = rng.randint(MIN_REASONING, MAX_REASONING)
+        reasoning = 0 if asked is None else rng.randint(MIN_REASONING, MAX_REASONING)
         reason = "tool_calls" if calls else "stop"
         limit = options.get("max_tokens")
         if limit is not None and estimated_tokens(text) + reasoning > limit:

@@ -119,16 +119,6 @@ def test_an_answer_ends_before_a_stop_word():
     assert OfflineModel().invoke(PROMPT, stop=["no language"]).text == whole.split("no language")[0]
 
 
-def test_a_message_without_data_is_answered_in_prose_that_says_what_was_expected():
-    for model in (OfflineModel(), OfflineModel().bind_tools([])):
-        reply = model.invoke("Hello!").text
-        assert reply.startswith("Offline model: rule-based edits for demos and tests")
-        assert "no program here" in reply
-        assert reply.endswith(
-            "expected the data of a CostAda prompt in additional_kwargs['costada'] of a message."
-        )
-
-
 @cache
 def evaluate(code: str) -> Evaluation:
     """Run a program the offline model wrote in this process; its searches are short."""
