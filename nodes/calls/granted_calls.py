@@ -75,19 +75,49 @@ class Allowance:
         """Allow so many dollars."""
         self._limit, self.name = Decimal(str(limit)), name
         self.is_strict = is_strict
-        self._spent = Decimal(0)
+        self._spent = self._reserved = Decimal(0)
+        self._num_reserving = self._num_changes = 0
         self._lock = Lock()
 
     @property
     def left(self) -> Decimal:
         """What further requests may cost."""
         with self._lock:
-            return self._limit - self._spent
+            return self._limit - self._spent - self._reserved
 
-    def take(self, dollars: Decimal) -> None:
+    @property
+    def num_changes(self) -> int:
+        """How often what is left has changed."""
+        return self._num_changes
+
+    def may_leave_more(self, num_changes: int) -> bool:
+        """Whether requests in flight may leave more than was left after so many changes.
+
+        One that has ended since then may have left it already.
+        """
+        with self._lock:
+            return self._num_reserving > 0 or self._num_changes != num_changes
+
+    def spend(self, dollars: Decimal) -> None:
         """Count dollars that are spent, or may be; negative ones are given back."""
         with self._lock:
             self._spent += dollars
+            self._num_changes += 1
+
+    def reserve(self, bound: Decimal) -> None:
+        """Count the most that a request can cost."""
+        with self._lock:
+            self._reserved += bound
+            self._num_reserving += 1
+            self._num_changes += 1
+
+    def settle(self, bound: Decimal, dollars: Decimal) -> None:
+        """Count what a request has cost, or may have, in the place of what it had reserved."""
+        with self._lock:
+            self._reserved -= bound
+            self._spent += dollars
+            self._num_reserving -= 1
+            self._num_changes += 1
 
     def refusal(self, bound: Decimal) -> str:
         """What a refusal says of a request that it cannot pay for."""
@@ -131,11 +161,11 @@ class Grant:
         self._tokens: set[str] = set()
         self._streams: list[Forwarder] = []
         self._changed = Condition()
-        self._num_begun = self._num_sent = 0
+        self._num_begun = 0
         self._is_open = True
         with self._call_log.in_flight.none_of(key):
             self._call_log.mark_lost(key)
-        allowance.take(self._call_log.lost_cost(key))
+        allowance.spend(self._call_log.lost_cost(key))
         self._places: dict[str, set[int]] = {}
         self._placing = Lock()
 
@@ -148,11 +178,6 @@ class Grant:
     def is_open(self) -> bool:
         """Whether its work has not ended."""
         return self._is_open
-
-    @property
-    def num_sent(self) -> int:
-        """How many of its requests are in flight."""
-        return self._num_sent
 
     def new_access(self) -> ModelAccess:
         """What a client needs to ask, with a token of its own."""
@@ -208,14 +233,11 @@ class Grant:
                 self._num_begun -= 1
                 self._changed.notify_all()
             raise
-        with self._changed:
-            self._num_sent += 1
 
     def note_end(self) -> None:
         """Note that a request has ended and is written down."""
         with self._changed:
             self._num_begun -= 1
-            self._num_sent -= 1
             self._changed.notify_all()
 
     async def answer(self, request: ClientRequest) -> ClientResponse:
@@ -228,7 +250,7 @@ class Grant:
         self._occurrences[hashed] += 1
         answered = await asyncio.to_thread(self._call_log.answered, self.key, hashed, place)
         if answered is not None:
-            self.allowance.take(answered.cost + answered.bound)
+            self.allowance.spend(answered.cost + answered.bound)
             return stored_response(request, answered.answer)
         policy, missing = self.context.retry_policy, self.context.settings.on_missing_usage
         if asked.call_timeout is not None:
@@ -269,7 +291,7 @@ class Grant:
         earlier = [each for each in sent if lost and each.place == place]
         journal.repeat(place, earlier)
         given_back = [each.bound for each in earlier if each.is_lost]
-        self.allowance.take(-sum(given_back, Decimal(0)))
+        self.allowance.spend(-sum(given_back, Decimal(0)))
         return place
 
 
@@ -283,6 +305,7 @@ class GrantedRequest:
         frontier = step.allocation.frontier if step.ticket else None
         self.journal = CallJournal(grant.key, words, asked, grant.context, frontier, self._reserve)
         self._bound = Decimal(0)
+        self._num_changes = 0
 
     def begin(self, request: OutgoingRequest) -> OutgoingRequest:
         """Write down a request that is about to leave, once it can be paid for.
@@ -296,6 +319,7 @@ class GrantedRequest:
             try:
                 if not grant.is_open:
                     raise Refusal(401, "invalid_token", "token: the work that had it has ended")
+                self._num_changes = grant.allowance.num_changes
                 limited = self._limited(request)
                 self.journal.begin(limited)
             except WaitingForFunds:  # the ticket stays in the queue until then
@@ -312,7 +336,7 @@ class GrantedRequest:
         try:
             self.journal.finish(call)
         finally:
-            self._grant.allowance.take(self.journal.charged - before - self._bound)
+            self._grant.allowance.settle(self._bound, self.journal.charged - before)
             self._grant.note_end()
 
     def _limited(self, request: OutgoingRequest) -> OutgoingRequest:
@@ -348,7 +372,8 @@ class GrantedRequest:
         except RequestNotSent as error:
             of = f" of {self._grant.allowance.name}" if why == OVER_LIMIT else ""
             raise self._not_sent(f"{error}{of}", why) from None
-        if longest < min(wanted, ROOMY_ANSWER) and self._grant.num_sent:
+        is_short = longest < min(wanted, ROOMY_ANSWER)
+        if is_short and self._grant.allowance.may_leave_more(self._num_changes):
             raise WaitingForFunds("not asked: requests in flight may leave more")
         return longest
 
@@ -363,12 +388,12 @@ class GrantedRequest:
                 reason = f"not asked: it may cost ${bound:.6f}, and ${left:.6f} are left"
                 raise self._not_sent(reason, UNAFFORDABLE)
             reserve_share(bound, self._asked, grant.key, grant.state, grant.context)
-        grant.allowance.take(bound)
+        grant.allowance.reserve(bound)
         self._bound = bound
 
     def _not_sent(self, reason: str, why: str) -> RequestNotSent:
         """The error of a request that cannot be paid for now; others in flight may leave more."""
-        if self._grant.num_sent:
+        if self._grant.allowance.may_leave_more(self._num_changes):
             return WaitingForFunds(reason)
         self._grant.refusals.setdefault(why, reason)
         return RequestNotSent(reason)

@@ -2,16 +2,22 @@
 
 import json
 from decimal import Decimal
+from threading import Event
 
 import pytest
 from billing_server import BillingServer, Refusal
 from fakes import SEED_PROGRAM
 from judged_functions import graded, graded_program
 from judged_problems import PRICES, Providers, judged_folder
+from warm import PATIENCE_SECONDS
 
 from costada.evaluators.problem import Problem
+from costada.models.asking import RequestNotSent
 from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel
+from costada.nodes.calls import granted_calls
+from costada.nodes.calls.budget import affordable_answer
+from costada.nodes.calls.journal import CallJournal
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.store.rows import LandedTickets
@@ -221,6 +227,50 @@ def test_a_candidate_whose_evaluation_is_refused_for_its_limit_has_failed(tmp_pa
     _, steps = ledger_of(out)
     assert found.iterations == 2
     assert any("left of evaluation_dollars" in (step["failure"] or "") for step in steps)
+
+
+AT_ONCE = """
+from concurrent.futures import ThreadPoolExecutor
+
+from openai import OpenAI
+
+CLIENT = OpenAI(max_retries=0)
+
+def asked(number):
+    question = [{"role": "user", "content": f"Question {number}"}]
+    return CLIENT.chat.completions.create(model="judge", messages=question)
+
+def score(output):
+    with ThreadPoolExecutor(2) as pool:
+        return {"combined_score": output + 0 * len(list(pool.map(asked, range(2))))}
+"""
+
+
+def test_a_question_waits_while_another_has_reserved_what_is_left(
+    tmp_path, server, providers, monkeypatch
+):
+    # One question can cost $0.0153 and costs at most $0.005. It has reserved that much, and is
+    # not on its way yet, when the other one asks for its share.
+    begin, is_short = CallJournal.begin, Event()
+
+    def begin_late(journal, sent):
+        begin(journal, sent)
+        assert is_short.wait(PATIENCE_SECONDS)
+
+    def affordable(*given):
+        try:
+            return affordable_answer(*given)
+        except RequestNotSent:
+            is_short.set()
+            raise
+
+    monkeypatch.setattr(CallJournal, "begin", begin_late)
+    monkeypatch.setattr(granted_calls, "affordable_answer", affordable)
+    limit = "evaluation_dollars = 0.0175"
+    folder = judged_folder(tmp_path / "judged", server.url, AT_ONCE, settings=limit)
+    run(folder, server, tmp_path / "run", max_iterations=1, budget=1.0)
+    calls, _ = ledger_of(tmp_path / "run")
+    assert sum(call.ticket == 0 for call in calls) == 2
 
 
 def test_a_hard_budget_is_never_exceeded_and_what_waits_is_judged_first(
