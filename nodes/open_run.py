@@ -78,11 +78,10 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
         "step": Step(),
         "flight": Flight(parallel=context.parallel),
         "account": account,
-        "iterations": START,
     }
     _put_run(run_id, budget, context)
     if evaluation is None:
-        evaluation = evaluate_start(start, context)
+        evaluation = evaluate_start({**start, "iterations": START}, context)
     charged = _charge_start(evaluation, run_id, budget, context)
     controller = context.method.start(evaluation.score, context.settings.constants)
     begun: SearchState = {
