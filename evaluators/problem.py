@@ -128,10 +128,12 @@ class Problem(ProblemFields):
         incumbent: float | None = None,
         rival: tuple[float, ...] = (),
         models: GrantedModels | None = None,
+        on_permit: Callable[[], None] = lambda: None,
     ) -> Evaluation:
         """Evaluate a program in a run whose secret is `key`; see `Holdout`.
 
-        A problem that asks models asks those that the caller grants.
+        A problem that asks models asks those that the caller grants. `on_permit` is called when the
+        evaluation begins, after it waited for others; what it raises ends the evaluation.
 
         Where scores are noisy, a program that is better than `incumbent`, the best score so far, is
         measured again; see `aggregate_measurements`. With a data set, such a program is judged on
@@ -151,6 +153,7 @@ class Problem(ProblemFields):
             return failed(NOT_STORABLE)
         if self.backend is not None:
             with self.turns.permit() if self.evaluators else nullcontext():
+                on_permit()
                 return self.backend.evaluate(self, program, key, incumbent, rival)
         evaluate = self.evaluate if models is None else self._asking(models)
         known: tuple[object, ...] = ()
@@ -159,6 +162,7 @@ class Problem(ProblemFields):
         elif isinstance(evaluate, SandboxedEvaluator):
             known = (key,)
         with self.turns.permit():
+            on_permit()
             began = monotonic()
             evaluation = aggregate_measurements(
                 self, partial(self._evaluate, evaluate, program.source, *known), incumbent

@@ -31,13 +31,19 @@ _LOG = logging.getLogger("costada.money")
 
 
 def evaluate_for_money(
-    evaluate: Callable[[], Evaluation], state: SearchState, context: RunContext
+    evaluate: Callable[..., Evaluation], state: SearchState, context: RunContext
 ) -> Evaluation:
     """Evaluate a program of the current attempt, and charge its step the time of the worker.
 
     The bound is in the journal before the evaluation begins. It counts until the end is known, so a
-    killed process leaves it; an evaluation that was cancelled counts from when it was wanted. Under
-    a hard budget the bound is reserved, and nothing beyond it is charged.
+    killed process leaves it. Under a hard budget the bound is reserved, and nothing beyond it is
+    charged. An evaluation that waits for others has no bound: the models that those ask may be
+    waiting for the money of whatever is in flight.
+
+    Args:
+        evaluate: Evaluates it; calls its argument `on_permit` when the evaluation begins.
+        state: Of the run.
+        context: Of the run.
 
     Raises:
         RequestNotSent: A hard budget cannot pay for the bound, and no call in flight could leave
@@ -47,12 +53,10 @@ def evaluate_for_money(
     if context.settings.compute_price is None:
         return evaluate()
     charge = _ComputeCharge(state, context)
-    charge.begin()
-    began = monotonic()
     try:
-        evaluation = evaluate()
+        evaluation = evaluate(on_permit=charge.begin)
     except BaseException as error:  # raised again: it has taken time, whatever ended it
-        charge.finish(monotonic() - began, str(error) or type(error).__name__)
+        charge.finish(charge.seconds, str(error) or type(error).__name__)
         raise
     fault = evaluation.error if EVALUATOR_FAULT in evaluation.artifacts else None
     charge.finish(evaluation.worker_seconds, fault)
@@ -103,6 +107,12 @@ class _ComputeCharge:
         self._call_log = context.store.call_log
         self._account = open_account(self._key.run_id, context)
         self._number = 0
+        self._began: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the evaluation began; 0 if it has not."""
+        return 0.0 if self._began is None else monotonic() - self._began
 
     def begin(self) -> None:
         """Write the evaluation down with its bound; waits for calls that may leave money for it."""
@@ -117,6 +127,7 @@ class _ComputeCharge:
         except BaseException:  # raised again: nothing is evaluated
             self._call_log.in_flight.end(self._key)
             raise
+        self._began = monotonic()
 
     def _put(self) -> None:
         row = self._row(CallStatus.STARTED, bound=self._bound)
@@ -146,7 +157,9 @@ class _ComputeCharge:
             )
 
     def finish(self, seconds: float, error: str | None) -> None:
-        """Replace the bound by what the evaluation cost."""
+        """Replace the bound by what the evaluation cost, if it has begun."""
+        if self._began is None:
+            return
         try:
             cost = compute_cost(seconds, self._context.problem, self._context.settings)
             if self._context.is_hard:

@@ -31,8 +31,11 @@ def measure(
     context: RunContext,
     incumbent: float | None = None,
     rival: tuple[float, ...] = (),
+    on_permit: Callable[[], None] = lambda: None,
 ) -> Evaluation:
     """Evaluate a program once, with the models that the problem asks.
+
+    `on_permit` is called when the evaluation begins, after it waited for others.
 
     Raises:
         RequestNotSent: What is left of a hard budget cannot pay for it.
@@ -40,7 +43,12 @@ def measure(
         InterruptedError: The evaluation was asked to stop.
     """
     evaluate = partial(
-        context.problem.evaluate_program, program, state["run"].holdout_key, incumbent, rival
+        context.problem.evaluate_program,
+        program,
+        state["run"].holdout_key,
+        incumbent,
+        rival,
+        on_permit=on_permit,
     )
     if not context.granted:
         return evaluate()

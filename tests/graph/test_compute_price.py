@@ -19,6 +19,7 @@ from fakes import (
 from impatience import PATIENCE
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import CALL_COST, THREAD, calls_of, discovery, events_of, rows_of, scripted, spent_by
+from waiting import within
 
 from costada.evaluators.sandbox.limits import Limits
 from costada.nodes.calls.budget import compute_cost, evaluation_bound
@@ -181,6 +182,39 @@ def test_a_hard_budget_is_never_crossed_whatever_evaluations_take(parallel, seco
     assert result["stop_reason"] == "budget"
     assert spent_by(store) == sum(by_role(store).values()) <= Decimal(str(budget))
     assert by_role(store)["compute"] > 0
+
+
+def test_an_evaluation_that_waits_for_another_has_no_bound():
+    """Or the models of the one that it waits for would wait for what it may leave."""
+    store, started = RunStore(), []
+
+    def evaluate(code):
+        if code != SEED_PROGRAM and not started:
+            within(PATIENCE, lambda: problem.turns._waiting)
+            started.extend(call for call in calls_of(store) if call.status is CallStatus.STARTED)
+        return evaluate_value(code)
+
+    problem = toy_problem(evaluate=evaluate, evaluators=1, limits=Limits(wall_seconds=1))
+    both_sent = Barrier(2)
+    values = iter((0.2, 0.4))
+
+    def answer(prompt):
+        both_sent.wait(PATIENCE)
+        return rewrite(next(values))
+
+    discovery(
+        scripted(answer),
+        problem=problem,
+        store=store,
+        iterations=2,
+        parallel=2,
+        method="uniform",
+        budget_policy="hard",
+        compute_price=PER_HOUR,
+    ).invoke({})
+    assert [(call.role, call.bound) for call in started] == [("compute", PER_SECOND)]
+    computed = [call for call in calls_of(store) if call.role == "compute" and call.ticket]
+    assert [call.status for call in computed] == [CallStatus.DONE] * 2
 
 
 def test_a_program_that_cannot_be_judged_is_judged_first_with_more_money():
