@@ -59,7 +59,7 @@ class DataSetEvaluator(CandidateRunner):
         examples: What candidates are judged on.
         validation: What a new best candidate is judged on too; may be empty.
         racing_error: See `Problem.racing_error`.
-        batch: How many examples are judged at the same time.
+        batch: How many examples are judged at the same time; after each batch the race may end.
     """
 
     score_example: ScoreExample

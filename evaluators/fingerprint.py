@@ -40,7 +40,7 @@ PACKAGE = "costada"
 IN_PART = "~"
 """Follows the hash of what is known of an evaluator; after it comes what no other problem has."""
 
-DATA_SET = ("score_example", "examples", "validation", "racing_error")
+DATA_SET = ("score_example", "examples", "validation", "racing_error", "batch")
 """Fields that decide nothing without examples."""
 
 EVALUATOR = (
@@ -54,7 +54,7 @@ MODELS = ("models", "candidate_models")
 """Fields whose values may be objects that have no hash."""
 
 FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "notes", "fingerprint")
-FOR_SPEED = ("evaluators", "batch", "turns", "cpus", "gpus", "backend")
+FOR_SPEED = ("evaluators", "turns", "cpus", "gpus", "backend")
 NOT_DECIDING = (*FOR_REPORTS, *FOR_SPEED, "allow_invalid_start")
 """Fields that no evaluation depends on; the last one decides whether a run may begin."""
 

@@ -3,14 +3,16 @@
 A candidate races a rival that was judged on all examples, such as its parent. Both are compared on
 the same examples, which the candidate gets in random order without replacement. It is rejected as
 soon as full scores on all others would not put it above the rival, or a sequential test shows that
-its mean over all examples is not above the rival's.
+its mean over all examples is not above the rival's. None is rejected while it is ahead on the
+examples seen, so a rejected candidate is never estimated above its rival.
 
 The test is by betting (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by
 betting", JRSS B 86(1), 2024, Sec. 5 on sampling without replacement): somebody who starts with a
 capital of 1 bets that the next difference is below what it must be on average if the candidate is
 at least as good as the rival. If it is, no way to bet makes the capital grow on average, so the
 chance that it ever reaches `1 / error` is at most `error` (Ville's inequality), however often one
-looks. It needs fewer examples than an empirical Bernstein bound (ibid., Sec. 4).
+looks. It may look only at times, such as at the ends of batches: what the capital has been between
+two looks does not count. It needs fewer examples than an empirical Bernstein bound (ibid., Sec. 4).
 """
 
 from collections.abc import Sequence
@@ -35,19 +37,22 @@ def is_rejected(
     """
     if not error:
         return False
-    is_lost = fsum(scores) + len(rival) - len(scores) <= fsum(rival)
+    own = fsum(scores)
+    if own > fsum(_on_the_same(scores, order, rival)):
+        return False
+    is_lost = own + len(rival) - len(scores) <= fsum(rival)
     return is_lost or betting_capital(scores, order, rival) * error >= 1.0
 
 
 def betting_capital(scores: Sequence[float], order: Sequence[int], rival: Sequence[float]) -> float:
-    """The highest capital that bets against the candidate have made so far.
+    """The capital that bets against the candidate have made of 1.
 
     Before each example, the differences that are left must have a mean of at least `needed` for the
     candidate to reach the rival. A bet of `b` multiplies the capital by `1 - b * (difference -
     needed)`, and `b` is at most `1 / (1 - needed)`, as a difference is at most 1.
     """
     capitals = [1.0] * len(BETS)
-    highest, total = 1.0, 0.0
+    total = 0.0
     for number, (score, place) in enumerate(zip(scores, order, strict=False)):
         needed = -total / (len(rival) - number)
         if needed >= 1.0:
@@ -57,9 +62,8 @@ def betting_capital(scores: Sequence[float], order: Sequence[int], rival: Sequen
         capitals = [
             capital * (1.0 - bet * surplus) for capital, bet in zip(capitals, BETS, strict=True)
         ]
-        highest = max(highest, fsum(capitals) / len(BETS))
         total += difference
-    return highest
+    return fsum(capitals) / len(BETS)
 
 
 def estimated_mean(scores: Sequence[float], order: Sequence[int], rival: Sequence[float]) -> float:
@@ -68,6 +72,13 @@ def estimated_mean(scores: Sequence[float], order: Sequence[int], rival: Sequenc
     The rival's mean and the mean difference to it on these examples: what makes an example hard is
     hard for both, so it varies less than the candidate's own mean.
     """
-    seen = [rival[place] for place, _ in zip(order, scores, strict=False)]
+    seen = _on_the_same(scores, order, rival)
     estimate = (fsum(rival) / len(rival)) + (fsum(scores) - fsum(seen)) / len(scores)
     return min(1.0, max(0.0, estimate))
+
+
+def _on_the_same(
+    scores: Sequence[float], order: Sequence[int], rival: Sequence[float]
+) -> list[float]:
+    """The rival's scores on the examples that the candidate was judged on."""
+    return [rival[place] for place, _ in zip(order, scores, strict=False)]

@@ -38,6 +38,33 @@ def test_nobody_is_rejected_without_an_error():
     assert not is_rejected([0.0] * 3, range(4), (1.0,) * 4, error=0.0)
 
 
+@pytest.mark.parametrize(
+    ("num_losses", "num_wins", "error"), [(3, 5, 0.3), (5, 11, 0.1)], ids=["eight", "sixteen"]
+)
+def test_a_candidate_that_has_caught_up_by_the_end_of_its_batch_is_not_rejected(
+    num_losses, num_wins, error
+):
+    # It lost first, and with bets that would have been enough; by now it has won more often.
+    scores = [0.0] * num_losses + [1.0] * num_wins
+    rival = (1.0,) * num_losses + (0.0,) * num_wins
+    rival += (1.0, 0.0) * ((60 - len(rival)) // 2)
+    assert betting_capital(scores[:num_losses], range(60), rival) >= 1 / error
+    assert estimated_mean(scores, range(60), rival) > fmean(rival)
+    assert not is_rejected(scores, range(60), rival, error)
+
+
+def test_no_rejected_candidate_is_estimated_above_its_rival():
+    rng, rejected = Random(10), 0
+    for _ in range(2000):
+        rival = [float(rng.random() < 0.6) for _ in range(24)]
+        candidate = [float(rng.random() < 0.5) for _ in range(24)]
+        scores, order = raced(candidate, rival, rng, error=0.6, batch=6)
+        if len(scores) < len(rival):
+            rejected += 1
+            assert estimated_mean(scores, order, rival) <= fmean(rival)
+    assert rejected > 500
+
+
 def test_an_estimate_adds_the_difference_on_the_same_examples_to_the_rivals_mean():
     # On examples 1 and 3 the candidate has 0.4 and 0.6, the rival 0.8 and 0.0: 0.1 more on average.
     assert estimated_mean([0.4, 0.6], [1, 3, 0, 2], (1.0, 0.8, 0.2, 0.0)) == pytest.approx(0.6)
