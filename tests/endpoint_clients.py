@@ -70,8 +70,10 @@ def forwarding(
 ) -> Iterator[ForwardingEndpoint]:
     """An endpoint whose clients ask one model, whatever name they give."""
     kept = ledger or NotedRequests()
-    forwarder = Forwarder(kept, policy, on_missing_usage=on_missing_usage)
     requests, failures = list[ClientRequest](), list[ModelFailure]()
+    forwarder = Forwarder(
+        kept, policy, on_missing_usage=on_missing_usage, on_broken=failures.append
+    )
 
     async def answer(token: str, request: ClientRequest) -> ClientResponse:
         requests.append(request)

@@ -100,6 +100,16 @@ _ERROR_TYPES: Mapping[int, str] = {
     429: "rate_limit_error",
 }
 
+_STATUS_OF_WORD: Mapping[str, int] = {word: status for status, word in _ERROR_TYPES.items()} | {
+    "api_error": 500,
+    "billing_error": 402,
+    "overloaded_error": 529,
+    "rate_limit_exceeded": 429,
+    "server_error": 500,
+    "timeout_error": 504,
+}
+"""What an error has in the place of a status where the response has begun well."""
+
 
 def dialect_of(method: str, target: str) -> Dialect:
     """The protocol of a request by its method and path.
@@ -417,8 +427,10 @@ def _error_in(body: Mapping[str, Any]) -> ReportedError | None:
     if not error:
         return None
     facts = error if isinstance(error, Mapping) else {"message": error}
-    code = str(facts.get("code") or facts.get("status") or "")
-    status = int(code) if code.isascii() and code.isdecimal() and len(code) == 3 else None
+    code = str(facts.get("code") or facts.get("status") or facts.get("type") or "")
+    status = _STATUS_OF_WORD.get(code, 400 if code.startswith("invalid_") else None)
+    if code.isascii() and code.isdecimal() and len(code) == 3:
+        status = int(code)
     return ReportedError(str(facts.get("message") or json.dumps(error)), status)
 
 

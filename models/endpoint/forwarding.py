@@ -38,7 +38,13 @@ from costada.models.endpoint.exchange import (
     RequestLedger,
 )
 from costada.models.endpoint.translated import completion
-from costada.models.errors import UncountedAnswer, UnmeteredCall, describe, without_secrets
+from costada.models.errors import (
+    ModelUnusable,
+    UncountedAnswer,
+    UnmeteredCall,
+    describe,
+    without_secrets,
+)
 from costada.models.event_loop import CallTimeout, deadline, off_the_clock
 from costada.models.langchain_openai import (
     request_facts,
@@ -155,6 +161,7 @@ class Forwarder:
         policy: RetryPolicy,
         *,
         on_missing_usage: Literal["raise", "estimate"] = "raise",
+        on_broken: Callable[[ModelFailure], None] = lambda failure: None,
     ) -> None:
         """Prepare for a client.
 
@@ -162,6 +169,8 @@ class Forwarder:
             ledger: Keeps account of its requests; `number` tells them apart.
             policy: The deadline of each request, and how long its provider is waited for.
             on_missing_usage: What to do with a response without token counts, as in `CallMeter`.
+            on_broken: Called in the event loop when a provider breaks a stream, before the client
+                sees it.
         """
         self._ledger = _NumberingLedger(ledger)
         self._policy = policy
@@ -169,6 +178,8 @@ class Forwarder:
         self._tasks: set[asyncio.Task[None]] = set()
         self._open: set[int] = set()
         self._failure: BaseException | None = None
+        self._on_broken = on_broken
+        self._is_closing = False
 
     async def send(self, request: ClientRequest, model: ChatModel) -> ClientResponse | ModelFailure:
         """The response to a request, or why there is none.
@@ -208,7 +219,7 @@ class Forwarder:
         except _NoProtocol as error:
             return ModelFailure(str(error), FailureKind.NO_PROTOCOL)
         except BaseException as error:  # raised again unless it is the provider's
-            if isinstance(error, UnmeteredCall) or not is_provider_failure(error):
+            if isinstance(error, UnmeteredCall) or not _is_of_provider(error):
                 raise
             failed = error
         if _is_of_request(failed):
@@ -227,6 +238,7 @@ class Forwarder:
         """
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=patience)
+        self._is_closing = True
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
@@ -244,7 +256,7 @@ class Forwarder:
                 answered.set_exception(error)
                 # Nobody waits any more if the caller was cancelled.
                 answered.exception()
-        elif isinstance(error, Exception) and not isinstance(error, BrokenStream):
+        elif isinstance(error, Exception) and not isinstance(error, BrokenStream | CallTimeout):
             self._failure = self._failure or error
 
     async def _translate(
@@ -299,7 +311,7 @@ class Forwarder:
         try:
             kind = response.headers.get("content-type", "")
             if kind.startswith(EVENT_STREAM) and request.is_stream:
-                await self._read_stream(request, call, began, response, answered)
+                await self._read_stream(request, target, call, began, response, answered)
             else:
                 await self._read_whole(request, call, began, response, answered)
         except BaseException as error:  # raised again
@@ -349,6 +361,7 @@ class Forwarder:
     async def _read_stream(
         self,
         request: ClientRequest,
+        target: _Target,
         call: MeteredCall,
         began: float,
         response: Any,
@@ -365,10 +378,11 @@ class Forwarder:
                     held += at_end
                 _check_whole(events)
             except BaseException as error:  # raised again, or as one that nothing repeats
+                self._note_broken(error, target.asked.model)
                 await self._finish_broken(request, call, events.reply, error, began)
                 if events.error is not None:
                     stream.end(held)  # the client was told of it
-                if is_provider_failure(error) or isinstance(error, _ReportedFailure | _NoProtocol):
+                if _is_of_provider(error) or isinstance(error, _NoProtocol):
                     raise BrokenStream from error
                 raise
             text = (stream.body + held).decode(errors="replace")
@@ -376,6 +390,20 @@ class Forwarder:
             stream.end(held)
         finally:
             stream.close()
+
+    def _note_broken(self, error: BaseException, model: ChatModel) -> None:
+        """Tell why a stream broke, unless for what its client asks or does."""
+        if isinstance(error, _NoProtocol):
+            self._on_broken(ModelFailure(str(error), FailureKind.DOWN))
+        elif isinstance(error, asyncio.CancelledError):
+            if not self._is_closing:  # at its deadline
+                words = describe(CallTimeout(self._policy.call_timeout))
+                self._on_broken(ModelFailure(words, FailureKind.TIMEOUT))
+        elif _is_of_provider(error) and not _is_of_request(error):
+            try:
+                self._on_broken(failure_of(error, model, self._policy))
+            except ModelUnusable as unusable:
+                self._failure = self._failure or unusable
 
     async def _finish_broken(
         self,
@@ -545,6 +573,10 @@ def _check_whole(events: EventReader) -> None:
 def _estimate(request: ClientRequest, reply: Reply) -> Usage:
     guess = estimated_usage([json.dumps(request.body, ensure_ascii=False)], reply.answer)
     return guess if reply.usage is None else replace(reply.usage, output_tokens=guess.output_tokens)
+
+
+def _is_of_provider(error: BaseException) -> bool:
+    return isinstance(error, _ReportedFailure) or is_provider_failure(error)
 
 
 def _is_of_request(error: BaseException) -> bool:

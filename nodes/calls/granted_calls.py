@@ -11,10 +11,10 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from secrets import token_urlsafe
 from threading import Condition, Lock
 
@@ -215,11 +215,11 @@ class Grant:
         with self._changed:
             self._changed.wait_for(lambda: not self._num_begun)
         leave_queue(self.key, self.context)
-        for stream in self._streams:
-            try:
-                run(stream.close(0.0))
-            except (ValueError, UnmeteredCall) as error:
+        for error in run(_closed(self._streams)):
+            if isinstance(error, ValueError | UnmeteredCall):
                 self.fault = self.fault or error
+            elif error is not None:
+                raise error
 
     @contextmanager
     def beginning(self) -> Iterator[None]:
@@ -260,9 +260,11 @@ class Grant:
             place = await asyncio.to_thread(self._take_place, ledger.journal, gateways)
             parts = [*map(str, self.key), hashed, str(place)]
             model = with_call_key(model, "/".join(parts))
-        forwarder = Forwarder(ledger, policy, on_missing_usage=missing)
+        note_broken = partial(self._down.__setitem__, hashed)
+        forwarder = Forwarder(ledger, policy, on_missing_usage=missing, on_broken=note_broken)
         if request.is_stream:
             self._streams.append(forwarder)
+        earlier = self._down.get(hashed)
         try:
             found = await forwarder.send(request, model)
         except (ValueError, UnmeteredCall) as error:
@@ -271,7 +273,8 @@ class Grant:
         if isinstance(found, ModelFailure):
             self._down[hashed] = found
             raise Refusal(503, "provider_unavailable", found.reason)
-        self._down.pop(hashed, None)
+        if self._down.get(hashed) is earlier:  # a stream may have broken by now
+            self._down.pop(hashed, None)
         return found
 
     def _take_place(self, journal: CallJournal, gateways: set[str]) -> int:
@@ -293,6 +296,11 @@ class Grant:
         given_back = [each.bound for each in earlier if each.is_lost]
         self.allowance.spend(-sum(given_back, Decimal(0)))
         return place
+
+
+async def _closed(streams: Sequence[Forwarder]) -> list[BaseException | None]:
+    """What came of closing each: one that raises keeps no other open."""
+    return await asyncio.gather(*(each.close(0.0) for each in streams), return_exceptions=True)
 
 
 class GrantedRequest:

@@ -1,11 +1,12 @@
 """Models that evaluators ask: on the ledger of the run, answered again after a crash."""
 
 import json
+from collections import Counter
 from decimal import Decimal
 from threading import Event
 
 import pytest
-from billing_server import BillingServer, Refusal
+from billing_server import BillingServer, Drip, Refusal, Reply
 from fakes import SEED_PROGRAM
 from judged_functions import graded, graded_program
 from judged_problems import PRICES, Providers, judged_folder
@@ -317,6 +318,49 @@ def test_an_outage_of_a_judge_pauses_the_run(tmp_path, server, providers, parall
     assert sum(call.cost for call in calls) == providers.total
     assert all(step["score"] is not None or step["failure"] for step in steps)
     assert not any("429" in (step["failure"] or "") for step in steps)
+
+
+STREAMING = """
+from httpx import HTTPError
+from openai import APIError, OpenAI
+
+CLIENT = OpenAI(max_retries=0)
+
+def score(output):
+    question = [{"role": "user", "content": f"Is it large? {output}"}]
+    words = []
+    try:
+        for chunk in CLIENT.chat.completions.create(model="judge", messages=question, stream=True):
+            words += [choice.delta.content or "" for choice in chunk.choices]
+        return {"combined_score": output * float("".join(words))}
+    except (APIError, HTTPError):
+        return {"combined_score": 0.0}
+"""
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [Reply("0.9 0.9", breaks_after=1), Reply("0.9 0.9", fails_after=1), Drip()],
+    ids=["ended", "error", "endless"],
+)
+def test_a_stream_that_a_provider_breaks_pauses_the_run_and_is_asked_for_again(
+    tmp_path, server, providers, broken
+):
+    folder = judged_folder(tmp_path / "judged", server.url, STREAMING)
+    times = Counter()
+
+    def at_first_broken(body):
+        asked = body["model"], body["messages"][-1]["content"]
+        times[asked] += 1
+        return broken if body["model"] != "writer" and times[asked] == 1 else providers.answer(body)
+
+    server.default = at_first_broken
+    waits = {"retry_wait": 0.01, "longest_wait": 0.02, "call_timeout": 2.0, "gateway": False}
+    out = tmp_path / "run"
+    found = run(folder, server, out, max_iterations=2, budget=1.0, **waits)
+    assert found.iterations == 2
+    _, steps = ledger_of(out)
+    assert all(step["score"] for step in steps)
 
 
 AGENT = """

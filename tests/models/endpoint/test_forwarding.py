@@ -401,6 +401,7 @@ def test_a_stream_that_breaks_breaks_for_the_client_too_and_is_in_doubt(
     (call,) = endpoint.ledger.ended
     assert (call.may_be_billed, call.reply.answer) == (True, "three words")
     assert len(server.requests) == 1
+    assert [failure.kind for failure in endpoint.failures] == [FailureKind.DOWN]
 
 
 def test_an_error_event_in_a_stream_reaches_the_client(
@@ -411,6 +412,29 @@ def test_an_error_event_in_a_stream_reaches_the_client(
         list(sdk(endpoint).chat.completions.create(model="judge", messages=HI, stream=True))
     charged(endpoint)
     assert [call.may_be_billed for call in endpoint.ledger.ended] == [True]
+    assert [failure.kind for failure in endpoint.failures] == [FailureKind.DOWN]
+
+
+def test_a_stream_that_flows_beyond_the_deadline_is_given_up_and_told_to_the_run(
+    server: BillingServer,
+):
+    server.default = Drip()
+    policy = RetryPolicy(call_timeout=0.3, retry_wait=0.01)
+    with forwarding(served(server), policy=policy) as endpoint:
+        with pytest.raises((openai.APIError, httpx.HTTPError)):
+            list(sdk(endpoint).chat.completions.create(model="judge", messages=HI, stream=True))
+        in_loop(endpoint.forwarder.close(PATIENCE))
+    assert [failure.kind for failure in endpoint.failures] == [FailureKind.TIMEOUT]
+    assert [call.may_be_billed for call in endpoint.ledger.ended] == [True]
+
+
+def test_an_error_without_a_status_in_the_place_of_an_answer_is_a_failure(
+    endpoint: ForwardingEndpoint, server: BillingServer
+):
+    server.default = Reply(body=b'{"error": "upstream broke"}')
+    with pytest.raises(openai.InternalServerError, match="upstream broke"):
+        sdk(endpoint).chat.completions.create(model="judge", messages=HI)
+    assert [failure.kind for failure in endpoint.failures] == [FailureKind.OTHER]
 
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
@@ -452,6 +476,7 @@ def test_a_client_reads_a_stream_while_it_is_written(
     in_loop(endpoint.forwarder.close(0))
     assert drip.was_hung_up.wait(PATIENCE)
     assert [call.may_be_billed for call in endpoint.ledger.ended] == [True]
+    assert endpoint.failures == []
 
 
 def test_closing_waits_for_what_is_in_flight(server: BillingServer):
