@@ -32,7 +32,9 @@ from costada.values.evaluation import (
     EVALUATOR_FAULT,
     FEEDBACK,
     LOG,
+    MARKS,
     NOT_SCORED,
+    ON_VALIDATION,
     SANDBOX_FAULT,
     Evaluation,
     InvalidEvaluation,
@@ -113,7 +115,7 @@ class DataSetEvaluator(CandidateRunner):
             places = range(len(self.validation))
             validated += chain.from_iterable(self._judge(source, self.validation, places))
             if failure := _fault(validated):
-                return replace(failure, seconds=monotonic() - began)
+                return _fault_on_validation(failure, seconds=monotonic() - began)
         seconds = monotonic() - began
         return Evaluation(
             score=score,
@@ -203,6 +205,16 @@ def _fault(judged: Sequence[Evaluation]) -> Evaluation | None:
     """The first evaluation in which the evaluator or the sandbox failed."""
     marks = {EVALUATOR_FAULT, SANDBOX_FAULT}
     return next((each for each in judged if marks & each.artifacts.keys()), None)
+
+
+def _fault_on_validation(fault: Evaluation, seconds: float) -> Evaluation:
+    """A fault on a validation example: what it says is for the user, not for a prompt."""
+    marks = {name: text for name, text in fault.artifacts.items() if name in MARKS}
+    return failed(
+        "the program could not be evaluated on a validation example",
+        artifacts={**marks, ON_VALIDATION: "yes"},
+        seconds=seconds,
+    )
 
 
 def _example_score(place: int, evaluation: Evaluation) -> ExampleScore:

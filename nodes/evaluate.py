@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from math import inf
 
 from costada.models.asking import RequestNotSent
 from costada.nodes.calls.compute import evaluate_for_money
@@ -13,6 +14,7 @@ from costada.values.candidate import Candidate, Program
 from costada.values.evaluation import (
     EVALUATOR_FAULT,
     GENERATOR_LOG,
+    ON_VALIDATION,
     Evaluation,
 )
 from costada.values.example_score import scores_by_place
@@ -131,11 +133,13 @@ def _evaluate(
     best = candidate_of(state["best"], state, context)
     numbers = count(1)
 
-    def evaluate_best() -> Evaluation:
+    def evaluate_best(failed: Evaluation) -> Evaluation:
         # under another name each time, or what its models answered before would answer again
         best_name = f"{name} best {next(numbers)}"
+        # on the validation examples, too, where the evaluator failed on one
+        beaten = -inf if ON_VALIDATION in failed.artifacts else None
         return evaluate_for_money(
-            partial(measure, best_name, best.program, state, context), state, context
+            partial(measure, best_name, best.program, state, context, beaten), state, context
         )
 
     measure_once = partial(measure, name, program, state, context, best.score, rival)
@@ -145,10 +149,10 @@ def _evaluate(
     # A program can make its own evaluator fail. Only a failure on the best one, which the evaluator
     # could score before, shows that the evaluator is at fault.
     if EVALUATOR_FAULT in evaluation.artifacts:
-        again = evaluate_when_up(evaluate_best, evaluate_best, state, context)
+        again = evaluate_when_up(partial(evaluate_best, evaluation), evaluate_best, state, context)
         if EVALUATOR_FAULT in again.artifacts:
             raise ValueError(
                 f"evaluator of {problem.name!r}: fails on the best program, which it had evaluated"
-                f" before ({again.error})"
+                f" before ({again.artifacts[EVALUATOR_FAULT]})"
             )
     return evaluation

@@ -23,6 +23,9 @@ EVALUATOR_OUTAGE = "evaluator_outage"
 """Artifact beside the fault: the provider of a model that the evaluator asks is unavailable; the
 seconds that it asks to wait."""
 
+ON_VALIDATION = "on_validation"
+"""Artifact beside a fault: it happened on a validation example, which the error does not name."""
+
 NOT_SCORED = "no_verdict"
 """Artifact: the evaluator returned no score."""
 
@@ -56,7 +59,7 @@ GENERATOR_LOG = "generator_log"
 FAULTS = (EVALUATOR_FAULT, NOT_SCORED, SANDBOX_FAULT)
 """Artifacts of an evaluation that says nothing of the candidate."""
 
-MARKS = (*FAULTS, EVALUATOR_OUTAGE, REJECTED_AT, UNSCORED)
+MARKS = (*FAULTS, EVALUATOR_OUTAGE, ON_VALIDATION, REJECTED_AT, UNSCORED)
 """Artifacts that tell the search, not a model, what kind of failure the error is."""
 
 UNSHOWN = (*MARKS, SCORED_BY, PRIVATE_METRICS, SANDBOX, WORKER, GENERATOR_LOG)

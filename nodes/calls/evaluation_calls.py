@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from socket import socket
 from typing import Any
@@ -71,7 +72,8 @@ class EvaluationCalls:
         for grant in self._grants.values():
             if (failure := grant.outage) is not None:
                 fault = evaluation.error or failure.reason
-                return failed_evaluator(fault, failure.retry_after or 0.0)
+                outage = failed_evaluator(fault, failure.retry_after or 0.0)
+                return replace(outage, artifacts={**evaluation.artifacts, **outage.artifacts})
         for grant in self._grants.values():
             if OVER_LIMIT in grant.refusals and not evaluation.is_valid:
                 marks = (EVALUATOR_FAULT, EVALUATOR_OUTAGE)

@@ -12,7 +12,7 @@ from costada.nodes.context import PerRun, RunContext
 from costada.nodes.state import SearchState
 from costada.store.candidates import SEED_ID
 from costada.values.candidate import Program
-from costada.values.evaluation import EVALUATOR_OUTAGE, Evaluation
+from costada.values.evaluation import EVALUATOR_FAULT, EVALUATOR_OUTAGE, Evaluation
 
 MAX_ALONE = 3
 """How often an evaluator's model may fail for a program just before it serves the incumbent."""
@@ -79,7 +79,7 @@ def evaluate_start(state: SearchState, context: RunContext) -> Evaluation:
 
 def evaluate_when_up(
     evaluate: Callable[[], Evaluation],
-    evaluate_best: Callable[[], Evaluation] | None,
+    evaluate_best: Callable[[Evaluation], Evaluation] | None,
     state: SearchState,
     context: RunContext,
 ) -> Evaluation:
@@ -87,7 +87,8 @@ def evaluate_when_up(
 
     While it is not, the run is paused as for its own models, and the program is evaluated again.
     One for which the model does not answer although it does for the incumbent, time and again, has
-    made the evaluator fail by itself: its request may be too large.
+    made the evaluator fail by itself: its request may be too large. `evaluate_best` evaluates the
+    incumbent, given the evaluation that failed.
 
     Raises:
         ModelUnusable: The pause lasted too long.
@@ -98,7 +99,7 @@ def evaluate_when_up(
     def repeat(failure: ModelFailure) -> Evaluation:
         nonlocal num_alone
         evaluation = evaluate()
-        if evaluate_best and _outage_in(evaluation) and not _outage_in(evaluate_best()):
+        if evaluate_best and _outage_in(evaluation) and not _outage_in(evaluate_best(evaluation)):
             num_alone += 1
             if num_alone == MAX_ALONE:
                 others = {**evaluation.artifacts}
@@ -115,5 +116,5 @@ def _outage_in(evaluation: Evaluation) -> ModelFailure | None:
     seconds = evaluation.artifacts.get(EVALUATOR_OUTAGE)
     if seconds is None:
         return None
-    reason = " ".join((evaluation.error or "").split())[:MAX_REASON_CHARS]
+    reason = " ".join(evaluation.artifacts[EVALUATOR_FAULT].split())[:MAX_REASON_CHARS]
     return ModelFailure(reason, FailureKind.DOWN, float(seconds) or None)

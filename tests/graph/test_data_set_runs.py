@@ -1,7 +1,10 @@
 """Runs over a data set: what is kept of each candidate, and which one is the result."""
 
 import re
+from itertools import count
 
+import httpx
+import openai
 import pytest
 from fakes import IDEAS, is_guide_prompt
 from langgraph.checkpoint.memory import InMemorySaver
@@ -9,10 +12,12 @@ from needed_plugins import needs_plugin
 from toy_graph import THREAD, discovery, rows_of, run_until, scripted, trace
 
 from costada.evaluators.problem import Problem
+from costada.models.providers import RetryPolicy
 from costada.nodes.context import is_estimated
 from costada.nodes.evaluate import rival_scores
 from costada.nodes.state import Run
 from costada.store.run_store import RunStore
+from costada.values.evaluation import EVALUATOR_FAULT
 
 WORDS = [{"word": f"w{number:02}"} for number in range(40)]
 TRUE_WORDS = [{"word": f"w{number:02}"} for number in range(20)]
@@ -107,6 +112,58 @@ def test_no_prompt_shows_a_validation_example():
     prompts = [call.prompt for call in store.call_log.calls(run_id)]
     assert len(prompts) == 3
     assert not any("secret" in prompt for prompt in prompts)
+
+
+def failing_on_validation(is_failing):
+    """A problem whose evaluator fails on its validation example for some of the prompts."""
+
+    def score(text, example):
+        if example["word"] == "secret-word" and is_failing(text):
+            print("asked for", example["word"])
+            raise KeyError(example["word"])
+        return score_example(text, example)
+
+    return words(validation=[{"word": "secret-word"}], score_example=score)
+
+
+def test_a_program_that_makes_the_evaluator_fail_on_a_validation_example_is_told_no_more():
+    problem = failing_on_validation(lambda text: text.strip() == VALID)
+    graph, store = run_of(VALID, OVERFITTED, problem=problem)
+    assert graph.invoke({})["best_program"].strip() == OVERFITTED
+    run_id = store.run_ids()[-1]
+    prompts = "".join(call.prompt for call in store.call_log.calls(run_id))
+    assert "could not be evaluated on a validation example" in prompts
+    assert "secret-word" not in prompts
+    # The user sees what has failed.
+    assert "secret-word" in store.candidates.get(run_id, "1.1").artifacts[EVALUATOR_FAULT]
+
+
+def test_an_evaluator_that_fails_on_a_validation_example_of_the_incumbent_too_ends_the_run():
+    validated = count()
+    problem = failing_on_validation(lambda text: next(validated) > 0)  # not for the seed
+    graph, _ = run_of(VALID, problem=problem)
+    with pytest.raises(ValueError, match=r"fails on the best program, .*secret-word"):
+        graph.invoke({})
+
+
+def test_an_outage_during_validation_blames_no_program(caplog):
+    request = httpx.Request("POST", "http://127.0.0.1/v1")
+    validated = count()
+
+    def score(text, example):
+        # The seed is validated once. Then the judge is out of reach for five examples.
+        if example["word"] == "secret-word" and 1 <= next(validated) <= 5:
+            answer = httpx.Response(429, request=request)
+            raise openai.RateLimitError("secret-word: slow down", response=answer, body=None)
+        return score_example(text, example)
+
+    problem = words(validation=[{"word": "secret-word"}], score_example=score)
+    policy = RetryPolicy(retry_wait=0.001, longest_wait=0.02, longest_pause=60)
+    graph, store = run_of(VALID, problem=problem, retry_policy=policy, attempts=1)
+    assert graph.invoke({})["best_program"].strip() == VALID
+    (row,) = rows_of(store)
+    assert (row["failure"], row["validation"]) == (None, 0.0)
+    assert "slow down" in caplog.text
 
 
 def test_scores_of_each_example_are_stored_and_read_back():
