@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import cached_property, partial
+from functools import partial
 from secrets import token_urlsafe
 from threading import Condition, Lock
 
@@ -412,18 +412,15 @@ class Desk:
 
     Attributes:
         grants: The open grants by token; several where one client asks models of several.
+        endpoint: The server.
     """
 
     def __init__(self) -> None:
         """Start nothing."""
         self.grants: dict[str, tuple[Grant, ...]] = {}
+        self.endpoint = Endpoint(self._answer, self.grants.__contains__)
         self._starting = Lock()
         self._url = ""
-
-    @cached_property
-    def endpoint(self) -> Endpoint:
-        """The server."""
-        return Endpoint(self._answer, self.grants.__contains__)
 
     @property
     def url(self) -> str:
