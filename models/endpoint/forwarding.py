@@ -591,11 +591,19 @@ def _passed_on(error: BaseException, request: ClientRequest, model: ChatModel) -
     body, code = getattr(error, "body", None), getattr(error, "code", None)
     words = body.get("message") if isinstance(body, Mapping) else None
     message = without_secrets(words if isinstance(words, str) else str(error))
-    for each in underlying_models(model):
-        message = without_key(message, each)
     return error_response(
-        request.is_anthropic, http_status(error) or 400, str(code or "refused"), message
+        request.is_anthropic,
+        http_status(error) or 400,
+        str(code or "refused"),
+        without_keys(message, model),
     )
+
+
+def without_keys(text: str, model: ChatModel) -> str:
+    """A text for a client, in which the keys that a model is asked with are left out."""
+    for each in underlying_models(model):
+        text = without_key(text, each)
+    return text
 
 
 def _check_protocol(request: ClientRequest, target: _Target) -> None:

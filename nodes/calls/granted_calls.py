@@ -27,7 +27,7 @@ from costada.models.endpoint.exchange import (
     Postponed,
     Refusal,
 )
-from costada.models.endpoint.forwarding import Forwarder
+from costada.models.endpoint.forwarding import Forwarder, without_keys
 from costada.models.endpoint.http_server import Endpoint
 from costada.models.errors import UnmeteredCall
 from costada.models.event_loop import run
@@ -269,10 +269,11 @@ class Grant:
             found = await forwarder.send(request, model)
         except (ValueError, UnmeteredCall) as error:
             self.fault = self.fault or error
-            raise Refusal(503, "model_unusable", str(error)) from None
+            raise Refusal(503, "model_unusable", without_keys(str(error), model)) from None
         if isinstance(found, ModelFailure):
             self._down[hashed] = found
-            raise Refusal(503, "provider_unavailable", found.reason)
+            reason = without_keys(found.reason, model)
+            raise Refusal(503, "provider_unavailable", reason)
         if self._down.get(hashed) is earlier:  # a stream may have broken by now
             self._down.pop(hashed, None)
         return found

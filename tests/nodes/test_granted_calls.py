@@ -5,17 +5,22 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from billing_server import Refusal
 from impatience import PATIENCE
 from metered_calls import KEY, client, context_for
+from pydantic import SecretStr
 
 from costada.nodes.calls.granted_calls import Allowance, Grant
 from costada.nodes.context import RunContext
 from costada.nodes.state import Account, Flight, Run, SearchState, Step
 from costada.values.model_access import ModelAccess
 from costada.values.numbering import START
+
+QUESTION = {"model": "agent", "messages": [{"role": "user", "content": "How large is it?"}]}
 
 pytestmark = pytest.mark.process
 
@@ -60,3 +65,16 @@ def test_a_forked_process_knows_the_tokens_of_its_own_grants(server):
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_a_refusal_names_no_key_whatever_the_provider_says(server, status):
+    key = SecretStr("the-key-of-the-user")  # of a variable with another name, or given in Python
+    server.default = Refusal(status, f"wrong with {key.get_secret_value()}")
+    context = context_for(client(server, api_key=key))
+    with granted(context) as grant, pytest.raises(HTTPError) as refused:
+        requested(grant.new_access(), "chat/completions", QUESTION)
+    with refused.value as answer:
+        said = answer.read().decode()
+    assert answer.code == 503
+    assert "wrong with <key>" in said
