@@ -42,24 +42,117 @@ _CAPS: Mapping[Dialect, tuple[str, ...]] = {
 }
 """What limits an answer; the first is set where a request has none."""
 
-_UNMETERED = frozenset(
+_OF_OPENAI = frozenset(
     {
-        "audio",
-        "background",
-        "container",
-        "fallbacks",
-        "mcp_servers",
-        "models",
-        "plugins",
-        "prediction",
-        "provider",
-        "route",
-        "web_search_options",
+        "metadata",
+        "model",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "reasoning",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "stream",
+        "stream_options",
+        "temperature",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "top_p",
+        "user",
     }
 )
-"""Parameters of requests that tokens of one model do not pay for."""
 
-_ELSEWHERE = ("conversation", "previous_response_id", "prompt")
+_PARAMETERS: Mapping[Dialect, frozenset[str]] = {
+    Dialect.CHAT: _OF_OPENAI
+    | {
+        "chat_template_kwargs",
+        "enable_thinking",
+        "frequency_penalty",
+        "function_call",
+        "functions",
+        "include_reasoning",
+        "logit_bias",
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "min_p",
+        "modalities",
+        "n",
+        "presence_penalty",
+        "reasoning_effort",
+        "repetition_penalty",
+        "response_format",
+        "seed",
+        "stop",
+        "thinking",
+        "thinking_budget",
+        "top_k",
+        "usage",
+        "verbosity",
+        "vl_high_resolution_images",
+    },
+    Dialect.RESPONSES: _OF_OPENAI
+    | {
+        "client_metadata",
+        "conversation",
+        "include",
+        "input",
+        "instructions",
+        "max_output_tokens",
+        "max_tool_calls",
+        "previous_response_id",
+        "text",
+        "truncation",
+    },
+    Dialect.EMBEDDINGS: frozenset(
+        {"dimensions", "encoding_format", "input", "input_type", "model", "truncate", "user"}
+    ),
+    Dialect.MESSAGES: frozenset(
+        {
+            "cache_control",
+            "context_management",
+            "max_tokens",
+            "messages",
+            "metadata",
+            "model",
+            "output_config",
+            "output_format",
+            "service_tier",
+            "stop_sequences",
+            "stream",
+            "system",
+            "temperature",
+            "thinking",
+            "tool_choice",
+            "tools",
+            "top_k",
+            "top_p",
+        }
+    ),
+}
+"""Parameters of requests that tokens of the model pay for; a provider may bill others by more."""
+
+_BETAS = (
+    "advanced-tool-use-",
+    "claude-code-",
+    "computer-use-",
+    "context-management-",
+    "effort-",
+    "extended-cache-ttl-",
+    "fine-grained-tool-streaming-",
+    "interleaved-thinking-",
+    "output-128k-",
+    "prompt-caching-",
+    "structured-outputs-",
+    "token-efficient-tools-",
+    "tool-examples-",
+)
+"""Features of Anthropic that tokens of the model pay for, before their dates."""
+
+_REFERENCES = ("conversation", "previous_response_id")
 """Parameters by which a model reads what the request does not hold."""
 
 _TOOLS_OF_CLIENTS = frozenset({"function", "custom", "local_shell", "apply_patch"})
@@ -90,7 +183,7 @@ _OF_SENDER = frozenset(
 )
 """Parameters that say who sends a request, and change no answer."""
 
-_PASSED_HEADERS = ("anthropic-beta", "anthropic-version", "openai-beta")
+_BETA = "anthropic-beta"
 
 _ERROR_TYPES: Mapping[int, str] = {
     401: "authentication_error",
@@ -137,7 +230,10 @@ def read_request(dialect: Dialect, headers: Mapping[str, str], body: bytes) -> C
     Raises:
         Refusal: It cannot be read, or cannot be metered.
     """
-    passed = {name: headers[name] for name in _PASSED_HEADERS if name in headers}
+    passed = {name: headers[name] for name in ("anthropic-version",) if name in headers}
+    betas = [name.strip() for name in headers.get(_BETA, "").split(",")]
+    if kept := [name for name in betas if name.startswith(_BETAS)]:
+        passed[_BETA] = ",".join(kept)
     is_anthropic = dialect is Dialect.MESSAGES or "anthropic-version" in headers
     if dialect is Dialect.MODELS:
         return ClientRequest(dialect, headers=passed, is_anthropic=is_anthropic)
@@ -208,9 +304,17 @@ def _invalid(name: str, value: object, expected: str) -> Refusal:
 
 
 def _refuse_unmetered(dialect: Dialect, given: Mapping[str, Any]) -> None:
-    for name in sorted(_UNMETERED & given.keys()):
-        if given[name] not in (None, False, [], {}):
-            raise Refusal(400, "not_metered", f"{name}: requests with it cannot be metered")
+    for name, value in given.items():
+        if name not in _PARAMETERS[dialect] and value not in (None, False):
+            raise Refusal(400, "not_metered", f"{name[:50]}: requests with it cannot be metered")
+    management = given.get("context_management") or {"edits": []}
+    edits = management.get("edits") if isinstance(management, Mapping) else None
+    kinds = [
+        each.get("type") if isinstance(each, Mapping) else None
+        for each in (edits if isinstance(edits, list) else [None])
+    ]
+    if not all(str(kind).startswith("clear_") for kind in kinds):  # others ask a model
+        raise Refusal(400, "not_metered", "context_management: expected edits that clear parts")
     if given.get("modalities") not in (None, ["text"]):
         raise Refusal(400, "not_metered", "modalities: expected text alone")
     for kind in _kinds(given.get("tools")):
@@ -235,7 +339,7 @@ def _kinds(tools: object) -> Iterator[object]:
 
 
 def _is_all_text(dialect: Dialect, given: Mapping[str, Any]) -> bool:
-    if any(given.get(name) for name in _ELSEWHERE):
+    if any(given.get(name) for name in _REFERENCES):
         return False
     if dialect is Dialect.EMBEDDINGS:
         return True

@@ -143,12 +143,48 @@ def test_a_body_of_more_values_than_memory_is_spent_on_is_refused():
         (Dialect.RESPONSES, {"tools": [{"type": "namespace", "tools": [{"type": "mcp"}]}]}),
         (Dialect.MESSAGES, {"tools": [{"type": "web_fetch_20250910", "name": "fetch"}]}),
         (Dialect.MESSAGES, {"mcp_servers": [{"url": "http://other"}]}),
+        (Dialect.CHAT, {"web_search_options": {}}),
+        (Dialect.CHAT, {"unheard_of": 1}),
+        (Dialect.MESSAGES, {"speed": "fast"}),
+        (Dialect.MESSAGES, {"inference_geo": "us"}),
+        (Dialect.MESSAGES, {"context_management": {"edits": [{"type": "compact_20260112"}]}}),
+        (Dialect.MESSAGES, {"context_management": {"edits": "compact_20260112"}}),
+        (Dialect.MESSAGES, {"context_management": {"edits": 1}}),
+        (Dialect.RESPONSES, {"context_management": [{"type": "compaction"}]}),
+        (Dialect.RESPONSES, {"prompt": {"id": "pmpt_1"}}),
     ],
 )
 def test_what_tokens_of_the_model_do_not_pay_for_is_refused(dialect: Dialect, body: dict[str, Any]):
     with pytest.raises(Refusal) as refusal:
         read(dialect, **body)
     assert refusal.value.code == "not_metered"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "body"),
+    [
+        (Dialect.CHAT, {"reasoning_effort": "low", "seed": 3, "stop": ["a"], "audio": None}),
+        (Dialect.CHAT, {"response_format": {"type": "json_object"}, "top_k": 5, "logprobs": True}),
+        (Dialect.RESPONSES, {"include": ["reasoning.encrypted_content"], "background": False}),
+        (Dialect.RESPONSES, {"reasoning": {"effort": "low"}, "text": {"verbosity": "low"}}),
+        (Dialect.MESSAGES, {"system": "Be brief.", "thinking": {"type": "adaptive"}}),
+        (Dialect.MESSAGES, {"context_management": {"edits": [{"type": "clear_tool_uses_2025"}]}}),
+        (Dialect.EMBEDDINGS, {"input": "hi", "dimensions": 256}),
+    ],
+)
+def test_what_tokens_of_the_model_pay_for_is_passed_on(dialect: Dialect, body: dict[str, Any]):
+    assert read(dialect, **body).body == {"model": "judge", **body}
+
+
+def test_features_of_another_price_are_not_asked_for():
+    given = "interleaved-thinking-2025-05-14, fast-mode-2026-02-01,compact-2026-01-12"
+    headers = {"anthropic-version": "2023-06-01", "anthropic-beta": given, "openai-beta": "x=1"}
+    body = b'{"model": "judge", "messages": []}'
+    passed = read_request(Dialect.MESSAGES, headers, body).headers
+    kept = {"anthropic-version": "2023-06-01", "anthropic-beta": "interleaved-thinking-2025-05-14"}
+    assert passed == kept
+    headers["anthropic-beta"] = "fast-mode-2026-02-01"
+    assert "anthropic-beta" not in read_request(Dialect.MESSAGES, headers, body).headers
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_large_bodies_are_refused_where_they_are_too_much_together():
         await asyncio.to_thread(answering.wait, PATIENCE)
         return await echo(token, request)
 
-    large = {**CHAT, "padding": "x" * 600_000}
+    large = {**CHAT, "user": "x" * 600_000}
     with (
         serving(wait, ClientLimits(bodies=1_000_000)) as url,
         ThreadPoolExecutor(1) as pool,
