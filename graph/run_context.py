@@ -12,6 +12,7 @@ from costada.controller.constants import Constants
 from costada.controller.method import ParentRule
 from costada.controller.router import start_router
 from costada.evaluators.problem import Problem
+from costada.evaluators.sandboxed import CandidateRunner, Confined
 from costada.graph.graph_input import Overrides
 from costada.models.asking import with_tools
 from costada.models.menu import MenuModel
@@ -103,6 +104,7 @@ def run_context(
     _check_arguments(problem, options["budget"], guide_model, settings, store)
     models = priced_models(model, guide_model, problem, settings)
     _check_granted(problem, granted or {})
+    _check_allowance(problem, settings)
     context = RunContext(
         granted={role: granted_models(each, settings) for role, each in (granted or {}).items()},
         problem=problem,
@@ -270,6 +272,22 @@ def _check_granted(problem: Problem, given: Mapping[str, Mapping[str, MenuModel]
                 f" {', '.join(given.get(role, {})) or 'none'} for them; expected a graph of"
                 " create_discovery_graph, discover or costada run"
             )
+
+
+def _check_allowance(problem: Problem, settings: Settings) -> None:
+    """Refuse programs that ask models for whatever is left of a hard budget.
+
+    A request of one that is too large for it would end the run, and every resume at that program.
+    """
+    is_shared = isinstance(problem.evaluate, Confined) and not isinstance(
+        problem.evaluate, CandidateRunner
+    )
+    asks = bool(problem.candidate_models or (is_shared and problem.models))
+    if settings.budget_policy == "hard" and asks and problem.evaluation_dollars is None:
+        raise ValueError(
+            f"evaluation_dollars: got none for problem {problem.name!r}, whose programs ask models,"
+            " under a hard budget; expected the most dollars that these may cost in one evaluation"
+        )
 
 
 def _prices_of(listed: MenuModel, model: ChatModel, others: Mapping[str, Price]) -> PriceBook:

@@ -84,7 +84,7 @@ class EveryProvider(Providers):
 
 def metered_folder(folder: Path, url: str) -> Path:
     """Write a problem whose evaluator and whose programs ask models."""
-    judged_folder(folder, url, JUDGING)
+    judged_folder(folder, url, JUDGING, settings="evaluation_dollars = 0.06")
     (folder / "initial_program.py").write_text(AGENT)
     price_in, price_out = PRICES["judge-small"]
     with (folder / "problem.toml").open("a") as file:

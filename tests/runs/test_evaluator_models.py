@@ -408,6 +408,50 @@ def test_programs_under_test_ask_their_models_and_not_the_judge(tmp_path, server
     assert "got 'judge', expected one of 'agent'" in seed.artifacts["log"]
 
 
+def test_programs_that_ask_models_need_an_allowance_under_a_hard_budget(tmp_path, server):
+    folder = judged_folder(tmp_path / "judged", server.url)
+    shared = judged_folder(tmp_path / "shared", server.url, evaluator=WITH_PATH)
+    for each in (with_agent(folder, server), shared):
+        with pytest.raises(ValueError, match=f"evaluation_dollars: got none for .*'{each.name}'"):
+            run(each, server, tmp_path / "run", budget_policy="hard")
+    assert not server.requests
+
+
+LARGE = """
+import os
+from urllib.request import Request, urlopen
+# EVOLVE-BLOCK-START
+def value():
+    body = b'{"model": "agent", "messages": [{"role": "user", "content": "%s"}]}' % (b"x" * 2**20)
+    key = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    urlopen(Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, key))
+    return 0.5
+# EVOLVE-BLOCK-END
+"""
+
+
+def test_a_request_beyond_the_allowance_fails_its_program_and_no_hard_run(tmp_path, server):
+    evaluator = "def score(output):\n    return {'combined_score': output}\n"
+    settings = "evaluation_dollars = 0.01"
+    folder = judged_folder(tmp_path / "judged", server.url, evaluator, settings=settings)
+    with_agent(folder, server)
+    (folder / "initial_program.py").write_text(SEED_PROGRAM)
+    server.default = Reply(f"```python\n{LARGE}```")
+    found = run(
+        folder,
+        server,
+        tmp_path / "run",
+        budget_policy="hard",
+        budget=0.1,
+        max_iterations=2,
+        timeout=60.0,
+    )
+    assert (found.stop_reason, found.iterations) == ("iterations", 2)
+    calls, steps = ledger_of(tmp_path / "run")
+    assert {call.role for call in calls} <= {"generation", "retry"}
+    assert all("left of evaluation_dollars" in step["failure"] for step in steps)
+
+
 WITH_PATH = """
 import runpy
 
