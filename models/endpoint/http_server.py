@@ -121,7 +121,8 @@ class Endpoint:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str | None = None
     ) -> None:
         connection = _Connection(reader, writer, token, self._limits)
-        if len(self._tasks) >= self._limits.open_connections:
+        is_over = token is not None and self._is_full(token)
+        if is_over or len(self._tasks) >= self._limits.open_connections:
             connection.abort()
             return
         task = asyncio.get_running_loop().create_task(self._serve(connection))
@@ -201,11 +202,13 @@ class Endpoint:
             raise Refusal(429, "too_large", message, retry_after=1.0)
 
     def _check_number(self, connection: "_Connection", token: str) -> None:
-        others = [each for each in self._tasks.values() if each.token == token]
-        most = self._limits.connections
-        if len(others) >= most and connection not in others:
-            message = f"connections: expected at most {most} at once"
+        if connection.token != token and self._is_full(token):
+            message = f"connections: expected at most {self._limits.connections} at once"
             raise Refusal(429, "connections", message, retry_after=1.0)
+
+    def _is_full(self, token: str) -> bool:
+        others = [each for each in self._tasks.values() if each.token == token]
+        return len(others) >= self._limits.connections
 
 
 def _in_loop(work: Coroutine[Any, Any, Result]) -> Result:

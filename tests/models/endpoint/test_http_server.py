@@ -331,6 +331,25 @@ def test_an_adopted_socket_has_its_token_whatever_its_requests_show():
     assert found.count(b'"token": "of the channel"') == 2
 
 
+def test_channels_of_a_token_have_so_many_connections_and_leave_the_rest_to_others():
+    limits = ClientLimits(connections=2, open_connections=3)
+    endpoint = Endpoint(echo, lambda token: True, limits)
+    pairs = [socket.socketpair() for _ in range(5)]
+    for number, (_, theirs) in enumerate(pairs):
+        endpoint.adopt(theirs, "greedy" if number < 4 else "modest")
+    body = json.dumps(CHAT).encode()
+    request = head(f"Content-Length: {len(body)}", "Connection: close") + body
+    found = []
+    for ours, _ in reversed(pairs):
+        with ours:
+            ours.settimeout(PATIENCE)
+            with suppress(ConnectionError):
+                ours.sendall(request)
+            found.append(received(ours)[:12])
+    served = b"HTTP/1.1 200"
+    assert found == [served, b"", b"", served, served]
+
+
 def test_connections_of_a_token_can_be_closed_and_it_can_be_unknown_afterwards():
     known = {TOKEN}
     endpoint = Endpoint(echo, known.__contains__)
