@@ -356,6 +356,11 @@ def _is_text(part: object) -> bool:
     if not isinstance(part, Mapping):
         return True
     is_text = str(part.get("type", "text")) in _TEXT_PARTS and not part.get("audio")
+    # The provider may have kept what belongs to an id: reasoning, or any item without a type.
+    if part.get("type") == "reasoning":
+        is_text = bool(part.get("encrypted_content"))
+    elif "id" in part and not {"role", "type"} & part.keys():
+        is_text = False
     return is_text and _is_text(part.get("content")) and _is_text(part.get("output"))
 
 

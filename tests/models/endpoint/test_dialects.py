@@ -198,6 +198,10 @@ def test_features_of_another_price_are_not_asked_for():
         (Dialect.RESPONSES, {"tools": [{"type": "namespace", "tools": [FUNCTION]}]}, True),
         (Dialect.RESPONSES, {"input": [{"type": "function_call_output", "output": "x"}]}, True),
         (Dialect.RESPONSES, {"input": [{"type": "item_reference", "id": "1"}]}, False),
+        (Dialect.RESPONSES, {"input": [{"id": "msg_1"}]}, False),
+        (Dialect.RESPONSES, {"input": [{"id": "msg_1", "role": "user", "content": "x"}]}, True),
+        (Dialect.RESPONSES, {"input": [{"type": "reasoning", "id": "1", "summary": []}]}, False),
+        (Dialect.RESPONSES, {"input": [{"type": "reasoning", "encrypted_content": "x"}]}, True),
         (Dialect.RESPONSES, {"input": "hi", "previous_response_id": "1"}, False),
         (Dialect.MESSAGES, {"messages": [{"content": [{"type": "document"}]}]}, False),
         (
