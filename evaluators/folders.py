@@ -56,12 +56,14 @@ from costada.evaluators.problem import Problem
 from costada.evaluators.problem_checks import check_called_function
 from costada.evaluators.problem_fields import Holdout
 from costada.evaluators.repository import load_repository
+from costada.evaluators.sandbox.inside.error_reports import outage_seconds
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
 from costada.evaluators.trusted_module import load_trusted, own_imports, shared_files
+from costada.values.model_access import CLIENT_VARIABLES, ModelAccess
 from costada.values.program_form import PYTHON
 
-KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
-"""Variables without which clients of these providers cannot be made."""
+NOWHERE = ModelAccess("http://127.0.0.1:9", "none")
+"""What clients find that are made while an evaluator is loaded: no key, and nobody who answers."""
 
 GUIDE_BLOCK = re.compile(
     r"^# GUIDE-BLOCK-START\n(.*?)^# GUIDE-BLOCK-END$", re.MULTILINE | re.DOTALL
@@ -105,12 +107,16 @@ def read_folder(path: str | Path, *, interpreter: str | None = None) -> ProblemF
     return ProblemFolder(layout, settings, program, interpreter or interpreter_of(folder))
 
 
-def load_folder(path: str | Path, *, interpreter: str | None = None) -> Problem:
+def load_folder(
+    path: str | Path, *, interpreter: str | None = None, may_ask_models: bool = False
+) -> Problem:
     """The problem that a folder describes.
 
     Args:
         path: The folder.
         interpreter: Python that runs candidates; None for that of the folder's environment.
+        may_ask_models: Whether the evaluator finds its models in the environment of this process.
+            Elsewhere it gets no key and reaches no provider while it is loaded.
 
     Raises:
         ValueError: Naming the file that is missing, empty or malformed, or what the folder needs
@@ -125,7 +131,7 @@ def load_folder(path: str | Path, *, interpreter: str | None = None) -> Problem:
     if refusal := found.missing.refusal:
         raise ValueError(f"{folder}: {refusal}")
     if layout.contract in IN_RUN:
-        own_fields = _native(layout, settings, program)
+        own_fields = _native(layout, settings, program, may_ask_models)
     else:
         evaluator = layout.evaluator_file(settings)
         evaluator.shown()
@@ -205,7 +211,9 @@ def _shown_to_guide(source: str, module: ModuleType, path: Path) -> str:
     return "\n\n\n".join(part.rstrip("\n") for part in parts) + "\n" if functions else parts[0]
 
 
-def _native(layout: Layout, settings: FolderSettings, program: InitialProgram) -> dict[str, Any]:
+def _native(
+    layout: Layout, settings: FolderSettings, program: InitialProgram, may_ask_models: bool
+) -> dict[str, Any]:
     """Run a native evaluator in this process, for the fields of a problem that it defines."""
     path = layout.evaluator
     is_python = program.language == PYTHON.name and isinstance(program.source, str)
@@ -214,7 +222,7 @@ def _native(layout: Layout, settings: FolderSettings, program: InitialProgram) -
             f"{layout.folder / SETTINGS_FILE}: entry_point is missing; needed where {path.name}"
             " defines score(output)"
         )
-    with _keys_in_place() if settings.models else nullcontext():
+    with _providers_out_of_reach() if settings.models and not may_ask_models else nullcontext():
         module = load_trusted(path)
     holdout = getattr(module, "HOLDOUT", None)
     if not isinstance(holdout, Holdout | None):
@@ -254,15 +262,26 @@ def _data_of(folder: Path, settings: FolderSettings) -> dict[str, DataSet]:
 
 
 @contextmanager
-def _keys_in_place() -> Iterator[None]:
-    """Let clients be made without a key; they ask nothing in this process."""
-    missing = {name for name in KEYS if name not in os.environ}
-    os.environ.update(dict.fromkeys(missing, "none"))
-    try:
-        yield
-    finally:
-        for name in missing:
-            os.environ.pop(name, None)
+def _providers_out_of_reach() -> Iterator[None]:
+    """Let clients be made, without a key of the user and with an address that does not answer.
+
+    What they asked in this process would not be on the ledger.
+    """
+    variables = NOWHERE.environment()
+    with CLIENT_VARIABLES:
+        before = {name: os.environ[name] for name in variables if name in os.environ}
+        os.environ.update(variables)
+        try:
+            yield
+        except ValueError as error:
+            if error.__cause__ is None or outage_seconds(error.__cause__) is None:
+                raise
+            hint = "an evaluator asks its models in a call, not when it is loaded"
+            raise ValueError(f"{error}; {hint}") from None
+        finally:
+            for name in variables:
+                os.environ.pop(name, None)
+            os.environ.update(before)
 
 
 def _check_score(name: str, score: object, path: Path, given: tuple[str, ...]) -> None:

@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from costada.models.langchain_openai import async_http_client, http_client, with_plain_requests
 from costada.models.providers import KEY_VARIABLES, NO_PROVIDER, OWN_LOGIN, RetryPolicy
 from costada.models.retries import with_retries
+from costada.values.model_access import CLIENT_VARIABLES
 from costada.values.plugins import call_plugin, plugins_of
 from costada.values.usage import Usage
 
@@ -110,7 +111,7 @@ def chat_model(
     }
     if service_tier is not None:
         options["service_tier"] = service_tier
-    with warnings.catch_warnings():
+    with CLIENT_VARIABLES, warnings.catch_warnings():
         # An unknown parameter is refused below.
         warnings.filterwarnings("ignore", message=".*is not default parameter")
         if provider == "openai":

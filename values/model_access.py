@@ -1,6 +1,11 @@
 """What a client gets of the endpoint of a run: its address, a token, and the names of models."""
 
 from dataclasses import dataclass, field
+from threading import RLock
+
+CLIENT_VARIABLES = RLock()
+"""Held while variables of clients are replaced in this process, and while a model of a run is made,
+which reads them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
     if version != code_version():
         raise ValueError(f"worker {_name()} has {code_version()}; expected {version}")
     task: Task = pickle.loads(pickled)  # noqa: S301  (from the run that this worker serves)
-    problem = _problem(task.setting, payload)
+    problem = _problem(task.setting, payload, may_ask_models=False)
     if problem is None:
         return Answer(_name()).to_json()
     try:
@@ -77,7 +77,7 @@ def judged(
     """
     if version != code_version():
         raise ValueError(f"worker {_name()} has {code_version()}; expected {version}")
-    problem = _problem(setting, payload)
+    problem = _problem(setting, payload, may_ask_models=True)
     return None if problem is None else problem.judge(called, output)
 
 
@@ -85,7 +85,7 @@ def _name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _problem(setting: Setting, payload: bytes | None) -> Problem | None:
+def _problem(setting: Setting, payload: bytes | None, *, may_ask_models: bool) -> Problem | None:
     """The problem, loaded once; None if its files are needed first."""
     has_files = setting.reference.kind in ("folder", "repository")
     with _loading:
@@ -95,7 +95,7 @@ def _problem(setting: Setting, payload: bytes | None) -> Problem | None:
             _loaded.move_to_end(setting)
             return _loaded[setting]
         try:
-            found = _load(setting, payload)
+            found = _load(setting, payload, may_ask_models)
         except (ValueError, OSError) as error:
             kind = ValueError if isinstance(error, ValueError) else OSError
             raise kind(f"worker {_name()}, problem {setting.name!r}: {error}") from None
@@ -106,14 +106,14 @@ def _problem(setting: Setting, payload: bytes | None) -> Problem | None:
         return found
 
 
-def _load(setting: Setting, payload: bytes | None) -> Problem | None:
+def _load(setting: Setting, payload: bytes | None, may_ask_models: bool) -> Problem | None:
     """Load a problem, check that it is the same here, and choose its layer."""
     python = setting.interpreter
     if python is not None and not os.access(python, os.X_OK):
         raise ValueError(
             f"interpreter is {python!r}, which does not exist or cannot be executed here"
         )
-    found = _referenced(setting.reference, payload, python)
+    found = _referenced(setting.reference, payload, python, may_ask_models)
     if found is None:
         return None
     given = replace(
@@ -132,7 +132,9 @@ def _load(setting: Setting, payload: bytes | None) -> Problem | None:
     return given if setting.layer is None else replace(given, sandbox=_layer(setting.layer))
 
 
-def _referenced(reference: Reference, payload: bytes | None, python: str | None) -> Problem | None:
+def _referenced(
+    reference: Reference, payload: bytes | None, python: str | None, may_ask_models: bool
+) -> Problem | None:
     """The problem that a reference names; None if its files or its pickle are needed first."""
     if reference.kind == "benchmark":
         return load_folder(benchmark_folder(reference.key))
@@ -147,7 +149,9 @@ def _referenced(reference: Reference, payload: bytes | None, python: str | None)
     if place is None:
         return None
     if reference.kind == "folder":
-        return load_folder(Path(place, reference.folder), interpreter=python)
+        return load_folder(
+            Path(place, reference.folder), interpreter=python, may_ask_models=may_ask_models
+        )
     own = place.resolve()
     settings, task = read_settings(own / SETTINGS_FILE), read_text(own / TASK_FILE, own)
     return load_repository(own, settings, task, whole_tree(own / REPOSITORY))

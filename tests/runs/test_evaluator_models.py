@@ -1,9 +1,13 @@
 """Models that evaluators ask: on the ledger of the run, answered again after a crash."""
 
 import json
+import os
+import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from billing_server import BillingServer, Drip, Refusal, Reply
@@ -12,6 +16,7 @@ from judged_functions import graded, graded_program
 from judged_problems import PRICES, Providers, judged_folder
 from warm import PATIENCE_SECONDS
 
+from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
 from costada.models.asking import RequestNotSent
 from costada.models.chat_models import chat_model
@@ -23,6 +28,7 @@ from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.store.rows import LandedTickets
 from costada.store.run_store import RunStore
+from costada.values.model_access import CLIENT_VARIABLES
 from costada.values.numbering import TicketNumber
 from costada.values.usage import Price
 
@@ -111,6 +117,67 @@ def test_an_evaluator_has_a_token_of_its_own_and_no_key(tmp_path, server):
         seed = store.candidates.get(store.last_run(), "0.1")
     assert len(seed.artifacts["key"]) >= 32
     assert (seed.artifacts["secrets"], seed.artifacts["is_in_proc"]) == ("False", "False")
+
+
+ASKING_ON_IMPORT = """
+from openai import OpenAI
+
+CLIENT = OpenAI(max_retries=0)
+try:
+    CLIENT.chat.completions.create(model="judge", messages=[{"role": "user", "content": "hello"}])
+except Exception:
+    if IS_REQUIRED:
+        raise
+
+def score(output):
+    return {"combined_score": output}
+"""
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+def test_an_evaluator_asks_nobody_with_the_users_key_while_it_is_loaded(
+    tmp_path, server, monkeypatch, is_required
+):
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
+    evaluator = ASKING_ON_IMPORT.replace("IS_REQUIRED", str(is_required))
+    folder = judged_folder(tmp_path / "judged", server.url, evaluator=evaluator)
+    if is_required:
+        reason = r"evaluator\.py, line 6: APIConnectionError: .*; an evaluator asks its models in"
+        with pytest.raises(ValueError, match=reason):
+            load_folder(folder)
+    else:
+        load_folder(folder)
+    assert server.requests == []
+    assert os.environ["OPENAI_API_KEY"] == "sk-real-key-of-the-user"
+    assert os.environ["OPENAI_BASE_URL"] == server.url
+    assert "ANTHROPIC_BASE_URL" not in os.environ
+
+
+WAITING_ON_IMPORT = """
+from gate import is_loading, may_go_on
+
+is_loading.set()
+may_go_on.wait()
+
+def score(output):
+    return {"combined_score": output}
+"""
+
+
+def test_no_model_of_a_run_is_made_while_an_evaluator_is_loaded(tmp_path, server, monkeypatch):
+    gate = SimpleNamespace(is_loading=Event(), may_go_on=Event())
+    monkeypatch.setitem(sys.modules, "gate", gate)
+    folder = judged_folder(tmp_path / "judged", server.url, evaluator=WAITING_ON_IMPORT)
+    with ThreadPoolExecutor(1) as thread:
+        loaded = thread.submit(load_folder, folder)
+        assert gate.is_loading.wait(PATIENCE_SECONDS)
+        key, is_free = os.environ["OPENAI_API_KEY"], CLIENT_VARIABLES.acquire(blocking=False)
+        gate.may_go_on.set()
+        loaded.result(PATIENCE_SECONDS)
+    assert (key, is_free) == ("none", False)
+    model = chat_model("openai:writer", base_url=server.url).bound
+    assert model.openai_api_key.get_secret_value() == "sk-real-key-of-the-user"
 
 
 WRONG = """
