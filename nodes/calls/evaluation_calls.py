@@ -61,7 +61,8 @@ class EvaluationCalls:
         """The evaluation, or what it is worth where a request of its models was not answered.
 
         Raises:
-            RequestNotSent: The money of the run could not pay for it.
+            RequestNotSent: The money of the run could not pay for it, or not before its time was
+                over.
             ValueError: A request showed what ends the run.
         """
         for grant in self._grants.values():
@@ -69,6 +70,9 @@ class EvaluationCalls:
                 raise grant.fault
             if UNAFFORDABLE in grant.refusals:
                 raise RequestNotSent(grant.refusals[UNAFFORDABLE])
+        timed_out = not evaluation.is_valid and (evaluation.error or "").startswith("timeout:")
+        if timed_out and any(grant.is_waiting for grant in self._grants.values()):
+            raise RequestNotSent("its time was over while a request waited for others to end")
         for grant in self._grants.values():
             if (failure := grant.outage) is not None:
                 fault = evaluation.error or failure.reason

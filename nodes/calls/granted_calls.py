@@ -36,6 +36,7 @@ from costada.models.runnable_tree import OutgoingRequest
 from costada.nodes.calls.budget import (
     DEFAULT_OUTPUT_CAP,
     FUNDS_POLL_SECONDS,
+    FUNDS_QUEUES,
     ROOMY_ANSWER,
     WaitingForFunds,
     affordable_answer,
@@ -178,6 +179,12 @@ class Grant:
     def is_open(self) -> bool:
         """Whether its work has not ended."""
         return self._is_open
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request waits until others of the run have ended and leave money for it."""
+        queue = FUNDS_QUEUES.of(self.context.store, self.key.run_id)
+        return self.key.ticket in queue.waiting
 
     def new_access(self) -> ModelAccess:
         """What a client needs to ask, with a token of its own."""

@@ -14,9 +14,13 @@ from impatience import PATIENCE
 from metered_calls import KEY, client, context_for
 from pydantic import SecretStr
 
+from costada.models.asking import RequestNotSent
+from costada.nodes.calls.budget import FUNDS_QUEUES
+from costada.nodes.calls.evaluation_calls import EvaluationCalls
 from costada.nodes.calls.granted_calls import Allowance, Grant
 from costada.nodes.context import RunContext
 from costada.nodes.state import Account, Flight, Run, SearchState, Step
+from costada.values.evaluation import failed
 from costada.values.model_access import ModelAccess
 from costada.values.numbering import START
 
@@ -78,3 +82,15 @@ def test_a_refusal_names_no_key_whatever_the_provider_says(server, status):
         said = answer.read().decode()
     assert answer.code == 503
     assert "wrong with <key>" in said
+
+
+def test_a_program_whose_time_was_over_while_it_waited_for_money_is_not_judged(server):
+    context = context_for(client(server))
+    crashed, late = failed("ValueError: no"), failed("timeout: the program exceeded 1 s")
+    with granted(context) as grant:
+        calls = EvaluationCalls({"candidate": grant})
+        assert calls.concluded(late) is late
+        FUNDS_QUEUES.of(context.store, KEY.run_id).join(KEY.ticket)
+        assert calls.concluded(crashed) is crashed
+        with pytest.raises(RequestNotSent, match="its time was over while a request waited"):
+            calls.concluded(late)
