@@ -11,13 +11,14 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from secrets import token_urlsafe
 from threading import Condition, Lock
 
+from costada.evaluators.sandbox.concurrency import TICK_SECONDS, is_cancelled
 from costada.models.asking import ModelFailure, RequestNotSent, journals_of, with_call_key
 from costada.models.endpoint.dialects import asked_for, models_response, stored_response
 from costada.models.endpoint.exchange import (
@@ -54,6 +55,9 @@ from costada.values.model_access import ModelAccess
 
 UNAFFORDABLE, OVER_LIMIT = "unaffordable", "over limit"
 """What could not pay for a request: the money of the run, or the allowance of the work."""
+
+CLOSING_SECONDS = 10.0
+"""How long a run that is asked to stop waits for answers to others than the search."""
 
 NO_MONEY = 402
 """Status of a refused request that what is left cannot pay for; no client sends it again."""
@@ -160,7 +164,7 @@ class Grant:
         self._occurrences: Counter[str] = Counter()
         self._down: dict[str, ModelFailure] = {}
         self._tokens: set[str] = set()
-        self._streams: list[Forwarder] = []
+        self._forwarders: set[Forwarder] = set()
         self._changed = Condition()
         self._num_begun = 0
         self._is_open = True
@@ -211,18 +215,27 @@ class Grant:
         DESK.grants.pop(token, None)
         DESK.endpoint.disconnect(token)
 
-    def close(self) -> None:
+    def close(self, patience: float = CLOSING_SECONDS) -> None:
         """End it: its tokens are worth nothing, and its requests have ended and are written down.
 
-        What is charged afterwards would be on no iteration's account.
+        What is charged afterwards would be on no iteration's account. What has left is waited for,
+        but where the run is asked to stop no longer than `patience` seconds: it is lost then.
         """
         self._is_open = False
         for token in tuple(self._tokens):
             self.dismiss(token)
-        with self._changed:
-            self._changed.wait_for(lambda: not self._num_begun)
-        leave_queue(self.key, self.context)
-        for error in run(_closed(self._streams)):
+        left = 0.0
+        try:
+            with self._changed:
+                while self._num_begun and not (left := patience if is_cancelled() else 0.0):
+                    self._changed.wait(TICK_SECONDS)
+        finally:  # also after Ctrl-C
+            leave_queue(self.key, self.context)
+            self._give_up(left)
+
+    def _give_up(self, patience: float) -> None:
+        """Wait for requests no longer than that, and write down those that are lost."""
+        for error in run(_closed(self._forwarders, patience)):
             if isinstance(error, ValueError | UnmeteredCall):
                 self.fault = self.fault or error
             elif error is not None:
@@ -269,14 +282,16 @@ class Grant:
             model = with_call_key(model, "/".join(parts))
         note_broken = partial(self._down.__setitem__, hashed)
         forwarder = Forwarder(ledger, policy, on_missing_usage=missing, on_broken=note_broken)
-        if request.is_stream:
-            self._streams.append(forwarder)
+        self._forwarders.add(forwarder)
         earlier = self._down.get(hashed)
         try:
             found = await forwarder.send(request, model)
         except (ValueError, UnmeteredCall) as error:
             self.fault = self.fault or error
             raise Refusal(503, "model_unusable", without_keys(str(error), model)) from None
+        finally:
+            if not request.is_stream:
+                self._forwarders.discard(forwarder)
         if isinstance(found, ModelFailure):
             self._down[hashed] = found
             reason = without_keys(found.reason, model)
@@ -306,9 +321,10 @@ class Grant:
         return place
 
 
-async def _closed(streams: Sequence[Forwarder]) -> list[BaseException | None]:
+async def _closed(forwarders: Iterable[Forwarder], patience: float) -> list[BaseException | None]:
     """What came of closing each: one that raises keeps no other open."""
-    return await asyncio.gather(*(each.close(0.0) for each in streams), return_exceptions=True)
+    closing = (each.close(patience) for each in tuple(forwarders))
+    return await asyncio.gather(*closing, return_exceptions=True)
 
 
 class GrantedRequest:

@@ -3,23 +3,28 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from billing_server import Refusal
+from billing_server import Refusal, Silence
 from impatience import PATIENCE
-from metered_calls import KEY, client, context_for
+from metered_calls import KEY, client, context_for, rows_of
 from pydantic import SecretStr
+from waiting import within
 
+from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
 from costada.models.asking import RequestNotSent
 from costada.nodes.calls.budget import FUNDS_QUEUES
 from costada.nodes.calls.evaluation_calls import EvaluationCalls
 from costada.nodes.calls.granted_calls import Allowance, Grant
 from costada.nodes.context import RunContext
 from costada.nodes.state import Account, Flight, Run, SearchState, Step
+from costada.store.rows import CallStatus
 from costada.values.evaluation import failed
 from costada.values.model_access import ModelAccess
 from costada.values.numbering import START
@@ -94,3 +99,23 @@ def test_a_program_whose_time_was_over_while_it_waited_for_money_is_not_judged(s
         assert calls.concluded(crashed) is crashed
         with pytest.raises(RequestNotSent, match="its time was over while a request waited"):
             calls.concluded(late)
+
+
+def test_a_request_of_a_cancelled_evaluation_is_lost_if_its_provider_keeps_silent(server):
+    server.default = Silence()
+    context, token = context_for(client(server)), CancellationToken()
+    outer = current_token.set(token)
+    try:
+        with granted(context) as grant, ThreadPoolExecutor(1) as thread:
+            asked = thread.submit(requested, grant.new_access(), "chat/completions", QUESTION)
+            within(PATIENCE, lambda: server.requests)
+            token.cancel()
+            grant.close(0.1)
+            (row,) = rows_of(context)
+            assert (row.status, row.cost) == (CallStatus.ERROR, 0)
+            assert row.is_in_doubt
+            assert row.bound > 0
+            with pytest.raises((HTTPException, OSError)):
+                asked.result(PATIENCE)
+    finally:
+        current_token.reset(outer)
