@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from math import inf
 from typing import TYPE_CHECKING
 
-from costada.graph.run_context import granted_models
-from costada.nodes.calls.paid_evaluations import measure
-from costada.nodes.context import RunContext
-from costada.nodes.settings import Settings
-from costada.nodes.state import Account, Flight, Run, SearchState, Step
-from costada.runs.plan import models_of_problem
-from costada.store.run_store import RunStore
-from costada.values.numbering import START
-
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem
+    from costada.nodes.state import SearchState
     from costada.runs.config import RunConfig
+    from costada.store.run_store import RunStore
     from costada.values.candidate import Program
     from costada.values.evaluation import Evaluation
 
@@ -36,7 +29,7 @@ class MeteredEvaluations:
 
     problem: Problem
     config: RunConfig
-    _store: RunStore = field(default_factory=RunStore)
+    _store: RunStore | None = None
     _number: int = 0
 
     def evaluate(self, program: Program) -> Evaluation:
@@ -50,6 +43,17 @@ class MeteredEvaluations:
         incumbent = -inf if self.problem.validation else None
         if not self.asks_models:
             return self.problem.evaluate_program(program, incumbent=incumbent)
+        # Not imported at the start: most problems ask no models, and their evaluation is fast.
+        from costada.graph.run_context import granted_models
+        from costada.nodes.calls.paid_evaluations import measure
+        from costada.nodes.context import RunContext
+        from costada.nodes.settings import Settings
+        from costada.nodes.state import Account, Flight, Run, Step
+        from costada.runs.plan import models_of_problem
+        from costada.store.run_store import RunStore
+        from costada.values.numbering import START
+
+        self._store = self._store or RunStore()
         settings = Settings()
         given = models_of_problem(self.problem, self.config)
         context = RunContext(
@@ -78,6 +82,8 @@ class MeteredEvaluations:
     @property
     def bill(self) -> str:
         """What the models have cost so far, by name; empty for a problem that asks none."""
+        if self._store is None:
+            return ""
         costs: dict[str, Decimal] = {}
         for call in self._store.call_log.calls(RUN_ID, with_texts=False):
             costs[call.model] = costs.get(call.model, Decimal(0)) + call.cost + call.bound

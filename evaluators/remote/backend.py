@@ -233,11 +233,16 @@ def check_backend(problem: Problem) -> str:
 def _is_sent_alike(one: Problem, other: Problem) -> bool:
     """Whether two problems are equal, apart from fields that a check adds."""
     derived = {"evaluate"} if one.score else set()
-    left_out = NOT_SENT.keys() | derived
-    return one is other or all(
-        getattr(one, each.name) is getattr(other, each.name)
-        for each in fields(Problem)
-        if each.init and each.name not in left_out
+    # each problem has copies of its examples
+    copied = {"examples", "validation"}
+    left_out = NOT_SENT.keys() | derived | copied
+    return one is other or (
+        all(getattr(one, name) == getattr(other, name) for name in copied)
+        and all(
+            getattr(one, each.name) is getattr(other, each.name)
+            for each in fields(Problem)
+            if each.init and each.name not in left_out
+        )
     )
 
 

@@ -70,20 +70,6 @@ def test_the_example_in_rust_counts_its_bins():
     assert broken.error.startswith("the build failed: exit status 1\nerror[E0601]: `main`")
 
 
-def test_the_example_of_a_prompt_runs_nothing():
-    subject = problem(EXAMPLES / "prompt")
-    start = check_problem(subject)
-    assert (start.score, start.artifacts["missing"].count(",")) == (pytest.approx(1 / 3), 3)
-    rules = (
-        "Answer in the customer's language. Never promise a date. Ask for the order number first."
-        " Hand complaints to a colleague. Recommend a helmet with a child's bicycle. If you do not"
-        " know something, say so."
-    )
-    assert judged(subject, rules).score == 1.0
-    assert judged(subject, " ".join([rules] * 4)).score == pytest.approx(80 / 140)
-    assert judged(subject, " ").error == "the instructions are empty"
-
-
 def test_a_text_is_judged_as_it_is():
     subject = make(initial_program="a" * 40, language="SQL", run=None, score=share)
     assert check_problem(subject).score == 0.4

@@ -63,8 +63,8 @@ def test_each_request_of_a_command_is_on_the_ledger_in_the_role_of_its_attempt(s
 
 def test_the_command_gets_a_token_and_the_provider_the_key(server, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-real")
-    show = "import os; print(os.environ['OPENAI_API_KEY'], os.environ['ANTHROPIC_API_KEY'])"
-    both = f"{show}; import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
+    show = "print(os.environ['OPENAI_API_KEY'], os.environ['ANTHROPIC_API_KEY'], flush=True)"
+    both = f"import os, subprocess, sys; {show}; sys.exit(subprocess.call(sys.argv[1:]))"
     with RunStore() as store:
         server.script(Reply(rewrite(0.7)))
         run_of(server, store, command=python_command(both) + " " + asking())
@@ -77,8 +77,8 @@ def test_the_command_gets_a_token_and_the_provider_the_key(server, monkeypatch):
 
 
 def test_the_token_is_worth_nothing_once_the_command_has_ended(server):
-    show = "import os; print(os.environ['OPENAI_BASE_URL'], os.environ['OPENAI_API_KEY'])"
-    both = f"{show}; import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
+    show = "print(os.environ['OPENAI_BASE_URL'], os.environ['OPENAI_API_KEY'], flush=True)"
+    both = f"import os, subprocess, sys; {show}; sys.exit(subprocess.call(sys.argv[1:]))"
     with RunStore() as store:
         server.script(Reply(rewrite(0.7)))
         run_of(server, store, command=python_command(both) + " " + asking())

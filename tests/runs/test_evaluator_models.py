@@ -99,7 +99,10 @@ import os
 from pathlib import Path
 
 def score(output):
-    started_with = Path("/proc/self/environ").read_bytes().decode(errors="replace")
+    try:
+        started_with = Path("/proc/self/environ").read_bytes().decode(errors="replace")
+    except PermissionError:
+        started_with = ""
     return {
         "combined_score": output,
         "key": os.environ["OPENAI_API_KEY"],

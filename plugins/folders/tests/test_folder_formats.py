@@ -70,7 +70,10 @@ def test_folders_of_our_own_format_need_no_plugin(write, without_plugin, functio
     ("files", "fault"),
     [
         ({"evaluator.py": LENGTH}, "problem.md is missing"),
-        ({"evaluator.py": "x = 1", "problem.md": "Do it."}, "defines neither score nor evaluate"),
+        (
+            {"evaluator.py": "x = 1", "problem.md": "Do it."},
+            "defines none of score, score_example and evaluate",
+        ),
         (
             {"evaluator.py": LENGTH, "problem.md": "Do it.", "problem.toml": "config = 'c.yaml'"},
             "config is 'c.yaml' in problem.toml",
