@@ -29,6 +29,9 @@ from costada.values.model_access import ModelAccess
 NO_PROXY = ("no_proxy", "NO_PROXY")
 """Variables that name the hosts to which no proxy is used."""
 
+MAX_IDLE = 16
+"""Most processes that are kept for later calls; at once there are as many as calls."""
+
 Grant = Callable[[str], AbstractContextManager[None]]
 """Lets a token ask models within a block."""
 
@@ -103,10 +106,11 @@ def judge_elsewhere(
     except (EOFError, ConnectionError):
         return failed_evaluator("the process of the evaluator ended before it answered", None)
     finally:
-        if is_usable:
-            with _LOCK:
+        with _LOCK:
+            is_kept = is_usable and len(_idle) < MAX_IDLE
+            if is_kept:
                 _idle.append(process)
-        else:
+        if not is_kept:
             with suppress(OSError):
                 process.worker.end(0.0)
 
