@@ -195,8 +195,8 @@ class Problem(ProblemFields):
         call = partial(models.call, self)
         if isinstance(self.evaluate, CandidateRunner):
             connect = models.connect(is_shared=False)
-            elsewhere = call if self.models else None
-            return cast(Evaluator, replace(self.evaluate, call=elsewhere, connect=connect))
+            in_process = call if self.models else None
+            return cast(Evaluator, replace(self.evaluate, call=in_process, connect=connect))
         if isinstance(self.evaluate, Confined):
             own = replace(self.evaluate, connect=models.connect(is_shared=True))
             return cast(Evaluator, own)

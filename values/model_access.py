@@ -1,11 +1,17 @@
 """What a client gets of the endpoint of a run: its address, a token, and the names of models."""
 
 from dataclasses import dataclass, field
+from secrets import token_urlsafe
 from threading import RLock
 
 CLIENT_VARIABLES = RLock()
 """Held while variables of clients are replaced in this process, and while a model of a run is made,
 which reads them."""
+
+
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return token_urlsafe(32)
 
 
 @dataclass(frozen=True, slots=True)

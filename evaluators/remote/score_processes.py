@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from multiprocessing.connection import Connection
-from secrets import token_urlsafe
 from threading import Lock
 from typing import Any, cast
 
@@ -24,7 +23,7 @@ from costada.evaluators.remote.worker import MAX_LOADED, judged
 from costada.evaluators.remote.worker_processes import CLOSE_SECONDS, CallFailed, WorkerProcess
 from costada.evaluators.sandbox.concurrency import CANCELLED, TICK_SECONDS, is_cancelled
 from costada.values.evaluation import Evaluation, failed_evaluator
-from costada.values.model_access import ModelAccess
+from costada.values.model_access import ModelAccess, new_token
 
 NO_PROXY = ("no_proxy", "NO_PROXY")
 """Variables that name the hosts to which no proxy is used."""
@@ -41,7 +40,7 @@ class ScoreProcess:
 
     def __init__(self, url: str) -> None:
         """Start it."""
-        self.url, self.token = url, token_urlsafe(32)
+        self.url, self.token = url, new_token()
         variables = ModelAccess(url, self.token).environment()
         self.worker = WorkerProcess({**variables, **dict.fromkeys(NO_PROXY, "127.0.0.1,localhost")})
 
@@ -68,7 +67,7 @@ _idle: list[ScoreProcess] = []
 _sent: deque[tuple[Problem, Setting, bytes | None]] = deque(maxlen=MAX_LOADED)
 
 
-def judge_elsewhere(
+def judge_in_process(
     problem: Problem, called: FunctionCall, output: object, url: str, grant: Grant
 ) -> Evaluation:
     """What a function of a problem says of an output, called in a process of its own.

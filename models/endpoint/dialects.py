@@ -580,10 +580,6 @@ class EventReader:
                 now += event
         return now, at_end
 
-    def rest(self) -> bytes:
-        """What is left at the end of the stream: half an event, if anything."""
-        return self._rest
-
     @property
     def reply(self) -> Reply:
         """What has been said so far."""

@@ -10,7 +10,7 @@ from socket import socket
 from typing import Any
 
 from costada.evaluators.granted_models import FunctionCall
-from costada.evaluators.remote.score_processes import judge_elsewhere
+from costada.evaluators.remote.score_processes import judge_in_process
 from costada.models.asking import RequestNotSent
 from costada.nodes.calls.granted_calls import (
     DESK,
@@ -18,7 +18,6 @@ from costada.nodes.calls.granted_calls import (
     UNAFFORDABLE,
     Allowance,
     Grant,
-    new_token,
 )
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.state import SearchState
@@ -30,6 +29,7 @@ from costada.values.evaluation import (
     failed,
     failed_evaluator,
 )
+from costada.values.model_access import new_token
 from costada.values.roles import CANDIDATE, EVALUATION
 
 
@@ -55,7 +55,7 @@ class EvaluationCalls:
     def call(self, problem: Any, called: FunctionCall, judged: object) -> Evaluation:
         """What a function of a problem says, called in a process that may ask the models."""
         grant = self._grants[EVALUATION]
-        return judge_elsewhere(problem, called, judged, DESK.url, grant.admitting)
+        return judge_in_process(problem, called, judged, DESK.url, grant.admitting)
 
     def concluded(self, evaluation: Evaluation) -> Evaluation:
         """The evaluation, or what it is worth where a request of its models was not answered.

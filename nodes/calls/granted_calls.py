@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
-from secrets import token_urlsafe
 from threading import Condition, Lock
 
 from costada.evaluators.sandbox.concurrency import TICK_SECONDS, is_cancelled
@@ -51,7 +50,7 @@ from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
-from costada.values.model_access import ModelAccess
+from costada.values.model_access import ModelAccess, new_token
 
 UNAFFORDABLE, OVER_LIMIT = "unaffordable", "over limit"
 """What could not pay for a request: the money of the run, or the allowance of the work."""
@@ -61,11 +60,6 @@ CLOSING_SECONDS = 10.0
 
 NO_MONEY = 402
 """Status of a refused request that what is left cannot pay for; no client sends it again."""
-
-
-def new_token() -> str:
-    """A token that nobody can guess."""
-    return token_urlsafe(32)
 
 
 class Allowance:

@@ -318,9 +318,11 @@ class Command:
         os.dup2(request_fd if self._reads else os.open(os.devnull, os.O_RDONLY), 0)
         if self._writes:
             os.dup2(result_fd, 1)
-        kept_fd = 3 - 1 if channel_fd is None else channel_fd
-        os.closerange(3, kept_fd)
-        os.closerange(kept_fd + 1, NUM_OPEN_FILES)
+        if channel_fd is None:
+            os.closerange(3, NUM_OPEN_FILES)
+        else:
+            os.closerange(3, channel_fd)
+            os.closerange(channel_fd + 1, NUM_OPEN_FILES)
         for number in RESTORED:
             signal.signal(number, signal.SIG_DFL)
         environment = {**os.environ, "LANG": "C.UTF-8"}

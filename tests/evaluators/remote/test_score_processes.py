@@ -54,7 +54,9 @@ def test_after_many_calls_at_once_only_some_processes_are_kept(monkeypatch):
 
     def call(output):
         called = FunctionCall("score")
-        return score_processes.judge_elsewhere(problem, called, output, "http://127.0.0.1:9", grant)
+        return score_processes.judge_in_process(
+            problem, called, output, "http://127.0.0.1:9", grant
+        )
 
     with ThreadPoolExecutor(3) as threads:
         found = list(threads.map(call, [0.2, 0.4, 0.6]))

@@ -482,7 +482,6 @@ STREAMED = (Dialect.CHAT, Dialect.RESPONSES, Dialect.MESSAGES)
 @given(st.sampled_from(STREAMED), st.lists(BODIES, max_size=4), st.integers(1, 60))
 def test_any_stream_can_be_read(dialect: Dialect, bodies: list[dict[str, Any]], size: int):
     reader, found = streamed(dialect, events(*bodies), size)
-    assert reader.rest() == b""
     assert len(found) <= len(events(*bodies))
     assert isinstance(reader.reply.answer, str)
 
