@@ -409,12 +409,16 @@ def score(output):
 
 
 @pytest.mark.parametrize(
-    "broken",
-    [Reply("0.9 0.9", breaks_after=1), Reply("0.9 0.9", fails_after=1), Drip()],
+    ("broken", "call_timeout"),
+    [
+        (Reply("0.9 0.9", breaks_after=1), 60.0),
+        (Reply("0.9 0.9", fails_after=1), 60.0),
+        (Drip(), 5.0),
+    ],
     ids=["ended", "error", "endless"],
 )
 def test_a_stream_that_a_provider_breaks_pauses_the_run_and_is_asked_for_again(
-    tmp_path, server, providers, broken
+    tmp_path, server, providers, broken, call_timeout
 ):
     folder = judged_folder(tmp_path / "judged", server.url, STREAMING)
     times = Counter()
@@ -425,9 +429,9 @@ def test_a_stream_that_a_provider_breaks_pauses_the_run_and_is_asked_for_again(
         return broken if body["model"] != "writer" and times[asked] == 1 else providers.answer(body)
 
     server.default = at_first_broken
-    waits = {"retry_wait": 0.01, "longest_wait": 0.02, "call_timeout": 2.0, "gateway": False}
+    waits = {"retry_wait": 0.01, "longest_wait": 0.02, "call_timeout": call_timeout}
     out = tmp_path / "run"
-    found = run(folder, server, out, max_iterations=2, budget=1.0, **waits)
+    found = run(folder, server, out, max_iterations=2, budget=1.0, gateway=False, **waits)
     assert found.iterations == 2
     _, steps = ledger_of(out)
     assert all(step["score"] for step in steps)
