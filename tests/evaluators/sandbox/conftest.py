@@ -2,6 +2,7 @@ import pytest
 from sandbox_runs import CONFINED, ENDS, why_absent
 
 from costada.evaluators.remote import engine as engines
+from costada.evaluators.remote import score_processes
 from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
 
 
@@ -13,6 +14,7 @@ def no_processes_of_other_files():
     for engine in engines._engines.values():
         engine.close()
     engines._engines.clear()
+    score_processes._end_idle()
 
 
 @pytest.fixture(scope="session", params=ENDS)
