@@ -50,6 +50,7 @@ from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
+from costada.store.rows import CallRow
 from costada.values.model_access import ModelAccess, new_token
 
 UNAFFORDABLE, OVER_LIMIT = "unaffordable", "over limit"
@@ -257,12 +258,8 @@ class Grant:
     async def answer(self, request: ClientRequest) -> ClientResponse:
         """Answer a request to one of the models, from the journal or by it; raises `Refusal`."""
         asked = self.models[request.model]
-        words = Prompt(f"{self._name}\0{request.dialect}", json.dumps(asked_for(request)))
-        ledger = GrantedRequest(self, asked, words)
+        ledger, answered = await asyncio.to_thread(self._look_up, asked, request)
         hashed = ledger.journal.request_hash
-        place = self._occurrences[hashed]
-        self._occurrences[hashed] += 1
-        answered = await asyncio.to_thread(self._call_log.answered, self.key, hashed, place)
         if answered is not None:
             self.allowance.spend(answered.cost + answered.bound)
             return stored_response(request, answered.answer)
@@ -293,6 +290,18 @@ class Grant:
         if self._down.get(hashed) is earlier:  # a stream may have broken by now
             self._down.pop(hashed, None)
         return found
+
+    def _look_up(
+        self, asked: PricedModel, request: ClientRequest
+    ) -> tuple[GrantedRequest, CallRow | None]:
+        """The ledger of a request, and what it was answered before."""
+        words = Prompt(f"{self._name}\0{request.dialect}", json.dumps(asked_for(request)))
+        ledger = GrantedRequest(self, asked, words)
+        hashed = ledger.journal.request_hash
+        with self._placing:
+            place = self._occurrences[hashed]
+            self._occurrences[hashed] += 1
+        return ledger, self._call_log.answered(self.key, hashed, place)
 
     def _take_place(self, journal: CallJournal, gateways: set[str]) -> int:
         """The place of a request among equal ones, by which a gateway knows it.

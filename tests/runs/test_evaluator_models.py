@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from threading import Event
+from threading import Event, current_thread
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +20,7 @@ from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
 from costada.models.asking import RequestNotSent
 from costada.models.chat_models import chat_model
+from costada.models.endpoint.dialects import asked_for
 from costada.models.menu import MenuModel
 from costada.nodes.calls import granted_calls
 from costada.nodes.calls.budget import affordable_answer
@@ -76,6 +77,19 @@ def test_the_calls_of_an_evaluator_are_on_the_ledger(tmp_path, server, providers
     start = sum(call.cost for call in calls if call.ticket == 0)
     assert start > 0
     assert float(start) + sum(step["step_cost"] for step in steps) == pytest.approx(found.spent)
+
+
+def test_what_a_request_asks_is_not_read_where_calls_are_made(tmp_path, server, monkeypatch):
+    threads = []
+
+    def noted(request):
+        threads.append(current_thread().name)
+        return asked_for(request)
+
+    monkeypatch.setattr(granted_calls, "asked_for", noted)
+    folder = judged_folder(tmp_path / "judged", server.url)
+    run(folder, server, tmp_path / "run", max_iterations=1)
+    assert set(threads) == {"costada-model"}
 
 
 def test_eight_steps_at_once_are_charged_what_their_judges_cost(tmp_path, server, providers):
