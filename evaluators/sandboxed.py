@@ -1,5 +1,6 @@
 """Evaluators whose candidates run in the sandbox, after a check of their syntax."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -175,7 +176,7 @@ class Confined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CandidateRunner(Confined):
+class CandidateRunner(Confined, ABC):
     """Runs a candidate in the sandbox.
 
     Attributes:
@@ -191,9 +192,9 @@ class CandidateRunner(Confined):
     syntax: SyntaxCheck | None = None
     call: Call | None = None
 
+    @abstractmethod
     def judge(self, called: FunctionCall, output: object) -> Evaluation:
         """What a function of the problem, called here, says of an output, or how it failed."""
-        raise NotImplementedError
 
     def judged(self, called: FunctionCall, output: object) -> Evaluation:
         """What a function of the problem says of an output, or how it failed."""
