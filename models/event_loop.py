@@ -119,15 +119,22 @@ class PaidLoop:
         self._thread.start()
 
     def close(self) -> None:
-        """Cancel what is left, close the connections and end the thread."""
-        with suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(self._clean_up(), self.loop).result(CLOSING_SECONDS)
-        # Before the stop, as `_serve` runs the loop again otherwise.
-        self._is_over = True
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(CLOSING_SECONDS)
-        if not self.loop.is_running():
-            self.loop.close()
+        """Cancel what is left, close the connections and end the thread.
+
+        Raises:
+            Exception: What the first connection raised that could not be closed.
+        """
+        try:
+            with suppress(TimeoutError):
+                closing = asyncio.run_coroutine_threadsafe(self._clean_up(), self.loop)
+                closing.result(CLOSING_SECONDS)
+        finally:
+            # Before the stop, as `_serve` runs the loop again otherwise.
+            self._is_over = True
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(CLOSING_SECONDS)
+            if not self.loop.is_running():
+                self.loop.close()
 
     def _serve(self) -> None:
         while not self._is_over:
@@ -142,8 +149,11 @@ class PaidLoop:
         await asyncio.gather(*others, return_exceptions=True)
         # One that cannot be detached is being closed already, or was.
         left = [close for finalizer, close in self.closing.items() if finalizer.detach()]
-        for close in left:
-            await close()
+        # All of them, whatever one raises, and none waits for another.
+        ended = await asyncio.gather(*(close() for close in left), return_exceptions=True)
+        for error in ended:
+            if error is not None:
+                raise error
 
 
 CLOSING_SECONDS = 5.0

@@ -9,6 +9,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 from billing_server import BillingServer
@@ -19,7 +20,14 @@ from langchain_openai import ChatOpenAI
 from metered_calls import ask, client
 
 from costada.models.chat_models import chat_model
-from costada.models.event_loop import MAX_THREADS, ThreadPool, paid_loop, run
+from costada.models.event_loop import (
+    MAX_THREADS,
+    PaidLoop,
+    ThreadPool,
+    close_with_loop,
+    paid_loop,
+    run,
+)
 from costada.models.retries import with_visible_requests
 
 MESSAGES = [HumanMessage("hi")]
@@ -186,6 +194,28 @@ def test_connections_of_a_model_that_nobody_has_any_more_are_closed(server: Bill
     del model
     # again and again: the thread of the loop may hold the answer's last frame a while longer
     until(lambda: gc.collect() >= 0 and own not in paid_loop().closing)
+
+
+def test_what_cannot_be_closed_with_the_loop_keeps_nothing_else_open(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    loop, closed, owners = PaidLoop(), [], [type("Owner", (), {})() for _ in range(3)]
+    monkeypatch.setattr("costada.models.event_loop._current", loop)
+
+    async def close(number):
+        closed.append(number)
+        if number == 1:
+            raise ConnectionError("cannot be closed")
+
+    async def hold():
+        for number, owner in enumerate(owners):
+            close_with_loop(owner, partial(close, number))
+
+    run(hold())
+    with pytest.raises(ConnectionError, match="cannot be closed"):
+        loop.close()
+    assert sorted(closed) == [0, 1, 2]
+    assert loop.loop.is_closed()
 
 
 def test_a_model_with_an_http_client_of_its_user_is_asked_through_it(server: BillingServer):
