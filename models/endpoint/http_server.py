@@ -247,7 +247,7 @@ class _Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=PIECE)
         self._head: h11.Request | None = None
         self._loop = asyncio.get_running_loop()
-        self._deadline: float | None = None
+        self._deadline = 0.0
         self._since_deadline = 0
         self.token = token
         self.is_adopted = token is not None
@@ -259,10 +259,8 @@ class _Connection:
         Raises:
             Refusal: It is not one of HTTP, or too long.
         """
-        # A channel is idle for as long as its owner likes; connections of others are few.
         limits = self._limits
-        idle = limits.read_seconds if self._head is None else limits.idle_seconds
-        self._limit(None if self.is_adopted else idle)
+        self._limit(limits.read_seconds if self._head is None else limits.idle_seconds)
         self._head = None
         try:
             event = await self._next_event(is_head=True)
@@ -352,8 +350,8 @@ class _Connection:
         """Close the connection once what was written is sent."""
         self._writer.close()
 
-    def _limit(self, seconds: float | None) -> None:
-        self._deadline = None if seconds is None else self._loop.time() + seconds
+    def _limit(self, seconds: float) -> None:
+        self._deadline = self._loop.time() + seconds
         self._since_deadline = 0
 
     async def _next_event(self, *, is_head: bool = False) -> Any:
@@ -376,7 +374,7 @@ class _Connection:
                 self._writer.drain(), self._loop.time() + self._limits.write_seconds
             )
 
-    async def _guarded(self, work: Coroutine[Any, Any, Any], deadline: float | None) -> Any:
+    async def _guarded(self, work: Coroutine[Any, Any, Any], deadline: float) -> Any:
         try:
             async with asyncio.timeout_at(deadline):
                 return await work

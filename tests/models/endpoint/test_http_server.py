@@ -252,9 +252,34 @@ def test_a_client_whose_body_does_not_arrive_is_cut_off():
         assert received(connection) == b""
 
 
-def test_a_client_that_says_nothing_is_cut_off():
-    with serving(echo, SHORT) as url, connected(url) as connection:
+@contextmanager
+def reaching(kind: str, limits: ClientLimits) -> Iterator[socket.socket]:
+    """A client's end of a connection, by the address of an endpoint or over a channel."""
+    if kind == "address":
+        with serving(echo, limits) as url, connected(url) as connection:
+            yield connection
+        return
+    endpoint = Endpoint(echo, lambda token: token == TOKEN, limits)
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.settimeout(PATIENCE)
+        endpoint.adopt(theirs, TOKEN)
+        yield ours
+
+
+@pytest.mark.parametrize("kind", ["address", "channel"])
+def test_a_client_that_says_nothing_is_cut_off(kind: str):
+    with reaching(kind, SHORT) as connection:
         assert received(connection) == b""
+
+
+@pytest.mark.parametrize("kind", ["address", "channel"])
+def test_a_client_that_says_nothing_more_is_cut_off(kind: str):
+    with reaching(kind, ClientLimits(read_seconds=PATIENCE, idle_seconds=0.3)) as connection:
+        body = json.dumps(CHAT).encode()
+        length = f"Content-Length: {len(body)}"
+        connection.sendall(head(f"Authorization: Bearer {TOKEN}", length) + body)
+        assert received(connection).startswith(b"HTTP/1.1 200")
 
 
 def test_a_token_has_so_many_connections_and_is_served_again_when_one_is_free():
