@@ -97,13 +97,30 @@ def test_the_page_opens_with_the_task_the_outcome_and_the_chosen_settings(page, 
     assert page.said == []
 
 
-def test_the_result_is_the_best_on_validation_with_its_gap(page, tmp_path):
+@pytest.mark.parametrize(
+    ("validation", "words"),
+    [
+        (0.6, "0.6: 0.05 below its score on the examples."),
+        (0.65, "0.65: equal to its score on the examples."),
+        (0.65 + 2**-52, "0.65: equal to its score on the examples."),
+        (0.7, "0.7: 0.05 above its score on the examples."),
+    ],
+    ids=["below", "equal", "equal but for a digit", "above"],
+)
+def test_the_result_is_the_best_on_validation_with_its_gap(page, tmp_path, validation, words):
     run = settings(tmp_path / "run", budget=0.5)
     begin(run, Program.of(START))
     write_steps(
         run,
         [
-            step(1, global_gain=0.4, objective=0.65, validation=0.6, is_result=True, examples=40),
+            step(
+                1,
+                global_gain=0.4,
+                objective=0.65,
+                validation=validation,
+                is_result=True,
+                examples=40,
+            ),
             step(2, global_gain=0.2, objective=0.85, validation=0.5, is_result=False, examples=40),
         ],
         candidates=[
@@ -115,7 +132,7 @@ def test_the_result_is_the_best_on_validation_with_its_gap(page, tmp_path):
     opened(page, run)
     outcome = page.inner_text("#outcome")
     assert "in iteration 1" in outcome
-    assert "best on the validation examples, with a mean score of 0.6: 0.05 below its" in outcome
+    assert f"best on the validation examples, with a mean score of {words}" in outcome
     assert page.inner_text("#best-text pre") == BEST
     assert page.said == []
 

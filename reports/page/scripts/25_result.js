@@ -56,7 +56,9 @@ function showOutcome() {
   const validation = best && run.byIteration.get(best.iteration)?.validation;
   if (validation != null) {
     const gap = best.score - validation;
-    parts.push(h("p", {}, `It is the best on the validation examples, with a mean score of ${decimals(validation, 4)}: ${decimals(Math.abs(gap), 4)} ${gap < 0 ? "above" : "below"} its score on the examples.`));
+    // Means of equal scores may differ in their last digit.
+    const distance = Math.abs(gap) < 1e-9 ? "equal to" : `${decimals(Math.abs(gap), 4)} ${gap < 0 ? "above" : "below"}`;
+    parts.push(h("p", {}, `It is the best on the validation examples, with a mean score of ${decimals(validation, 4)}: ${distance} its score on the examples.`));
   }
   const failure = lastFailure();
   if (failure) {
