@@ -1,7 +1,7 @@
 """Endpoints for tests: what serves clients, and what keeps account of their requests."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,13 +51,18 @@ class NotedRequests:
 
 @dataclass
 class ForwardingEndpoint:
-    """A running endpoint; `requests` are what clients asked, `failures` what came of outages."""
+    """A running endpoint; `requests` are what clients asked, `failures` what came of outages.
+
+    `clients` are closed before it. One that is left to the garbage collector may be found beside an
+    error of it that holds a response: its socket is then collected before the client can close it.
+    """
 
     url: str
     ledger: NotedRequests
     forwarder: Forwarder
     requests: list[ClientRequest]
     failures: list[ModelFailure]
+    clients: ExitStack
 
 
 @contextmanager
@@ -83,5 +88,5 @@ def forwarding(
             raise Refusal(503, "unavailable", response.reason)
         return response
 
-    with serving(answer) as url:
-        yield ForwardingEndpoint(url, kept, forwarder, requests, failures)
+    with serving(answer) as url, ExitStack() as clients:
+        yield ForwardingEndpoint(url, kept, forwarder, requests, failures, clients)

@@ -56,7 +56,8 @@ def endpoint(server: BillingServer) -> Iterator[ForwardingEndpoint]:
 
 def sdk(endpoint: ForwardingEndpoint, **options: Any) -> openai.OpenAI:
     given = {"max_retries": 0, "timeout": PATIENCE, **options}
-    return openai.OpenAI(base_url=f"{endpoint.url}/v1", api_key=TOKEN, **given)
+    client = openai.OpenAI(base_url=f"{endpoint.url}/v1", api_key=TOKEN, **given)
+    return endpoint.clients.enter_context(client)
 
 
 def in_loop(coroutine: Any) -> Any:

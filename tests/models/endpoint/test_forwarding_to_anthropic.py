@@ -37,9 +37,10 @@ def endpoint(server: BillingServer) -> Iterator[ForwardingEndpoint]:
 
 
 def sdk(endpoint: ForwardingEndpoint) -> Any:
-    return anthropic.Anthropic(
+    client = anthropic.Anthropic(
         base_url=endpoint.url, api_key=TOKEN, max_retries=0, timeout=PATIENCE
     )
+    return endpoint.clients.enter_context(client)
 
 
 def charged(endpoint: ForwardingEndpoint, number: int) -> Usage:
@@ -80,9 +81,10 @@ def test_failed_requests_are_sent_again_each_on_the_ledger(
 
 
 def test_chat_completions_are_translated(endpoint: ForwardingEndpoint, server: BillingServer):
-    asked = openai.OpenAI(
+    client = openai.OpenAI(
         base_url=f"{endpoint.url}/v1", api_key=TOKEN, max_retries=0, timeout=PATIENCE
     )
+    asked = endpoint.clients.enter_context(client)
     answer = asked.chat.completions.create(model="judge", messages=HI, max_tokens=20)
     assert answer.choices[0].message.content == "hello"
     assert charged(endpoint, 1) == Usage(10, 5)

@@ -69,9 +69,10 @@ def endpoint() -> Iterator[ForwardingEndpoint]:
 
 
 def sdk(endpoint: ForwardingEndpoint) -> openai.OpenAI:
-    return openai.OpenAI(
+    client = openai.OpenAI(
         base_url=f"{endpoint.url}/v1", api_key=TOKEN, max_retries=0, timeout=PATIENCE
     )
+    return endpoint.clients.enter_context(client)
 
 
 def test_a_model_of_langchain_answers_chat_completions(endpoint: ForwardingEndpoint):
