@@ -423,18 +423,17 @@ def score(output):
 
 
 @pytest.mark.parametrize(
-    ("broken", "call_timeout"),
-    [
-        (Reply("0.9 0.9", breaks_after=1), 60.0),
-        (Reply("0.9 0.9", fails_after=1), 60.0),
-        (Drip(), 5.0),
-    ],
+    "broken",
+    [Reply("0.9 0.9", breaks_after=1), Reply("0.9 0.9", fails_after=1), Drip()],
     ids=["ended", "error", "endless"],
 )
 def test_a_stream_that_a_provider_breaks_pauses_the_run_and_is_asked_for_again(
-    tmp_path, server, providers, broken, call_timeout
+    tmp_path, server, providers, broken
 ):
     folder = judged_folder(tmp_path / "judged", server.url, STREAMING)
+    if isinstance(broken, Drip):  # of the judge alone: a late answer of it is asked for again
+        with (folder / "problem.toml").open("a") as file:
+            file.write("timeout = 2.0\n")
     times = Counter()
 
     def at_first_broken(body):
@@ -443,9 +442,9 @@ def test_a_stream_that_a_provider_breaks_pauses_the_run_and_is_asked_for_again(
         return broken if body["model"] != "writer" and times[asked] == 1 else providers.answer(body)
 
     server.default = at_first_broken
-    waits = {"retry_wait": 0.01, "longest_wait": 0.02, "call_timeout": call_timeout}
+    waits = {"retry_wait": 0.01, "longest_wait": 0.02, "gateway": False}
     out = tmp_path / "run"
-    found = run(folder, server, out, max_iterations=2, budget=1.0, gateway=False, **waits)
+    found = run(folder, server, out, max_iterations=2, budget=1.0, **waits)
     assert found.iterations == 2
     _, steps = ledger_of(out)
     assert all(step["score"] for step in steps)
