@@ -335,17 +335,18 @@ def f():
 
 
 def test_the_thread_that_carries_is_not_one_of_the_programs(evaluate):
+    # Half a second is time for many looks at the threads; one too many is waited for.
     source = """
-def f(threads):
+def f(threads, seconds):
     answer = ask("x")
     for _ in range(threads):
-        threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
-    time.sleep(0.5)
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    time.sleep(seconds)
     return answer
 """
-    limits = Limits(wall_seconds=60, threads=2)
-    assert evaluate(source, limits=limits, threads=1).output == "X"
-    refused = evaluate(source, limits=limits, threads=2).error
+    limits = Limits(wall_seconds=PATIENCE_SECONDS, threads=2)
+    assert evaluate(source, limits=limits, threads=1, seconds=0.5).output == "X"
+    refused = evaluate(source, limits=limits, threads=2, seconds=600).error
     assert refused == "the program had more than 2 threads"
 
 
