@@ -20,7 +20,6 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ConfigDict
 
 from costada.models.asking import ModelFailure, ask, limit_parameters
-from costada.models.endpoint.dialects import stored_response
 from costada.models.endpoint.exchange import (
     ClientRequest,
     ClientResponse,
@@ -29,6 +28,7 @@ from costada.models.endpoint.exchange import (
     Refusal,
     RequestLedger,
 )
+from costada.models.endpoint.responses import stored_response
 from costada.models.event_loop import ModelWrapper, off_the_clock
 from costada.models.metering import ABANDONED, CallMeter, MeteredCall
 from costada.models.providers import RetryPolicy

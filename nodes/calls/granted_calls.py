@@ -19,7 +19,6 @@ from threading import Condition, Lock
 
 from costada.evaluators.sandbox.concurrency import TICK_SECONDS, is_cancelled
 from costada.models.asking import ModelFailure, RequestNotSent, journals_of, with_call_key
-from costada.models.endpoint.dialects import asked_for, models_response, stored_response
 from costada.models.endpoint.exchange import (
     ClientRequest,
     ClientResponse,
@@ -29,6 +28,8 @@ from costada.models.endpoint.exchange import (
 )
 from costada.models.endpoint.forwarding import Forwarder, without_keys
 from costada.models.endpoint.http_server import Endpoint
+from costada.models.endpoint.requests import asked_for
+from costada.models.endpoint.responses import models_response, stored_response
 from costada.models.errors import UnmeteredCall
 from costada.models.event_loop import run
 from costada.models.metering import MeteredCall
