@@ -208,7 +208,8 @@ Which = Annotated[
     typer.Option(
         "--table",
         metavar="|".join(TableName),
-        help="One row per iteration, model request or candidate.",
+        help="One row per iteration, model request or candidate; or per raw answer, for --model"
+        " replay:FILE.",
     ),
 ]
 Programs = Annotated[
@@ -231,7 +232,10 @@ def export(
     programs: Programs = False,
     out: TableFile = None,
 ) -> None:
-    """Write a run as a table, also while it is running. Prompts and responses are left out."""
+    """Write a run as a table, also while it is running.
+
+    Prompts are left out; responses are in the table `answers` only.
+    """
     from costada.runs.loaded_run import open_history
 
     with refusing(ExitCode.BAD_INPUT):

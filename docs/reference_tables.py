@@ -229,11 +229,11 @@ def examples() -> str:
 def export_columns() -> str:
     """The columns of the tables that `costada export` writes."""
     words = {int: "integer", float: "number", str: "string", bool: "true or false"}
-    groups = {"steps": STEP_GROUPS, "calls": (), "candidates": ("metrics",)}
+    groups = {"steps": STEP_GROUPS, "candidates": ("metrics",)}
     parts = []
     for table, columns in COLUMNS.items():
         rows = [(f"`{each.name}`", words[each.kind], each.meaning) for each in columns]
-        rows += [(f"`{name}.NAME`", "number", GROUPS[name]) for name in groups[table]]
+        rows += [(f"`{name}.NAME`", "number", GROUPS[name]) for name in groups.get(table, ())]
         parts += [f"## {table}", _table(("Column", "Values", "Meaning"), rows)]
     return "\n\n".join(parts)
 

@@ -1,15 +1,18 @@
 """Chat models: one from its id, which is one line of settings, and the base of those built in."""
 
+import hashlib
 import math
 import os
+import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
+from random import Random
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
 from langchain_core.messages.tool import ToolCall
 from langchain_core.runnables import Runnable
@@ -17,6 +20,7 @@ from pydantic import SecretStr
 
 from costada.models.langchain_openai import async_http_client, http_client, with_plain_requests
 from costada.models.providers import KEY_VARIABLES, NO_PROVIDER, OWN_LOGIN, RetryPolicy
+from costada.models.reply_content import text_with_tool_calls
 from costada.models.retries import with_retries
 from costada.values.model_access import CLIENT_VARIABLES
 from costada.values.plugins import call_plugin, plugins_of
@@ -25,7 +29,10 @@ from costada.values.usage import Usage
 ENTRY_POINTS = "costada.models"
 """Group of entry points; each is a chat model class that takes `seed=`."""
 
-_FORMS = '"offline", "simulated", "openai:NAME" or "PROVIDER:NAME"'
+FACTORIES = "costada.model_factories"
+"""Group of entry points; each is a function that makes the chat model of `NAME:ARGUMENT`."""
+
+_FORMS = '"offline", "simulated", "replay:FILE", "openai:NAME" or "PROVIDER:NAME"'
 # The SDK makes no client without a key.
 _KEY_UNUSED = "not-needed"
 MAX_TOKENS = 32_000
@@ -52,12 +59,12 @@ def chat_model(
 
     "openai:NAME" is OpenAI or, with a base URL, any server that speaks its protocol;
     "PROVIDER:NAME" is any provider LangChain knows; "offline" is the built-in model that needs
-    neither key nor network; "simulated" answers on the problem "landscape" only. Rate limits,
-    server errors, timeouts and lost connections are retried as separate requests, so that a meter
-    sees each of them.
+    neither key nor network; "simulated" answers on the problem "landscape" only; "replay:FILE"
+    repeats recorded answers (`costada.plugins.replay`). Rate limits, server errors, timeouts and
+    lost connections are retried as separate requests, so that a meter sees each of them.
 
     Args:
-        model_id: One of the four forms.
+        model_id: One of these forms.
         base_url: Address of an OpenAI-compatible server. Without a key in the environment a
             placeholder is sent, as local servers ask for none.
         temperature: Sampling temperature, >= 0. Not sent to models that refuse one.
@@ -157,9 +164,12 @@ def _is_finite(value: object) -> bool:
 
 def _unprefixed_model(model_id: str, seed: int) -> BaseChatModel | None:
     """A model that is registered under an entry point; `None` if the name is unknown."""
-    if (plugin := plugins_of(ENTRY_POINTS).get(model_id)) is None:
-        return None
-    return call_plugin(plugin, BaseChatModel, seed=seed)  # type: ignore[type-abstract]
+    if (plugin := plugins_of(ENTRY_POINTS).get(model_id)) is not None:
+        return call_plugin(plugin, BaseChatModel, seed=seed)  # type: ignore[type-abstract]
+    name, _, argument = model_id.partition(":")
+    if (factory := plugins_of(FACTORIES).get(name)) is not None:
+        return call_plugin(factory, BaseChatModel, argument, seed=seed)  # type: ignore[type-abstract]
+    return None
 
 
 def _provider_and_name(model_id: str) -> tuple[str, str]:
@@ -255,6 +265,10 @@ TICKET = "costada_ticket"
 """Metadata of a call that distinguishes calls with equal messages."""
 
 
+_TIMING = re.compile(r"^- \w*(?:time|seconds)\w*: .*$", re.MULTILINE)
+"""Metrics that differ from run to run, whatever the program does."""
+
+
 class BuiltInModel(BaseChatModel):
     """A chat model that needs neither key nor network; its `_llm_type` is its name.
 
@@ -272,6 +286,16 @@ class BuiltInModel(BaseChatModel):
         return LangSmithParams(
             ls_provider=NO_PROVIDER, ls_model_name=self._llm_type, ls_model_type="chat"
         )
+
+    def _generator(self, messages: Sequence[BaseMessage], ticket: object) -> Random:
+        """What an answer draws from: the same for equal seeds, messages and tickets.
+
+        Run times among the metrics of a prompt make no difference.
+        """
+        prompt = "\n\n".join(text_with_tool_calls(message) for message in messages)
+        origin = self.seed if ticket is None else f"{self.seed}/{ticket}"
+        digest = hashlib.sha256(f"{origin}\n{_TIMING.sub('', prompt)}".encode()).digest()
+        return Random(int.from_bytes(digest))
 
     def _message(
         self, text: str, tokens: Usage, finish_reason: str, tool_calls: Sequence[ToolCall] = ()

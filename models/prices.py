@@ -211,11 +211,44 @@ def packaged_price(
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedPrice:
+    """Rates at which no recorded answer of a model costs less than was paid for it.
+
+    They bound what a call can cost. The call is charged what its answer reports.
+    """
+
+    price: Price
+    source: str = "recorded"
+
+    @property
+    def input_per_million(self) -> Decimal:
+        """Dollars for a million input tokens (p_in), at most."""
+        return self.price.input_per_million
+
+    @property
+    def output_per_million(self) -> Decimal:
+        """Dollars for a million output tokens (p_out), at most."""
+        return self.price.output_per_million
+
+    def at_tier(self, tier: str | None) -> "RecordedPrice":
+        """The same: a recorded answer has no service tier."""
+        return self
+
+    def cost(self, usage: Usage) -> Decimal:
+        """Dollars of a call that reports no cost of its own."""
+        return call_cost(usage, self.price)
+
+    def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
+        """Dollars of a call: the most."""
+        return call_cost(Usage(input_tokens, output_tokens), self.price)
+
+
+@dataclass(frozen=True, slots=True)
 class ReportedCost:
-    """What the provider says that one call cost, beside the list prices of its model."""
+    """What an answer says that its call cost, beside the list prices of its model."""
 
     dollars: Decimal
-    listed: PackagedPrice
+    listed: PackagedPrice | RecordedPrice
     source: str = "provider"
 
     @property
@@ -233,7 +266,7 @@ class ReportedCost:
         return self.dollars
 
 
-ListPrice = GivenPrice | PackagedPrice
+ListPrice = GivenPrice | PackagedPrice | RecordedPrice
 Quote = ListPrice | ReportedCost
 """What a call costs, and where the price comes from; rates are before tiers and discounts."""
 
@@ -276,6 +309,8 @@ class PriceBook:
             return FROM_CACHE
         listed = self.listed(call.request.model).at_tier(call.reply.service_tier)
         if call.reply.cost is not None and not isinstance(listed, GivenPrice):
+            if isinstance(listed, RecordedPrice):
+                return ReportedCost(call.reply.cost, listed, listed.source)
             return ReportedCost(call.reply.cost, listed)
         return listed
 
@@ -326,6 +361,8 @@ def _list_price(asked: AskedModel) -> ListPrice:
     name, provider, base_url = asked.name, asked.provider, asked.base_url
     if (name, provider) in OFFLINE_MODELS:
         return GivenPrice(OFFLINE_PRICE, source="the paper's GLM-5 price")
+    if isinstance(recorded := getattr(asked.model, "recorded_price", None), Price):
+        return RecordedPrice(recorded)
     packaged = packaged_price(name, provider, base_url)
     if packaged is not None:
         return packaged

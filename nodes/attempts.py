@@ -107,7 +107,7 @@ def next_attempt(
         request = replace(request, edited_file=edited)
     prompt = generation_prompt(request, context.settings.prompt_order)
     # what the parent and the inspirations hold is stored already
-    data = replace(request.data, program="", others=())
+    data = replace(request.data, program="", others=(), other_scores=())
     attempt = Attempt(
         number=step.attempt.number + 1,
         first_call=step.num_requested + 1,
@@ -124,10 +124,12 @@ def load_prompt(state: SearchState, context: RunContext) -> Prompt:
     """The prompt of the step's attempt, with what it was made of."""
     attempt, text = state["step"].attempt, context.store.text
     ids = (attempt.parent, *attempt.inspirations)
-    programs = (candidate_of(each, state, context).program for each in ids)
+    candidates = [candidate_of(each, state, context) for each in ids]
+    programs = (each.program for each in candidates)
     program, *others = (each.text if each.is_one_text else dict(each) for each in programs)
+    scores = [each.score for each in candidates[1:]]
     data = PromptData(**json.loads(text(attempt.prompt_data)))
-    data = replace(data, program=program, others=others)
+    data = replace(data, program=program, others=others, other_scores=scores)
     return Prompt(context.problem.task, text(attempt.prompt), data)
 
 

@@ -3,6 +3,8 @@
 A package of one's own registers plug-ins in the same groups:
 
 - `costada.models`: a chat model class (`models/chat_models.py`)
+- `costada.model_factories`: a function that makes the chat model of an id `NAME:ARGUMENT`
+  (`models/chat_models.py`)
 - `costada.problems`: a function that makes a `Problem` (`evaluators/registry.py`)
 - `costada.methods`: a `Method` (`controller/methods.py`)
 - `costada.engines`: an `Engine` class (`evaluators/remote/engine.py`)

@@ -23,8 +23,9 @@ class PromptData:
     Attributes:
         kind: `generation`, `guide`, `labels`, `insight` or `strategy`.
         program: What to change: the parent, a guide's incumbent, or the parent strategy.
-        score: The parent's score.
+        score: The score of `program`.
         others: The inspirations.
+        other_scores: Their scores.
         action: `exploration`, `exploitation` or `balanced`, also where a label asks for it.
         mode: `breakthrough` or `refinement`, of the tactic or of the tactics asked for; `user` for
             a tactic that a user gave; else "".
@@ -41,6 +42,7 @@ class PromptData:
     program: Source = ""
     score: float = 0.0
     others: Sequence[Source] = ()
+    other_scores: Sequence[float] = ()
     action: str = "balanced"
     mode: str = ""
     approach: str = ""
@@ -299,6 +301,7 @@ class GenerationRequest:
             program=self.current.data,
             score=self.current.score,
             others=tuple(program.data for program in self.others),
+            other_scores=tuple(program.score for program in self.others),
             action=LABEL_ACTIONS.get(self.label_name, self.action) if self.label else self.action,
             mode=self.tactic_mode or "",
             approach=tactic.approach_type if tactic else "",
@@ -348,6 +351,7 @@ class GuideRequest:
         return PromptData(
             "guide",
             self.best.data,
+            self.best.score,
             mode=self.mode,
             failed=tuple(failed),
             language=self.form.language.fence,

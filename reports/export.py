@@ -17,6 +17,7 @@ from typing import Any
 
 from costada.nodes import trace_row
 from costada.nodes.trace_row import DerivedColumns, TraceRow, columns_of, kind_of
+from costada.reports.answer_rows import answer_rows
 from costada.reports.trace import ticket_of
 from costada.store.address import damage_error
 from costada.store.files import replacing
@@ -50,6 +51,7 @@ class TableName(StrEnum):
     STEPS = "steps"
     CALLS = "calls"
     CANDIDATES = "candidates"
+    ANSWERS = "answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,29 @@ CANDIDATE_COLUMNS = (
     Column("sandbox", str, "what confined it there; only with `--evaluations`"),
 )
 PROGRAM = Column("program", str, "its program, several files each below a line with the path")
+ANSWER_COLUMNS = (
+    Column("run", str, "id of the run"),
+    Column("kind", str, "`proposal`, `guide` (an answer with tactics) or `seed` (initial program)"),
+    Column("id", str, "id that a proposal has as a candidate, if it became one"),
+    Column("parent_id", str, "the candidate that it was edited from; empty where none came of it"),
+    Column("iteration", int, "its iteration; empty while its ticket runs"),
+    Column("role", str, "`generation`, `retry` or `guide`"),
+    Column("model", str, "the model as its provider names it"),
+    Column("guided", bool, "whether the prompt held a tactic"),
+    Column("parent_score", float, "score of the program to change, of a guide the best, as shown"),
+    Column("n_context", int, "other programs shown"),
+    Column("best_context_score", float, "the best of their scores, as shown"),
+    Column("score", float, "normalised score of the candidate; 0 if it is invalid"),
+    Column("objective", float, "the same in the problem's units"),
+    Column("valid", bool, "whether there is a candidate that passed every check"),
+    Column("error", str, "why the evaluator refused it"),
+    Column("response", str, "the raw answer"),
+    Column("code", str, "the program made of it; empty where none was"),
+    Column("finish_reason", str, "why the model stopped, in the provider's words"),
+    Column("prompt_tokens", int, "billed input tokens"),
+    Column("completion_tokens", int, "billed output tokens, reasoning included"),
+    Column("cost", float, "dollars of the call"),
+)
 GROUPS = {
     **{name: trace_row.STEP_COLUMNS[name].text for name in STEP_GROUPS},
     "metrics": "metric of the evaluator",
@@ -141,6 +166,7 @@ COLUMNS = {
     TableName.STEPS: EXPORTED_STEP_COLUMNS,
     TableName.CALLS: CALL_COLUMNS,
     TableName.CANDIDATES: CANDIDATE_COLUMNS,
+    TableName.ANSWERS: ANSWER_COLUMNS,
 }
 
 
@@ -164,6 +190,8 @@ def table_of(
         steps = history.steps(span)
         iterations: dict[TicketNumber, Iteration] = {START_TICKET: START}
         iterations |= {ticket_of(step): step["iteration"] for step in steps}
+        if name is TableName.ANSWERS:
+            return _answers(history, run_id, iterations)
         if name is TableName.STEPS:
             seconds = dict(history.seconds(span))
             found = [_step(step, seconds) for step in steps]
@@ -185,6 +213,21 @@ def table_of(
             yield {each.name: _checked(values, each, place, name, history) for each in columns}
 
     return Table(columns, rows)
+
+
+def _answers(
+    history: RunHistory, run_id: str, iterations: Mapping[TicketNumber, Iteration]
+) -> Table:
+    def rows() -> Iterator[Row]:
+        # Answers and programs are read row by row: together they may be large.
+        with checking_rows(history.path):
+            for place, values in enumerate(answer_rows(history, run_id, iterations)):
+                yield {
+                    each.name: _checked(values, each, place, TableName.ANSWERS, history)
+                    for each in ANSWER_COLUMNS
+                }
+
+    return Table(ANSWER_COLUMNS, rows)
 
 
 def _group_columns(found: Sequence[Mapping[str, Any]], history: RunHistory) -> list[Column]:

@@ -139,7 +139,7 @@ class RunConfig(SearchSettings):
     model: Annotated[
         str, Field(min_length=1), Setting("costada.models.chat_models:chat_model", MODELS)
     ] = OFFLINE
-    """offline (needs no key and no network), openai:NAME or PROVIDER:NAME."""
+    """offline (needs no key and no network), replay:FILE, openai:NAME or PROVIDER:NAME."""
 
     models: Annotated[
         tuple[ModelEntry, ...],

@@ -85,7 +85,8 @@ def load_run(path: str | Path) -> LoadedRun:
     settings = folder.load()
     with open_history(folder) as (history, run_id):
         steps, calls, candidates = (
-            list(table_of(history, name, run_id).rows()) for name in TableName
+            list(table_of(history, name, run_id).rows())
+            for name in (TableName.STEPS, TableName.CALLS, TableName.CANDIDATES)
         )
         best_id = SEED_ID
         for row in steps:

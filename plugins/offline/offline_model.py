@@ -1,9 +1,7 @@
 """A chat model that needs neither network nor key."""
 
-import hashlib
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
@@ -43,9 +41,6 @@ MAX_TRIALS = 2
 """Edits that are tried at most before the best of them is submitted."""
 
 _LINES_PER_CHUNK = 4
-
-_TIMING = re.compile(r"^- \w*(?:time|seconds)\w*: .*$", re.MULTILINE)
-"""Metrics that differ from run to run, whatever the program does."""
 
 
 class OfflineModel(BuiltInModel):
@@ -148,9 +143,7 @@ class OfflineModel(BuiltInModel):
         options: Mapping[str, Any],
     ) -> AIMessage:
         prompt = "\n\n".join(text_with_tool_calls(message) for message in messages)
-        origin = self.seed if ticket is None else f"{self.seed}/{ticket}"
-        digest = hashlib.sha256(f"{origin}\n{_TIMING.sub('', prompt)}".encode()).digest()
-        rng = Random(int.from_bytes(digest))
+        rng = self._generator(messages, ticket)
         data = (prompt_data(each.additional_kwargs) for each in messages)
         asked = next((each for each in data if each is not None), None)
         if asked is None:
