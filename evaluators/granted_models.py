@@ -5,6 +5,7 @@ finds the models at the address in its environment.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from socket import socket
 from typing import Any, Literal, Protocol
@@ -45,6 +46,22 @@ class GrantedModels(Protocol):
 
         Raises:
             InterruptedError: If the evaluation was cancelled.
+        """
+
+    def for_worker(self) -> "SentModels":
+        """What is sent to a worker that evaluates in the place of this process."""
+
+
+class SentModels(Protocol):
+    """What an evaluation in a worker may ask, as it is sent there: it can be pickled."""
+
+    def begun(self) -> AbstractContextManager[GrantedModels]:
+        """What an attempt at the evaluation may ask until the block ends.
+
+        Workers may be lost: each attempt asks as the first one did, and is answered likewise.
+
+        Raises:
+            OSError: If the run cannot be reached from here.
         """
 
 

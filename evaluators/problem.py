@@ -72,6 +72,7 @@ class EvaluationBackend(Protocol):
         key: str,
         incumbent: float | None,
         rival: tuple[float, ...] = (),
+        models: GrantedModels | None = None,
     ) -> Evaluation:
         """Do what `Problem.evaluate_program` does."""
 
@@ -154,7 +155,7 @@ class Problem(ProblemFields):
         if self.backend is not None:
             with self.turns.permit() if self.evaluators else nullcontext():
                 on_permit()
-                return self.backend.evaluate(self, program, key, incumbent, rival)
+                return self.backend.evaluate(self, program, key, incumbent, rival, models)
         evaluate = self.evaluate if models is None else self._asking(models)
         known: tuple[object, ...] = ()
         if isinstance(evaluate, DataSetEvaluator):

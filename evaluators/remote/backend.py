@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from threading import Lock
 from time import monotonic
 
+from costada.evaluators.granted_models import GrantedModels
 from costada.evaluators.problem import Problem, gpu_note
 from costada.evaluators.remote.engine import (
     ALL_WORKERS,
@@ -18,6 +19,7 @@ from costada.evaluators.remote.engine import (
     Outcome,
     Resources,
     checked_address,
+    is_local,
     shared_engine,
 )
 from costada.evaluators.remote.task import (
@@ -71,6 +73,7 @@ class EngineBackend:
         key: str,
         incumbent: float | None,
         rival: tuple[float, ...] = (),
+        models: GrantedModels | None = None,
     ) -> Evaluation:
         """A worker's evaluation; its artifacts name the worker and its sandbox layer.
 
@@ -81,7 +84,8 @@ class EngineBackend:
             Exception: What the problem's own `evaluate` raises.
         """
         setting, payload = self._sent(problem)
-        pickled = pickle.dumps(Task(setting, program, key, incumbent, rival))
+        sent = models.for_worker() if models else None
+        pickled = pickle.dumps(Task(setting, program, key, incumbent, rival, sent))
         needs = _needs(problem)
         answered = self._answer(needs, pickled, None)
         if answered.evaluation is None:
@@ -95,10 +99,11 @@ class EngineBackend:
 
     def check(self, problem: Problem) -> str:
         """A note about resources, empty for none; raises as `check_backend` does."""
-        if problem.models or problem.candidate_models:
+        if (problem.models or problem.candidate_models) and not is_local(self.engine.name):
             raise ValueError(
                 f"evaluations: got {self.engine.name!r} for problem {problem.name!r}, whose"
-                f" evaluations ask models of this process, expected {IN_PROCESS!r}"
+                " evaluations ask models at an address of this machine alone, expected"
+                f" {IN_PROCESS!r} or local:N"
             )
         self._sent(problem)
         notes = [self.engine.check(_needs(problem))]

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from costada.evaluators.fingerprint import MODELS, PACKAGE, evaluation_code, known_part
 from costada.evaluators.folder_evaluators import FolderEvaluator, FolderFunction
-from costada.evaluators.granted_models import described_models
+from costada.evaluators.granted_models import SentModels, described_models
 from costada.evaluators.problem import Problem, layer_of
 from costada.evaluators.registry import BENCHMARKS
 from costada.evaluators.remote.bundle import bundle, repository_bundle
@@ -81,6 +81,7 @@ class Task:
     key: str
     incumbent: float | None
     rival: tuple[float, ...] = ()
+    models: SentModels | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import os
 import pickle
 import socket
 from collections import OrderedDict
+from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -46,7 +47,7 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
     Raises:
         ValueError: If this worker has another version, a weaker sandbox, or not what the problem
             needs.
-        OSError: If the problem's files cannot be kept here.
+        OSError: If the problem's files cannot be kept here, or its models not be reached.
         Exception: What `Problem.evaluate_program` raises.
     """
     if version != code_version():
@@ -56,7 +57,10 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
     if problem is None:
         return Answer(_name()).to_json()
     try:
-        evaluation = problem.evaluate_program(task.program, task.key, task.incumbent, task.rival)
+        with task.models.begun() if task.models else nullcontext() as models:
+            evaluation = problem.evaluate_program(
+                task.program, task.key, task.incumbent, task.rival, models
+            )
     except InterruptedError as error:
         if error.args != (CANCELLED,):  # one that the evaluator raised
             raise

@@ -36,6 +36,7 @@ class ClientRequest:
         headers: Those that the protocol gives a meaning.
         is_anthropic: Whether it is made by a client of Anthropic, also where it asks for the list
             of models.
+        attempt: Names the attempt at the work of its client; a repeated attempt asks the same.
     """
 
     dialect: Dialect
@@ -48,6 +49,7 @@ class ClientRequest:
     is_all_text: bool = True
     headers: Mapping[str, str] = field(default_factory=dict)
     is_anthropic: bool = False
+    attempt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,6 +226,11 @@ class Forwarder:
             return _passed_on(failed, request, model)
         return failure_of(failed, model, self._policy)
 
+    async def ended(self) -> None:
+        """Wait until nothing is in flight, also of a stream."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def close(self, patience: float) -> None:
         """Wait for what is in flight, and give up what has not ended in time: it counts as lost.
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from costada.models.endpoint.exchange import ClientRequest, Dialect, Refusal
@@ -39,6 +40,9 @@ _OF_SENDER = frozenset(
 
 _BETA = "anthropic-beta"
 
+ATTEMPT = "x-costada-attempt"
+"""Header that names the attempt at the work of a client; no provider gets it."""
+
 
 def dialect_of(method: str, target: str) -> Dialect:
     """The protocol of a request by its method and path.
@@ -74,9 +78,10 @@ def read_request(dialect: Dialect, headers: Mapping[str, str], body: bytes) -> C
     if dialect is Dialect.MODELS:
         return ClientRequest(dialect, headers=passed, is_anthropic=is_anthropic)
     try:
-        return _asked(dialect, passed, is_anthropic, body)
+        asked = _asked(dialect, passed, is_anthropic, body)
     except RecursionError:
         raise Refusal(400, "invalid_json", "body: expected fewer values in one another") from None
+    return replace(asked, attempt=headers.get(ATTEMPT, ""))
 
 
 def _asked(

@@ -19,6 +19,7 @@ from costada.nodes.calls.granted_calls import (
     Allowance,
     Grant,
 )
+from costada.nodes.calls.relayed_models import SHARED, RelayedModels
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.state import SearchState
 from costada.store.call_log import CallKey
@@ -31,6 +32,9 @@ from costada.values.evaluation import (
 )
 from costada.values.model_access import new_token
 from costada.values.roles import CANDIDATE, EVALUATION
+
+SHARING = (CANDIDATE, EVALUATION)
+"""Whose models a sandbox reaches that evaluator and candidate share."""
 
 
 class EvaluationCalls:
@@ -45,17 +49,24 @@ class EvaluationCalls:
 
         Where evaluator and candidate share a process, the sandbox reaches the models of both.
         """
-        roles = (CANDIDATE, EVALUATION) if is_shared else (CANDIDATE,)
-        granted = [self._grants[role] for role in roles if role in self._grants]
-        if not granted:
-            return None
-        token = granted[0].admit(new_token(), *granted[1:])
-        return partial(DESK.endpoint.adopt, token=token)
+        token = self._admit(*(SHARING if is_shared else (CANDIDATE,)))
+        return None if token is None else partial(DESK.endpoint.adopt, token=token)
 
     def call(self, problem: Any, called: FunctionCall, judged: object) -> Evaluation:
         """What a function of a problem says, called in a process that may ask the models."""
         grant = self._grants[EVALUATION]
         return judge_in_process(problem, called, judged, DESK.url, grant.admitting)
+
+    def for_worker(self) -> RelayedModels:
+        """What is sent to a worker that evaluates in the place of this process."""
+        asked = {role: (role,) for role in (CANDIDATE, EVALUATION)} | {SHARED: SHARING}
+        tokens = {name: self._admit(*roles) for name, roles in asked.items()}
+        return RelayedModels(DESK.url, {name: each for name, each in tokens.items() if each})
+
+    def _admit(self, *roles: str) -> str | None:
+        """A token for the models of roles; `None` if they have none."""
+        granted = [self._grants[role] for role in roles if role in self._grants]
+        return granted[0].admit(new_token(), *granted[1:]) if granted else None
 
     def concluded(self, evaluation: Evaluation) -> Evaluation:
         """The evaluation, or what it is worth where a request of its models was not answered.

@@ -51,7 +51,6 @@ from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
-from costada.store.rows import CallRow
 from costada.values.model_access import ModelAccess, new_token
 
 UNAFFORDABLE, OVER_LIMIT = "unaffordable", "over limit"
@@ -157,7 +156,9 @@ class Grant:
         self.fault: ValueError | UnmeteredCall | None = None
         self._name = name
         self._call_log = context.store.call_log
-        self._occurrences: Counter[str] = Counter()
+        self._occurrences: Counter[tuple[str, str]] = Counter()
+        self._turns: dict[tuple[str, int], asyncio.Lock] = {}
+        self._streams: dict[tuple[str, int], Forwarder] = {}
         self._down: dict[str, ModelFailure] = {}
         self._tokens: set[str] = set()
         self._forwarders: set[Forwarder] = set()
@@ -259,11 +260,32 @@ class Grant:
     async def answer(self, request: ClientRequest) -> ClientResponse:
         """Answer a request to one of the models, from the journal or by it; raises `Refusal`."""
         asked = self.models[request.model]
-        ledger, answered = await asyncio.to_thread(self._look_up, asked, request)
+        ledger = await asyncio.to_thread(self._ledger_of, asked, request)
         hashed = ledger.journal.request_hash
-        if answered is not None:
-            self.allowance.spend(answered.cost + answered.bound)
+        place = self._occurrences[request.attempt, hashed]
+        self._occurrences[request.attempt, hashed] += 1
+        # An attempt whose worker was lost may have asked the same, and not have its answer yet.
+        where = hashed, place
+        is_counted = where in self._turns
+        async with self._turns.setdefault(where, asyncio.Lock()):
+            if stream := self._streams.get(where):
+                await stream.ended()
+            answered = await asyncio.to_thread(self._call_log.answered, self.key, *where)
+            if answered is None:
+                return await self._send(request, asked, ledger, where)
+            if not is_counted:
+                self.allowance.spend(answered.cost + answered.bound)
             return stored_response(request, answered.answer)
+
+    async def _send(
+        self,
+        request: ClientRequest,
+        asked: PricedModel,
+        ledger: GrantedRequest,
+        where: tuple[str, int],
+    ) -> ClientResponse:
+        """Send a request, known by its hash and its place among equal ones; raises `Refusal`."""
+        hashed = where[0]
         policy, missing = self.context.retry_policy, self.context.settings.on_missing_usage
         if asked.call_timeout is not None:
             policy = policy.model_copy(update={"call_timeout": asked.call_timeout})
@@ -275,6 +297,8 @@ class Grant:
         note_broken = partial(self._down.__setitem__, hashed)
         forwarder = Forwarder(ledger, policy, on_missing_usage=missing, on_broken=note_broken)
         self._forwarders.add(forwarder)
+        if request.is_stream:
+            self._streams[where] = forwarder
         earlier = self._down.get(hashed)
         try:
             found = await forwarder.send(request, model)
@@ -292,17 +316,10 @@ class Grant:
             self._down.pop(hashed, None)
         return found
 
-    def _look_up(
-        self, asked: PricedModel, request: ClientRequest
-    ) -> tuple[GrantedRequest, CallRow | None]:
-        """The ledger of a request, and what it was answered before."""
+    def _ledger_of(self, asked: PricedModel, request: ClientRequest) -> GrantedRequest:
+        """The ledger of a request; what is long takes its time."""
         words = Prompt(f"{self._name}\0{request.dialect}", json.dumps(asked_for(request)))
-        ledger = GrantedRequest(self, asked, words)
-        hashed = ledger.journal.request_hash
-        with self._placing:
-            place = self._occurrences[hashed]
-            self._occurrences[hashed] += 1
-        return ledger, self._call_log.answered(self.key, hashed, place)
+        return GrantedRequest(self, asked, words)
 
     def _take_place(self, journal: CallJournal, gateways: set[str]) -> int:
         """The place of a request among equal ones, by which a gateway knows it.

@@ -5,13 +5,15 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from http.client import HTTPException
+from threading import Event
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from billing_server import Refusal, Silence
+from billing_server import Refusal, Reply, Silence
 from impatience import PATIENCE
 from metered_calls import KEY, client, context_for, rows_of
 from pydantic import SecretStr
@@ -55,10 +57,18 @@ def granted(context: RunContext) -> Iterator[Grant]:
 
 def requested(access: ModelAccess, path: str, body: Mapping[str, Any] | None = None) -> Any:
     """What the endpoint answers; raises `HTTPError` where it refuses."""
+    return json.loads(answered(access, path, body))
+
+
+def answered(
+    access: ModelAccess, path: str, body: Mapping[str, Any] | None = None, attempt: str = ""
+) -> bytes:
+    """The body of a response; raises `HTTPError` where the endpoint refuses."""
     data = None if body is None else json.dumps(body).encode()
-    request = Request(f"{access.url}/v1/{path}", data, {"Authorization": f"Bearer {access.token}"})
+    headers = {"Authorization": f"Bearer {access.token}", "X-CostAda-Attempt": attempt}
+    request = Request(f"{access.url}/v1/{path}", data, headers)
     with urlopen(request, timeout=PATIENCE) as response:
-        return json.load(response)
+        return bytes(response.read())
 
 
 def test_a_forked_process_knows_the_tokens_of_its_own_grants(server):
@@ -74,6 +84,36 @@ def test_a_forked_process_knows_the_tokens_of_its_own_grants(server):
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_another_attempt_at_the_same_work_is_answered_what_the_first_one_was(server, is_stream):
+    may_answer = Event()
+
+    def answer(body):
+        may_answer.wait(PATIENCE)
+        return Reply("hello", input_tokens=7, output_tokens=2)
+
+    server.default = answer
+    context = context_for(client(server))
+    question = QUESTION | {"stream": is_stream}
+    with granted(context) as grant, ThreadPoolExecutor(2) as threads:
+        access = grant.new_access()
+        ask = partial(threads.submit, answered, access, "chat/completions", question)
+        first = ask("first")
+        within(PATIENCE, lambda: server.requests)
+        second = ask("second")
+        within(PATIENCE, lambda: len(grant._occurrences) == 2)
+        may_answer.set()
+        said = first.result(PATIENCE)
+        assert said == second.result(PATIENCE) == ask("third").result(PATIENCE)
+        (row,) = rows_of(context)
+        assert grant.allowance.left == 1 - row.cost
+        ask("third").result(PATIENCE)
+        assert len(server.requests) == len(rows_of(context)) == 2
+        ask("first").result(PATIENCE)
+        assert len(server.requests) == 2
+        assert grant.allowance.left == 1 - 2 * row.cost
 
 
 @pytest.mark.parametrize("status", [401, 500])

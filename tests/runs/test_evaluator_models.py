@@ -660,13 +660,6 @@ def test_a_run_is_not_resumed_with_another_judge(tmp_path, server, providers):
     assert providers.billed.total() == billed
 
 
-def test_evaluations_in_workers_are_refused_before_anything_is_sent(tmp_path, server):
-    folder = judged_folder(tmp_path / "judged", server.url)
-    with pytest.raises(ValueError, match="'local:2' for problem 'judged', whose evaluations ask"):
-        run(folder, server, tmp_path / "run", evaluations="local:2")
-    assert not server.requests
-
-
 PER_EXAMPLE = """
 from openai import OpenAI
 

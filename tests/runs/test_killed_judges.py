@@ -63,14 +63,26 @@ def check_against_bill(record, providers):
     assert spent <= providers.total <= record.bill_at_most
 
 
-@pytest.mark.parametrize("parallel", [1, 8])
-@pytest.mark.parametrize("draw", [0, 1])
+@pytest.mark.parametrize(
+    ("draw", "num_kills", "options"),
+    [
+        (0, 4, {"max_iterations": 6, "parallel": 1}),
+        (1, 4, {"max_iterations": 6, "parallel": 1}),
+        (0, 4, {"max_iterations": 6, "parallel": 8}),
+        (1, 4, {"max_iterations": 6, "parallel": 8}),
+        # Once, as its workers take their time to start; while a judge answers.
+        (1, 1, {"max_iterations": 2, "parallel": 2, "evaluations": "local:2"}),
+    ],
+    ids=["1-0", "1-1", "8-0", "8-1", "workers"],
+)
 def test_a_killed_run_repeats_no_call_that_was_completed(
-    tmp_path, server, providers, parallel, draw
+    tmp_path, server, providers, draw, num_kills, options
 ):
     judged_folder(tmp_path / "judged", server.url)
-    options = {"max_iterations": 6, "parallel": parallel, "order": "launch"}
-    num_hits = kill_often(tmp_path / "run", server, providers, draw, 4, options, run=run_to_end)
+    options = {"order": "launch", **options}
+    num_hits = kill_often(
+        tmp_path / "run", server, providers, draw, num_kills, options, run=run_to_end
+    )
     assert num_hits
     record = record_of(tmp_path / "run")
     check_against_bill(record, providers)
