@@ -44,7 +44,8 @@ class Method:
         name: What `--method` is given.
         kind: The class of its controllers.
         summary: What it does, in a line.
-        switches: What an ablation changes in `Constants`.
+        switches: What it fixes in `Constants`: the part that an ablation leaves out, or a number
+            that belongs to the method.
         nodes: Nodes of the graph that it replaces, by their names.
         inner: Nodes of its own.
     """
@@ -52,7 +53,7 @@ class Method:
     name: str
     kind: ControllerKind
     summary: str
-    switches: Mapping[str, bool]
+    switches: Mapping[str, bool | int]
     nodes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     inner: InnerGraph | None = None
 
@@ -61,7 +62,7 @@ class Method:
         return self.kind.start(seed_score, self.apply_switches(constants))
 
     def apply_switches(self, constants: Constants) -> Constants:
-        """The constants with the switches of an ablation."""
+        """The constants with those that the method fixes."""
         return constants.model_copy(update=self.switches) if self.switches else constants
 
 

@@ -75,7 +75,7 @@ def after_evaluation(state: SearchState, context: RunContext) -> str:
         return "charge" if state["stopping"] else "prepared"
     step, attempt, settings = state["step"], state["step"].attempt, context.settings
     made = attempt.number - attempt.is_refused
-    is_last = made >= settings.constants.max_attempts
+    is_last = made >= context.constants.max_attempts
     is_failing = state["failures"] + made >= settings.max_failures
     is_out_of_money = attempt.is_out_of_money or attempt.is_cut_short
     is_over = is_last or is_failing or is_out_of_money or state["stopping"] or step.is_submission

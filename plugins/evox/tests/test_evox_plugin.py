@@ -33,7 +33,7 @@ def plugins_of(entries):
 
 def test_the_entry_point_is_a_method() -> None:
     assert METHODS["evox"] is METHOD
-    assert [*METHODS][-1] == "evox"
+    assert "evox" in [*METHODS]
 
 
 def test_a_method_whose_folder_is_missing_is_refused_by_name(without_folder: None) -> None:

@@ -54,6 +54,7 @@ from costada.plugins.lab.landscape.landscape_menu import (
     SimulatedMenu,
     limited_score,
 )
+from costada.plugins.lab.landscape.peer_choice import memory_of
 from costada.plugins.lab.landscape.strategy_choice import Evolving, as_evolving, choose_by_strategy
 from costada.plugins.lab.landscape.worlds import LANDSCAPE, answers_of
 from costada.runs.setting_types import PRESETS
@@ -128,6 +129,7 @@ class Ticket:
         paid: Price of the calls that are finished, by role.
         advice: What its guide answers; empty without one.
         candidate: What the attempt in flight brings; None where it fails.
+        evaluated: The same, or the program that fails.
         model: Entry of the menu that the attempt in flight went to; empty without a menu.
         parent_score: Score of the program that the attempt in flight started from.
         expected: Dollars that it was expected to cost, 0 without a menu.
@@ -141,6 +143,7 @@ class Ticket:
     paid: dict[str, int] = field(default_factory=dict)
     advice: Advice = NO_ADVICE
     candidate: Candidate | None = None
+    evaluated: Candidate | None = None
     model: str = ""
     parent_score: float = 0.0
     expected: float = 0.0
@@ -208,6 +211,7 @@ class SimulatedRun:
         self.archives: tuple[Archive, ...] = seed_archives(self.controller, seeds, self._constants)
         self.best = seeds[0]
         self.population = [LandedCandidate(self.best, START)]
+        self._memory = memory_of(self.controller, self.best, seed)
         self._named: tuple[int | None, ...] = ()
         self._mode = ""
         self._units = {"generation": 0, "retry": 0, "guide": 0}
@@ -351,16 +355,16 @@ class SimulatedRun:
             if score != evaluation.score:
                 code = self._answers.with_score(code, score, limits)
                 evaluation = self._problem.evaluate(code)
-        ticket.candidate = None
-        if evaluation.is_valid:
-            ticket.candidate = Candidate(
-                id=f"{ticket.number}.{ticket.attempt}",
-                ticket=ticket.number,
-                program=Program.of(code),
-                score=evaluation.score,
-                parent_id=request.parent.id,
-                generation=request.parent.generation + 1,
-            )
+        ticket.evaluated = Candidate(
+            id=f"{ticket.number}.{ticket.attempt}",
+            ticket=ticket.number,
+            program=Program.of(code),
+            score=evaluation.score,
+            is_valid=evaluation.is_valid,
+            parent_id=request.parent.id,
+            generation=request.parent.generation + 1,
+        )
+        ticket.candidate = ticket.evaluated if evaluation.is_valid else None
         role = "generation" if ticket.attempt == 1 else "retry"
         self._send(ticket, role, tokens, entry.price if entry else None)
 
@@ -473,6 +477,8 @@ class SimulatedRun:
             # Again, as the review has changed the controller that the step is told to.
             booked = tell(reviewed)
         self.archives = booked.archives
+        if self._memory is not None:
+            self._memory.land(allocation.frontier, ticket.evaluated, ticket.number)
         self.controller, _ = booked.controller.decide(
             allocation, self._balance(), self._constants, is_last=is_last
         )
@@ -500,6 +506,8 @@ class SimulatedRun:
             rng = Random(draws(self._seed, ticket.number, "strategy").getrandbits(32))
             shown = self._constants.num_inspirations
             return choose_by_strategy(evolving.strategy, self.population, shown, rng)
+        if self._memory is not None:
+            return self._memory.request(allocation.frontier, ticket.number)
         tactic = None
         if is_guided(self.controller) and is_active(self.controller.cycle):
             is_first = not ticket.is_guided

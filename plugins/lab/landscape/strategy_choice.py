@@ -7,7 +7,7 @@ from random import Random
 from typing import Protocol, Self, cast
 
 from costada.controller.constants import Constants
-from costada.controller.method import Controller, ParentRule
+from costada.controller.method import Controller
 from costada.controller.methods import ENTRY_POINTS
 from costada.plugins.lab.landscape.landscape import Wording
 from costada.plugins.lab.landscape.landscape_answers import Request, packaged_strategies
@@ -88,7 +88,7 @@ class Evolving(Controller, Protocol):
 
 def as_evolving(controller: Controller) -> Evolving | None:
     """A controller whose strategy chooses the parents; None for any other."""
-    is_evolving = controller.parents is ParentRule.POPULATION
+    is_evolving = hasattr(controller, "draw_strategies")
     return cast(Evolving, controller) if is_evolving else None
 
 

@@ -1,0 +1,210 @@
+"""Parent choices of the real packages, replayed against the methods of `plugins/peers`.
+
+Each package runs on a scripted model and evaluator, with its own code in charge: which parent an
+attempt starts from, and what is shown beside it, comes of its own random numbers. The method here
+is given the same children in the same order and the same random draws, and has to choose the same.
+
+    pip install --target DIR openevolve==0.4.1 gepa==0.1.4
+    python bench/peers_parents.py DIR
+
+Prints one line per package and script: choices compared, choices that differ, and the first
+difference. The exit code is 1 if any differ.
+"""
+
+import argparse
+import asyncio
+import logging
+import random
+import sys
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from costada.plugins.peers.openevolve import Population
+from costada.values.candidate import Candidate, Program
+from costada.values.numbering import TicketNumber
+
+
+@dataclass
+class Report:
+    """What was compared, and where the package and the method differ."""
+
+    name: str
+    compared: int = 0
+    differences: list[str] = field(default_factory=list)
+
+    def compare(self, place: str, theirs: object, ours: object) -> None:
+        """Count a choice, and note it if it differs."""
+        self.compared += 1
+        if theirs != ours:
+            self.differences.append(f"{place}: package {theirs}, method {ours}")
+
+    def __str__(self) -> str:
+        first = f"; first at {self.differences[0]}" if self.differences else ""
+        return f"{self.name}: {self.compared} choices, {len(self.differences)} differ{first}"
+
+
+@dataclass(frozen=True)
+class Script:
+    """The children of a run: their texts and scores, drawn from a seed.
+
+    Attributes:
+        seed: Decides all of it.
+        failure_rate: Part of the answers without a program.
+        error_rate: Part of the programs that the evaluator refuses.
+        ties: Whether scores are rounded, so that many are equal.
+    """
+
+    seed: int
+    failure_rate: float = 0.1
+    error_rate: float = 0.1
+    ties: bool = False
+
+    def child(self, number: int, parent: Candidate) -> Candidate | None:
+        """The candidate of a step, `None` for an answer without a program."""
+        rng = Random(f"{self.seed}/{number}")
+        if rng.random() < self.failure_rate:
+            return None
+        is_valid = rng.random() >= self.error_rate
+        score = min(1.0, max(0.0, parent.score + rng.gauss(0.0, 0.1))) if is_valid else 0.0
+        lines = [f"x{rng.randrange(50)} = {rng.random()}" for _ in range(rng.randrange(1, 40))]
+        return Candidate(
+            id=f"{number}.1",
+            ticket=TicketNumber(number),
+            program=Program.of("\n".join(lines)),
+            score=round(score, 1) if self.ties else score,
+            is_valid=is_valid,
+            parent_id=parent.id,
+        )
+
+
+SEED = Candidate(id="0.1", program=Program.of("x = 1\n"), score=0.3)
+
+
+class InsertionOrder(dict[str, None]):
+    """A set that is gone through in the order of insertion.
+
+    The packages keep ids in sets, whose order Python draws anew in each process.
+    """
+
+    def add(self, name: str) -> None:
+        """Add a member."""
+        self.setdefault(name)
+
+    def discard(self, name: str) -> None:
+        """Remove a member if it is one."""
+        self.pop(name, None)
+
+    remove = dict.pop
+
+    def __sub__(self, other: object) -> "InsertionOrder":
+        return InsertionOrder.fromkeys(each for each in self if each not in other)  # type: ignore
+
+
+class ScriptedPool:
+    """An executor for the package's own loop: each iteration is answered by the script at once."""
+
+    def __init__(self, script: Script, database: Any, report: Report) -> None:
+        self.script, self.database, self.report = script, database, report
+        self.known = {"0.1": SEED}
+        self.chosen: dict[int, tuple[str, tuple[str, ...]]] = {}
+        self.results: list[tuple[int, int, Candidate | None]] = []
+
+    def candidate_id(self, name: str) -> str:
+        """The candidate of a program; that of a migrant is the original's."""
+        program = self.database.programs[name]
+        is_copy = program.metadata.get("migrant")
+        return str(program.metadata["candidate"] if is_copy else name)
+
+    def submit(
+        self, work: object, iteration: int, snapshot: Any, parent: str, inspirations: list[str]
+    ) -> Future[Any]:
+        """Note what the package chose, and answer."""
+        from openevolve.database import Program as TheirProgram
+        from openevolve.process_parallel import SerializableResult
+        from openevolve.utils.metrics_utils import get_fitness_score
+
+        island = snapshot["sampling_island"]
+        programs = self.database.programs
+        home = [programs[id] for id in self.database.islands[programs[parent].metadata["island"]]]
+        home.sort(key=lambda each: get_fitness_score(each.metrics), reverse=True)
+        # as `_run_iteration` of the package shows them
+        shown = [each.id for each in home[:5]] + inspirations
+        chosen = self.candidate_id(parent)
+        self.chosen[iteration] = chosen, tuple(dict.fromkeys(map(self.candidate_id, shown)))
+        child = self.script.child(iteration, self.known[chosen])
+        self.results.append((iteration, island, child))
+        result = SerializableResult(iteration=iteration, target_island=island, error="no program")
+        if child is not None:
+            self.known[child.id] = child
+            made = TheirProgram(
+                id=child.id,
+                code=child.program.text,
+                parent_id=parent,
+                metrics={"combined_score": child.score} if child.is_valid else {"error": 0.0},
+                metadata={"candidate": child.id},
+            )
+            result = SerializableResult(
+                child_program_dict=made.to_dict(),
+                parent_id=parent,
+                iteration=iteration,
+                target_island=island,
+            )
+        done: Future[Any] = Future()
+        done.set_result(result)
+        return done
+
+
+def openevolve_report(script: Script, iterations: int) -> Report:
+    """The loop and the database of `openevolve` against `Population`, draw by draw."""
+    from openevolve.config import Config
+    from openevolve.database import Program as TheirProgram
+    from openevolve.database import ProgramDatabase
+    from openevolve.process_parallel import ProcessParallelController
+
+    report = Report(f"openevolve, {script}")
+    config = Config()
+    database = ProgramDatabase(config.database)
+    database.islands = [InsertionOrder() for _ in database.islands]
+    database.archive = InsertionOrder()
+    initial = TheirProgram(
+        id="0.1", code=SEED.program.text, metrics={"combined_score": SEED.score}, metadata={}
+    )
+    initial.metadata["candidate"] = "0.1"
+    begun = Random()
+    begun.setstate(random.getstate())
+    database.add(initial)
+    controller = ProcessParallelController(config, "", database)
+    pool = ScriptedPool(script, database, report)
+    controller.executor = pool
+    asyncio.run(controller.run_evolution(1, iterations))
+
+    texts = {each.program.hash: each.program.text for each in pool.known.values()}
+    ours = Population.begin(SEED, texts.__getitem__, begun)
+    for number, island, child in pool.results:
+        choice = ours.choose(island, texts.__getitem__, begun)
+        ours_chosen = choice.parent, choice.shown
+        report.compare(f"iteration {number}", pool.chosen[number], ours_chosen)
+        ours.land(island, child, texts.__getitem__, begun)
+    return report
+
+
+def main() -> int:
+    """Compare all packages that are installed in the folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the packages are installed")
+    parser.add_argument("--iterations", type=int, default=400)
+    parser.add_argument("--seeds", type=int, default=3)
+    given = parser.parse_args()
+    sys.path.append(str(given.folder))
+    logging.disable(logging.CRITICAL)
+    scripts = [Script(seed, ties=seed % 2 == 1) for seed in range(given.seeds)]
+    reports = [openevolve_report(each, given.iterations) for each in scripts]
+    print(*reports, sep="\n")
+    return any(each.differences for each in reports)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+"""Methods of other packages, written anew from their rules: OpenEvolve."""
+
+from costada.controller.methods import Method
+from costada.plugins.peers.controller import OpenEvolve
+from costada.plugins.peers.nodes import NODES
+
+OPENEVOLVE = Method(
+    "openevolve",
+    OpenEvolve,
+    "five islands with a MAP-Elites grid each, blind to cost",
+    switches={"max_attempts": 1},
+    nodes=NODES,
+)
+
+PEERS = (OPENEVOLVE,)
+"""The methods of this plug-in."""

@@ -1,0 +1,3 @@
+"""The fixtures of all tests."""
+
+from shared_fixtures import *
