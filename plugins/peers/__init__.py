@@ -1,8 +1,8 @@
 """Methods of other packages, written anew from their rules: OpenEvolve."""
 
 from costada.controller.methods import Method
-from costada.plugins.peers.controller import OpenEvolve
-from costada.plugins.peers.nodes import NODES
+from costada.plugins.peers.peer import OpenEvolve
+from costada.plugins.peers.peer_nodes import NODES
 
 OPENEVOLVE = Method(
     "openevolve",

@@ -11,7 +11,7 @@ from math import inf
 from random import Random
 from typing import Any, Self
 
-from costada.plugins.peers.search import Choice, TextOf
+from costada.plugins.peers.peer_search import Choice, TextOf
 from costada.values.candidate import Candidate
 
 NUM_ISLANDS = 5

@@ -25,8 +25,8 @@ from costada.nodes.context import (
 from costada.nodes.state import SearchState, Step
 from costada.nodes.tactic_batch import user_tactic
 from costada.nodes.update_utility import update_utility
-from costada.plugins.peers.controller import Peer
-from costada.plugins.peers.search import Choice, Search
+from costada.plugins.peers.peer import Peer
+from costada.plugins.peers.peer_search import Choice, Search
 from costada.prompts.requests import MAX_PREVIOUS, USER, GenerationRequest, PreviousAttempt
 from costada.store.candidates import SEED_ID
 from costada.values.candidate import Candidate

@@ -11,7 +11,7 @@ from costada.controller.constants import Constants
 from costada.controller.credit import Balance, Credit, normalized_gain
 from costada.controller.method import PaidStep, ParentRule
 from costada.plugins.peers.openevolve import NUM_ISLANDS, Population
-from costada.plugins.peers.search import Search
+from costada.plugins.peers.peer_search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
