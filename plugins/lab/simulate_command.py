@@ -23,6 +23,7 @@ from costada.store.files import result_folder
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from costada.experiments.comparison.metrics import RunOutcome
     from costada.plugins.lab.landscape.simulation_batch import Batch
 
 Result = TypeVar("Result")
@@ -41,8 +42,9 @@ Methods = Annotated[
 World = Annotated[
     str,
     typer.Option(
-        metavar="landscape|recorded",
-        help="Outcomes: of random landscapes, or of recorded GLM-5 runs on one problem.",
+        metavar="landscape|recorded|NAME",
+        help="Outcomes: of random landscapes, or of recorded GLM-5 runs on one problem; or a world"
+        " that --worlds lists.",
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds for each method.")]
@@ -63,6 +65,14 @@ StopWhenFlat = Annotated[
         " posterior chance of another gain is below P; the same for a smaller budget that saves as"
         " much, and for proportional patience.",
         show_default="off",
+    ),
+]
+Worlds = Annotated[
+    bool,
+    typer.Option(
+        "--worlds",
+        help="Score the family of recorded worlds instead: how well each predicts a recorded run"
+        " that it was made without, what AdaEvolve reaches in it beside the paper, and its weight.",
     ),
 ]
 Menu = Annotated[
@@ -99,11 +109,12 @@ def simulate(
     stop_when_flat: StopWhenFlat = None,
     menu: Menu = None,
     routers: Routers = None,
+    worlds: Worlds = False,
     out: Out = None,
 ) -> None:
     """Compare methods in a simulated world: no model, no key, thousands of runs a minute.
 
-    With --menu, compare routers on menus of several models instead.
+    With --menu, compare routers on menus of several models instead; with --worlds, score worlds.
     """
     from costada.controller.methods import METHODS
     from costada.experiments.comparison.outcomes import append_outcomes
@@ -119,15 +130,14 @@ def simulate(
     from costada.reports.terminal import table_console
 
     with refusing(ExitCode.BAD_INPUT):
-        if not 0 < budget < inf:
-            raise ValueError(f"--budget: got {budget:g}, expected finite dollars above 0")
-        if routers is not None and menu is None:
-            raise ValueError(f"--routers: got {routers} without --menu, expected both or none")
-        if stop_when_flat is not None and not 0 < stop_when_flat < 1:
-            raise ValueError(f"--stop-when-flat: got {stop_when_flat:g}, expected above 0, below 1")
-        if stop_when_flat is not None and (menu is not None or out is not None):
-            raise ValueError("--stop-when-flat: got one with --menu or --out, expected neither")
+        _check_options(budget, routers, menu, stop_when_flat, out)
+        others = (methods, menu, stop_when_flat, out)
+        if worlds and (parallel > 1 or any(each is not None for each in others)):
+            raise ValueError("--worlds: got it with further options, expected --seeds and --jobs")
         chosen_world = world_named(world)
+    if worlds:
+        _score_worlds(seeds, jobs)
+        return
     if menu is not None:
         _compare_routers(menu, routers, methods, chosen_world, seeds, budget, jobs, parallel, out)
         return
@@ -159,6 +169,24 @@ def simulate(
         console.print(str(out / CURVES_FILE), markup=False, soft_wrap=True)
 
 
+def _check_options(
+    budget: float,
+    routers: str | None,
+    menu: str | None,
+    stop_when_flat: float | None,
+    out: Path | None,
+) -> None:
+    """Raise `ValueError` if a value or a combination of options makes no sense."""
+    if not 0 < budget < inf:
+        raise ValueError(f"--budget: got {budget:g}, expected finite dollars above 0")
+    if routers is not None and menu is None:
+        raise ValueError(f"--routers: got {routers} without --menu, expected both or none")
+    if stop_when_flat is not None and not 0 < stop_when_flat < 1:
+        raise ValueError(f"--stop-when-flat: got {stop_when_flat:g}, expected above 0, below 1")
+    if stop_when_flat is not None and (menu is not None or out is not None):
+        raise ValueError("--stop-when-flat: got one with --menu or --out, expected neither")
+
+
 def _compare_stops(batch: Batch, threshold: float, jobs: int | None) -> None:
     """Run every method with every seed to the end and with the threshold; print what differs."""
     from costada.plugins.lab.landscape.flat_stop import (
@@ -186,6 +214,45 @@ def _compare_stops(batch: Batch, threshold: float, jobs: int | None) -> None:
     pairs.sort(key=lambda pair: pair[0].seed)
     print_flat(pairs, budgets, threshold, batch, console)
     _print_rate(3 * len(runs), seconds, num_jobs, console)
+
+
+def _score_worlds(seeds: int, jobs: int | None) -> None:
+    """Score the worlds of the family; print a table, the heaviest first."""
+    from costada.plugins.lab.processes import in_processes
+    from costada.plugins.lab.recorded.family import FAMILY
+    from costada.plugins.lab.recorded.world_scores import (
+        HEADER,
+        WorldScore,
+        compared_with_paper,
+        held_out_losses,
+        printed_cutoffs,
+        table_rows,
+    )
+    from costada.reports.terminal import TerminalTable, table_console
+
+    runs = [(world.name, seed) for world in FAMILY for seed in range(seeds)]
+    num_jobs = min(jobs or os.cpu_count() or 1, len(runs))
+    console = table_console()
+    with refusing(ExitCode.FAILED), ending_on_signal():
+        losses = held_out_losses(FAMILY)
+        with in_processes(_named_run, runs, num_jobs) as finished:
+            outcomes = dict(_with_progress(finished, len(runs)))
+    scores = []
+    for world in FAMILY:
+        reached, z = compared_with_paper([outcomes[world.name, seed] for seed in range(seeds)])
+        scores.append(WorldScore(world, losses[world], reached, z))
+    TerminalTable(HEADER, [*table_rows(scores)], words=("world", "credible")).print(console)
+    printed = ", ".join(f"{each.mean:.3f}" for each in printed_cutoffs())
+    console.print(
+        f"The paper prints {printed} for AdaEvolve. Loss: nats an attempt of held-out runs; in"
+        f" brackets: standard errors from the paper. {seeds} seeds."
+    )
+
+
+def _named_run(run: tuple[str, int]) -> tuple[tuple[str, int], RunOutcome]:
+    from costada.plugins.lab.recorded.world_scores import compared_run
+
+    return run, compared_run(run)
 
 
 def _with_progress(finished: Iterator[Result], total: int) -> list[Result]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from math import inf
 from random import Random
 from typing import Protocol
 
@@ -47,6 +48,7 @@ class Request:
     num_others: int  # programs shown beside it
     wording: Wording
     named: int | None = None  # approach that its breakthrough tactic names; None without one
+    best_other: float = -inf  # best score of the programs beside it
 
 
 @dataclass(frozen=True, slots=True)

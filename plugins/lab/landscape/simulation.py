@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from math import inf
 from random import Random
 from statistics import fmean
 
@@ -524,7 +525,8 @@ class SimulatedRun:
         )
         wording = Wording(allocation.action if tactic is None else self._mode)
         named = None if tactic is None else self._named[tactic]
-        return Request(parent, len(others), wording, named)
+        best_other = max((each.score for each in others), default=-inf)
+        return Request(parent, len(others), wording, named, best_other)
 
     def _charge(self, role: str, units: int) -> None:
         self._units[role] += units

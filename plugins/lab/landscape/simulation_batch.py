@@ -26,7 +26,7 @@ from costada.experiments.comparison.comparison import (
 )
 from costada.experiments.comparison.metrics import RunOutcome, normalized_auc
 from costada.plugins.lab.landscape.simulation import simulate_run
-from costada.plugins.lab.landscape.worlds import LANDSCAPE, RECORDED, WORLDS
+from costada.plugins.lab.landscape.worlds import LANDSCAPE, WORLDS
 from costada.plugins.lab.processes import in_processes
 from costada.reports.formats import percent
 from costada.reports.terminal import TerminalTable
@@ -133,10 +133,13 @@ def print_parallel(
 
 MEANS = "Means over seeds with 95 % bootstrap intervals; differences are paired by seed."
 
-LEGENDS = {
-    LANDSCAPE: f"{MEANS}\nThe landscape is simulated: no language model answered.",
-    RECORDED: f"{MEANS}\nOutcomes are drawn from recorded ones of one model on one problem; the"
-    " intervals do not include how few they are.",
+RECORDED_LEGEND = (
+    f"{MEANS}\nOutcomes are drawn from recorded ones of one model on one problem; the intervals do"
+    " not include how few they are."
+)
+
+LEGENDS = dict.fromkeys(WORLDS, RECORDED_LEGEND) | {
+    LANDSCAPE: f"{MEANS}\nThe landscape is simulated: no language model answered."
 }
 """What a reader must know of the tables, by world."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
+from math import inf
 from random import Random
 from typing import Protocol, Self, cast
 
@@ -50,7 +51,9 @@ def choose_by_strategy(
         )
     parent_id, label, others = searcher.select(num_shown, rng)
     parent = next(each.candidate for each in population if each.candidate.id == parent_id)
-    return Request(parent, len(others), LABEL_WORDING[label])
+    scores = {each.candidate.id: each.candidate.score for each in population}
+    best_other = max((scores[name] for name in others), default=-inf)
+    return Request(parent, len(others), LABEL_WORDING[label], best_other=best_other)
 
 
 class DrawnStrategy(Protocol):
