@@ -10,7 +10,12 @@ from pathlib import Path
 from statistics import fmean
 
 from costada.nodes.attempts import ordinary_input
-from costada.nodes.calls.budget import EXPECTED_ANSWER, expected_evaluation, expected_usage
+from costada.nodes.calls.budget import (
+    EXPECTED_ANSWER,
+    evaluation_bound,
+    expected_evaluation,
+    expected_usage,
+)
 from costada.nodes.context import PricedModel
 from costada.runs.dry_run import paid_steps, without_first_tries
 from costada.runs.folder import RunFolder
@@ -214,13 +219,21 @@ def mean_step(steps: Sequence[Step]) -> Step:
 
 
 def budget_forecast(
-    step: Step, budget: float, *, max_iterations: int, parallel: int = 1, is_hard: bool = False
+    step: Step,
+    budget: float,
+    *,
+    max_iterations: int,
+    parallel: int = 1,
+    is_hard: bool = False,
+    evaluation: float = 0.0,
 ) -> BudgetForecast:
     """What a budget pays for in steps that are all as the given one.
 
     Steps are counted as by `paid_steps`. `parallel` steps are in flight at the same time.
+    `evaluation` is the most that one evaluation can cost.
     """
-    paid = paid_steps(step.dollars + step.judging, budget, is_hard=is_hard)
+    aside = max(0.0, evaluation - step.judging)
+    paid = paid_steps(step.dollars + step.judging, budget, is_hard=is_hard, aside=aside)
     # A hard budget that pays for exactly the limit has not ended the run when that is reached.
     is_limited = paid is None or paid > max_iterations - is_hard
     steps = max_iterations if paid is None else min(paid, max_iterations)
@@ -272,6 +285,7 @@ def forecast_of(plan: Plan, measured: Measured, speed: Speed) -> Forecast:
             max_iterations=settings.constants.max_iterations,
             parallel=plan.parallel,
             is_hard=settings.budget_policy == "hard",
+            evaluation=float(evaluation_bound(plan.problem, settings)),
         )
         for step in steps
         for share in SHARES
@@ -287,14 +301,20 @@ def _judging_sentences(plan: Plan, measured: Measured) -> list[str]:
     """What the dollars of evaluations rest on; nothing where these are free."""
     if plan.settings.compute_price is None and not plan.granted:
         return []
+    known, unknown, most = "", "", ""
     if measured.judging:
-        return ["Dollars of evaluations are those of the earlier runs."]
-    known, unknown = "", ""
-    if plan.settings.compute_price is not None:
+        known = "Dollars of evaluations are those of the earlier runs."
+    elif plan.settings.compute_price is not None:
         known = "Evaluations cost their time at the compute price."
-    if plan.granted:
+    if plan.granted and not measured.judging:
         unknown = "What the models of evaluations cost is not known before a run (--measured RUN)."
-    return [each for each in (known, unknown) if each]
+    if not plan.granted or plan.problem.evaluation_dollars is not None:
+        bound = evaluation_bound(plan.problem, plan.settings)
+        most = (
+            f"An evaluation costs at most ${bound:.4f}; under a hard budget a step begins only"
+            " while that is left for it."
+        )
+    return [each for each in (known, unknown, most) if each]
 
 
 def assumptions(

@@ -171,6 +171,7 @@ def dry_run_of(plan: Plan) -> DryRun:
     evaluation = _evaluation_forecast(plan)
     judging = evaluation.cost if evaluation else 0.0
     longest = (evaluation.worst or evaluation.cost) if evaluation else 0.0
+    aside = longest - judging
     short = fmean(float(_quote(each).cost(Usage(tokens, SHORT_ANSWER))) for each in menu)
     return DryRun(
         prompts=tuple(
@@ -184,9 +185,9 @@ def dry_run_of(plan: Plan) -> DryRun:
         prompt_tokens=tokens,
         answer_tokens=EXPECTED_ANSWER,
         reference_cost=with_reference_cost(settings, menu).constants.reference_cost,
-        steps=_num_steps(expected + judging, plan),
+        steps=_num_steps(expected + judging, plan, aside),
         fewest_steps=_num_steps(worst + longest, plan),
-        most_steps=_num_steps(short + judging, plan),
+        most_steps=_num_steps(short + judging, plan, aside),
         worst_call=worst,
         worst_tokens_in=input_bound(prompt),
         worst_tokens_out=max(map(output_cap, parts)),
@@ -208,13 +209,11 @@ def _evaluation_forecast(plan: Plan) -> EvaluationForecast | None:
     }
     if settings.compute_price is None and not models:
         return None
-    worst = float(evaluation_bound(problem, settings))
-    if models:
-        worst += problem.evaluation_dollars or 0.0
+    has_bound = not models or problem.evaluation_dollars is not None
     return EvaluationForecast(
         seconds=known.worker_seconds if known else None,
         cost=float(expected_evaluation(problem, settings)),
-        worst=None if models and problem.evaluation_dollars is None else worst,
+        worst=float(evaluation_bound(problem, settings)) if has_bound else None,
         models=models,
     )
 
@@ -422,18 +421,20 @@ class _PromptRecorder(BaseChatModel):
         return self
 
 
-def _num_steps(step_cost: float, plan: Plan) -> int:
+def _num_steps(step_cost: float, plan: Plan, aside: float = 0.0) -> int:
     """Number of steps of a cost that the budget pays for; all iterations if they are free."""
-    paid = paid_steps(step_cost, plan.budget, is_hard=plan.settings.budget_policy == "hard")
+    is_hard = plan.settings.budget_policy == "hard"
+    paid = paid_steps(step_cost, plan.budget, is_hard=is_hard, aside=aside)
     return plan.settings.constants.max_iterations if paid is None else paid
 
 
-def paid_steps(step_cost: float, budget: float, *, is_hard: bool) -> int | None:
+def paid_steps(step_cost: float, budget: float, *, is_hard: bool, aside: float = 0.0) -> int | None:
     """Number of steps of a cost that a budget pays for, `None` if there is no limit.
 
-    The step that crosses the budget counts, unless the budget is hard.
+    The step that crosses the budget counts, unless the budget is hard. Then no step begins without
+    its evaluation's bound, which exceeds what the evaluation is expected to cost by `aside`.
     """
-    ratio = budget / step_cost if step_cost else inf
+    ratio = (budget - (aside if is_hard else 0.0)) / step_cost if step_cost else inf
     if not isfinite(ratio):
         return None
-    return floor(ratio) if is_hard else ceil(ratio)
+    return max(0, floor(ratio)) if is_hard else ceil(ratio)

@@ -124,12 +124,21 @@ def expected_evaluation(problem: Problem, settings: Settings) -> Decimal:
     return compute_cost(known.worker_seconds if known else 0.0, problem, settings)
 
 
+def compute_bound(problem: Problem, settings: Settings) -> Decimal:
+    """Most dollars that the time of one evaluation can cost by the limits of the problem."""
+    return compute_cost(problem.longest_seconds, problem, settings)
+
+
+@exactly
 def evaluation_bound(problem: Problem, settings: Settings) -> Decimal:
-    """Most dollars that one evaluation can cost by the limits of the problem.
+    """Most dollars that one evaluation can cost by the limits of the problem: its time, its models.
 
     So much is left by a request for a program under a hard budget, or it could not be evaluated.
+    Models without `evaluation_dollars` have no bound but the budget, and nothing is left for them.
     """
-    return compute_cost(problem.longest_seconds, problem, settings)
+    asks = problem.models or problem.candidate_models
+    dollars = problem.evaluation_dollars if asks else None
+    return compute_bound(problem, settings) + Decimal(str(dollars or 0))
 
 
 def least_budget(menu: Sequence[PricedModel], prompt: Prompt) -> tuple[Decimal, str]:
@@ -160,8 +169,8 @@ def check_first_request(
         raise ValueError(
             f"budget: got ${budget:g} under a hard budget, expected at least"
             f" ${least + evaluation:.6f}: ${least:.6f} for the first request to {name!r}, and"
-            f" ${evaluation:.6f} for an evaluation that takes as long as it may; a lower timeout"
-            " makes that cheaper"
+            f" ${evaluation:.6f} for an evaluation that costs as much as it may; a lower timeout or"
+            " lower evaluation_dollars make that cheaper"
         )
     if least > Decimal(str(budget)):
         raise ValueError(

@@ -10,8 +10,8 @@ from costada.models.event_loop import run
 from costada.nodes.calls.budget import (
     FUNDS_POLL_SECONDS,
     WaitingForFunds,
+    compute_bound,
     compute_cost,
-    evaluation_bound,
     leave_queue,
     open_account,
     report_cost,
@@ -103,7 +103,7 @@ class _ComputeCharge:
             attempt=step.attempt.first_call,
             frontier=step.allocation.frontier,
         )
-        self._bound = evaluation_bound(context.problem, context.settings)
+        self._bound = compute_bound(context.problem, context.settings)
         self._call_log = context.store.call_log
         self._account = open_account(self._key.run_id, context)
         self._number = 0

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from math import ceil, floor
 
 import pytest
 from billing_server import BillingServer, Reply
@@ -190,3 +191,19 @@ def test_the_models_of_an_evaluator_are_named_and_not_asked(invoke, server, tmp_
     text = invoke(*options).stdout
     assert "about $0.0000, without what its models cost, at most $0.0500" in text
     assert "    evaluation judge  $3 in, $15 out per million tokens" in text
+
+
+def test_a_hard_budget_leaves_the_bound_of_an_evaluation_after_the_last_step(
+    invoke, server, tmp_path
+):
+    folder = judged_folder(tmp_path / "judged", server.url, settings="evaluation_dollars = 0.5")
+    options = (folder, *PRICED, "--base-url", server.url, "--budget", 1, "--json")
+    whole = json.loads(invoke("run", *options, "--dry-run").stdout)
+    hard = (*options, "--budget-policy", "hard")
+    found = json.loads(invoke("run", *hard, "--dry-run").stdout)
+    assert whole["steps"] == ceil(1 / whole["step_cost"])
+    assert found["steps"] == floor((1 - 0.5) / found["step_cost"]) < whole["steps"]
+    forecast = json.loads(invoke("forecast", *hard).stdout)
+    assert forecast["budgets"][0]["steps"] == 0  # of $0.25
+    assert forecast["budgets"][2]["steps"] == min(found["steps"], 100)
+    assert any("An evaluation costs at most $0.5000" in each for each in forecast["assumptions"])
