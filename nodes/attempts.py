@@ -16,7 +16,14 @@ from costada.models.asking import ModelFailure
 from costada.models.reply_content import estimated_usage
 from costada.nodes.calls.budget import EXPECTED_PROGRAM, prompt_tokens
 from costada.nodes.calls.paid_calls import ModelUnavailable
-from costada.nodes.context import Node, RunContext, SearchRuntime, candidate_of, prompt_view
+from costada.nodes.context import (
+    Node,
+    RunContext,
+    SearchRuntime,
+    candidate_of,
+    prompt_view,
+    unjudged_of,
+)
 from costada.nodes.generator_command import is_command
 from costada.nodes.state import Attempt, SearchState, SteeredBy, Step
 from costada.prompts.changes import invalid_program_reason
@@ -144,9 +151,6 @@ def with_refusal(step: Step, failure: ModelFailure, context: RunContext) -> Step
 SUBMITTED = "submitted by a user"
 """Summary of the changes of a program that a user submitted."""
 
-UNJUDGED = "proposed earlier, when no money was left to evaluate it"
-"""Summary of the changes of a program that waited for its evaluation."""
-
 
 def with_input(state: SearchState, context: RunContext) -> SearchState:
     """The state after the step took the oldest waiting user input, if there is one.
@@ -191,10 +195,21 @@ def idea_of(step: Step, context: RunContext) -> str | None:
 def with_submission(state: SearchState, context: RunContext) -> Step:
     """The step with a program that is there as its only attempt, which asks no model.
 
-    Its parent is the incumbent, which the page compares it with. A program that the problem does
-    not allow is a failed attempt.
+    The parent of a user's program is the incumbent, which the page compares it with. One that the
+    problem does not allow is a failed attempt.
     """
     step, store, problem = state["step"], context.store, context.problem
+    if waiting := unjudged_of(step, context):
+        attempt = Attempt(
+            number=1,
+            parent=waiting.parent,
+            inspirations=waiting.inspirations,
+            label=waiting.label,
+            program=waiting.program,
+            changes=waiting.changes,
+            log=waiting.log,
+        )
+        return replace(step, attempt=attempt)
     name = step.steered.text if step.steered else ""
     program, start = store.program(name), problem.start
     fault = None
@@ -207,7 +222,7 @@ def with_submission(state: SearchState, context: RunContext) -> Step:
         number=1,
         parent=state["best"],
         program="" if fault else name,
-        changes=store.put_text(SUBMITTED if step.is_users_program else UNJUDGED),
+        changes=store.put_text(SUBMITTED),
         failure=store.put_text(fault or ""),
     )
     return replace(step, attempt=attempt)

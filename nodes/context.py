@@ -33,6 +33,7 @@ from costada.prompts.requests import MAX_WORST_EXAMPLES, ExampleView, ProgramVie
 from costada.store.call_log import InFlightCalls
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
+from costada.store.user_inputs import InputKind, UnjudgedProgram
 from costada.values.candidate import Candidate
 from costada.values.evaluation import (
     EVAL_TIME,
@@ -257,6 +258,13 @@ def next_ticket(state: SearchState) -> TicketNumber:
 def candidate_of(candidate_id: str, state: SearchState, context: RunContext) -> Candidate:
     """A stored candidate of the run."""
     return context.store.candidates.get(state["run"].id, candidate_id)
+
+
+def unjudged_of(step: Step, context: RunContext) -> UnjudgedProgram | None:
+    """The program of an earlier step that this one evaluates, `None` if it has another one."""
+    if step.steered is None or step.steered.kind != InputKind.UNJUDGED:
+        return None
+    return context.store.inputs.unjudged(step.steered.text)
 
 
 def result_of(state: SearchState, context: RunContext) -> Candidate:

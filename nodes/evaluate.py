@@ -8,7 +8,7 @@ from math import inf
 from costada.models.asking import RequestNotSent
 from costada.nodes.calls.compute import evaluate_for_money
 from costada.nodes.calls.paid_evaluations import evaluate_when_up, measure
-from costada.nodes.context import RunContext, SearchRuntime, candidate_of
+from costada.nodes.context import RunContext, SearchRuntime, candidate_of, unjudged_of
 from costada.nodes.state import SearchState
 from costada.values.candidate import Candidate, Program
 from costada.values.evaluation import (
@@ -33,10 +33,9 @@ def evaluate(state: SearchState, runtime: SearchRuntime) -> SearchState:
     attempt, store = step.attempt, context.store
     if not attempt.program:
         return {}
-    name = f"{step.ticket}.{attempt.number}"
     program, changes = store.program(attempt.program), store.text(attempt.changes)
     try:
-        candidate = evaluate_program(name, program, changes, state, context)
+        candidate = evaluate_program(step.candidate_name, program, changes, state, context)
     except RequestNotSent as error:
         failure = store.put_text(f"not evaluated: {error}")
         return {
@@ -142,7 +141,10 @@ def _evaluate(
             partial(measure, best_name, best.program, state, context, beaten), state, context
         )
 
-    measure_once = partial(measure, name, program, state, context, best.score, rival)
+    # One that an earlier step began goes on under its name there, and repeats no request.
+    waiting = unjudged_of(state["step"], context)
+    work = waiting.name if waiting else name
+    measure_once = partial(measure, work, program, state, context, best.score, rival)
     evaluation = evaluate_when_up(
         partial(evaluate_for_money, measure_once, state, context), evaluate_best, state, context
     )

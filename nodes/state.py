@@ -40,7 +40,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class SteeredBy:
-    """What a step took: the number and kind of the input, and the hash of the text or program."""
+    """What a step took: the number and kind of the input, and the hash of its text or program.
+
+    That of an unjudged program is the hash of what is known of it.
+    """
 
     number: int
     kind: str
@@ -156,16 +159,20 @@ class Step:
         return self.steered is not None and self.steered.kind == InputKind.PROGRAM
 
     @property
+    def candidate_name(self) -> str:
+        """Id of the candidate of its current attempt."""
+        return f"{self.ticket}.{self.attempt.number}"
+
+    @property
     def is_unpaid(self) -> bool:
-        """Whether a hard budget could not pay for its first attempt."""
+        """Whether a hard budget could not pay for the program of its first attempt."""
         is_first = self.attempt.number == 1 and not self.is_unjudged
         return self.attempt.is_out_of_money and is_first
 
     @property
     def is_unjudged(self) -> bool:
-        """Whether a model made its program, and a hard budget could not pay for the evaluation."""
-        attempt = self.attempt
-        return attempt.is_out_of_money and bool(attempt.program) and not self.is_submission
+        """Whether it has a program, and a hard budget could not pay for the evaluation."""
+        return self.attempt.is_out_of_money and bool(self.attempt.program)
 
     @property
     def num_requested(self) -> int:

@@ -17,6 +17,7 @@ from costada.nodes.context import (
     front_members,
     front_of,
     result_of,
+    unjudged_of,
 )
 from costada.nodes.saved_state import STORED_KEYS
 from costada.nodes.state import SearchState, SteeredBy, Step
@@ -38,6 +39,7 @@ from costada.nodes.trace_row import (
     SteeredRow,
     TraceRow,
 )
+from costada.store.user_inputs import UnjudgedProgram
 from costada.values.candidate import Candidate
 from costada.values.evaluation import objective_values, read_objectives
 from costada.values.numbering import START_TICKET
@@ -61,7 +63,7 @@ def end_step(
     if was_released(step):
         context.store.inputs.release(run_id, step.ticket)
     if step.is_unjudged:
-        context.store.inputs.put_unjudged(run_id, step.attempt.program)
+        context.store.inputs.put_unjudged(run_id, _unjudged(step, context))
     row = trace_row(state, controller, decided, best, context)
     # Before the checkpoint, so that none counts an iteration without a row. A run that resumes from
     # an earlier one replaces the row by the same.
@@ -99,6 +101,22 @@ def end_run(state: SearchState, context: RunContext) -> SearchState:
         return {}
     close_account(state["run"].id, context)
     return {"stop_reason": state["stopping"], "stopping": ""}
+
+
+def _unjudged(step: Step, context: RunContext) -> UnjudgedProgram:
+    """What the step that goes on with the evaluation has to know."""
+    attempt = step.attempt
+    begun = unjudged_of(step, context) or UnjudgedProgram(
+        program=attempt.program,
+        name=step.candidate_name,
+        calls=(),
+        parent=attempt.parent,
+        inspirations=attempt.inspirations,
+        label=attempt.label,
+        changes=attempt.changes,
+        log=attempt.log,
+    )
+    return replace(begun, calls=(*begun.calls, (step.ticket, attempt.first_call)))
 
 
 def _found(state: SearchState, result: Candidate, context: RunContext) -> SearchState:

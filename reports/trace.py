@@ -83,7 +83,7 @@ def ticket_of(row: Mapping[str, Any]) -> TicketNumber:
 
 def attempts_made(row: Mapping[str, Any]) -> int:
     """How many attempts an iteration made: not the last one, if no money was left for it."""
-    return int(row["attempts"]) - (OUT_OF_MONEY in row["events"])
+    return max(0, int(row["attempts"]) - (OUT_OF_MONEY in row["events"]))
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:

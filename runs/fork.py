@@ -10,7 +10,7 @@ from uuid import uuid4
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 
 from costada.nodes.saved_state import seal_of
-from costada.nodes.state import SearchState, plain, restore
+from costada.nodes.state import Flight, SearchState, plain, restore
 from costada.runs.config import RunConfig
 from costada.runs.folder import THREAD, RunFolder
 from costada.runs.run_files import StepLog
@@ -18,6 +18,7 @@ from costada.store.checkpoints import RunSaver
 from costada.store.files import make_folder
 from costada.store.history import Cut, copy_file, cut_back
 from costada.store.run_store import RunStore
+from costada.store.user_inputs import UserInput
 from costada.values.numbering import Iteration
 from costada.values.program_form import PYTHON, file_ending
 
@@ -139,7 +140,12 @@ def _cut_copy(database: Path, iteration: Iteration, seed: int | None, source: Pa
         place = {**THREAD["configurable"], "checkpoint_ns": ""}
         first: Checkpoint = {**kept.checkpoint, "channel_values": {**saved, **written}}
         saver.put({"configurable": place}, first, kept.metadata, {})
-    flight = state["flight"]
+        flight = state["flight"]
+        waiting = [
+            each.number
+            for each in store.inputs.all_unjudged(begun.id)
+            if _waits(each, store, flight)
+        ]
     cut = Cut(
         run_id=begun.id,
         iteration=iteration,
@@ -147,10 +153,21 @@ def _cut_copy(database: Path, iteration: Iteration, seed: int | None, source: Pa
         landings=flight.num_landed,
         last_ticket=flight.last_ticket,
         in_flight={ticket.number: ticket.attempt for ticket in flight.tickets},
+        waiting=tuple(waiting),
         folder=str(source.resolve()),
     )
     cut_back(database, cut, run.id)
     return {**state, **changes}
+
+
+def _waits(unjudged: UserInput, store: RunStore, flight: Flight) -> bool:
+    """Whether a program waited for its evaluation while these tickets were in flight.
+
+    The last ticket that could not pay for it had landed, and no other had taken it.
+    """
+    made_by, _ = store.inputs.unjudged(unjudged.text).calls[-1]
+    has_landed = made_by <= flight.last_ticket and made_by not in flight.open_tickets
+    return has_landed and (unjudged.ticket is None or unjudged.ticket > flight.last_ticket)
 
 
 def _checkpoint_after(

@@ -348,12 +348,18 @@ class CallLog:
         request_hash, text_hash, kind = found[0]
         return Outcome(request_hash, self._db.text(text_hash), OutcomeKind(kind))
 
-    def answered(self, key: CallKey, request_hash: str, place: int) -> CallRow | None:
-        """The answered request of a logical call at a place among equal ones, from 0, if any."""
+    def answered(self, keys: Sequence[CallKey], request_hash: str, place: int) -> CallRow | None:
+        """The answered request of some work at a place among equal ones, from 0, if any.
+
+        The work has several keys, of the same role, where later steps have gone on with it. Its
+        name is part of the hash, so no other attempt of their steps has the same.
+        """
+        tickets = [key.ticket for key in keys]
         found = self._db.rows(
-            f"SELECT {COLUMNS}, facts FROM costada_call WHERE {KEY} AND request_hash = ?"  # noqa: S608
-            " AND status = ? ORDER BY n LIMIT 1 OFFSET ?",
-            (*key, request_hash, CallStatus.DONE, place),
+            f"SELECT {COLUMNS}, facts FROM costada_call WHERE run_id = ?"  # noqa: S608
+            f" AND ticket IN {any_of(tickets)} AND role = ? AND request_hash = ? AND status = ?"
+            " ORDER BY ticket, n LIMIT 1 OFFSET ?",
+            (keys[0].run_id, *tickets, keys[0].role, request_hash, CallStatus.DONE, place),
         )
         return self._row(found[0], with_texts=True) if found else None
 

@@ -438,6 +438,7 @@ class Cut:
         landings: The last place in the order of landing that is kept.
         last_ticket: The last ticket that is kept.
         in_flight: The attempt that each ticket in flight makes; 0 for a guide.
+        waiting: Numbers of the inputs that wait for a ticket then.
         folder: Where the run that was copied lives; the copy remembers it.
     """
 
@@ -447,6 +448,7 @@ class Cut:
     landings: int
     last_ticket: TicketNumber
     in_flight: Mapping[TicketNumber, int]
+    waiting: tuple[int, ...] = ()
     folder: str = ""
 
 
@@ -472,7 +474,8 @@ def cut_back(database: Path, cut: Cut, new_id: str) -> None:
 
     Tables are cut by their columns: `run_id` marks the rows of a run, `ticket`, `iteration`, `seq`
     and `landing` when they were written. Of the tickets in flight, what they have bought up to
-    their present attempt stays. Of the inputs of users, those stay that a kept ticket has taken.
+    their present attempt stays. Of the inputs, those stay that a kept ticket has taken, or that
+    `waiting` names.
     Texts and other tables are kept whole. The run then records its origin. Raises `OSError` if the
     file cannot be written.
     """
@@ -486,6 +489,11 @@ def cut_back(database: Path, cut: Cut, new_id: str) -> None:
     }
     with closing(connect(database)) as connection, explaining(database), connection:
         prepare(connection)  # an older file may lack tables that are cut below
+        kept = any_of(cut.waiting)
+        connection.execute(
+            f"UPDATE costada_input SET ticket = NULL WHERE number IN {kept}",  # noqa: S608
+            cut.waiting,
+        )
         for table in OWN_TABLES:
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
             if "run_id" not in columns:
@@ -494,7 +502,10 @@ def cut_back(database: Path, cut: Cut, new_id: str) -> None:
                 if condition.split()[0] in columns:
                     connection.execute(f"DELETE FROM {table} WHERE {condition} ?", (value,))  # noqa: S608
             connection.execute(f"UPDATE {table} SET run_id = ?", (new_id,))  # noqa: S608
-        connection.execute("DELETE FROM costada_input WHERE ticket IS NULL")
+        connection.execute(
+            f"DELETE FROM costada_input WHERE ticket IS NULL AND number NOT IN {kept}",  # noqa: S608
+            cut.waiting,
+        )
         for ticket, attempt in cut.in_flight.items():
             _cut_ticket(connection, ticket, attempt)
         connection.execute("UPDATE costada_run SET origin = ?", (json.dumps(asdict(origin)),))

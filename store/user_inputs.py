@@ -3,11 +3,13 @@
 import json
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from time import time
-from typing import Any
+from typing import Annotated, Any
 from unicodedata import bidirectional, category
+
+from pydantic import Field, TypeAdapter
 
 from costada.store.address import damage_error
 from costada.store.candidates import SEED_ID, CandidateTable
@@ -59,7 +61,8 @@ class UserInput:
     Attributes:
         number: Counts the inputs of a run from 1.
         kind: What it is.
-        text: An idea, or the name of a stored program.
+        text: An idea, or the name of a stored program; of an unjudged one that of its record, see
+            `UserInputTable.unjudged`.
         sent_at: Seconds since 1970 UTC.
         ticket: That of the step that took it; `None` while it waits.
     """
@@ -69,6 +72,37 @@ class UserInput:
     text: str
     sent_at: float
     ticket: TicketNumber | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnjudgedProgram:
+    """A program that waits for its evaluation, with what the step that took it in knew of it.
+
+    Whoever goes on with the evaluation is the same work under the same name, so what the problem's
+    models have answered is not paid for again.
+
+    Attributes:
+        program: Name of the stored program.
+        name: What its evaluation is called.
+        calls: Ticket and attempt of the calls that have judged it so far, oldest first.
+        parent: Id of the candidate that it changes.
+        inspirations: Ids of the candidates that were shown beside that.
+        label: A search strategy's word for the parent.
+        changes: Hash of the summary of its changes.
+        log: Hash of what the command of a generator printed; empty: none was run.
+    """
+
+    program: str
+    name: str
+    calls: Annotated[tuple[tuple[TicketNumber, int], ...], Field(min_length=1)]
+    parent: str
+    inspirations: tuple[str, ...]
+    label: str
+    changes: str
+    log: str
+
+
+_UNJUDGED = TypeAdapter(UnjudgedProgram)
 
 
 def checked_idea(text: object) -> str:
@@ -187,18 +221,36 @@ class UserInputTable:
             raise damage_error(self._db.place, "the number of a user input in it is damaged")
         return last, waiting
 
-    def put_unjudged(self, run_id: str, name: str) -> None:
+    def put_unjudged(self, run_id: str, waiting: UnjudgedProgram) -> None:
         """Let a stored program wait for its evaluation, before all inputs of users.
 
         Whoever ends the step again after a crash adds it once only.
         """
+        text = json.dumps(asdict(waiting))
         with self._db.transaction(is_durable=True):
             last, _ = self._state(run_id)
+            name = self._db.put_text(text)
             self._db.write(
                 "INSERT INTO costada_input SELECT ?1, ?2, ?3, ?4, ?5, NULL WHERE NOT EXISTS"
-                " (SELECT 1 FROM costada_input WHERE run_id = ?1 AND ticket IS NULL"
-                " AND kind = ?3 AND text_hash = ?4)",
+                " (SELECT 1 FROM costada_input WHERE run_id = ?1 AND kind = ?3 AND text_hash = ?4)",
                 (run_id, last + 1, InputKind.UNJUDGED.value, name, time()),
+            )
+
+    def all_unjudged(self, run_id: str) -> list[UserInput]:
+        """The programs of a run that waited for their evaluation, or still do, oldest first."""
+        return self._found(run_id, "kind = ? ORDER BY number", InputKind.UNJUDGED.value)
+
+    def unjudged(self, name: str) -> UnjudgedProgram:
+        """The program that waits for its evaluation, by the text of its input.
+
+        Raises:
+            ValueError: It is damaged.
+        """
+        try:
+            return _UNJUDGED.validate_json(self._db.text(name))
+        except ValueError as error:
+            raise damage_error(self._db.place, f"an unjudged program is damaged ({error})") from (
+                error
             )
 
     def take(self, run_id: str, ticket: TicketNumber) -> UserInput | None:

@@ -20,7 +20,7 @@ from costada.nodes.calls.granted_calls import (
     Grant,
 )
 from costada.nodes.calls.relayed_models import SHARED, RelayedModels
-from costada.nodes.context import RunContext, budget_of
+from costada.nodes.context import RunContext, budget_of, unjudged_of
 from costada.nodes.state import SearchState
 from costada.store.call_log import CallKey
 from costada.values.evaluation import (
@@ -113,11 +113,14 @@ def granted_models(name: str, state: SearchState, context: RunContext) -> Iterat
         "the budget" if limit is None else "evaluation_dollars",
         is_strict=limit is not None,
     )
-    step = state["step"]
+    step, run_id = state["step"], state["run"].id
+    waiting = unjudged_of(step, context)
     with ExitStack() as stack:
         grants = {}
         for role, models in context.granted.items():
-            key = CallKey(state["run"].id, step.ticket, role, step.attempt.first_call)
-            grants[role] = Grant(key, name, models, state, context, allowance)
+            key = CallKey(run_id, step.ticket, role, step.attempt.first_call)
+            before = waiting.calls if waiting and waiting.name == name else ()
+            earlier = [CallKey(run_id, ticket, role, attempt) for ticket, attempt in before]
+            grants[role] = Grant(key, name, models, state, context, allowance, earlier)
             stack.callback(grants[role].close)
         yield EvaluationCalls(grants)

@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
@@ -145,10 +145,13 @@ class Grant:
         state: SearchState,
         context: RunContext,
         allowance: Allowance,
+        earlier: Sequence[CallKey] = (),
     ) -> None:
         """Grant models; `name` tells the work from others with the same key.
 
-        Requests that a dead process left without an end are marked as lost, and count.
+        Requests that a dead process left without an end are marked as lost, and count. Where steps
+        that have landed began the work, `earlier` are the keys that it had there, oldest first:
+        what was answered then is not asked again.
         """
         self.key, self.models, self.state, self.context = key, models, state, context
         self.allowance = allowance
@@ -167,7 +170,8 @@ class Grant:
         self._is_open = True
         with self._call_log.in_flight.none_of(key):
             self._call_log.mark_lost(key)
-        allowance.spend(self._call_log.lost_cost(key))
+        self._keys = (*earlier, key)
+        allowance.spend(sum(map(self._call_log.lost_cost, self._keys), Decimal(0)))
         self._places: dict[str, set[int]] = {}
         self._placing = Lock()
 
@@ -270,7 +274,7 @@ class Grant:
         async with self._turns.setdefault(where, asyncio.Lock()):
             if stream := self._streams.get(where):
                 await stream.ended()
-            answered = await asyncio.to_thread(self._call_log.answered, self.key, *where)
+            answered = await asyncio.to_thread(self._call_log.answered, self._keys, *where)
             if answered is None:
                 return await self._send(request, asked, ledger, where)
             if not is_counted:
@@ -292,7 +296,7 @@ class Grant:
         model = asked.model
         if gateways := journals_of(model):
             place = await asyncio.to_thread(self._take_place, ledger.journal, gateways)
-            parts = [*map(str, self.key), hashed, str(place)]
+            parts = [*map(str, self._keys[0]), hashed, str(place)]
             model = with_call_key(model, "/".join(parts))
         note_broken = partial(self._down.__setitem__, hashed)
         forwarder = Forwarder(ledger, policy, on_missing_usage=missing, on_broken=note_broken)
@@ -325,17 +329,21 @@ class Grant:
         """The place of a request among equal ones, by which a gateway knows it.
 
         It is that of a lost one, if there is one: the gateway reports what came of it, and what it
-        may have cost no longer counts beside that.
+        may have cost no longer counts beside that; one that an earlier step has been charged for
+        keeps its row.
         """
         hashed = journal.request_hash
         with self._placing:
-            sent = self._call_log.repeatable(self.key, gateways, None, hashed)
+            is_lost: dict[int, bool] = {}
+            for key in self._keys:  # the last step that asked at a place knows what became of it
+                sent = self._call_log.repeatable(key, gateways, None, hashed)
+                of_lost = {each.place for each in sent if each.is_lost}
+                is_lost |= {each.place: each.place in of_lost for each in sent}
             taken = self._places.setdefault(hashed, set())
-            lost = [each.place for each in sent if each.is_lost and each.place not in taken]
-            free = 1 + max((each.place for each in sent), default=0)
-            place = min(lost) if lost else max(free, 1 + max(taken, default=0))
+            lost = {each for each in is_lost if is_lost[each]} - taken
+            place = min(lost) if lost else 1 + max({*is_lost, *taken}, default=0)
             taken.add(place)
-        earlier = [each for each in sent if lost and each.place == place]
+        earlier = [each for each in sent if each.place == place]
         journal.repeat(place, earlier)
         given_back = [each.bound for each in earlier if each.is_lost]
         self.allowance.spend(-sum(given_back, Decimal(0)))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from costada.nodes.trace_row import UNJUDGED
 from costada.reports.trace import attempts_made, ticket_of
 from costada.store.history import PastCall, PastCandidate, PastFailure
 from costada.store.rows import CallStatus, OutcomeKind
@@ -114,7 +115,8 @@ def _without_program(
             where = f"attempts up to iteration {step['iteration']}"
             raise ValueError(f"{where}: got {made}, expected at most {MAX_ATTEMPTS:,}")
         ticket, attempts, reason = ticket_of(step), step["attempts"], _excerpt(step["failure"])
-        if not attempts and reason and f"{ticket}.1" not in evaluated:
+        is_unjudged = UNJUDGED in step["events"]
+        if not attempts and reason and f"{ticket}.1" not in evaluated and not is_unjudged:
             yield Failure(step["iteration"], 0, PROGRAM, "submitted in a wrong form", reason)
         for attempt in range(1, attempts_made(step) + 1):
             if f"{ticket}.{attempt}" not in evaluated and (ticket, attempt) not in known:
