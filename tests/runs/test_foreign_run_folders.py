@@ -127,6 +127,21 @@ def change(folder, **settings):
     (folder / "settings.json").write_text(json.dumps({**known, **settings}))
 
 
+def check_trust_is_needed(invoke, folder, mark, reason):
+    """Check that code of a folder leaves its mark once the folder is trusted, and never before."""
+    more, new = ["--max-iterations", 4], folder.parent / "new"
+    for words in (["resume", folder, *more], ["fork", folder, "--at", 3, "--out", new]):
+        result = invoke(*words)
+        assert (result.exit_code, mark.exists()) == (2, False), result.output
+        assert reason in result.output
+    assert not new.exists()
+    for words in READING:
+        invoke(*words, folder)
+        assert not mark.exists(), words
+    result = invoke("resume", folder, "--trust", *more)
+    assert (result.exit_code, mark.exists()) == (0, True), result.output
+
+
 NAMES: dict[str, Callable[[Path], Path]] = {
     "its path": lambda folder: folder / "problem",
     "a way up and down": lambda folder: folder.parent / "x" / ".." / folder.name / "problem",
@@ -151,20 +166,7 @@ def test_a_problem_that_came_with_the_folder_is_loaded_only_when_it_is_trusted(
     (tmp_path / "x").mkdir()
     monkeypatch.chdir(tmp_path)
     change(folder, problem=str(NAMES[name](folder)))
-    more = ["--max-iterations", 4]
-    for words in (
-        ["resume", folder, *more],
-        ["fork", folder, "--at", 3, "--out", tmp_path / "new"],
-        *([*words, folder] for words in READING),
-    ):
-        result = invoke(*words)
-        assert not mark.exists(), words
-        if words[0] in ("resume", "fork"):
-            assert result.exit_code == 2, result.output
-            assert "give --trust" in result.output
-    assert not (tmp_path / "new").exists()
-    result = invoke("resume", folder, "--trust", *more)
-    assert (result.exit_code, mark.exists()) == (0, True), result.output
+    check_trust_is_needed(invoke, folder, mark, "give --trust")
 
 
 def test_python_loads_a_problem_of_the_folder_only_when_it_is_trusted(finished, tmp_path):
@@ -194,20 +196,9 @@ def test_a_folder_takes_no_wall_away_unless_it_is_trusted(invoke, finished, tmp_
 def test_a_folder_runs_no_command_as_its_generator_unless_it_is_trusted(invoke, finished, tmp_path):
     mark, folder = tmp_path / "mark", copied(finished, tmp_path / "foreign")
     change(folder, generator=f"touch {mark}")
-    more = ["--max-iterations", 4]
-    for words in (
-        ["resume", folder, *more],
-        ["fork", folder, "--at", 3, "--out", tmp_path / "new"],
-        *([*words, folder] for words in READING),
-    ):
-        result = invoke(*words)
-        assert not mark.exists(), words
-        if words[0] in ("resume", "fork"):
-            assert result.exit_code == 2, result.output
-            assert "a command that would be run outside of a sandbox" in result.output
     assert RunFolder(folder).next_command(RunFolder(folder).load()).endswith(" --trust")
-    result = invoke("resume", folder, "--trust", *more)
-    assert (result.exit_code, mark.exists()) == (0, True), result.output
+    reason = "a command that would be run outside of a sandbox"
+    check_trust_is_needed(invoke, folder, mark, reason)
 
 
 @pytest.mark.parametrize(
