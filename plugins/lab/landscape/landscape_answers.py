@@ -45,10 +45,14 @@ class Request:
     """What the prompt of one attempt would say."""
 
     parent: Candidate
-    num_others: int  # programs shown beside it
+    other_scores: tuple[float, ...]  # of the programs shown beside it
     wording: Wording
     named: int | None = None  # approach that its breakthrough tactic names; None without one
-    best_other: float = -inf  # best score of the programs beside it
+
+    @property
+    def best_other(self) -> float:
+        """Best score of the programs shown beside the parent, -inf without any."""
+        return max(self.other_scores, default=-inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,8 @@ class LandscapeAnswers:
         seen = _seen(request.parent)
         attempt = Attempt(seen.approach, seen.quality, request.wording, request.named)
         code = request.parent.program.text
-        return proposed_program(code, attempt, request.num_others, self.landscape, rng)
+        num_others = len(request.other_scores)
+        return proposed_program(code, attempt, num_others, self.landscape, rng)
 
     def with_score(self, code: str, score: float, rng: Random) -> str:
         """The program of the same approach with that quality."""

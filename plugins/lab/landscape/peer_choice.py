@@ -68,7 +68,8 @@ class PeerMemory:
         parent = self._known[choice.parent]
         while not parent.is_valid and parent.parent_id is not None:
             parent = self._known[parent.parent_id]
-        return Request(parent, len(choice.shown), Wording.BALANCED)
+        shown = tuple(self._known[name].score for name in choice.shown)
+        return Request(parent, shown, Wording.BALANCED)
 
     def land(self, island: int, landed: Candidate | None, ticket: TicketNumber) -> None:
         """Take in what a step brought."""

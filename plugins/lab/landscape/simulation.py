@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from math import inf
 from random import Random
 from statistics import fmean
 
@@ -502,7 +501,7 @@ class SimulatedRun:
 
     def _request(self, ticket: Ticket, allocation: Allocation) -> Request:
         if self.controller.parents is ParentRule.SEED:
-            return Request(self.population[0].candidate, 0, Wording.BALANCED)
+            return Request(self.population[0].candidate, (), Wording.BALANCED)
         if evolving := as_evolving(self.controller):
             rng = Random(draws(self._seed, ticket.number, "strategy").getrandbits(32))
             shown = self._constants.num_inspirations
@@ -525,8 +524,7 @@ class SimulatedRun:
         )
         wording = Wording(allocation.action if tactic is None else self._mode)
         named = None if tactic is None else self._named[tactic]
-        best_other = max((each.score for each in others), default=-inf)
-        return Request(parent, len(others), wording, named, best_other)
+        return Request(parent, tuple(each.score for each in others), wording, named)
 
     def _charge(self, role: str, units: int) -> None:
         self._units[role] += units

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
-from math import inf
 from random import Random
 from typing import Protocol, Self, cast
 
@@ -52,8 +51,7 @@ def choose_by_strategy(
     parent_id, label, others = searcher.select(num_shown, rng)
     parent = next(each.candidate for each in population if each.candidate.id == parent_id)
     scores = {each.candidate.id: each.candidate.score for each in population}
-    best_other = max((scores[name] for name in others), default=-inf)
-    return Request(parent, len(others), LABEL_WORDING[label], best_other=best_other)
+    return Request(parent, tuple(scores[name] for name in others), LABEL_WORDING[label])
 
 
 class DrawnStrategy(Protocol):

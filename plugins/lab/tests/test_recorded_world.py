@@ -199,7 +199,7 @@ def test_a_resampled_score_keeps_its_side_of_the_parent(parent, number):
 
 def request(score, wording):
     program = Program.of(program_text(score, 1))
-    return Request(Candidate(id="1.1", program=program, score=score), 4, wording)
+    return Request(Candidate(id="1.1", program=program, score=score), (score,) * 4, wording)
 
 
 @pytest.mark.parametrize("wording", [Wording.BALANCED, Wording.BREAKTHROUGH, Wording.REFINEMENT])

@@ -6,9 +6,11 @@ from random import Random
 
 import pytest
 
+from costada.controller.constants import Constants
+from costada.controller.methods import METHODS
 from costada.plugins.lab.landscape.landscape import Wording
 from costada.plugins.lab.landscape.landscape_answers import Request
-from costada.plugins.lab.landscape.simulation import simulate_run
+from costada.plugins.lab.landscape.simulation import SimulatedRun, simulate_run
 from costada.plugins.lab.landscape.worlds import WORLDS
 from costada.plugins.lab.recorded.family import (
     BINS,
@@ -20,7 +22,7 @@ from costada.plugins.lab.recorded.family import (
     World,
 )
 from costada.plugins.lab.recorded.table import Transition
-from costada.plugins.lab.recorded.world import Weighted, evaluate, program_text
+from costada.plugins.lab.recorded.world import SEED_SCORE, Weighted, evaluate, program_text
 from costada.plugins.lab.recorded.world_scores import (
     WorldScore,
     class_of,
@@ -99,7 +101,7 @@ def test_half_of_a_runs_attempts_come_from_one_recorded_run_in_a_world_with_depe
     answers = FamilyAnswers(world, pool, "adaevolve/lucky", 1.0)
     candidate = Candidate(id="1.1", program=Program.of(program_text(0.6, 1)), score=0.6)
     rng, scores = Random(1), Counter()
-    asked = Request(candidate, 0, Wording.BALANCED)
+    asked = Request(candidate, (), Wording.BALANCED)
     # without recorded tokens of unguided attempts there is nothing to charge
     pool._tokens[False, None] = (Usage(1, 1),)
     for _ in range(4000):
@@ -172,3 +174,27 @@ def test_the_command_refuses_to_score_worlds_with_other_options(invoke):
     result = invoke("simulate", "--worlds", "--menu", "random")
     assert result.exit_code == 2
     assert "--worlds: got it with further options" in " ".join(result.stderr.split())
+
+
+def test_every_kind_of_method_tells_a_world_which_scores_its_prompts_show():
+    """Methods draw their prompts from archives, from a strategy, from a memory, or show nothing."""
+
+    class Noted:
+        """The answers of a world, and the best score shown in each request."""
+
+        def __init__(self):
+            self.answers, self.shown = WORLDS["context"](3), []
+
+        def __getattr__(self, name):
+            return getattr(self.answers, name)
+
+        def attempt(self, request, rng):
+            self.shown.append(request.best_other)
+            return self.answers.attempt(request, rng)
+
+    for method in METHODS:
+        noted = Noted()
+        for _ in SimulatedRun(method, 3, 0.3, Constants(), noted).steps():
+            pass
+        has_context = method != "best-of-n"
+        assert (max(noted.shown) > SEED_SCORE) is has_context, method
