@@ -10,6 +10,7 @@ from fakes import evaluate_value, program, rewrite, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import THREAD, calls_of, discovery, rows_of, scripted
 
+from costada.models.langchain_openai import http_client
 from costada.models.providers import RetryPolicy
 from costada.nodes.calls.paid_evaluations import MAX_ALONE
 from costada.store.run_store import RunStore
@@ -24,7 +25,9 @@ def problem_judged_by(server: BillingServer, **changes):
     """The toy problem, whose evaluator asks a model about each program first."""
 
     def evaluate(code: str):
-        with openai.OpenAI(base_url=server.url, api_key="-", max_retries=0) as client:
+        with openai.OpenAI(
+            base_url=server.url, api_key="-", max_retries=0, http_client=http_client()
+        ) as client:
             for attempt in range(1 + RETRIES):
                 try:
                     client.chat.completions.create(

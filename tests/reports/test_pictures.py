@@ -251,6 +251,9 @@ def test_no_line_crosses_the_label_of_another(method):
         settings=Settings(method=method),
     )
     assert crossed_labels(search.get_graph()) == []
+
+
+def test_no_line_of_a_loop_crosses_the_label_of_another():
     assert crossed_labels(loop()) == []
 
 
