@@ -133,7 +133,10 @@ def _load(setting: Setting, payload: bytes | None, may_ask_models: bool) -> Prob
             "programs may be evaluated differently: a package that the evaluator uses has another"
             " version here, or a file that it reads is not there"
         )
-    return given if setting.layer is None else replace(given, sandbox=_layer(setting.layer))
+    # A process that calls functions runs no program: to try the layers would keep a server waiting.
+    if setting.layer is None or may_ask_models:
+        return given
+    return replace(given, sandbox=_layer(setting.layer))
 
 
 def _referenced(

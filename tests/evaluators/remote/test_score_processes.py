@@ -1,7 +1,7 @@
 """The processes in which functions of a problem ask models."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Barrier
 
 import pytest
@@ -11,6 +11,7 @@ from warm import PATIENCE_SECONDS
 from costada.evaluators.granted_models import FunctionCall
 from costada.evaluators.problem import Problem
 from costada.evaluators.remote import score_processes
+from costada.evaluators.sandbox.inside.process_tree import descendants
 from costada.values.evaluation import Evaluation
 
 pytestmark = pytest.mark.process
@@ -18,6 +19,20 @@ pytestmark = pytest.mark.process
 
 def half(output):
     return Evaluation(score=output / 2, objective=output, is_valid=True)
+
+
+PROBLEM = Problem(
+    name="half",
+    task="Return a number.",
+    initial_program=SEED_PROGRAM,
+    entry_point="value",
+    score=half,
+)
+
+
+def judge(output, grant):
+    called = FunctionCall("score")
+    return score_processes.judge_in_process(PROBLEM, called, output, "http://127.0.0.1:9", grant)
 
 
 @pytest.fixture
@@ -38,13 +53,6 @@ def test_after_many_calls_at_once_only_some_processes_are_kept(monkeypatch):
         return started[-1]
 
     monkeypatch.setattr(score_processes, "ScoreProcess", starting)
-    problem = Problem(
-        name="half",
-        task="Return a number.",
-        initial_program=SEED_PROGRAM,
-        entry_point="value",
-        score=half,
-    )
     together = Barrier(3, timeout=PATIENCE_SECONDS)
 
     @contextmanager
@@ -52,15 +60,16 @@ def test_after_many_calls_at_once_only_some_processes_are_kept(monkeypatch):
         together.wait()
         yield
 
-    def call(output):
-        called = FunctionCall("score")
-        return score_processes.judge_in_process(
-            problem, called, output, "http://127.0.0.1:9", grant
-        )
-
     with ThreadPoolExecutor(3) as threads:
-        found = list(threads.map(call, [0.2, 0.4, 0.6]))
+        found = list(threads.map(lambda output: judge(output, grant), [0.2, 0.4, 0.6]))
     assert [each.score for each in found] == [0.1, 0.2, 0.3]
     (kept,) = score_processes._idle
     assert {each for each in started if each.worker.process.poll() is None} == {kept}
     assert len(started) == 3
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_process_that_calls_functions_has_no_process_for_programs():
+    assert judge(0.5, lambda token: nullcontext()).score == 0.25
+    (kept,) = score_processes._idle
+    assert descendants(kept.worker.process.pid) == []
