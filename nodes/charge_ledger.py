@@ -32,7 +32,7 @@ def charge_ledger(state: SearchState, runtime: SearchRuntime) -> SearchState:
         tickets.append(step.ticket)
     # The sum comes from the journal and is never added up here: a node that is executed again after
     # a crash charges the same.
-    charge = context.store.call_log.charge(
+    charge = context.store.ledger.charge(
         run_id, iteration, tickets, counts_lost=context.counts_lost
     )
     for ticket in tickets:

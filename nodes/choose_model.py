@@ -59,7 +59,7 @@ def money_for_attempt(step: Step, state: SearchState, context: RunContext) -> De
     """Dollars left of the budget, less the step's calls so far and what is expected in flight."""
     # Calls before this attempt only: after a crash the journal may hold calls of the attempt, and
     # the model must be the one that they were made to.
-    so_far = context.store.call_log.cost_before(
+    so_far = context.store.ledger.cost_before(
         state["run"].id, step.ticket, step.attempt.first_call, counts_lost=context.counts_lost
     )
     expected = sum(Decimal(str(ticket.expected)) for ticket in state["flight"].tickets)
@@ -102,7 +102,7 @@ def tell_router(state: SearchState, context: RunContext) -> SearchState:
     name, first = attempt.model, attempt.first_call
     calls = range(first, max(step.num_requested, first) + 1)
     # Refused, it has no program: what the journal may hold judged that of the model asked next.
-    cost = context.store.call_log.attempt_cost(
+    cost = context.store.ledger.attempt_cost(
         state["run"].id,
         step.ticket,
         calls,

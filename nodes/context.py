@@ -30,7 +30,7 @@ from costada.nodes.settings import Settings
 from costada.nodes.state import SearchState, Step
 from costada.prompts.render import Prompt
 from costada.prompts.requests import MAX_WORST_EXAMPLES, ExampleView, ProgramView
-from costada.store.call_log import InFlightCalls
+from costada.store.in_flight_calls import InFlightCalls
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.store.user_inputs import InputKind, UnjudgedProgram

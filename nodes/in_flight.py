@@ -35,7 +35,7 @@ from costada.nodes.pool import Pool, pool_of
 from costada.nodes.state import Flight, SearchState, Step, Ticket, has_current_step
 from costada.prompts.render import Prompt
 from costada.prompts.requests import PromptData
-from costada.store.call_log import Landing
+from costada.store.ledger import Landing
 from costada.store.rows import LandedTickets
 from costada.values.numbering import TicketNumber, next_iteration
 
@@ -124,7 +124,7 @@ def land_tickets(evaluate: Node, generate: PayingNode, guide: PaidNode[Bought]) 
         step = cast(Step, result)
         # The cost up to this attempt only: a process that died may have begun the next one, and
         # this one must decide as that did.
-        cost = context.store.call_log.cost_before(
+        cost = context.store.ledger.cost_before(
             state["run"].id,
             ticket.number,
             step.num_requested + 1,
@@ -196,11 +196,11 @@ def _land(work: Work, state: SearchState, context: RunContext) -> tuple[Ticket, 
     is resumed lands its tickets in the same order and launches the next ones at the same places.
     Raises what the work raised, and as `Pool.wait` and `Pool.take` do.
     """
-    run_id, flight, call_log = state["run"].id, state["flight"], context.store.call_log
+    run_id, flight, ledger = state["run"].id, state["flight"], context.store.ledger
     pool = pool_of(context.store, run_id)
     tickets = {(each.number, each.attempt): each for each in flight.tickets}
     landing = flight.num_landed + 1
-    recorded, key = call_log.landing(run_id, landing), None
+    recorded, key = ledger.landing(run_id, landing), None
     expected = recorded.ticket if recorded else None
     while key is None or pool.has_to_begin_again(key, context.store.num_losses):
         for ticket in tickets.values():
@@ -212,7 +212,7 @@ def _land(work: Work, state: SearchState, context: RunContext) -> tuple[Ticket, 
     if recorded is None or recorded.ticket != key[0]:
         is_waiting_for_funds = FUNDS_QUEUES.of(context.store, run_id).has_waiting
         recorded = Landing(key[0], is_waiting_for_funds)
-        call_log.put_landing(run_id, landing, recorded)
+        ledger.put_landing(run_id, landing, recorded)
     landed = replace(
         flight,
         tickets=tuple(ticket for other, ticket in tickets.items() if other != key),
@@ -255,7 +255,7 @@ def _expected_of_step(step: Step, state: SearchState, context: RunContext) -> fl
     expected before.
     """
     first = step.requests + 1 if step.requests else step.attempt.number
-    so_far = context.store.call_log.cost_before(
+    so_far = context.store.ledger.cost_before(
         state["run"].id, step.ticket, first, counts_lost=context.counts_lost
     )
     if context.has_choice:

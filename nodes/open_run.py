@@ -135,14 +135,15 @@ def _charge_start(
     Raises:
         ValueError: It costs the whole budget.
     """
-    call_log = context.store.call_log
     seconds = evaluation.worker_seconds
     if start_cost := compute_cost(seconds, context.problem, context.settings):
         row = compute_row(START_TICKET, CallStatus.DONE, start_cost, seconds=seconds)
-        call_log.put_call(run_id, row)
+        context.store.call_log.put_call(run_id, row)
     elif not context.granted:
         return None
-    charged = call_log.charge(run_id, START, [START_TICKET], counts_lost=context.counts_lost)
+    charged = context.store.ledger.charge(
+        run_id, START, [START_TICKET], counts_lost=context.counts_lost
+    )
     report_cost(open_account(run_id, context), run_id, START_TICKET, context)
     if charged.spent >= Decimal(str(budget)):
         raise ValueError(

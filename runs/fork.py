@@ -98,7 +98,7 @@ def fork_run(
             StepLog(draft.steps, store.step_lines(state["run"].id))
             best = store.candidates.get(state["run"].id, state.get("result", state["best"]))
             setup = store.setup(state["run"].id)
-            in_flight = store.call_log.unsettled_cost(
+            in_flight = store.ledger.unsettled_cost(
                 state["run"].id, state["iterations"], counts_lost=config.lost_calls == "count"
             )
         begun = setup.problem if setup else {}

@@ -124,7 +124,7 @@ class LostSteps:
         """Charge a step that has not landed for the calls of the lost steps; returns its ticket."""
         (*_, run_id) = store.run_ids()
         # The dollars of landed steps stand in their rows, which never change.
-        ticket = store.call_log.first_open(run_id)
+        ticket = store.ledger.first_open(run_id)
         row = CallRow(
             ticket=ticket,
             role=LOST_STEPS,
@@ -158,9 +158,9 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
     kept = store.last_step(run_ids[-1])
     if iteration <= kept:
         return None
-    known = store.call_log.spent(run_ids[-1], kept)
+    known = store.ledger.spent(run_ids[-1], kept)
     # Calls of steps that had not landed are in the file, so they are not lost.
-    known += store.call_log.unsettled_cost(run_ids[-1], kept, counts_lost=counts_lost)
+    known += store.ledger.unsettled_cost(run_ids[-1], kept, counts_lost=counts_lost)
     missing = spent_by_trace - known
     dollars = missing if missing >= MIN_DOLLARS else Decimal(0)
     return LostSteps(next_iteration(kept), iteration, dollars, known)

@@ -279,7 +279,7 @@ def _charge_lost_steps(
         # so each entry becomes what the call log has of it.
         known = {ticket, *reported_tickets(account)}
         for each in known - store.iterations(run_id).keys():
-            cost = store.call_log.step_cost(run_id, each, counts_lost=True)
+            cost = store.ledger.step_cost(run_id, each, counts_lost=True)
             account.put(entry_of(each), cost=cost)
     return f"{lost.words}; these dollars count as spent in iteration {lost.first}"
 

@@ -17,6 +17,7 @@ from costada.store.call_log import CallLog
 from costada.store.candidates import SEED_ID, CandidateTable
 from costada.store.database import Database
 from costada.store.lease import LEASE_SECONDS, MIN_SECONDS, Lease
+from costada.store.ledger import Ledger
 from costada.store.rows import Origin, RunSetup, checking_rows, record
 from costada.store.user_inputs import UserInputTable
 from costada.values.candidate import Program
@@ -182,9 +183,9 @@ class RunFacts:
 class RunStore(RunFacts):
     """The programs, calls, charges and steps of runs: in an SQLite file, in Postgres or in memory.
 
-    `candidates`, `call_log`, `timing`, `inputs` and `named` give access to its parts. Raises as
-    `Database` does when the file or server cannot be used, and `ValueError` when a key is not
-    there.
+    `candidates`, `call_log`, `ledger`, `timing`, `inputs` and `named` give access to its parts.
+    Raises as `Database` does when the file or server cannot be used, and `ValueError` when a key is
+    not there.
     """
 
     def __init__(self, path: str | Path | None = None, *, is_read_only: bool = False) -> None:
@@ -255,6 +256,7 @@ class RunStore(RunFacts):
         self._only_run = run
         self.candidates = CandidateTable(self._db)
         self.call_log = CallLog(self._db)
+        self.ledger = Ledger(self._db, self.call_log.in_flight)
         self.timing = TimingTable(self._db)
         self.inputs = UserInputTable(self._db, self.candidates)
         self.named = NamedRuns(self._db)

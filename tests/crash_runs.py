@@ -196,7 +196,7 @@ def record_of(folder: Path, frontiers: Sequence[int] = (0, 1)) -> Record:
                 tuple(row.program.text for row in store.candidates.archive(run_id, frontier, 10**9))
                 for frontier in frontiers
             ),
-            spent=store.call_log.spent(run_id, 10**9),
+            spent=store.ledger.spent(run_id, 10**9),
         )
 
 

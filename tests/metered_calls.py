@@ -105,7 +105,7 @@ def rows_of(context: RunContext) -> list[CallRow]:
 
 
 def charged(context: RunContext) -> Decimal:
-    return context.store.call_log.charge(KEY.run_id, 1, [1]).spent
+    return context.store.ledger.charge(KEY.run_id, 1, [1]).spent
 
 
 def dollars(entry: Bill) -> Decimal:

@@ -180,7 +180,7 @@ def _step_gap(folder: Path, record: Record) -> Decimal:
         for row in map(json.loads, record.steps.splitlines()):
             # A step that money ends has none.
             cost = by_ticket.pop(row["ticket"], Decimal(0))
-            accounts.append(store.call_log.spent(run_id, row["iteration"]))
+            accounts.append(store.ledger.spent(run_id, row["iteration"]))
             gap += abs(accounts[-1] - accounts[-2] - cost)
             assert row["step_cost"] == float(cost)
             by_role = row.get("dollars_by_role") or {"generation": row["step_cost"]}

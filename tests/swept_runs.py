@@ -91,7 +91,7 @@ def check_exact(out: Path, undisturbed: list[bytes], store: str | None = None) -
         with RunStore.at(place_of(out, seed, store), is_read_only=True) as opened:
             (run_id,) = opened.run_ids()
             keys = [(c.ticket, c.role, c.attempt) for c in opened.call_log.calls(run_id)]
-            total = opened.call_log.spent(run_id, ITERATIONS)
+            total = opened.ledger.spent(run_id, ITERATIONS)
             rows = opened.step_lines(run_id)
         assert len(set(keys)) == len(keys)
         assert rows == undisturbed[SEEDS.index(seed)].decode().splitlines()

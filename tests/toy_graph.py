@@ -82,7 +82,7 @@ def rows_of(store: RunStore) -> list[dict[str, Any]]:
 
 
 def spent_by(store: RunStore) -> Decimal:
-    return store.call_log.spent(store.run_ids()[-1], 10**9)
+    return store.ledger.spent(store.run_ids()[-1], 10**9)
 
 
 def events_of(store: RunStore) -> list[str]:

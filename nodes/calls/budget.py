@@ -246,13 +246,13 @@ def money_left(
     in flight count with `counts_sent`. Not counted: lost requests of this call that one of the
     `gateways` will report again.
     """
-    call_log, counts_lost = context.store.call_log, context.counts_lost
-    spent = call_log.spent(key.run_id, state.get("iterations", START))
-    spent += call_log.open_cost(
+    ledger, counts_lost = context.store.ledger, context.counts_lost
+    spent = ledger.spent(key.run_id, state.get("iterations", START))
+    spent += ledger.open_cost(
         key.run_id, _open_tickets(key, state), counts_lost=counts_lost, counts_sent=counts_sent
     )
     if counts_lost:
-        spent -= call_log.lost_through(key, gateways)
+        spent -= context.store.call_log.lost_through(key, gateways)
     return Decimal(str(budget_of(state, context))) - spent
 
 
@@ -265,18 +265,18 @@ def expected_left(
     It depends on no answer that is still to land, so a run in the order of launching decides by it
     whatever the latencies. The calls of the ticket itself count as `money_left` counts them.
     """
-    call_log, counts_lost = context.store.call_log, context.counts_lost
+    ledger, counts_lost = context.store.ledger, context.counts_lost
     flight = state["flight"]
     in_flight = {
         each.number: Decimal(str(each.expected))
         for each in flight.tickets
         if each.number != key.ticket and each.number <= flight.last_ticket
     }
-    spent = call_log.spent(key.run_id, state.get("iterations", START))
+    spent = ledger.spent(key.run_id, state.get("iterations", START))
     for ticket in {key.ticket, *flight.open_tickets} - in_flight.keys():
-        spent += call_log.step_cost(key.run_id, ticket, counts_lost=counts_lost)
+        spent += ledger.step_cost(key.run_id, ticket, counts_lost=counts_lost)
     if counts_lost:
-        spent -= call_log.lost_through(key, gateways)
+        spent -= context.store.call_log.lost_through(key, gateways)
     return Decimal(str(budget_of(state, context))) - spent - sum(in_flight.values())
 
 
@@ -357,7 +357,7 @@ def share_of_money(
         request.input_bound, cap * request.choices
     )
     # One snapshot: a call that ends between the two would be both paid and in flight, or neither.
-    with context.store.call_log.unchanged():
+    with context.store.ledger.unchanged():
         left = money_left(key, state, context, gateways=gateways) - apart
         num_sent = num_others_sent(key, state, context)
         if _is_behind(key, context) or (num_sent and left < roomy):
@@ -430,7 +430,7 @@ def num_others_sent(key: CallKey, state: SearchState, context: RunContext) -> in
         return 0
     waiting = FUNDS_QUEUES.of(context.store, key.run_id).waiting
     open_tickets = _open_tickets(key, state)
-    return context.store.call_log.num_sent(key.run_id, open_tickets, key.ticket, waiting)
+    return context.store.ledger.num_sent(key.run_id, open_tickets, key.ticket, waiting)
 
 
 def _open_tickets(key: CallKey, state: SearchState) -> LandedTickets:
@@ -454,10 +454,10 @@ def left_of_step(
     """
     if step_cap is None:
         return None
-    call_log, counts_lost = context.store.call_log, context.counts_lost
-    cost = call_log.step_cost(key.run_id, key.ticket, counts_lost=counts_lost, has_guides=False)
+    store, counts_lost = context.store, context.counts_lost
+    cost = store.ledger.step_cost(key.run_id, key.ticket, counts_lost=counts_lost, has_guides=False)
     if counts_lost:
-        cost -= call_log.lost_through(key, gateways)
+        cost -= store.call_log.lost_through(key, gateways)
     return Decimal(str(step_cap)) - cost
 
 
@@ -528,11 +528,11 @@ def report_cost(
     """Write what a step has cost so far into the run's account, replacing earlier reports."""
     if account is None:
         return
-    call_log = context.store.call_log
+    ledger = context.store.ledger
     # Held while the sum is read and written: an earlier sum must not replace a later one.
     with REPORTS.of(context.store, run_id):
-        cost = call_log.step_cost(run_id, ticket, counts_lost=False)
-        worst = call_log.step_cost(run_id, ticket, counts_lost=True)
+        cost = ledger.step_cost(run_id, ticket, counts_lost=False)
+        worst = ledger.step_cost(run_id, ticket, counts_lost=True)
         account.put(entry_of(ticket), cost=cost, bound=worst - cost if context.counts_lost else 0)
 
 

@@ -143,9 +143,9 @@ INNER = InnerGraph(
 def _as_charged(state: SearchState, context: RunContext) -> SearchState:
     """The state as it will be when the step is charged and credited without an evolution."""
     run_id, step = state["run"].id, state["step"]
-    call_log, counts_lost = context.store.call_log, context.counts_lost
-    spent = call_log.spent(run_id, state.get("iterations", START))
-    spent += call_log.step_cost(run_id, step.ticket, counts_lost=counts_lost)
+    ledger, counts_lost = context.store.ledger, context.counts_lost
+    spent = ledger.spent(run_id, state.get("iterations", START))
+    spent += ledger.step_cost(run_id, step.ticket, counts_lost=counts_lost)
     score = None if step.attempt.failure else step.attempt.score
     gain = normalized_gain(score, state["controller"].incumbent_score)
     credit = replace(NO_CREDIT, global_gain=gain)

@@ -68,7 +68,7 @@ def test_a_served_search_keeps_its_programs_and_calls_in_postgres(tmp_path, post
     assert found.get("stop_reason") == "budget", found
     with RunStore.postgres(postgres_address, is_read_only=True) as store:
         (run_id,) = store.run_ids()
-        spent = store.call_log.spent(run_id, found["iterations"])
+        spent = store.ledger.spent(run_id, found["iterations"])
         assert float(spent) == found["spent"]
         best = store.last_improvement(run_id)
         assert store.candidates.get(run_id, best).program.text == found["best_program"]

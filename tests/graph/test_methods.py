@@ -93,7 +93,7 @@ def test_every_call_is_on_the_ledger(method):
         Decimal(1000) + 2 * run.model.tokens[number % len(run.model.tokens)]
         for number in range(1, run.model.calls + 1)
     ) / Decimal(1_000_000)
-    assert run.store.call_log.spent(run_id, 10**9) == billed
+    assert run.store.ledger.spent(run_id, 10**9) == billed
     assert run.values["spent"] == float(billed)
 
 

@@ -40,9 +40,9 @@ from toy_graph import (
 from costada.models.event_loop import run
 from costada.nodes.calls.health import sleep_interruptibly
 from costada.nodes.state import Flight, restore
-from costada.store.call_log import Landing
 from costada.store.checkpoints import RunSaver
 from costada.store.history import copy_file
+from costada.store.ledger import Landing
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 
@@ -281,7 +281,7 @@ def test_a_killed_request_is_sent_as_it_was_though_later_tickets_land_first(
             graph.invoke({}, THREAD, durability="sync")
     with RunStore(copy) as store, closing(RunSaver(copy)) as saver:
         lost = calls_of(store)[-1]
-        store.call_log.put_landing(
+        store.ledger.put_landing(
             store.run_ids()[-1], 1, Landing(lost.ticket + 1, is_waiting_for_funds=False)
         )
         graph = discovery(scripted(prompted), parallel=4, store=store, saver=saver, **options)

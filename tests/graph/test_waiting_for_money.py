@@ -13,7 +13,7 @@ from costada.nodes.state import Flight
 from costada.reports.page.failures import failures_of
 from costada.reports.summary import failures_text
 from costada.reports.trace import failures_in_a_row
-from costada.store.call_log import Landing
+from costada.store.ledger import Landing
 from costada.store.run_store import RunStore
 
 BUDGET = 0.06
@@ -116,6 +116,6 @@ def test_a_landing_records_whether_another_step_waited(tmp_path) -> None:
     landings = [Landing(3, is_waiting_for_funds=True), Landing(1, is_waiting_for_funds=False)]
     with RunStore(path) as store:
         for place, landing in enumerate(landings, 1):
-            store.call_log.put_landing("run", place, landing)
+            store.ledger.put_landing("run", place, landing)
     with RunStore(path) as store:
-        assert [store.call_log.landing("run", place) for place in (1, 2, 3)] == [*landings, None]
+        assert [store.ledger.landing("run", place) for place in (1, 2, 3)] == [*landings, None]

@@ -254,8 +254,8 @@ def test_a_request_that_a_dead_process_left_is_lost_and_asked_again(server):
         CallStatus.LOST,
         CallStatus.DONE,
     ]
-    counted = store.call_log.charge(key.run_id, 1, [1], counts_lost=True)
-    ignored = store.call_log.charge(key.run_id, 1, [1], counts_lost=False)
+    counted = store.ledger.charge(key.run_id, 1, [1], counts_lost=True)
+    ignored = store.ledger.charge(key.run_id, 1, [1], counts_lost=False)
     assert (counted.cost, counted.in_doubt) == (done.cost + Decimal("0.5"), Decimal("0.5"))
     assert (ignored.cost, ignored.in_doubt) == (done.cost, 0)
 

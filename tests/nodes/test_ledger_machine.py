@@ -45,8 +45,9 @@ from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.settings import Settings
 from costada.nodes.state import Account, ArchiveVersion, Flight, SearchState, Step, Ticket
 from costada.prompts.render import Prompt
-from costada.store.call_log import CallKey, Landing
+from costada.store.call_log import CallKey
 from costada.store.history import Cut, copy_file, cut_back
+from costada.store.ledger import Landing
 from costada.store.rows import CallStatus, LandedTickets
 from costada.store.run_store import RunStore
 from costada.values.usage import Usage
@@ -280,16 +281,16 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), dies=st.booleans(), twice=st.booleans())
     def land(self, data: st.DataObject, dies: bool, twice: bool) -> None:
         """Charge a ticket; the process may die before the checkpoint says so."""
-        books, log = self.books, self.store.call_log
-        landed = log.landing(self.run_id, books.iteration + 1)
+        books, ledger = self.books, self.store.ledger
+        landed = ledger.landing(self.run_id, books.iteration + 1)
         assert (landed.ticket if landed else 0) == books.half_landed
         ticket = books.half_landed or data.draw(st.sampled_from(self.landable))
-        log.put_landing(
+        ledger.put_landing(
             self.run_id, books.iteration + 1, Landing(ticket, is_waiting_for_funds=False)
         )
         cost = books.cost_of(ticket, self.counts_lost)
         for _ in range(1 + twice):
-            charge = log.charge(
+            charge = ledger.charge(
                 self.run_id, books.iteration + 1, [ticket], counts_lost=self.counts_lost
             )
             assert (charge.cost, charge.spent) == (cost, books.charged + cost)
@@ -375,17 +376,17 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def both_ledgers_agree(self) -> None:
-        log, books = self.store.call_log, self.books
+        ledger, books = self.store.ledger, self.books
         half = books.half_landed
         charged = books.charged + (books.cost_of(half, self.counts_lost) if half else 0)
-        assert log.spent(self.run_id, 10**9) == charged
-        assert log.spent(self.run_id, books.iteration) == books.charged
+        assert ledger.spent(self.run_id, 10**9) == charged
+        assert ledger.spent(self.run_id, books.iteration) == books.charged
         assert rows_of(self.store, self.run_id) == rows_by(books.bills)
         seen = self.state(0)["flight"].seen
-        open_cost = log.open_cost(self.run_id, seen, counts_lost=self.counts_lost)
+        open_cost = ledger.open_cost(self.run_id, seen, counts_lost=self.counts_lost)
         assert books.charged + open_cost == self.dollars_out
         for ticket in books.attempts:
-            cost = log.step_cost(self.run_id, ticket, counts_lost=self.counts_lost)
+            cost = ledger.step_cost(self.run_id, ticket, counts_lost=self.counts_lost)
             assert cost == books.cost_of(ticket, self.counts_lost)
 
     @invariant()

@@ -60,7 +60,7 @@ def ledger(run):
                 (iterations[later] for later in sorted(iterations) if later > call.ticket), 0
             )
             dollars[0 if not call.ticket else iteration, call.role] += call.cost
-        assert sum(dollars.values()) == store.call_log.spent(run_id, 12)
+        assert sum(dollars.values()) == store.ledger.spent(run_id, 12)
     return dollars
 
 

@@ -18,7 +18,7 @@ def ledger(near, folder, **settings):
     with RunStore(RunFolder(folder).database, is_read_only=True) as store:
         (run_id,) = store.run_ids()
         calls = [(call.cost, call.bound) for call in store.call_log.calls(run_id)]
-        spent = store.call_log.spent(run_id, 4)
+        spent = store.ledger.spent(run_id, 4)
     steps = (folder / "steps.jsonl").read_text()
     with purse:
         return calls, spent, steps, purse.spent, purse.remaining

@@ -14,7 +14,7 @@ RUN, TICKET = "run", 1
 
 
 @pytest.fixture
-def log(store):
+def judged(store):
     """A guide, two attempts by two models of a menu, and what judged each of them."""
     rows = [
         (GUIDE, 1, "", "0.5"),
@@ -28,7 +28,7 @@ def log(store):
     for role, attempt, entry, cost in rows:
         row = replace(call_row(entry=entry), ticket=TICKET, role=role, attempt=attempt)
         store.call_log.put_call(RUN, replace(row, cost=Decimal(cost), bound=Decimal(0)))
-    return store.call_log
+    return store
 
 
 def test_every_role_either_searches_or_judges():
@@ -36,17 +36,18 @@ def test_every_role_either_searches_or_judges():
     assert JUDGING == ("evaluation", "candidate", "compute")
 
 
-def test_a_step_costs_its_search_and_what_judged_it(log):
-    assert log.step_cost(RUN, TICKET, counts_lost=True) == Decimal("3.613")
-    assert log.step_cost(RUN, TICKET, counts_lost=True, has_guides=False) == Decimal("3.113")
-    assert log.cost_before(RUN, TICKET, 2, counts_lost=True) == Decimal("1.611")
-    assert log.charge(RUN, 1, [TICKET]).cost == Decimal("3.613")
+def test_a_step_costs_its_search_and_what_judged_it(judged):
+    ledger = judged.ledger
+    assert ledger.step_cost(RUN, TICKET, counts_lost=True) == Decimal("3.613")
+    assert ledger.step_cost(RUN, TICKET, counts_lost=True, has_guides=False) == Decimal("3.113")
+    assert ledger.cost_before(RUN, TICKET, 2, counts_lost=True) == Decimal("1.611")
+    assert ledger.charge(RUN, 1, [TICKET]).cost == Decimal("3.613")
 
 
-def test_an_attempt_costs_its_model_what_judged_it(log):
+def test_an_attempt_costs_its_model_what_judged_it(judged):
     def cost(attempt, entry, *, has_judging=True):
         attempts = range(attempt, attempt + 1)
-        return log.attempt_cost(
+        return judged.ledger.attempt_cost(
             RUN, TICKET, attempts, entry, counts_lost=True, has_judging=has_judging
         )
 
@@ -56,11 +57,11 @@ def test_an_attempt_costs_its_model_what_judged_it(log):
     assert cost(2, "large") is None  # it made no request, though the attempt was judged
 
 
-def test_a_lost_evaluation_counts_at_its_bound(log):
+def test_a_lost_evaluation_counts_at_its_bound(judged):
     row = replace(call_row(), ticket=2, role=COMPUTE, status=CallStatus.LOST)
-    log.put_call(RUN, replace(row, cost=Decimal(0), bound=Decimal("0.25")))
-    assert log.step_cost(RUN, 2, counts_lost=True) == Decimal("0.25")
-    assert log.step_cost(RUN, 2, counts_lost=False) == 0
+    judged.call_log.put_call(RUN, replace(row, cost=Decimal(0), bound=Decimal("0.25")))
+    assert judged.ledger.step_cost(RUN, 2, counts_lost=True) == Decimal("0.25")
+    assert judged.ledger.step_cost(RUN, 2, counts_lost=False) == 0
 
 
 @pytest.mark.parametrize("which", [CallFilter(), CallFilter(of_guides=False), CallFilter(True)])

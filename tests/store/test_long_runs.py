@@ -66,19 +66,21 @@ def hundreds_of_instructions(store: RunStore, work) -> int:
     ("work", "expected"),
     [
         (
-            lambda log: log.open_cost(RUN, LandedTickets(LONG - 1, (7,)), counts_lost=True),
+            lambda store: store.ledger.open_cost(
+                RUN, LandedTickets(LONG - 1, (7,)), counts_lost=True
+            ),
             Decimal("0.5"),
         ),
-        (lambda log: log.num_sent(RUN, LandedTickets(LONG - 1, (7, LONG - 1)), LONG), 1),
-        (lambda log: log.num_sent(RUN, LandedTickets(LONG - 1, (LONG,)), 0), 1),
-        (lambda log: log.last_error(RUN), f"error {LONG}"),
-        (lambda log: log.last_kind(RUN), OutcomeKind.TIMEOUT),
-        (lambda log: log.step_cost(RUN, LONG, counts_lost=True), Decimal("0.25")),
+        (lambda store: store.ledger.num_sent(RUN, LandedTickets(LONG - 1, (7, LONG - 1)), LONG), 1),
+        (lambda store: store.ledger.num_sent(RUN, LandedTickets(LONG - 1, (LONG,)), 0), 1),
+        (lambda store: store.call_log.last_error(RUN), f"error {LONG}"),
+        (lambda store: store.call_log.last_kind(RUN), OutcomeKind.TIMEOUT),
+        (lambda store: store.ledger.step_cost(RUN, LONG, counts_lost=True), Decimal("0.25")),
     ],
 )
-def test_the_call_log_answers_a_step_from_the_rows_it_needs(long_run, work, expected):
-    assert work(long_run.call_log) == expected
-    needed = hundreds_of_instructions(long_run, lambda store: work(store.call_log))
+def test_a_step_is_answered_from_the_rows_it_needs(long_run, work, expected):
+    assert work(long_run) == expected
+    needed = hundreds_of_instructions(long_run, work)
     every_call = hundreds_of_instructions(
         long_run, lambda store: list(store.call_log.calls(RUN, with_texts=False))
     )
@@ -99,20 +101,21 @@ def test_a_guide_reads_the_rows_of_ideas_and_no_others(tmp_path):
 
 
 def test_a_ticket_that_is_open_and_later_than_the_last_is_counted_once(long_run):
-    call_log = long_run.call_log
+    ledger = long_run.ledger
     assert (
-        call_log.open_cost(RUN, LandedTickets(7, (3, 9)), counts_lost=True) == Decimal(LONG - 6) / 4
+        ledger.open_cost(RUN, LandedTickets(7, (3, 9)), counts_lost=True) == Decimal(LONG - 6) / 4
     )
-    assert call_log.num_sent(RUN, LandedTickets(7, (LONG - 1, LONG)), 0) == 2
+    assert ledger.num_sent(RUN, LandedTickets(7, (LONG - 1, LONG)), 0) == 2
 
 
 def test_a_later_ticket_of_a_process_that_died_is_not_in_flight(long_run):
-    call_log, key = long_run.call_log, CallKey(RUN, LONG - 1, "generation", 1)
-    assert call_log.num_sent(RUN, LandedTickets(7, (LONG,)), 0) == 1
-    call_log.in_flight.begin(key)
-    assert call_log.num_sent(RUN, LandedTickets(7, (LONG,)), 0) == 2
-    call_log.in_flight.end(key)
-    assert call_log.num_sent(RUN, LandedTickets(7, (LONG,)), 0) == 1
+    key, in_flight = CallKey(RUN, LONG - 1, "generation", 1), long_run.call_log.in_flight
+    ledger = long_run.ledger
+    assert ledger.num_sent(RUN, LandedTickets(7, (LONG,)), 0) == 1
+    in_flight.begin(key)
+    assert ledger.num_sent(RUN, LandedTickets(7, (LONG,)), 0) == 2
+    in_flight.end(key)
+    assert ledger.num_sent(RUN, LandedTickets(7, (LONG,)), 0) == 1
 
 
 def statements_of_a_resume(folder: Path, iterations: int) -> int:

@@ -25,15 +25,15 @@ def test_a_request_that_a_gateway_reports_again_is_replaced_in_one_transaction(s
     assert (log.lost_through(KEY, {"here"}), log.lost_through(KEY, ())) == (D("0.06"), 0)
 
     def refuse(bound):
-        assert log.step_cost("run", 1, counts_lost=True) == D("0.09")
+        assert store.ledger.step_cost("run", 1, counts_lost=True) == D("0.09")
         raise ValueError("too much")
 
     with pytest.raises(ValueError, match="too much"):
         log.put_call("run", SENT, refuse, repeats=1)
-    assert log.step_cost("run", 1, counts_lost=True) == D("0.12")
+    assert store.ledger.step_cost("run", 1, counts_lost=True) == D("0.12")
     done = replace(SENT, status=CallStatus.DONE, cost=D("0.01"), bound=D(0))
     log.put_call("run", done, repeats=1)
-    assert log.step_cost("run", 1, counts_lost=True) == D("0.10")
+    assert store.ledger.step_cost("run", 1, counts_lost=True) == D("0.10")
     assert [each.number for each in log.repeatable(KEY, {"here"})] == [4, 6]
 
 

@@ -12,9 +12,10 @@ import psycopg
 import pytest
 from store_backends import SHARED
 
-from costada.store.call_log import CallKey, InFlightCalls
+from costada.store.call_log import CallKey
 from costada.store.candidates import CandidateTable
 from costada.store.history import Cut, copy_file, cut_back
+from costada.store.in_flight_calls import InFlightCalls
 from costada.store.rows import CallRow, LandedTickets
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
@@ -221,7 +222,7 @@ def test_a_charge_sums_the_calls_of_its_iteration_exactly(store):
     for cost in ("0.1", "0.2", "0.0000006"):
         store.call_log.put_call("run", call(1, cost))
     store.call_log.put_call("run", call(1, "0.4", role="guide"))
-    charge = store.call_log.charge("run", 1, [1])
+    charge = store.ledger.charge("run", 1, [1])
     assert (charge.cost, charge.spent) == (Decimal("0.7000006"), Decimal("0.7000006"))
     assert charge.guide_calls == 1
 
@@ -229,16 +230,16 @@ def test_a_charge_sums_the_calls_of_its_iteration_exactly(store):
 def test_charging_an_iteration_again_counts_nothing_twice(store):
     store.call_log.put_call("run", call(1, "0.25"))
     store.call_log.put_call("run", call(2, "0.50"))
-    store.call_log.charge("run", 1, [1])
-    first = store.call_log.charge("run", 2, [2])
-    assert store.call_log.charge("run", 2, [2]) == first
+    store.ledger.charge("run", 1, [1])
+    first = store.ledger.charge("run", 2, [2])
+    assert store.ledger.charge("run", 2, [2]) == first
     assert first.spent == Decimal("0.75")
 
 
 def test_an_iteration_without_calls_costs_nothing(store):
     store.call_log.put_call("run", call(1, "0.25"))
-    store.call_log.charge("run", 1, [1])
-    charge = store.call_log.charge("run", 2, [2])
+    store.ledger.charge("run", 1, [1])
+    charge = store.ledger.charge("run", 2, [2])
     assert (charge.cost, charge.spent) == (Decimal(0), Decimal("0.25"))
 
 

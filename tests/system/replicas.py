@@ -232,7 +232,7 @@ def stored_record(address: str, job: Job) -> Record:
                 tuple(row.program.text for row in store.candidates.archive(run_id, frontier, 10**9))
                 for frontier in job.frontiers
             ),
-            spent=store.call_log.spent(run_id, 10**9),
+            spent=store.ledger.spent(run_id, 10**9),
         )
 
 

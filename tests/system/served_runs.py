@@ -81,7 +81,7 @@ def check_ledger(
     with RunStore.postgres(store_address, run, is_read_only=True) as store:
         (run_id,) = store.run_ids()
         calls = tuple(store.call_log.calls(run_id))
-        record = Record("", "", calls, (), store.call_log.spent(run_id, status["iterations"]))
+        record = Record("", "", calls, (), store.ledger.spent(run_id, status["iterations"]))
         assert [row["iteration"] for row in store.steps(run_id)] == [
             *range(1, status["iterations"] + 1)
         ]

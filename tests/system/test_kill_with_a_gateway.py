@@ -80,7 +80,7 @@ def calls_of(folder, store=None):
     place = RunFolder(folder) if store is None else run_at(f"{store}#{folder.name}")
     with RunStore.at(place.database, is_read_only=True) as opened:
         (run_id,) = opened.run_ids()
-        return list(opened.call_log.calls(run_id)), opened.call_log.spent(run_id, 10**9)
+        return list(opened.call_log.calls(run_id)), opened.ledger.spent(run_id, 10**9)
 
 
 def check_exact(calls, spent, provider):

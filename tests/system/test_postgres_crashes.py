@@ -35,7 +35,7 @@ def what_happened(store):
     run_id = store.run_ids()[-1]
     calls = tuple(store.call_log.calls(run_id))
     steps = [{**row, "step_cost": None, "spent": None} for row in store.steps(run_id)]
-    record = Record("", "", calls, (), store.call_log.spent(run_id, ITERATIONS))
+    record = Record("", "", calls, (), store.ledger.spent(run_id, ITERATIONS))
     return steps, record
 
 
