@@ -222,10 +222,9 @@ def _score_worlds(seeds: int, jobs: int | None) -> None:
     from costada.plugins.lab.recorded.family import FAMILY
     from costada.plugins.lab.recorded.world_scores import (
         HEADER,
-        WorldScore,
-        compared_with_paper,
         held_out_losses,
         printed_cutoffs,
+        scored_worlds,
         table_rows,
     )
     from costada.reports.terminal import TerminalTable, table_console
@@ -237,10 +236,8 @@ def _score_worlds(seeds: int, jobs: int | None) -> None:
         losses = held_out_losses(FAMILY)
         with in_processes(_named_run, runs, num_jobs) as finished:
             outcomes = dict(_with_progress(finished, len(runs)))
-    scores = []
-    for world in FAMILY:
-        reached, z = compared_with_paper([outcomes[world.name, seed] for seed in range(seeds)])
-        scores.append(WorldScore(world, losses[world], reached, z))
+    by_world = {world: [outcomes[world.name, seed] for seed in range(seeds)] for world in FAMILY}
+    scores = scored_worlds(FAMILY, losses, by_world)
     TerminalTable(HEADER, [*table_rows(scores)], words=("world", "credible")).print(console)
     printed = ", ".join(f"{each.mean:.3f}" for each in printed_cutoffs())
     console.print(
