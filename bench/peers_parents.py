@@ -16,22 +16,36 @@ import asyncio
 import logging
 import random
 import sys
+from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
+from costada.plugins.peers.gepa import Pool
 from costada.plugins.peers.openevolve import Population
+from costada.plugins.peers.peer_search import NO_GAINS
 from costada.values.candidate import Candidate, Program
+from costada.values.example_score import ExampleScore
 from costada.values.numbering import TicketNumber
 
 
 @dataclass
 class Report:
-    """What was compared, and where the package and the method differ."""
+    """What was compared, and where the package and the method differ.
+
+    Attributes:
+        name: The package and the script.
+        reason: Why they may differ; empty where they must not.
+        compared: Choices that were compared.
+        differences: Those that differ.
+    """
 
     name: str
+    reason: str = ""
     compared: int = 0
     differences: list[str] = field(default_factory=list)
 
@@ -43,7 +57,8 @@ class Report:
 
     def __str__(self) -> str:
         first = f"; first at {self.differences[0]}" if self.differences else ""
-        return f"{self.name}: {self.compared} choices, {len(self.differences)} differ{first}"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.name}: {self.compared} choices, {len(self.differences)} differ{why}{first}"
 
 
 @dataclass(frozen=True)
@@ -191,6 +206,114 @@ def openevolve_report(script: Script, iterations: int) -> Report:
     return report
 
 
+class SortedChoice(Random):
+    """Draws from a list in ascending order, as `gepa` makes its lists of sets."""
+
+    def choice(self, members: Any) -> Any:
+        """A member of the list."""
+        return super().choice(sorted(members))
+
+
+EXAMPLES = 7
+
+
+def judged(child: Candidate, parent: Candidate, seed: int) -> Candidate:
+    """A child with scores on all examples, near those of its parent; many are equal."""
+    rng = Random(f"{seed}/{child.id}")
+    before = [each.score for each in parent.examples]
+    scores = [round(min(1.0, max(0.0, each + rng.gauss(0.02, 0.2))), 1) for each in before]
+    examples = tuple(ExampleScore(place, score) for place, score in enumerate(scores))
+    gains = {"speed": round(rng.random(), 1), "size": round(rng.random(), 1)}
+    return replace(child, examples=examples, score=sum(scores) / EXAMPLES, metrics=gains)
+
+
+class Ascending(set[int]):
+    """A set of numbers that is gone through in ascending order."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(super().__iter__()))
+
+
+@contextmanager
+def ascending_fronts() -> Iterator[None]:
+    """Let `gepa` go through the candidates of a front in the order of their acceptance."""
+    from gepa.core.state import GEPAState
+
+    as_it_is = GEPAState.get_pareto_front_mapping
+
+    def in_order(state: Any) -> dict[Any, set[int]]:
+        return {key: Ascending(front) for key, front in as_it_is(state).items()}
+
+    GEPAState.get_pareto_front_mapping = in_order  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        GEPAState.get_pareto_front_mapping = as_it_is  # type: ignore[method-assign]
+
+
+SET_ORDER = "of equal means, the package drops the one that comes first in a Python set"
+
+
+def gepa_report(script: Script, iterations: int, reason: str = "") -> Report:
+    """The engine of `gepa` against `Pool`, draw by draw, on examples and two objectives."""
+    import gepa
+    from gepa.core.adapter import EvaluationBatch
+    from gepa.strategies.batch_sampler import EpochShuffledBatchSampler
+    from gepa.strategies.candidate_selector import ParetoCandidateSelector
+
+    report = Report(f"gepa, {script}", reason)
+    seed = replace(SEED, examples=tuple(ExampleScore(each, 0.3) for each in range(EXAMPLES)))
+    known: dict[str, Candidate] = {seed.id: replace(seed, metrics={"speed": 0.5, "size": 0.5})}
+    chosen: list[str] = []
+    children: list[Candidate | None] = []
+
+    class Adapter:
+        """Scores by the script; a candidate's text is its id."""
+
+        propose_new_texts = None
+
+        def evaluate(self, batch: list[int], candidate: Any, capture_traces: bool = False) -> Any:
+            """The scores of a candidate on some examples."""
+            found = known[candidate["program"]]
+            scores = [found.examples[place].score for place in batch]
+            gains = [dict(found.metrics) for _ in batch]
+            return EvaluationBatch(batch, scores, [*batch], gains)
+
+        def make_reflective_dataset(self, candidate: Any, judged: Any, names: Any) -> Any:
+            """Something for each component."""
+            return {name: [{}] for name in names}
+
+    def propose(candidate: dict[str, str], dataset: Any, names: Any) -> dict[str, str]:
+        parent = known[candidate["program"]]
+        chosen.append(parent.id)
+        child = script.child(len(chosen), parent)
+        if child is not None:
+            child = known[child.id] = judged(child, parent, script.seed)
+        children.append(child)
+        return {"program": child.id} if child else {}
+
+    rng = SortedChoice(script.seed)
+    gepa.optimize(
+        {"program": seed.id},
+        [*range(EXAMPLES)],
+        adapter=Adapter(),  # type: ignore[arg-type]
+        custom_candidate_proposer=propose,
+        candidate_selection_strategy=ParetoCandidateSelector(rng),
+        batch_sampler=EpochShuffledBatchSampler(3, rng),
+        frontier_type="hybrid",
+        skip_perfect_score=False,
+        stop_callbacks=lambda state: state.i + 1 >= iterations,
+        logger=SimpleNamespace(log=lambda text: None),
+    )
+    begun, texts = Random(script.seed), dict[str, str]()
+    ours = Pool.begin(seed, texts.__getitem__, begun, known[seed.id].metrics)
+    for number, (theirs, child) in enumerate(zip(chosen, children, strict=True), start=1):
+        choice = ours.choose(0, texts.__getitem__, begun)
+        report.compare(f"iteration {number}", theirs, choice.parent)
+        ours.land(0, child, texts.__getitem__, begun, child.metrics if child else NO_GAINS)
+    return report
+
+
 def main() -> int:
     """Compare all packages that are installed in the folder."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -202,8 +325,13 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     scripts = [Script(seed, ties=seed % 2 == 1) for seed in range(given.seeds)]
     reports = [openevolve_report(each, given.iterations) for each in scripts]
+    # the evaluator of the script refuses no program of a data set
+    judging = [replace(each, error_rate=0.0) for each in scripts]
+    reports += [gepa_report(each, given.iterations, SET_ORDER) for each in judging]
+    with ascending_fronts():
+        reports += [gepa_report(each, given.iterations) for each in judging]
     print(*reports, sep="\n")
-    return any(each.differences for each in reports)
+    return any(each.differences for each in reports if not each.reason)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Methods of other packages, written anew from their rules: OpenEvolve."""
+"""Methods of other packages, written anew from their rules: OpenEvolve and GEPA."""
 
 from costada.controller.methods import Method
-from costada.plugins.peers.peer import OpenEvolve
+from costada.plugins.peers.peer import Gepa, OpenEvolve
 from costada.plugins.peers.peer_nodes import NODES
 
 OPENEVOLVE = Method(
@@ -12,5 +12,13 @@ OPENEVOLVE = Method(
     nodes=NODES,
 )
 
-PEERS = (OPENEVOLVE,)
+GEPA = Method(
+    "gepa",
+    Gepa,
+    "parents from the Pareto front over examples and objectives, blind to cost",
+    switches={"max_attempts": 1},
+    nodes=NODES,
+)
+
+PEERS = (OPENEVOLVE, GEPA)
 """The methods of this plug-in."""

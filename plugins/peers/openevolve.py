@@ -11,7 +11,7 @@ from math import inf
 from random import Random
 from typing import Any, Self
 
-from costada.plugins.peers.peer_search import Choice, TextOf
+from costada.plugins.peers.peer_search import NO_GAINS, Choice, TextOf
 from costada.values.candidate import Candidate
 
 NUM_ISLANDS = 5
@@ -280,7 +280,9 @@ class Population:
         return self.measured[text]
 
     @classmethod
-    def begin(cls, seed: Candidate, text_of: TextOf, rng: Random) -> Self:
+    def begin(
+        cls, seed: Candidate, text_of: TextOf, rng: Random, gains: Mapping[str, float] = NO_GAINS
+    ) -> Self:
         """The first island with the initial program, and a plan for the first step of each.
 
         `controller.py`, `run`; `process_parallel.py`, `run_evolution`.
@@ -297,7 +299,14 @@ class Population:
         self.plans[island] = None
         return plan
 
-    def land(self, island: int, landed: Candidate | None, text_of: TextOf, rng: Random) -> None:
+    def land(
+        self,
+        island: int,
+        landed: Candidate | None,
+        text_of: TextOf,
+        rng: Random,
+        gains: Mapping[str, float] = NO_GAINS,
+    ) -> None:
         """Add the child of a step, migrate if that is due, and plan the island's next step.
 
         `process_parallel.py`, `run_evolution`; `database.py`, `should_migrate`.

@@ -10,6 +10,7 @@ from costada.controller.baselines.incumbent_progress import Progress, checked_se
 from costada.controller.constants import Constants
 from costada.controller.credit import Balance, Credit, normalized_gain
 from costada.controller.method import PaidStep, ParentRule
+from costada.plugins.peers.gepa import Pool
 from costada.plugins.peers.openevolve import NUM_ISLANDS, Population
 from costada.plugins.peers.peer_search import Search
 
@@ -75,3 +76,10 @@ class OpenEvolve(Peer):
         """
         turn = (self.iteration + len(in_flight)) % NUM_ISLANDS
         return Allocation(turn, Action.BALANCED, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gepa(Peer):
+    """The controller of GEPA, whose one pool is searched step by step."""
+
+    search: ClassVar[type[Search]] = Pool

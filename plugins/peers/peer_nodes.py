@@ -26,10 +26,11 @@ from costada.nodes.state import SearchState, Step
 from costada.nodes.tactic_batch import user_tactic
 from costada.nodes.update_utility import update_utility
 from costada.plugins.peers.peer import Peer
-from costada.plugins.peers.peer_search import Choice, Search
+from costada.plugins.peers.peer_search import NO_GAINS, Choice, Search
 from costada.prompts.requests import MAX_PREVIOUS, USER, GenerationRequest, PreviousAttempt
 from costada.store.candidates import SEED_ID
 from costada.values.candidate import Candidate
+from costada.values.evaluation import read_objectives
 from costada.values.numbering import START, START_TICKET
 
 
@@ -59,7 +60,8 @@ def credit_and_remember(state: SearchState, runtime: SearchRuntime) -> SearchSta
     name = step.attempt.candidate
     landed = candidate_of(name, after, context) if name else None
     rng = draws(after["run"].seed, step.ticket, "memory")
-    search.land(step.allocation.frontier, landed, partial(_text_of, context), rng)
+    gains = _gains_of(landed, context) if landed else NO_GAINS
+    search.land(step.allocation.frontier, landed, partial(_text_of, context), rng, gains)
     return {**update, "controller": _with_memory(after, search, context)}
 
 
@@ -84,11 +86,20 @@ def _remembered(state: SearchState, context: RunContext) -> Search:
         return peer.search.from_json(context.store.text(peer.memory))
     seed = candidate_of(SEED_ID, state, context)
     rng = draws(state["run"].seed, START_TICKET, "memory")
-    return peer.search.begin(seed, partial(_text_of, context), rng)
+    return peer.search.begin(seed, partial(_text_of, context), rng, _gains_of(seed, context))
 
 
 def _with_memory(state: SearchState, search: Search, context: RunContext) -> Peer:
     return replace(_peer_of(state), memory=context.store.put_text(search.to_json()))
+
+
+def _gains_of(candidate: Candidate, context: RunContext) -> dict[str, float]:
+    """The values of the objectives that a candidate has, with the sign that makes more better."""
+    return {
+        each.name: each.gain(candidate.metrics[each.metric])
+        for each in read_objectives(context.problem.objectives)
+        if each.metric in candidate.metrics
+    }
 
 
 def _text_of(context: RunContext, name: str) -> str:

@@ -1,14 +1,18 @@
 """What the graph asks of a peer: where the next attempt begins, and what a landed one changes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
+from types import MappingProxyType
 from typing import Protocol, Self
 
 from costada.values.candidate import Candidate
 
 TextOf = Callable[[str], str]
 """The text of a program by its name, which is the hash of the program."""
+
+NO_GAINS: Mapping[str, float] = MappingProxyType({})
+"""What a candidate gains in the objectives of a problem that has one objective only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,9 @@ class Search(Protocol):
     """
 
     @classmethod
-    def begin(cls, seed: Candidate, text_of: TextOf, rng: Random) -> Self:
+    def begin(
+        cls, seed: Candidate, text_of: TextOf, rng: Random, gains: Mapping[str, float] = NO_GAINS
+    ) -> Self:
         """The memory of a run that has evaluated the initial program."""
         ...
 
@@ -53,6 +59,16 @@ class Search(Protocol):
         """What the next attempt on an island starts from."""
         ...
 
-    def land(self, island: int, landed: Candidate | None, text_of: TextOf, rng: Random) -> None:
-        """Take in what a step brought, which may be invalid; `None` for no program."""
+    def land(
+        self,
+        island: int,
+        landed: Candidate | None,
+        text_of: TextOf,
+        rng: Random,
+        gains: Mapping[str, float] = NO_GAINS,
+    ) -> None:
+        """Take in what a step brought, which may be invalid; `None` for no program.
+
+        `gains` are its values in the objectives of the problem; higher is better.
+        """
         ...

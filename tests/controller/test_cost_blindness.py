@@ -14,8 +14,8 @@ from costada.controller.constants import Constants
 STEPS = 150
 SCORES = random_scores(5, STEPS)
 EVOX = pytest.param("evox", marks=needs_plugin("evox"))
-OPENEVOLVE = pytest.param("openevolve", marks=needs_plugin("peers"))
-BLIND = ["adaevolve", EVOX, OPENEVOLVE, "uniform", "best-of-n"]
+PEERS = [pytest.param(name, marks=needs_plugin("peers")) for name in ("gepa", "openevolve")]
+BLIND = ["adaevolve", EVOX, *PEERS, "uniform", "best-of-n"]
 ROOMY = Constants(archive_size=150)
 
 

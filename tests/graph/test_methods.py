@@ -16,8 +16,8 @@ from costada.controller.methods import METHODS
 from costada.store.run_store import RunStore
 
 ALL = of_every_method()
-OPENEVOLVE = pytest.param("openevolve", marks=needs_plugin("peers"))
-COST_BLIND = ["adaevolve", "best-of-n", EVOX, OPENEVOLVE, "uniform"]
+PEERS = [pytest.param(name, marks=needs_plugin("peers")) for name in ("gepa", "openevolve")]
+COST_BLIND = ["adaevolve", "best-of-n", EVOX, *PEERS, "uniform"]
 BUDGET = 0.1
 OTHER_TOKENS = (7, 9000, 1, 4000, 10, 2, 33333)
 MONEY_COLUMNS = {

@@ -43,6 +43,7 @@ RECORDED = {
     "costada-thompson": "62fc07c8db39",
     "adaevolve": "bf5f61685648",
     "evox": "3ad92fea87d4",
+    "gepa": "bb25d1fec0b1",
     "openevolve": "4bd2e067f7ab",
     "no-cost-calibration": "65104f292ebb",
     "no-remaining-budget": "ef5af630b41d",
@@ -174,7 +175,9 @@ def test_parallel_runs_fill_their_width_and_land_every_step(method):
     outcome = run.outcome()
     assert [point.iteration for point in outcome.points] == [each.iteration for each in controllers]
     assert sum(outcome.dollars_by_role.values()) == pytest.approx(outcome.points[-1].spent)
-    assert outcome.points[-1].spent >= 1.0
+    # one that shows a parent alone is so cheap that its iterations end first
+    is_at_limit = len(controllers) == Constants().max_iterations
+    assert is_at_limit or outcome.points[-1].spent >= 1.0
     assert simulate_run(method, 5, 1.0, parallel=8).points == outcome.points
 
 

@@ -80,3 +80,12 @@ def test_a_prompt_of_openevolve_shows_the_best_of_the_island_and_how_they_came_a
     sixth = model.prompts[5]
     assert "## Attempt 1, from iteration 1" in sixth
     assert "return 0.2010" in sixth.split("# Other programs")[1]
+
+
+def test_gepa_shows_the_parent_alone_and_keeps_what_beats_it() -> None:
+    scores, store = iter([0.3, 0.2, 0.5, 0.4, 0.6]), RunStore()
+    model = scripted(lambda prompt: rewrite(next(scores)))
+    trace(discovery(model, budget=9.0, method="gepa", iterations=5, store=store))
+    # without a data set the only front is the score, so the parent is the best so far
+    assert [parent for parent, _, _ in made_in(store)[1:]] == ["0.1", "1.1", "1.1", "3.1", "3.1"]
+    assert all("There are none to show." in prompt for prompt in model.prompts)
