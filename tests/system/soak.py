@@ -107,8 +107,9 @@ def money_line_of(folder: Path, seed: int, kills: int, options: dict[str, object
 def roles_line_of(folder: Path, seed: int, kills: int, options: dict[str, object]) -> str:
     """Return what came of one run in which everyone asks models; raises as `line_of` does."""
     os.environ["OPENAI_API_KEY"] = "sk-real-key-of-the-user"
-    # More than is spent before the last kill.
+    # More than is spent before the last kill, and what a hard budget leaves for an evaluation.
     budget = Decimal(kills * (4 + int(str(options.get("parallel", 1))))) * 3 / 1000
+    budget += Decimal("0.06")
     options = {**options, "budget": float(budget)}
     provider, parent = EveryProvider(LATENCY), folder / f"roles-{seed}"
     run = parent / "run"
