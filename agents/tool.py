@@ -196,10 +196,10 @@ def create_discovery_tool(
         ValueError: There is nothing to improve, two problems have the same name, or
             `create_discovery_graph` refuses the arguments.
     """
-    place = settings.get("evaluations", IN_PROCESS)
+    place, endpoint = settings.get("evaluations", IN_PROCESS), settings.get("endpoint")
     given = [problems] if isinstance(problems, GivenProblem) else problems or ()
     known, offered = (
-        {each: evaluated_by(one, place) for each, one in found.items()}
+        {each: evaluated_by(one, place, endpoint) for each, one in found.items()}
         for found in (problems_by_name(given), dict(evaluators or {}))
     )
     if not known and not offered:

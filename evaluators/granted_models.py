@@ -48,8 +48,16 @@ class GrantedModels(Protocol):
             InterruptedError: If the evaluation was cancelled.
         """
 
-    def for_worker(self) -> "SentModels":
-        """What is sent to a worker that evaluates in the place of this process."""
+    def for_worker(self, host: str, port: int) -> "SentModels":
+        """What is sent to a worker that evaluates in the place of this process.
+
+        Args:
+            host: Address of this machine, as the worker reaches it.
+            port: Where it is listened there; 0 for a free one.
+
+        Raises:
+            OSError: This machine does not have the address, or the port is taken.
+        """
 
 
 class SentModels(Protocol):

@@ -32,6 +32,7 @@ from costada.runs.setting_types import (
     PRESETS,
     TRACKERS,
     Address,
+    EndpointPlace,
     EvaluationPlace,
     PresetName,
     ProblemName,
@@ -52,7 +53,7 @@ from costada.values.usage import Price
 
 OFFLINE, LOCAL = "offline", "local"
 DEFAULT_BUDGET = 1.0
-EXECUTION = ("parallel", "order", "evaluators", "evaluations", "log")
+EXECUTION = ("parallel", "order", "evaluators", "evaluations", "endpoint", "log")
 """Settings of how iterations are carried out; a resumed run may get others."""
 
 FOLDER_SETTINGS = ("gateway", "keep_history", "log")
@@ -227,6 +228,18 @@ class RunConfig(SearchSettings):
     ] = IN_PROCESS
     """Where evaluations run: here, local:N (worker processes), dask://HOST:PORT, ray://HOST:PORT
     or ray://auto."""
+
+    endpoint: Annotated[
+        EndpointPlace | None,
+        Setting(
+            "costada.evaluators.remote.backend:evaluated_by",
+            EVALUATION,
+            "HOST[:PORT]",
+            "the address towards the cluster",
+        ),
+    ] = None
+    """Address of this machine at which workers on other machines reach the models that evaluations
+    ask."""
 
     timeout: Annotated[
         Seconds | None,

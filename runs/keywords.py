@@ -52,6 +52,7 @@ class SearchKeywords(TypedDict, total=False):
     max_tokens: int | None
     sandbox: str | None
     evaluations: str | Executor
+    endpoint: str | None
     timeout: float | None
     memory_mb: int | None
     preflight: bool

@@ -317,7 +317,7 @@ def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
     config, needs_key = given.config, given.sends_requests
     found = given.problem or problem(_importable(config.problem))
     found = confine(
-        evaluated_by(found, given.executor or _importable(config.evaluations)),
+        evaluated_by(found, given.executor or _importable(config.evaluations), config.endpoint),
         sandbox=config.sandbox,
         timeout=config.timeout,
         memory_mb=config.memory_mb,

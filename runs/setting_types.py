@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat
 
 from costada.evaluators.registry import is_built_in
-from costada.evaluators.remote.engine import checked_place
+from costada.evaluators.remote.engine import checked_place, endpoint_place
 from costada.models.providers import checked_address
 from costada.reports.tracking import tracker_names
 from costada.values.provider_error import YEAR
@@ -57,6 +57,11 @@ def _known_place(place: str) -> str:
     return place if place.startswith(OBJECT_MARK) else checked_place(place)
 
 
+def _known_endpoint(place: str) -> str:
+    endpoint_place(place)
+    return place
+
+
 def _tracker_names(given: object) -> object:
     """Read one name, several with commas, or a list of them; `none` stands for no tracker."""
     texts = [given] if isinstance(given, str) else given
@@ -77,6 +82,7 @@ def _tracker_names(given: object) -> object:
 ProblemName = Annotated[str, Field(min_length=1), AfterValidator(_absolute_folder)]
 PresetName = Annotated[str, AfterValidator(_known_preset)]
 Address = Annotated[str, AfterValidator(checked_address)]
+EndpointPlace = Annotated[str, AfterValidator(_known_endpoint)]
 EvaluationPlace = Annotated[str, AfterValidator(_known_place)]
 Trackers = Annotated[tuple[str, ...], BeforeValidator(_tracker_names)]
 Seconds = Annotated[FiniteFloat, Field(gt=0, le=YEAR)]

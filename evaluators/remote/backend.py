@@ -19,7 +19,7 @@ from costada.evaluators.remote.engine import (
     Outcome,
     Resources,
     checked_address,
-    is_local,
+    endpoint_place,
     shared_engine,
 )
 from costada.evaluators.remote.task import (
@@ -55,9 +55,19 @@ class EngineBackend:
         engine: The engine.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        """Take the engine."""
+    def __init__(self, engine: Engine, endpoint: str | None = None) -> None:
+        """Take the engine.
+
+        Args:
+            engine: The engine.
+            endpoint: Where its workers reach the models of this process, as `HOST` or `HOST:PORT`;
+                None for the address that the engine knows.
+
+        Raises:
+            ValueError: The endpoint is not such an address.
+        """
         self.engine = engine
+        self._endpoint = endpoint_place(endpoint) if endpoint else None
         self._lock = Lock()
         self._known: tuple[Problem, Setting, bytes | None] | None = None
 
@@ -84,7 +94,7 @@ class EngineBackend:
             Exception: What the problem's own `evaluate` raises.
         """
         setting, payload = self._sent(problem)
-        sent = models.for_worker() if models else None
+        sent = models.for_worker(*self._place_of_models()) if models else None
         pickled = pickle.dumps(Task(setting, program, key, incumbent, rival, sent))
         needs = _needs(problem)
         answered = self._answer(needs, pickled, None)
@@ -99,13 +109,9 @@ class EngineBackend:
 
     def check(self, problem: Problem) -> str:
         """A note about resources, empty for none; raises as `check_backend` does."""
-        if (problem.models or problem.candidate_models) and not is_local(self.engine.name):
-            raise ValueError(
-                f"evaluations: got {self.engine.name!r} for problem {problem.name!r}, whose"
-                " evaluations ask models at an address of this machine alone, expected"
-                f" {IN_PROCESS!r} or local:N"
-            )
         self._sent(problem)
+        if problem.models or problem.candidate_models:
+            self._place_of_models()
         notes = [self.engine.check(_needs(problem))]
         if problem.repeats > 1 and problem.evaluators is None:
             notes.append(
@@ -113,6 +119,10 @@ class EngineBackend:
                 " machine disturb each other's measurements; to make one at a time: --evaluators 1"
             )
         return "; ".join(filter(None, notes))
+
+    def _place_of_models(self) -> tuple[str, int]:
+        """Where workers reach the models of this process; raises `OSError` if nowhere."""
+        return self._endpoint or (self.engine.own_host(), 0)
 
     def _sent(self, problem: Problem) -> tuple[Setting, bytes | None]:
         """A problem's setting and payload, packed once."""
@@ -190,19 +200,20 @@ class EngineBackend:
         )
 
 
-def evaluated_by(problem: Problem, given: str | Executor) -> Problem:
+def evaluated_by(problem: Problem, given: str | Executor, endpoint: str | None = None) -> Problem:
     """The problem with its programs evaluated by an engine.
 
     Args:
         problem: The problem.
         given: Address of an engine, an open executor, or `IN_PROCESS`.
+        endpoint: See `EngineBackend`.
 
     Raises:
         ValueError: If it is not such an address, or the engine is not installed.
         OSError: If the engine does not respond.
     """
     if isinstance(given, Executor):
-        return replace(problem, backend=EngineBackend(ExecutorEngine(given)))
+        return replace(problem, backend=EngineBackend(ExecutorEngine(given), endpoint))
     if given == IN_PROCESS:
         return problem
     try:
@@ -211,7 +222,7 @@ def evaluated_by(problem: Problem, given: str | Executor) -> Problem:
         raise ValueError(f"evaluations: {error}") from None
     except OSError as error:
         raise OSError(f"evaluations: {error}") from None
-    return replace(problem, backend=EngineBackend(engine))
+    return replace(problem, backend=EngineBackend(engine, endpoint))
 
 
 def check_backend(problem: Problem) -> str:

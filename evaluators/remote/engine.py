@@ -6,6 +6,7 @@ Their addresses come first, then the interface, then the engine of an executor o
 from __future__ import annotations
 
 import re
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
@@ -35,6 +36,8 @@ EVALUATIONS = re.compile(
 )
 RUNS = re.compile(r"slurm|dask://[^\s/@]+|ray://[^\s/@]*")
 OURS = ("local", "slurm", "dask", "ray")
+ENDPOINT = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\])(:(?P<port>[0-9]{1,5}))?")
+MAX_PORT = 65535
 ADDRESS = re.compile(r"(?P<name>[a-z][a-z0-9_-]*)(:(//)?(?P<place>[^\s@]*))?")
 
 
@@ -78,6 +81,44 @@ def is_local(address: str) -> bool:
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return False
+
+
+LOOPBACK = "127.0.0.1"
+
+
+def host_towards(address: str) -> str:
+    """The address of this machine in the network in which it reaches an engine.
+
+    Raises:
+        OSError: There is no way to it.
+    """
+    host, _, port = engine_and_place(address)[1].rpartition(":")
+    if is_local(address) or not host:
+        return LOOPBACK
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port or 0), type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, place = found[0]
+        with socket.socket(family, kind, protocol) as chosen:
+            chosen.connect(place)  # sends nothing
+            return str(chosen.getsockname()[0])
+    except OSError as error:
+        raise OSError(
+            f"{address}: this machine has no address that its workers could reach ({error});"
+            " expected one: endpoint (--endpoint HOST or HOST:PORT)"
+        ) from None
+
+
+def endpoint_place(given: str) -> tuple[str, int]:
+    """The host and port of an endpoint; any port is 0.
+
+    Raises:
+        ValueError: If they are not an address.
+    """
+    parts = ENDPOINT.fullmatch(given)
+    port = int(parts["port"] or 0) if parts else 0
+    if parts is None or port > MAX_PORT:
+        raise ValueError(f"got {given!r}, expected an address of this machine: HOST or HOST:PORT")
+    return parts["host"].strip("[]"), port
 
 
 ALL_WORKERS = inf
@@ -219,6 +260,14 @@ class Engine(ABC):
     def is_connected(self) -> bool:
         """Whether calls can be handed to the engine, now or once it has workers."""
         return True
+
+    def own_host(self) -> str:
+        """The address of this machine at which workers reach it.
+
+        Raises:
+            OSError: There is none.
+        """
+        return host_towards(self.name)
 
     def close(self) -> None:  # noqa: B027  (most engines hold nothing)
         """Release what the engine holds in this process."""

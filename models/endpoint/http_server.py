@@ -20,6 +20,8 @@ from costada.models.event_loop import close_with_loop, paid_loop
 
 Result = TypeVar("Result")
 
+LOOPBACK = "127.0.0.1"
+
 PIECE = 64 * 1024
 """Most bytes that are read at once, and of a request's line and headers."""
 
@@ -76,14 +78,16 @@ class Endpoint:
             limits: What each client may take.
         """
         self._answer, self._is_known, self._limits = answer, is_known, limits
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._tasks: dict[asyncio.Task[None], _Connection] = {}
 
-    def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Listen, at a free port if none is given; returns the address without a path.
+    def start(self, host: str = LOOPBACK, port: int = 0) -> str:
+        """Listen at an address, perhaps beside others, and at a free port if none is given.
+
+        Returns the address without a path.
 
         Raises:
-            OSError: The port is taken.
+            OSError: This machine does not have the address, or the port is taken.
         """
         return _in_loop(self._start(host, port))
 
@@ -111,9 +115,10 @@ class Endpoint:
 
         # Not a method: what is closed with the loop must not keep its owner alive.
         close_with_loop(self, close)
-        self._server = server
+        self._servers.append(server)
         shown_host, shown_port = server.sockets[0].getsockname()[:2]
-        return f"http://{shown_host}:{shown_port}"
+        shown = f"[{shown_host}]" if ":" in shown_host else shown_host
+        return f"http://{shown}:{shown_port}"
 
     async def _adopt(self, connected: socket.socket, token: str) -> None:
         self._begin(*await asyncio.open_connection(sock=connected, limit=PIECE), token)
@@ -136,8 +141,8 @@ class Endpoint:
                 connection.abort()
 
     async def _close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         await self._abort(lambda connection: True)
 
     async def _serve(self, connection: "_Connection") -> None:

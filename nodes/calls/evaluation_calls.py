@@ -57,11 +57,12 @@ class EvaluationCalls:
         grant = self._grants[EVALUATION]
         return judge_in_process(problem, called, judged, DESK.url, grant.admitting)
 
-    def for_worker(self) -> RelayedModels:
+    def for_worker(self, host: str, port: int) -> RelayedModels:
         """What is sent to a worker that evaluates in the place of this process."""
         asked = {role: (role,) for role in (CANDIDATE, EVALUATION)} | {SHARED: SHARING}
-        tokens = {name: self._admit(*roles) for name, roles in asked.items()}
-        return RelayedModels(DESK.url, {name: each for name, each in tokens.items() if each})
+        admitted = {name: self._admit(*roles) for name, roles in asked.items()}
+        tokens = {name: token for name, token in admitted.items() if token is not None}
+        return RelayedModels(DESK.url_at(host, port), tokens)
 
     def _admit(self, *roles: str) -> str | None:
         """A token for the models of roles; `None` if they have none."""

@@ -27,7 +27,7 @@ from costada.models.endpoint.exchange import (
     Refusal,
 )
 from costada.models.endpoint.forwarding import Forwarder, without_keys
-from costada.models.endpoint.http_server import Endpoint
+from costada.models.endpoint.http_server import LOOPBACK, Endpoint
 from costada.models.endpoint.requests import asked_for
 from costada.models.endpoint.responses import models_response, stored_response
 from costada.models.errors import UnmeteredCall
@@ -473,14 +473,29 @@ class Desk:
         self.grants: dict[str, tuple[Grant, ...]] = {}
         self.endpoint = Endpoint(self._answer, self.grants.__contains__)
         self._starting = Lock()
-        self._url = ""
+        self._urls: dict[tuple[str, int], str] = {}
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Where it listens for clients on this machine."""
+        return self.url_at(LOOPBACK)
+
+    def url_at(self, host: str, port: int = 0) -> str:
+        """Where it listens for clients that reach this machine at an address.
+
+        Raises:
+            OSError: This machine does not have the address, or the port is taken.
+        """
         with self._starting:
-            self._url = self._url or self.endpoint.start()
-            return self._url
+            if (host, port) not in self._urls:
+                try:
+                    self._urls[host, port] = self.endpoint.start(host, port)
+                except OSError as error:
+                    raise OSError(
+                        f"endpoint: cannot listen at {host}, port {port or 'any'} ({error});"
+                        " expected an address of this machine (--endpoint HOST or HOST:PORT)"
+                    ) from None
+            return self._urls[host, port]
 
     async def _answer(self, token: str, request: ClientRequest) -> ClientResponse:
         grants = self.grants.get(token, ())

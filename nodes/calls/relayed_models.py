@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from socket import socket
+from socket import gethostname, socket
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from costada.models.endpoint.exchange import (
 )
 from costada.models.endpoint.http_server import Endpoint
 from costada.models.endpoint.requests import ATTEMPT, PREFIX
-from costada.models.event_loop import CONNECT_SECONDS, close_with_loop
+from costada.models.event_loop import CONNECT_SECONDS, run
 from costada.values.evaluation import Evaluation
 from costada.values.model_access import new_token
 from costada.values.roles import CANDIDATE, EVALUATION
@@ -102,7 +102,7 @@ class RelayedModels:
         grant = partial(RELAY.admitting, upstream=self._upstream(EVALUATION))
         return judge_in_process(problem, called, judged, RELAY.url, grant)
 
-    def for_worker(self) -> RelayedModels:
+    def for_worker(self, host: str, port: int) -> RelayedModels:
         """The same: a worker of this one finds the run as this one does."""
         return self
 
@@ -121,8 +121,9 @@ def _check_reachable(upstream: Upstream) -> None:
         response.raise_for_status()
     except httpx.HTTPError as error:
         raise OSError(
-            f"the models of the run are at {upstream.url}, which does not answer here"
-            f" ({type(error).__name__}: {error})"
+            f"worker {gethostname()} cannot reach the models of the run at {upstream.url}"
+            f" ({type(error).__name__}: {error}); expected this address to be open to workers, or"
+            " another one of the machine of the run: endpoint (--endpoint HOST:PORT)"
         ) from None
 
 
@@ -132,6 +133,7 @@ class Relay:
     def __init__(self) -> None:
         """Start nothing."""
         self._upstreams: dict[str, Upstream] = {}
+        self._clients: dict[str, httpx.AsyncClient] = {}
         self._starting = Lock()
         self._url = ""
 
@@ -166,35 +168,38 @@ class Relay:
         for token, upstream in tuple(self._upstreams.items()):
             if upstream.attempt == attempt:
                 self._dismiss(token)
+        if client := self._clients.pop(attempt, None):
+            run(client.aclose())
 
     def _dismiss(self, token: str) -> None:
         del self._upstreams[token]
         self.endpoint.disconnect(token)
 
-    @cached_property
-    def _client(self) -> httpx.AsyncClient:
-        # The run waits for its providers as long as its settings say.
-        client = httpx.AsyncClient(
-            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
-            limits=httpx.Limits(max_connections=None),
-            trust_env=False,
-        )
-        close_with_loop(self, client.aclose)
-        return client
+    def _client(self, attempt: str) -> httpx.AsyncClient:
+        """The client of an attempt: the run breaks the connections of another one as it ends."""
+        if attempt not in self._clients:
+            self._clients[attempt] = httpx.AsyncClient(
+                # The run waits for its providers as long as its settings say.
+                timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
+                limits=httpx.Limits(max_connections=None),
+                trust_env=False,
+            )
+        return self._clients[attempt]
 
     async def _answer(self, token: str, request: ClientRequest) -> ClientResponse:
         upstream = self._upstreams.get(token)
         if upstream is None:
             raise Refusal(401, "invalid_token", "token: the work that had it has ended")
         is_list = request.dialect is Dialect.MODELS
-        sent = self._client.build_request(
+        client = self._client(upstream.attempt)
+        sent = client.build_request(
             "GET" if is_list else "POST",
             f"{upstream.url}{PREFIX}{request.dialect}",
             headers={**request.headers, **upstream.headers},
             content=None if is_list else _encoded(request.body),
         )
         try:
-            response = await self._client.send(sent, stream=True)
+            response = await client.send(sent, stream=True)
             headers = response.headers
             kind = headers.get("content-type", "")
             passed = {name: headers[name] for name in PASSED_HEADERS if name in headers}

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, cast
 
 from costada.evaluators.remote.engine import (
     ALL_WORKERS,
+    LOOPBACK,
     Call,
     Engine,
     Resources,
@@ -151,6 +152,14 @@ class RayEngine(Engine):
     def is_connected(self) -> bool:
         """Whether this process is connected to the cluster and the cluster responds."""
         return self.name in (RayEngine._connected_to, "ray://auto") and self._offers_any()
+
+    def own_host(self) -> str:
+        """The address that this machine has in the cluster, if there are others in it."""
+        if self.name != "ray://auto":
+            return super().own_host()
+        others = {each["NodeManagerAddress"] for each in self._ray.nodes() if each["Alive"]}
+        own = str(self._ray.util.get_node_ip_address())
+        return own if others - {own} else LOOPBACK
 
     def close(self) -> None:
         """Close the connection of this process, if it is one to this cluster."""

@@ -13,10 +13,13 @@ from time import sleep
 
 import psutil
 import pytest
+from billing_server import BillingServer
+from judged_problems import Providers, judged_folder
 from remote_engines import dask_cluster, end_tree, processes, ray_cluster, ray_processes
 from squares import load_squares
 from waiting import within
 
+from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.remote import backend as backends
 from costada.evaluators.remote.backend import EngineBackend
@@ -27,6 +30,8 @@ from costada.evaluators.sandbox.concurrency import (
     cancel_evaluations,
     current_token,
 )
+from costada.runs.config import RunConfig
+from costada.runs.single_evaluation import MeteredEvaluations
 from costada.values.candidate import Program
 from costada.values.evaluation import WORKER
 
@@ -113,6 +118,30 @@ def test_a_local_worker_that_is_killed_is_replaced_and_its_evaluation_repeated(
         problem, lambda: {each.pid for each in local_processes(local_engine)}, 1
     )
     assert (verdict.score, verdict.error) == (1.0, None)
+
+
+def test_what_a_lost_worker_has_asked_of_a_judge_is_not_asked_again(
+    local_engine, tmp_path, cache, monkeypatch
+):
+    providers, killed = Providers(), []
+
+    def answer(body):
+        if providers.billed.total() == 1 and not killed:  # the second of two questions
+            [busy] = local_processes(local_engine)
+            busy.kill()
+            killed.append(busy.wait())
+        return providers.answer(body)
+
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-real-key-of-the-user")
+    with BillingServer(default=answer) as server:
+        found = load_folder(judged_folder(tmp_path / "judged", server.url))
+        problem = confine(replace(found, backend=EngineBackend(local_engine)))
+        evaluations = MeteredEvaluations(problem, RunConfig(problem="unused"))
+        verdict = evaluations.evaluate(problem.start)
+    assert verdict.is_valid
+    assert killed == [-signal.SIGKILL]
+    assert sorted(providers.billed.values()) == [1, 1]
+    assert evaluations.bill == f"judge-large ${providers.total:.6f}"
 
 
 def test_a_program_that_loses_every_worker_pauses_the_run(local_engine, squares):

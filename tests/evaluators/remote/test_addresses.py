@@ -3,7 +3,7 @@
 import pytest
 
 from costada.evaluators.remote.backend import evaluated_by
-from costada.evaluators.remote.engine import is_local, open_engine
+from costada.evaluators.remote.engine import endpoint_place, host_towards, is_local, open_engine
 
 pytestmark = pytest.mark.process
 
@@ -47,3 +47,35 @@ def test_an_engine_that_is_not_installed_is_refused():
 )
 def test_which_addresses_are_on_this_machine(address, expected):
     assert is_local(address) is expected
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["local:2", "ray://auto", "dask://localhost:8786", "threads:4", "ThreadPoolExecutor"],
+)
+def test_workers_of_this_machine_reach_the_run_at_loopback(address):
+    assert host_towards(address) == "127.0.0.1"
+
+
+def test_an_engine_that_cannot_be_reached_needs_an_endpoint():
+    with pytest.raises(OSError, match=r"dask://\S+: this machine has no .*--endpoint"):
+        host_towards("dask://no-such.invalid:1")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("10.0.0.5", ("10.0.0.5", 0)),
+        ("node-1.example.com:4000", ("node-1.example.com", 4000)),
+        ("[fd00::2]", ("fd00::2", 0)),
+        ("[fd00::2]:4000", ("fd00::2", 4000)),
+    ],
+)
+def test_an_endpoint_is_a_host_with_or_without_a_port(given, expected):
+    assert endpoint_place(given) == expected
+
+
+@pytest.mark.parametrize("given", ["", "http://10.0.0.5", "10.0.0.5:", "a:70000", "fd00::2"])
+def test_another_endpoint_is_refused(given):
+    with pytest.raises(ValueError, match="expected an address of this machine: HOST or HOST:PORT"):
+        endpoint_place(given)

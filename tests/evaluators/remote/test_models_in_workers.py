@@ -1,17 +1,22 @@
 """Evaluations in workers ask the models of their run, as those of this process do."""
 
+import socket
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 from billing_server import BillingServer, Refusal
 from judged_functions import graded, graded_program
 from judged_problems import PRICES, Providers, judged_folder
+from ports import free_port
+from remote_engines import threads
 from test_remote_evaluations import compared
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem, confine
-from costada.evaluators.remote.backend import evaluated_by
+from costada.evaluators.remote.backend import EngineBackend, evaluated_by
+from costada.nodes.calls.relayed_models import RelayedModels
 from costada.runs.config import RunConfig
 from costada.runs.single_evaluation import RUN_ID, MeteredEvaluations
 from costada.values.candidate import Program
@@ -143,7 +148,7 @@ def test_judges_and_programs_ask_in_a_worker_as_they_do_in_this_process(
 
 @pytest.mark.parametrize("function", ["score", "evaluate"])
 def test_a_problem_in_python_asks_its_models_in_a_worker(
-    function, given, evaluated, server, providers
+    function, worker_engine, evaluated, server, providers
 ):
     price_in, price_out = PRICES["judge-large"]
     judge = {"model": "openai:judge-large", "base_url": server.url, "max_tokens": 1000}
@@ -155,10 +160,33 @@ def test_a_problem_in_python_asks_its_models_in_a_worker(
         models={"judge": {**judge, "price": f"{price_in},{price_out}"}},
         **{function: {"score": graded, "evaluate": graded_program}[function]},
     )
-    judged, calls = evaluated(confine(evaluated_by(problem, given)), problem.start)
+    judged, calls = evaluated(replace(problem, backend=EngineBackend(worker_engine)), problem.start)
     assert judged.score > 0.3
     assert [role for role, *_ in calls] == ["evaluation"]
     assert sum((each[2] for each in calls), Decimal(0)) == providers.total
+
+
+def test_workers_ask_at_the_address_that_is_given(evaluated, server, tmp_path):
+    found = load_folder(judged_folder(tmp_path / "judged", server.url, JUDGE, "timeout = 60"))
+    port = free_port()
+    with threads() as executor:
+        there = evaluated_by(found, executor, f"127.0.0.1:{port}")
+        assert evaluated(confine(there), found.start)[0].is_valid
+        with socket.create_connection(("127.0.0.1", port)):
+            pass
+        # An address of documentation, which no machine has.
+        elsewhere = evaluated_by(found, executor, "203.0.113.9:4000")
+        with pytest.raises(OSError, match=r"cannot listen at 203\.0\S+, port 4000 .*--endpoint"):
+            evaluated(confine(elsewhere), found.start)
+
+
+def test_a_worker_that_cannot_reach_the_run_says_what_it_tried():
+    url = f"http://127.0.0.1:{free_port()}"
+    with (
+        pytest.raises(OSError, match=rf"cannot reach the models of the run at {url} .*--endpoint"),
+        RelayedModels(url, {"evaluation": "token"}).begun(),
+    ):
+        pass
 
 
 def test_an_outage_of_a_judge_is_no_verdict_of_a_worker(given, evaluated, server, tmp_path):
