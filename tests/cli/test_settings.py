@@ -236,6 +236,10 @@ REFUSALS = [
         {"evaluations": "pbs://a"},
         "--evaluations: got 'pbs://a', expected here, local:N (1 to 9999), dask://HOST:PORT",
     ),
+    (
+        {"endpoint": "10.0.0.5:70000"},
+        "--endpoint: got '10.0.0.5:70000', expected an address of this machine: HOST or HOST:PORT",
+    ),
     ({"timeout": 0}, f"--timeout: got 0, {IS_POSITIVE}"),
     ({"timeout": ABOVE_A_YEAR}, f"--timeout: got {ABOVE_A_YEAR}, expected less than or equal to"),
     ({"timeout": 1e300}, "--timeout: got 1e+300, expected less than or equal to 31622400"),
