@@ -19,6 +19,24 @@ PRICES = {
 }
 """Dollars per million tokens by the name of a model at its provider."""
 
+ASKING = """
+import json
+import os
+from urllib.request import Request, urlopen
+
+
+def ask(model, text):
+    body = {"model": model, "messages": [{"role": "user", "content": text}]}
+    request = Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+        json.dumps(body).encode(),
+        {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]},
+    )
+    with urlopen(request) as response:
+        return float(json.load(response)["choices"][0]["message"]["content"])
+"""
+"""Asks a model for a number, without an SDK: to import one takes most of a process's start."""
+
 JUDGING = """
 from openai import OpenAI
 

@@ -13,7 +13,7 @@ from billing_server import Reply
 from crash_runs import Record, record_of
 from fakes import SEED_PROGRAM
 from generator_commands import asking
-from judged_problems import PRICES, Providers, cost_of, judged_folder
+from judged_problems import ASKING, PRICES, Providers, cost_of, judged_folder
 
 from costada.models.chat_models import chat_model
 from costada.runs.discovery import discover
@@ -27,23 +27,6 @@ CAP = 1000
 
 MODELS = {"evaluation": "judge-large", "candidate": "judge-small"}
 """The models at the provider by the role of calls; all others go to the writer."""
-
-ASKING = """
-import json
-import os
-from urllib.request import Request, urlopen
-
-
-def ask(model, text):
-    body = {"model": model, "messages": [{"role": "user", "content": text}]}
-    request = Request(
-        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
-        json.dumps(body).encode(),
-        {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]},
-    )
-    with urlopen(request) as response:
-        return float(json.load(response)["choices"][0]["message"]["content"])
-"""
 
 JUDGING = f"""{ASKING}
 

@@ -10,10 +10,10 @@ from threading import Event, current_thread
 from types import SimpleNamespace
 
 import pytest
-from billing_server import BillingServer, Drip, Refusal, Reply
+from billing_server import Drip, Refusal, Reply
 from fakes import SEED_PROGRAM
 from judged_functions import graded, graded_program
-from judged_problems import PRICES, Providers, judged_folder
+from judged_problems import PRICES, judged_folder
 from warm import PATIENCE_SECONDS
 
 from costada.evaluators.folders import load_folder
@@ -34,18 +34,6 @@ from costada.values.numbering import TicketNumber
 from costada.values.usage import Price
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-
-
-@pytest.fixture
-def providers():
-    return Providers()
-
-
-@pytest.fixture
-def server(providers, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-real-key-of-the-user")
-    with BillingServer(default=providers.answer) as server:
-        yield server
 
 
 def run(folder, server, out, **options):

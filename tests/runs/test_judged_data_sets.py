@@ -5,9 +5,8 @@ from collections import Counter
 from decimal import Decimal
 
 import pytest
-from billing_server import BillingServer
 from crash_runs import LATENCY, kill_often, record_of
-from judged_problems import PRICES, Providers, judged_folder
+from judged_problems import ASKING, PRICES, Providers, judged_folder
 
 from costada.models.chat_models import chat_model
 from costada.runs.discovery import discover
@@ -17,31 +16,16 @@ pytestmark = pytest.mark.process
 
 NUM_EXAMPLES = 24
 SETTINGS = 'examples = "train.jsonl"\nvalidation = "validation.jsonl"\n'
-JUDGING = """
-from openai import OpenAI
-
-CLIENT = OpenAI(max_retries=0)
-
+JUDGING = f"""{ASKING}
 
 def score_example(output, example):
-    answer = CLIENT.chat.completions.create(
-        model="judge",
-        messages=[{"role": "user", "content": f"{example['question']} {output}"}],
-    )
-    return min(1.0, output * float(answer.choices[0].message.content))
+    return min(1.0, output * ask("judge", f"{{example['question']}} {{output}}"))
 """
 
 
 @pytest.fixture
 def providers():
     return Providers(LATENCY)
-
-
-@pytest.fixture
-def server(providers, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-real-key-of-the-user")
-    with BillingServer(default=providers.answer) as server:
-        yield server
 
 
 def data_set(folder, url, settings=SETTINGS):

@@ -5,9 +5,8 @@ from collections import Counter
 from decimal import Decimal
 
 import pytest
-from billing_server import BillingServer
 from crash_runs import LATENCY, kill_often, record_of
-from judged_problems import PRICES, Providers, cost_of, judged_folder
+from judged_problems import ASKING, PRICES, Providers, cost_of, judged_folder
 
 from costada.models.chat_models import chat_model
 from costada.runs.discovery import discover
@@ -16,17 +15,17 @@ from costada.values.usage import Price
 
 CAP = 1000
 
+JUDGING = f"""{ASKING}
+
+def score(output):
+    large, is_round = (ask("judge", f"Is it {{what}}? {{output}}") for what in ("large", "round"))
+    return {{"combined_score": output * large * is_round}}
+"""
+
 
 @pytest.fixture
 def providers():
     return Providers(LATENCY)
-
-
-@pytest.fixture
-def server(providers, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-real-key-of-the-user")
-    with BillingServer(default=providers.answer) as server:
-        yield server
 
 
 def run_to_end(folder, url, options):
@@ -78,7 +77,7 @@ def check_against_bill(record, providers):
 def test_a_killed_run_repeats_no_call_that_was_completed(
     tmp_path, server, providers, draw, num_kills, options
 ):
-    judged_folder(tmp_path / "judged", server.url)
+    judged_folder(tmp_path / "judged", server.url, JUDGING)
     options = {"order": "launch", **options}
     num_hits = kill_often(
         tmp_path / "run", server, providers, draw, num_kills, options, run=run_to_end
@@ -101,7 +100,7 @@ def test_a_killed_run_repeats_no_call_that_was_completed(
 def test_a_killed_run_finds_what_an_uninterrupted_one_finds(tmp_path, server, providers):
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
-        judged_folder(tmp_path / name / "judged", server.url)
+        judged_folder(tmp_path / name / "judged", server.url, JUDGING)
     options = {"max_iterations": 6, "lost_calls": "ignore"}
     run_to_end(tmp_path / "whole" / "run", server.url, options)
     kill_often(tmp_path / "killed" / "run", server, providers, 3, 4, options, run=run_to_end)

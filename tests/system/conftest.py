@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from judge_fixtures import *
 from needed_programs import how_to_install
 from sweep_fixtures import *
 

@@ -6,7 +6,6 @@
 from decimal import Decimal
 
 import pytest
-from billing_server import BillingServer
 from crash_runs import LATENCY, kill_often
 from metered_runs import ROLES, EveryProvider, compare, metered_folder, run_metered
 
@@ -22,13 +21,6 @@ HARD, CROSSING = {"budget_policy": "hard", "budget": 0.14}, {"budget": 0.05}
 @pytest.fixture
 def providers():
     return EveryProvider(LATENCY)
-
-
-@pytest.fixture
-def server(providers, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-real-key-of-the-user")
-    with BillingServer(default=providers.answer) as server:
-        yield server
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@ import os
 from decimal import Decimal
 
 import pytest
-from billing_server import BillingServer
 from crash_runs import record_of, run_with
-from judged_problems import PRICES, Providers, judged_folder
+from judged_problems import PRICES, judged_folder
 from warm import PROCESSES
 
 from costada.models.chat_models import chat_model
@@ -69,23 +68,20 @@ def kill_in_flight(folder, server, providers, options, number):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """The folder of a run, whose gateways end with the test."""
+def folder(tmp_path, server):
+    """The folder of a run, whose gateways end with the test, before their server."""
     yield tmp_path / "run"
     stop_gateways(RunFolder(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("options", [{}, {"parallel": 4}, {"budget_policy": "hard"}], ids=str)
 def test_what_judges_were_asked_at_kills_is_on_the_ledger_as_on_the_bill(
-    folder, monkeypatch, options
+    folder, server, providers, options
 ):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-real-key-of-the-user")
-    providers = Providers()
-    with BillingServer(default=providers.answer) as server:
-        judged_folder(folder.parent / "judged", server.url, evaluator=TWICE)
-        for number in (1, 4, 7):
-            kill_in_flight(folder, server, providers, options, number)
-        run_to_end(folder, server.url, options)
+    judged_folder(folder.parent / "judged", server.url, evaluator=TWICE)
+    for number in (1, 4, 7):
+        kill_in_flight(folder, server, providers, options, number)
+    run_to_end(folder, server.url, options)
     record = record_of(folder)
     assert record.lost == []
     assert record.spent == providers.total

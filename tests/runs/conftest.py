@@ -1,0 +1,3 @@
+"""The fixtures of runs whose evaluators ask models."""
+
+from judge_fixtures import *
