@@ -152,13 +152,14 @@ class CallLog:
         with self._db.transaction(is_durable=True, waits=False):
             self._write(CallKey(run_id, call.ticket, call.role, call.attempt), number, call)
 
-    def settle_call(self, key: CallKey, call: CallRow) -> None:
-        """Replace the last request of a logical call to the same model of the menu."""
+    def settle_call(self, key: CallKey, call: CallRow, number: int | None = None) -> None:
+        """Replace a request of a logical call: by default the last one to the same model."""
         with self._db.transaction():
-            ((number,),) = self._db.rows(
-                f"SELECT MAX(n) FROM costada_call WHERE {KEY} AND {OF_ENTRY}",  # noqa: S608
-                (*key, call.entry or None),
-            )
+            if number is None:
+                ((number,),) = self._db.rows(
+                    f"SELECT MAX(n) FROM costada_call WHERE {KEY} AND {OF_ENTRY}",  # noqa: S608
+                    (*key, call.entry or None),
+                )
             self._write(key, number, call)
 
     @exactly
@@ -276,20 +277,27 @@ class CallLog:
         request_hash, text_hash, kind = found[0]
         return Outcome(request_hash, self._db.text(text_hash), OutcomeKind(kind))
 
-    def answered(self, keys: Sequence[CallKey], request_hash: str, place: int) -> CallRow | None:
-        """The answered request of some work at a place among equal ones, from 0, if any.
+    def answered(
+        self, keys: Sequence[CallKey], request_hash: str, place: int
+    ) -> tuple[int, CallRow] | None:
+        """The answered request of some work at a place among equal ones, from 0, with its number.
 
-        The work has several keys, of the same role, where later steps have gone on with it. Its
-        name is part of the hash, so no other attempt of their steps has the same.
+        The answer may have come without token counts. The work has several keys, of the same role,
+        where later steps have gone on with it. Its name is part of the hash, so no other attempt of
+        their steps has the same.
         """
         tickets = [key.ticket for key in keys]
+        statuses = CallStatus.DONE, CallStatus.UNCOUNTED
         found = self._db.rows(
-            f"SELECT {COLUMNS}, facts FROM costada_call WHERE run_id = ?"  # noqa: S608
-            f" AND ticket IN {any_of(tickets)} AND role = ? AND request_hash = ? AND status = ?"
-            " ORDER BY ticket, n LIMIT 1 OFFSET ?",
-            (keys[0].run_id, *tickets, keys[0].role, request_hash, CallStatus.DONE, place),
+            f"SELECT n, {COLUMNS}, facts FROM costada_call WHERE run_id = ?"  # noqa: S608
+            f" AND ticket IN {any_of(tickets)} AND role = ? AND request_hash = ?"
+            " AND status IN (?, ?) ORDER BY ticket, n LIMIT 1 OFFSET ?",
+            (keys[0].run_id, *tickets, keys[0].role, request_hash, *statuses, place),
         )
-        return self._row(found[0], with_texts=True) if found else None
+        if not found:
+            return None
+        number, *stored = found[0]
+        return int(number), self._row(tuple(stored), with_texts=True)
 
     def last_call(self, key: CallKey, entry: str | None = None) -> CallRow | None:
         """The last request of a logical call, `None` if none was sent.

@@ -169,7 +169,7 @@ class _Account:
         """Write down how a request ended, with the completion that a client gets."""
         begun = self._sent.pop(call.request.number)
         answer = call.reply.answer
-        if call.error is None:
+        if call.error is None or call.is_uncounted:
             answer = self.body = completion_body(self._request, call)
         self._ledger.finish(replace(call, request=begun, reply=replace(call.reply, answer=answer)))
 

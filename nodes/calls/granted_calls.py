@@ -30,7 +30,7 @@ from costada.models.endpoint.forwarding import Forwarder, without_keys
 from costada.models.endpoint.http_server import LOOPBACK, Endpoint
 from costada.models.endpoint.requests import asked_for
 from costada.models.endpoint.responses import models_response, stored_response
-from costada.models.errors import UnmeteredCall
+from costada.models.errors import UncountedAnswer, UnmeteredCall
 from costada.models.event_loop import run
 from costada.models.metering import MeteredCall
 from costada.models.runnable_tree import OutgoingRequest
@@ -51,6 +51,7 @@ from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
+from costada.store.rows import CallRow, CallStatus
 from costada.values.model_access import ModelAccess, new_token
 
 UNAFFORDABLE, OVER_LIMIT = "unaffordable", "over limit"
@@ -274,12 +275,33 @@ class Grant:
         async with self._turns.setdefault(where, asyncio.Lock()):
             if stream := self._streams.get(where):
                 await stream.ended()
-            answered = await asyncio.to_thread(self._call_log.answered, self._keys, *where)
+            answered = await asyncio.to_thread(self._stored_answer, ledger.journal, place)
             if answered is None:
                 return await self._send(request, asked, ledger, where)
             if not is_counted:
                 self.allowance.spend(answered.cost + answered.bound)
             return stored_response(request, answered.answer)
+
+    def _stored_answer(self, journal: CallJournal, place: int) -> CallRow | None:
+        """The request at a place among equal ones, if it was answered before.
+
+        An answer without token counts is charged by an estimate now. One that ended the run did so
+        before its step landed, so its row is under the key of this work.
+
+        Raises:
+            Refusal: It has no token counts, and estimates are not allowed.
+        """
+        found = self._call_log.answered(self._keys, journal.request_hash, place)
+        if found is None:
+            return None
+        number, row = found
+        if row.status is not CallStatus.UNCOUNTED:
+            return row
+        try:
+            return journal.charge_estimate(row, number)
+        except UncountedAnswer as error:
+            self.fault = self.fault or error
+            raise Refusal(503, "model_unusable", str(error)) from None
 
     async def _send(
         self,

@@ -114,7 +114,7 @@ class CallJournal:
                 return None
             check_same_request(self.request_hash, last.request_hash, self._key, self._context)
             if last.status is CallStatus.UNCOUNTED:
-                last = self._charge_estimate(last)
+                last = self.charge_estimate(last)
             if last.status is CallStatus.DONE and returns_raw_answers(self._asked.model):
                 # The process died after the answer and before the outcome. A model whose answers
                 # are changed on their way (by a parser, say) has to be asked again.
@@ -203,6 +203,25 @@ class CallJournal:
             outcome = Outcome(self.request_hash, answer_text(answer), OutcomeKind.ANSWER)
         self._call_log.put_outcome(self._key, outcome)
 
+    def charge_estimate(self, uncounted: CallRow, number: int | None = None) -> CallRow:
+        """Charge the estimate for a stored answer without token counts.
+
+        Args:
+            uncounted: The request that it answers.
+            number: That of the request within the call; the last one by default.
+
+        Raises:
+            UncountedAnswer: Estimates are not allowed.
+        """
+        if self._context.settings.on_missing_usage == "raise":
+            raise UncountedAnswer(f"{uncounted.error}. The answer is stored and is not paid again")
+        bound = uncounted.bound if self._context.is_hard else Decimal(0)
+        row = replace(uncounted, status=CallStatus.DONE, error=None, bound=bound)
+        self._call_log.settle_call(self._key, row, number)
+        self._account = open_account(self._key.run_id, self._context)
+        self._report_cost()
+        return row
+
     @contextmanager
     def _repeating(self, sent: OutgoingRequest) -> Iterator[int | None]:
         """Yield the number of the earlier request that a gateway takes this one for, if any."""
@@ -216,21 +235,6 @@ class CallJournal:
             yield found.number if found else None
             if found:
                 self._repeatable.remove(found)
-
-    def _charge_estimate(self, uncounted: CallRow) -> CallRow:
-        """Charge the estimate for a stored answer without token counts.
-
-        Raises:
-            UncountedAnswer: Estimates are not allowed.
-        """
-        if self._context.settings.on_missing_usage == "raise":
-            raise UncountedAnswer(f"{uncounted.error}. The answer is stored and is not paid again")
-        bound = uncounted.bound if self._context.is_hard else Decimal(0)
-        row = replace(uncounted, status=CallStatus.DONE, error=None, bound=bound)
-        self._call_log.settle_call(self._key, row)
-        self._account = open_account(self._key.run_id, self._context)
-        self._report_cost()
-        return row
 
     def _log_lost(self, bound: Decimal) -> None:
         """Warn when the bound of lost requests takes much of the budget."""

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from http.client import HTTPException
 from threading import Event
@@ -15,16 +16,18 @@ from urllib.request import Request, urlopen
 import pytest
 from billing_server import Refusal, Reply, Silence
 from impatience import PATIENCE
-from metered_calls import KEY, client, context_for, rows_of
+from metered_calls import KEY, charged, client, context_for, first_then_second, rows_of
 from pydantic import SecretStr
 from waiting import within
 
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
 from costada.models.asking import RequestNotSent
+from costada.models.errors import UncountedAnswer
 from costada.nodes.calls.budget import FUNDS_QUEUES
 from costada.nodes.calls.evaluation_calls import EvaluationCalls
 from costada.nodes.calls.granted_calls import Allowance, Grant
 from costada.nodes.context import RunContext
+from costada.nodes.settings import Settings
 from costada.nodes.state import Account, Flight, Run, SearchState, Step
 from costada.store.rows import CallStatus
 from costada.values.evaluation import failed
@@ -114,6 +117,39 @@ def test_another_attempt_at_the_same_work_is_answered_what_the_first_one_was(ser
         ask("first").result(PATIENCE)
         assert len(server.requests) == 2
         assert grant.allowance.left == 1 - 2 * row.cost
+
+
+@pytest.mark.parametrize("policy", ["crossing", "hard"])
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("model", [client, first_then_second], ids=["forwarded", "translated"])
+def test_an_answer_without_counts_is_asked_for_once_and_used_when_estimates_are_allowed(
+    server, model, is_stream, policy
+):
+    server.default = Reply("eighteen characters", reports_usage=False)
+    context = context_for(model(server))
+    question = QUESTION | {"stream": is_stream}
+    for _ in range(3):
+        with granted(context) as grant:
+            with pytest.raises((HTTPException, OSError)):
+                answered(grant.new_access(), "chat/completions", question)
+            grant.close()
+            assert isinstance(grant.fault, UncountedAnswer)
+    # A fallback is begun, but nothing is sent after such an answer.
+    (row,) = (each for each in rows_of(context) if each.error != "the request was not sent")
+    assert row.status is CallStatus.UNCOUNTED
+    most = row.cost + row.bound
+    estimating = Settings(on_missing_usage="estimate", budget_policy=policy)
+    with granted(replace(context, settings=estimating)) as grant:
+        said = answered(grant.new_access(), "chat/completions", question).decode()
+        (row,) = (each for each in rows_of(context) if each.status is CallStatus.DONE)
+        assert grant.allowance.left == 1 - row.cost - row.bound
+    assert "eighteen" in said
+    assert "characters" in said
+    assert (row.status, row.is_estimated, row.error) == (CallStatus.DONE, True, None)
+    assert 0 < row.cost < most
+    assert row.cost + row.bound == (most if policy == "hard" else row.cost)
+    assert charged(context) == row.cost + row.bound
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("status", [401, 500])
