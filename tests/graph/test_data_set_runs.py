@@ -256,6 +256,19 @@ def test_parents_come_from_the_front_over_the_examples():
         assert set(later) == set(ids[:2]), method
 
 
+@needs_plugin("peers")
+def test_gepa_draws_parents_from_what_leads_on_some_example():
+    # The seed solves no example, so the halves lead on theirs as soon as they are accepted.
+    halves = said(*range(20)), said(*range(20, 40))
+    graph, store = run_of(*halves * 4, *[LOSING] * 12, method="gepa")
+    graph.invoke({})
+    run_id = store.run_ids()[-1]
+    ids = [row["candidate_id"] for row in rows_of(store)]
+    made = [store.candidates.get(run_id, each) for each in ids if each]
+    texts = {each.id: each.program.text.strip() for each in made}
+    assert {texts.get(each.parent_id) for each in made[-12:]} == set(halves)
+
+
 def test_best_of_n_starts_from_the_initial_program_by_itself():
     graph, store = run_of(VALID, LOSING, LOSING + "!", method="best-of-n")
     graph.invoke({})
