@@ -118,7 +118,7 @@ class RequestLedger(Protocol):
         """Write down how it ended, before the client sees the end.
 
         `call.reply.answer` is the body that the client gets, from which `stored_response` of
-        `costada.models.endpoint.responses` makes the response again.
+        `costada.models.endpoint.client_responses` makes the response again.
         """
         ...
 

@@ -19,6 +19,15 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
 from costada.models.asking import FailureKind, ModelFailure, failure_of
+from costada.models.endpoint.client_requests import forwarded_body
+from costada.models.endpoint.client_responses import (
+    EVENT_STREAM,
+    EventReader,
+    ReportedError,
+    error_response,
+    read_answer,
+    stored_response,
+)
 from costada.models.endpoint.exchange import (
     BrokenStream,
     ClientRequest,
@@ -27,15 +36,6 @@ from costada.models.endpoint.exchange import (
     Postponed,
     Refusal,
     RequestLedger,
-)
-from costada.models.endpoint.requests import forwarded_body
-from costada.models.endpoint.responses import (
-    EVENT_STREAM,
-    EventReader,
-    ReportedError,
-    error_response,
-    read_answer,
-    stored_response,
 )
 from costada.models.endpoint.translated import completion
 from costada.models.errors import (

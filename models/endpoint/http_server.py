@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import h11
 
+from costada.models.endpoint.client_requests import dialect_of, read_request
+from costada.models.endpoint.client_responses import refused
 from costada.models.endpoint.exchange import Answer, BrokenStream, ClientResponse, Refusal
-from costada.models.endpoint.requests import dialect_of, read_request
-from costada.models.endpoint.responses import refused
 from costada.models.event_loop import close_with_loop, paid_loop
 
 Result = TypeVar("Result")

@@ -20,6 +20,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ConfigDict
 
 from costada.models.asking import ModelFailure, ask, limit_parameters
+from costada.models.endpoint.client_responses import stored_response
 from costada.models.endpoint.exchange import (
     ClientRequest,
     ClientResponse,
@@ -28,7 +29,6 @@ from costada.models.endpoint.exchange import (
     Refusal,
     RequestLedger,
 )
-from costada.models.endpoint.responses import stored_response
 from costada.models.event_loop import ModelWrapper, off_the_clock
 from costada.models.metering import ABANDONED, CallMeter, MeteredCall
 from costada.models.providers import RetryPolicy

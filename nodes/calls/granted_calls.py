@@ -19,6 +19,8 @@ from threading import Condition, Lock
 
 from costada.evaluators.sandbox.concurrency import TICK_SECONDS, is_cancelled
 from costada.models.asking import ModelFailure, RequestNotSent, journals_of, with_call_key
+from costada.models.endpoint.client_requests import asked_for
+from costada.models.endpoint.client_responses import models_response, stored_response
 from costada.models.endpoint.exchange import (
     ClientRequest,
     ClientResponse,
@@ -28,8 +30,6 @@ from costada.models.endpoint.exchange import (
 )
 from costada.models.endpoint.forwarding import Forwarder, without_keys
 from costada.models.endpoint.http_server import LOOPBACK, Endpoint
-from costada.models.endpoint.requests import asked_for
-from costada.models.endpoint.responses import models_response, stored_response
 from costada.models.errors import UncountedAnswer, UnmeteredCall
 from costada.models.event_loop import run
 from costada.models.metering import MeteredCall

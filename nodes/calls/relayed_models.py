@@ -21,6 +21,7 @@ import httpx
 
 from costada.evaluators.granted_models import FunctionCall
 from costada.evaluators.remote.score_processes import judge_in_process
+from costada.models.endpoint.client_requests import ATTEMPT, PREFIX
 from costada.models.endpoint.exchange import (
     BrokenStream,
     ClientRequest,
@@ -29,7 +30,6 @@ from costada.models.endpoint.exchange import (
     Refusal,
 )
 from costada.models.endpoint.http_server import Endpoint
-from costada.models.endpoint.requests import ATTEMPT, PREFIX
 from costada.models.event_loop import CONNECT_SECONDS, run
 from costada.values.evaluation import Evaluation
 from costada.values.model_access import new_token

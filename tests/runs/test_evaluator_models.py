@@ -20,7 +20,7 @@ from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
 from costada.models.asking import RequestNotSent
 from costada.models.chat_models import chat_model
-from costada.models.endpoint.requests import asked_for
+from costada.models.endpoint.client_requests import asked_for
 from costada.models.menu import MenuModel
 from costada.nodes.calls import granted_calls
 from costada.nodes.calls.budget import affordable_answer

@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costada.models.endpoint.client_requests import (
+    asked_for,
+    dialect_of,
+    forwarded_body,
+    read_request,
+)
+from costada.models.endpoint.client_responses import EventReader, models_response, read_answer
 from costada.models.endpoint.exchange import ClientRequest, Dialect, Refusal
-from costada.models.endpoint.requests import asked_for, dialect_of, forwarded_body, read_request
-from costada.models.endpoint.responses import EventReader, models_response, read_answer
 from costada.values.usage import Usage
 
 HI = [{"role": "user", "content": "hi"}]

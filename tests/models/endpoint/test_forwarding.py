@@ -21,9 +21,9 @@ from pydantic import SecretStr
 
 from costada.models.asking import FailureKind, RequestNotSent
 from costada.models.chat_models import chat_model
+from costada.models.endpoint.client_requests import read_request
 from costada.models.endpoint.exchange import Dialect, Postponed
 from costada.models.endpoint.forwarding import Forwarder
-from costada.models.endpoint.requests import read_request
 from costada.models.errors import ModelUnusable, UncountedAnswer, UnmeteredCall
 from costada.models.event_loop import MAX_THREADS, paid_loop
 from costada.models.providers import RetryPolicy
