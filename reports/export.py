@@ -89,7 +89,7 @@ CALL_COLUMNS = (
     Column("role", str, f"{', '.join(f'`{each}`' for each in ROLES)} or another role"),
     Column("attempt", int, "counts from 1 within the ticket and role"),
     Column("number", int, "counts the requests of one attempt from 1"),
-    Column("status", str, "`done`, `error`, `lost`, or `started` for one in flight"),
+    Column("status", str, "`done`, `error`, `lost`, `uncounted`, or `started` for one in flight"),
     Column("dollars", float, "cost of the request"),
     Column("in_doubt_dollars", float, "the most that it can have cost beyond that"),
     Column("saved_dollars", float, "what the provider's prompt cache saved"),

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from http.client import HTTPException
+from pathlib import Path
 from threading import Event
 from typing import Any
 from urllib.error import HTTPError
@@ -16,7 +17,7 @@ from urllib.request import Request, urlopen
 import pytest
 from billing_server import Refusal, Reply, Silence
 from impatience import PATIENCE
-from metered_calls import KEY, charged, client, context_for, first_then_second, rows_of
+from metered_calls import KEY, billed, charged, client, context_for, first_then_second, rows_of
 from pydantic import SecretStr
 from waiting import within
 
@@ -150,6 +151,18 @@ def test_an_answer_without_counts_is_asked_for_once_and_used_when_estimates_are_
     assert row.cost + row.bound == (most if policy == "hard" else row.cost)
     assert charged(context) == row.cost + row.bound
     assert len(server.requests) == 1
+
+
+def test_the_documented_sum_covers_an_answer_that_nobody_could_read(server):
+    server.default = Reply(body=b'{"choices": [')
+    context = context_for(client(server))
+    with granted(context) as grant, pytest.raises(HTTPError):
+        requested(grant.new_access(), "chat/completions", QUESTION)
+    page = Path(__file__).parents[2] / "docs" / "understand" / "ledger.md"
+    recipe = next(line for line in page.read_text().splitlines() if line.startswith("charged = "))
+    summed = eval(recipe.removeprefix("charged = "), {"calls": rows_of(context)})
+    assert summed == charged(context)
+    assert summed >= billed(server) > 0
 
 
 @pytest.mark.parametrize("status", [401, 500])
