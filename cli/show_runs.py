@@ -78,15 +78,18 @@ def trace(run: options.Run, as_json: options.AsJson = False) -> None:
     from costada.reports.terminal import table_console
 
     with refusing(ExitCode.BAD_INPUT):
-        run.load()
+        counts_lost = run.load().lost_calls == "count"
         database = run.database
         rows, origin = rows_of.rows_of_file(database), rows_of.origin_of_file(database)
+        charged = rows_of.charged_of_file(database, counts_lost=counts_lost)
     if as_json:
         show(rows_of.trace_json(rows))
         return
     if origin:
         show(rows_of.origin_words(origin))
     rows_of.trace_table(rows).print(table_console())
+    if words := rows_of.charged_words(charged, rows):
+        show(words)
 
 
 def graph(

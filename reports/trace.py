@@ -24,6 +24,9 @@ TABLE_COLUMNS = {name: each for name, each in STEP_COLUMNS.items() if each.symbo
 MAX_DECIMALS = 4
 """Decimals of the paper's trace table."""
 
+SMALLEST_SHOWN = 5e-7
+"""Dollars that six decimals show."""
+
 
 def stored_rows(store: RunStore, run_id: str) -> Sequence[TraceRow]:
     """The trace rows of a run in order, read without loading the graph."""
@@ -59,6 +62,12 @@ def origin_of_file(database: StorePlace) -> Origin | None:
     """Where the run in a file was forked from, `None` if it was not forked."""
     with RunHistory.of(database) as history:
         return history.origin(history.last_run())
+
+
+def charged_of_file(database: StorePlace, *, counts_lost: bool) -> float:
+    """Dollars of all requests of the run in a file; `counts_lost` as in `RunHistory.charged`."""
+    with RunHistory.of(database) as history:
+        return float(history.charged(history.last_run(), counts_lost=counts_lost))
 
 
 def end_after(
@@ -183,6 +192,19 @@ def _remarks(row: TraceRow) -> Iterator[str]:
         yield "known program"
     if has_failed(row):
         yield "failed"
+
+
+def charged_words(charged: float, rows: Sequence[TraceRow]) -> str:
+    """One line on dollars of steps that have not ended; empty without any.
+
+    Args:
+        charged: Dollars of all requests of the run.
+        rows: Of its finished iterations.
+    """
+    more = charged - (rows[-1]["spent"] if rows else 0.0)
+    if more < SMALLEST_SHOWN:
+        return ""
+    return f"${more:.6f} are charged to steps that have not ended, of ${charged:.6f} in all."
 
 
 def origin_words(origin: Origin) -> str:

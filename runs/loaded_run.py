@@ -33,6 +33,8 @@ class LoadedRun:
             resumed, or is finished.
         iterations: Finished iterations.
         spent: Dollars of the finished iterations.
+        charged: Dollars of all requests, also of steps that have not ended: what `spent` is with
+            them. Those whose bill is unknown count as they do against the budget.
         best_score: Score of the best program; `None` before the first iteration has ended.
         best_objective: Its objective; `None` while nothing was valid.
         best_program: Its text; several files each below a line with the path.
@@ -47,6 +49,7 @@ class LoadedRun:
     state: State
     iterations: int
     spent: float
+    charged: float
     best_score: float | None
     best_objective: float | None
     best_program: str
@@ -97,6 +100,7 @@ def load_run(path: str | Path) -> LoadedRun:
                 best_id = str(row["candidate_id"]).partition(">")[0]
         program = history.program_of(run_id, best_id) or Program.of("")
         rows = history.steps(Iterations(run_id))
+        charged = history.charged(run_id, counts_lost=settings.lost_calls == "count")
     last: Row = steps[-1] if steps else {"iteration": 0, "spent": 0.0}
     return LoadedRun(
         _run=folder,
@@ -105,6 +109,7 @@ def load_run(path: str | Path) -> LoadedRun:
         state=cast("State", standing(folder, settings, rows)["state"]),
         iterations=cast("int", last["iteration"]),
         spent=cast("float", last["spent"]),
+        charged=float(charged),
         best_score=cast("float | None", last.get("best_score")),
         best_objective=cast("float | None", last.get("best_objective")),
         best_program=program.text,

@@ -251,6 +251,16 @@ class RunHistory(RunFacts):
             for key, each in dollars.items()
         ]
 
+    @exactly
+    def charged(self, run_id: str, *, counts_lost: bool) -> Decimal:
+        """The dollars of all requests of a run so far, also of steps that have not ended.
+
+        With `counts_lost`, those whose bill is unknown count at their upper bound.
+        """
+        sums = self.used(run_id)
+        dollars = (each.dollars + counts_lost * each.in_doubt_dollars for each in sums)
+        return sum(dollars, Decimal(0))
+
     def _usage(self, run_id: str) -> dict[tuple[str, str], UsedCalls]:
         """Tokens, and dollars that caches saved, by role and model of a menu."""
         # Requests at equal rates are summed first, as savings are linear in tokens and dollars.

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from decimal import Decimal
 
 import pytest
 from pyarrow import parquet
@@ -226,6 +227,14 @@ def test_a_run_before_its_first_iteration_can_be_loaded(written):
     run = load_run(written())
     assert (run.state, run.iterations, run.spent, run.best_score) == ("waiting", 0, 0.0, None)
     assert (run.steps, run.calls, run.candidates) == ([], [], [])
+
+
+def test_what_a_step_cost_that_has_not_ended_is_in_what_a_run_was_charged(invoke, written):
+    folder = written(calls=[call_row(cost=Decimal("18.5"), bound=Decimal("0.25"))])
+    run = load_run(folder)
+    assert (run.spent, run.charged) == (0.0, 18.75)
+    said = invoke("trace", folder).stdout
+    assert "$18.750000 are charged to steps that have not ended, of $18.750000 in all." in said
 
 
 def test_loading_a_run_changes_nothing_in_its_folder(finished):
