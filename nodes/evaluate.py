@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from math import inf
 
 from costada.models.asking import RequestNotSent
@@ -13,6 +12,7 @@ from costada.nodes.state import SearchState
 from costada.values.candidate import Candidate, Program
 from costada.values.evaluation import (
     EVALUATOR_FAULT,
+    EVALUATOR_OUTAGE,
     GENERATOR_LOG,
     ON_VALIDATION,
     Evaluation,
@@ -130,28 +130,33 @@ def _evaluate(
     """Evaluate a program; an evaluator that fails on it must still evaluate the incumbent."""
     problem = context.problem
     best = candidate_of(state["best"], state, context)
-    numbers = count(1)
 
     def evaluate_best(failed: Evaluation) -> Evaluation:
-        # under another name each time, or what its models answered before would answer again
-        best_name = f"{name} best {next(numbers)}"
         # on the validation examples, too, where the evaluator failed on one
         beaten = -inf if ON_VALIDATION in failed.artifacts else None
-        return evaluate_for_money(
-            partial(measure, best_name, best.program, state, context, beaten), state, context
-        )
+        # as in the step that found it: what its models answered then answers again
+        work = partial(measure, best.id, best.program, state, context, beaten, since=best.ticket)
+        return evaluate_for_money(work, state, context)
+
+    def is_available(failed: Evaluation) -> bool:
+        if not context.granted:
+            return EVALUATOR_OUTAGE not in evaluate_best(failed).artifacts
+        # Answers to the incumbent's questions are known and would tell nothing of the provider.
+        from costada.nodes.calls.evaluation_calls import are_available
+
+        return are_available(name, state, context)
 
     # One that an earlier step began goes on under its name there, and repeats no request.
     waiting = unjudged_of(state["step"], context)
     work = waiting.name if waiting else name
     measure_once = partial(measure, work, program, state, context, best.score, rival)
     evaluation = evaluate_when_up(
-        partial(evaluate_for_money, measure_once, state, context), evaluate_best, state, context
+        partial(evaluate_for_money, measure_once, state, context), is_available, state, context
     )
     # A program can make its own evaluator fail. Only a failure on the best one, which the evaluator
     # could score before, shows that the evaluator is at fault.
     if EVALUATOR_FAULT in evaluation.artifacts:
-        again = evaluate_when_up(partial(evaluate_best, evaluation), evaluate_best, state, context)
+        again = evaluate_when_up(partial(evaluate_best, evaluation), is_available, state, context)
         if EVALUATOR_FAULT in again.artifacts:
             raise ValueError(
                 f"evaluator of {problem.name!r}: fails on the best program, which it had evaluated"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from socket import socket
 from typing import Any
+from uuid import uuid4
 
 from costada.evaluators.granted_models import FunctionCall
 from costada.evaluators.remote.score_processes import judge_in_process
 from costada.models.asking import RequestNotSent
+from costada.models.endpoint.client_requests import read_request
+from costada.models.endpoint.exchange import Dialect, Refusal
+from costada.models.event_loop import run
 from costada.nodes.calls.granted_calls import (
     DESK,
     OVER_LIMIT,
@@ -31,10 +36,14 @@ from costada.values.evaluation import (
     failed_evaluator,
 )
 from costada.values.model_access import new_token
+from costada.values.numbering import TicketNumber
 from costada.values.roles import CANDIDATE, EVALUATION
 
 SHARING = (CANDIDATE, EVALUATION)
 """Whose models a sandbox reaches that evaluator and candidate share."""
+
+PROBE = {"messages": [{"role": "user", "content": "Say yes."}], "max_tokens": 16}
+"""What the models of a problem are asked to find out whether their provider is available."""
 
 
 class EvaluationCalls:
@@ -69,6 +78,20 @@ class EvaluationCalls:
         granted = [self._grants[role] for role in roles if role in self._grants]
         return granted[0].admit(new_token(), *granted[1:]) if granted else None
 
+    def are_available(self) -> bool:
+        """Whether each of the models answers a question of a few words now.
+
+        A refusal of the provider is an answer, too: it is available.
+        """
+        for grant in self._grants.values():
+            for name in grant.models:
+                body = json.dumps({"model": name, **PROBE}).encode()
+                try:
+                    run(grant.answer(read_request(Dialect.CHAT, {}, body)))
+                except Refusal:
+                    return False
+        return True
+
     def concluded(self, evaluation: Evaluation) -> Evaluation:
         """The evaluation, or what it is worth where a request of its models was not answered.
 
@@ -99,14 +122,30 @@ class EvaluationCalls:
         return evaluation
 
 
+def are_available(name: str, state: SearchState, context: RunContext) -> bool:
+    """Whether the provider of the problem's models is available while an evaluation fails.
+
+    Args:
+        name: Names the evaluation.
+        state: Of the run.
+        context: Of the run.
+    """
+    # Under a name of its own each time, or an earlier answer would be given again.
+    with granted_models(f"{name} probe {uuid4().hex}", state, context) as models:
+        return models.are_available()
+
+
 @contextmanager
-def granted_models(name: str, state: SearchState, context: RunContext) -> Iterator[EvaluationCalls]:
+def granted_models(
+    name: str, state: SearchState, context: RunContext, since: TicketNumber | None = None
+) -> Iterator[EvaluationCalls]:
     """Grant the models of the problem to an evaluation for as long as the block takes.
 
     Args:
         name: Names the evaluation in the run, the same when it is executed again.
         state: Of the run.
         context: Of the run.
+        since: Ticket of an earlier step that made it; its answers are not bought again.
     """
     limit = context.problem.evaluation_dollars
     allowance = Allowance(
@@ -122,6 +161,8 @@ def granted_models(name: str, state: SearchState, context: RunContext) -> Iterat
             key = CallKey(run_id, step.ticket, role, step.attempt.first_call)
             before = waiting.calls if waiting and waiting.name == name else ()
             earlier = [CallKey(run_id, ticket, role, attempt) for ticket, attempt in before]
+            if since is not None and since != step.ticket:
+                earlier.append(CallKey(run_id, since, role, 1))
             grants[role] = Grant(key, name, models, state, context, allowance, earlier)
             stack.callback(grants[role].close)
         yield EvaluationCalls(grants)

@@ -13,9 +13,10 @@ from costada.nodes.state import SearchState
 from costada.store.candidates import SEED_ID
 from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_FAULT, EVALUATOR_OUTAGE, Evaluation
+from costada.values.numbering import TicketNumber
 
 MAX_ALONE = 3
-"""How often an evaluator's model may fail for a program just before it serves the incumbent."""
+"""How often an evaluator's model may fail for a program just before it serves another request."""
 
 MAX_REASON_CHARS = 500
 """How much of an evaluator's error the log of a pause shows."""
@@ -31,11 +32,14 @@ def measure(
     context: RunContext,
     incumbent: float | None = None,
     rival: tuple[float, ...] = (),
+    since: TicketNumber | None = None,
     on_permit: Callable[[], None] = lambda: None,
 ) -> Evaluation:
     """Evaluate a program once, with the models that the problem asks.
 
-    `on_permit` is called when the evaluation begins, after it waited for others.
+    `since` is the ticket of a step that evaluated it under the same name: what the models answered
+    then is not asked again. `on_permit` is called when the evaluation begins, after it waited for
+    others.
 
     Raises:
         RequestNotSent: What is left of a hard budget cannot pay for it.
@@ -55,7 +59,7 @@ def measure(
     # Not imported at the start: other runs need neither the endpoint nor its server.
     from costada.nodes.calls.evaluation_calls import granted_models
 
-    with granted_models(name, state, context) as models:
+    with granted_models(name, state, context, since) as models:
         return models.concluded(evaluate(models))
 
 
@@ -79,16 +83,16 @@ def evaluate_start(state: SearchState, context: RunContext) -> Evaluation:
 
 def evaluate_when_up(
     evaluate: Callable[[], Evaluation],
-    evaluate_best: Callable[[Evaluation], Evaluation] | None,
+    is_available: Callable[[Evaluation], bool] | None,
     state: SearchState,
     context: RunContext,
 ) -> Evaluation:
     """Evaluate a program, when the provider of a model that the evaluator asks is available.
 
     While it is not, the run is paused as for its own models, and the program is evaluated again.
-    One for which the model does not answer although it does for the incumbent, time and again, has
-    made the evaluator fail by itself: its request may be too large. `evaluate_best` evaluates the
-    incumbent, given the evaluation that failed.
+    One for which the model does not answer although it answers others, time and again, has made the
+    evaluator fail by itself: its request may be too large. `is_available` finds out whether it
+    answers others now, given the evaluation that failed.
 
     Raises:
         ModelUnusable: The pause lasted too long.
@@ -99,7 +103,7 @@ def evaluate_when_up(
     def repeat(failure: ModelFailure) -> Evaluation:
         nonlocal num_alone
         evaluation = evaluate()
-        if evaluate_best and _outage_in(evaluation) and not _outage_in(evaluate_best(evaluation)):
+        if is_available and _outage_in(evaluation) and is_available(evaluation):
             num_alone += 1
             if num_alone == MAX_ALONE:
                 others = {**evaluation.artifacts}

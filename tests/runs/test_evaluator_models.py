@@ -25,6 +25,7 @@ from costada.models.menu import MenuModel
 from costada.nodes.calls import granted_calls
 from costada.nodes.calls.budget import affordable_answer
 from costada.nodes.calls.journal import CallJournal
+from costada.nodes.calls.paid_evaluations import MAX_ALONE
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.store.rows import LandedTickets
@@ -390,6 +391,54 @@ def test_an_outage_of_a_judge_pauses_the_run(tmp_path, server, providers, parall
     assert sum(call.cost for call in calls) == providers.total
     assert all(step["score"] is not None or step["failure"] for step in steps)
     assert not any("429" in (step["failure"] or "") for step in steps)
+
+
+PROBE = "judge-large", "Say yes."
+WAITS = {"retry_wait": 0.01, "longest_wait": 0.02, "gateway": False}
+
+
+def check_that_none_is_bought_twice(out, providers, num_probes):
+    """Check that ledger and bill agree, and that only the short question was asked again."""
+    calls, _ = ledger_of(out)
+    assert sum(call.cost for call in calls) == providers.total
+    repeated = {asked: n for asked, n in providers.billed.items() if n > 1 and asked != PROBE}
+    assert not repeated
+    assert providers.billed[PROBE] == num_probes
+
+
+def test_no_answer_is_bought_again_when_an_outage_ends_between_two_requests(
+    tmp_path, server, providers
+):
+    folder, refused = judged_folder(tmp_path / "judged", server.url), []
+
+    def down_in_the_middle(body):
+        # Two questions about the start, a program, and one of two questions about it are answered.
+        if providers.billed.total() == 4 and len(refused) < 6:
+            refused.append(body)
+            return Refusal(503, "down")
+        return providers.answer(body)
+
+    server.default = down_in_the_middle
+    found = run(folder, server, tmp_path / "run", max_iterations=2, **WAITS)
+    assert (found.stop_reason, len(refused)) == ("iterations", 6)
+    check_that_none_is_bought_twice(tmp_path / "run", providers, 1)
+
+
+def test_a_program_for_which_alone_a_judge_never_answers_fails_and_buys_nothing_again(
+    tmp_path, server, providers
+):
+    folder, refused = judged_folder(tmp_path / "judged", server.url), set()
+
+    def down_for_one(body):
+        asked = body["messages"][-1]["content"]
+        if providers.billed.total() == 4 and not refused:
+            refused.add(asked)
+        return Refusal(429, "too large") if asked in refused else providers.answer(body)
+
+    server.default = down_for_one
+    found = run(folder, server, tmp_path / "run", max_iterations=2, **WAITS)
+    assert found.stop_reason == "iterations"
+    check_that_none_is_bought_twice(tmp_path / "run", providers, MAX_ALONE)
 
 
 STREAMING = """
