@@ -148,7 +148,8 @@ def _charge_start(
     if charged.spent >= Decimal(str(budget)):
         raise ValueError(
             f"budget: got ${budget:g}, expected more than the ${charged.spent:.6f} that the"
-            " evaluation of the initial program costs"
+            " evaluation of the initial program has cost: these dollars are spent, and the run"
+            " stops before its first iteration"
         )
     return charged
 
