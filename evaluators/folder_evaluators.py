@@ -164,6 +164,7 @@ class FolderEvaluator(Confined):
 
     def __call__(self, source: str | Program) -> Evaluation:
         """Evaluation of a program; raises as `SandboxedEvaluator` does."""
+        self.check_granted()
         run = run_evaluator(
             source,
             self.evaluator,

@@ -222,7 +222,8 @@ def _native(
             f"{layout.folder / SETTINGS_FILE}: entry_point is missing; needed where {path.name}"
             " defines score(output)"
         )
-    with _providers_out_of_reach() if settings.models and not may_ask_models else nullcontext():
+    asks_models = settings.models or settings.candidate_models
+    with _providers_out_of_reach() if asks_models and not may_ask_models else nullcontext():
         module = load_trusted(path)
     holdout = getattr(module, "HOLDOUT", None)
     if not isinstance(holdout, Holdout | None):

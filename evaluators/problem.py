@@ -133,7 +133,8 @@ class Problem(ProblemFields):
     ) -> Evaluation:
         """Evaluate a program in a run whose secret is `key`; see `Holdout`.
 
-        A problem that asks models asks those that the caller grants. `on_permit` is called when the
+        A problem that asks models asks those that the caller grants, and is not evaluated without;
+        its own functions are called in a process that has no key. `on_permit` is called when the
         evaluation begins, after it waited for others; what it raises ends the evaluation.
 
         Where scores are noisy, a program that is better than `incumbent`, the best score so far, is
@@ -171,6 +172,11 @@ class Problem(ProblemFields):
             return replace(evaluation, worker_seconds=monotonic() - began)
 
     @property
+    def asks_models(self) -> bool:
+        """Whether an evaluation may ask models, and cost money."""
+        return bool(self.models or self.candidate_models)
+
+    @property
     def longest_seconds(self) -> float:
         """The longest that one evaluation can occupy a worker by the limits.
 
@@ -196,12 +202,12 @@ class Problem(ProblemFields):
         call = partial(models.call, self)
         if isinstance(self.evaluate, CandidateRunner):
             connect = models.connect(is_shared=False)
-            in_process = call if self.models else None
-            return cast(Evaluator, replace(self.evaluate, call=in_process, connect=connect))
-        if isinstance(self.evaluate, Confined):
-            own = replace(self.evaluate, connect=models.connect(is_shared=True))
+            own = replace(self.evaluate, call=call, connect=connect, lacks_models=False)
             return cast(Evaluator, own)
-        return partial(call, FunctionCall("evaluate")) if self.models else self.evaluate
+        if isinstance(self.evaluate, Confined):
+            connect = models.connect(is_shared=True)
+            return cast(Evaluator, replace(self.evaluate, connect=connect, lacks_models=False))
+        return partial(call, FunctionCall("evaluate"))
 
     def _evaluate(self, evaluate: Callable[..., Evaluation], *arguments: Any) -> Evaluation:
         try:
@@ -236,6 +242,7 @@ class Problem(ProblemFields):
             "preload": preload,
             "interpreter": self.interpreter,
             "readable": tuple(self.readable),
+            "lacks_models": self.asks_models,
         }
         if self.score_example is not None:
             return DataSetEvaluator(
@@ -264,6 +271,7 @@ class Problem(ProblemFields):
                 preload=preload,
                 interpreter=self.interpreter,
                 readable=tuple(self.readable),
+                lacks_models=self.asks_models,
             )
             return cast(Evaluator, own)
         return self.evaluate

@@ -199,12 +199,13 @@ class ProblemSettings:
     """Examples that are judged at the same time; the decision to go on follows each batch."""
     models: Models = field(default_factory=dict)
     """Models that the evaluator asks, by the name that its requests give: `provider:name`, a table
-    with the keys of a model in `models.toml`, or in Python a chat model. Their calls are on the
-    ledger of the run."""
+    with the keys of a model in `models.toml` such as `price = "IN,OUT"` (dollars per million
+    tokens), or in Python a chat model. Their calls are on the ledger of the run."""
     candidate_models: Models = field(default_factory=dict)
-    """Models that programs under test ask, likewise."""
+    """Models that programs under test ask, likewise; a name may be in both tables."""
     evaluation_dollars: PositiveNumber = None
-    """Most dollars that the models of one evaluation may cost; None for the budget of the run."""
+    """Most dollars that the models of one evaluation may cost: of a data set all examples together,
+    those of the validation included; None for the budget of the run."""
     human: FiniteNumber = None
     """Best `combined_score` known from people, for reports."""
     seed_objective: FiniteNumber = None

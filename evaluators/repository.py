@@ -134,6 +134,7 @@ class RepositoryEvaluator(Confined):
 
         It raises a ValueError too if the repository has changed since the problem was loaded.
         """
+        self.check_granted()
         program = Program.of(source)
         for path in program:
             if fault := self.base.conflict(path):

@@ -161,6 +161,7 @@ class Confined:
 
     Attributes:
         connect: Serves each connection to models that a candidate opens; None if it has none.
+        lacks_models: Whether the problem asks models that nobody has granted.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -169,6 +170,19 @@ class Confined:
     interpreter: str | None = None
     readable: tuple[str, ...] = ()
     connect: Connect | None = None
+    lacks_models: bool = False
+
+    def check_granted(self) -> None:
+        """Refuse to evaluate a problem without the models that it asks.
+
+        Raises:
+            ValueError: It lacks them.
+        """
+        if self.lacks_models:
+            raise ValueError(
+                "evaluate: called for a problem with models or candidate_models, which only a run"
+                " grants; expected costada evaluate or costada check for a single evaluation"
+            )
 
     def hint(self, error: str, log: str) -> str:
         """What may help where the evaluator fails for where it runs; empty if nothing is known."""
@@ -213,8 +227,9 @@ class CandidateRunner(Confined, ABC):
             InterruptedError: If the evaluation was asked to stop.
             OSError: If the scratch folder cannot be made.
             RuntimeError: If the sandbox itself does not work.
-            ValueError: If this machine does not offer the layer.
+            ValueError: If this machine does not offer the layer, or the models are not granted.
         """
+        self.check_granted()
         if self.commands is not None:
             return run_commands(
                 source,

@@ -11,12 +11,14 @@ from typing_extensions import TypedDict, Unpack
 from costada.controller.constants import Constants
 from costada.controller.method import ParentRule
 from costada.controller.router import start_router
+from costada.evaluators.folder_evaluators import FolderEvaluator, FolderFunction
 from costada.evaluators.problem import Problem
+from costada.evaluators.repository import RepositoryEvaluator
 from costada.evaluators.sandboxed import CandidateRunner, Confined
 from costada.graph.graph_input import Overrides
 from costada.models.asking import with_tools
 from costada.models.menu import MenuModel
-from costada.models.prices import PriceBook, price_book
+from costada.models.prices import HOW_TO_PRICE, PriceBook, price_book
 from costada.models.providers import RetryPolicy
 from costada.models.rate_limits import with_rate_limits
 from costada.models.retries import with_visible_requests
@@ -35,7 +37,6 @@ from costada.prompts.tools import TOOLS
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.roles import CANDIDATE, EVALUATION
-from costada.values.usage import Price
 
 GivenModels = ChatModel | MenuModel | Sequence[ChatModel | MenuModel]
 """What a caller gives: one model, or a menu of several."""
@@ -106,7 +107,7 @@ def run_context(
     _check_granted(problem, granted or {})
     _check_allowance(problem, settings)
     context = RunContext(
-        granted={role: granted_models(each, settings) for role, each in (granted or {}).items()},
+        granted=granted_models(problem, granted or {}, settings),
         problem=problem,
         menu=models.menu,
         guide_model=models.guide_model,
@@ -220,7 +221,7 @@ def priced_models(
     others_prices = settings.other_prices
     if others:
         books = [
-            _prices_of(each, model, others_prices)
+            _prices_of(each, model, settings, f"models: {each.name}")
             for model, each in zip(asked, listed, strict=True)
         ]
         if at is not None and guide_price is not None:
@@ -246,20 +247,55 @@ def priced_models(
     return Models(tuple(menu), menu[at] if at else None)
 
 
-def granted_models(given: Mapping[str, MenuModel], settings: Settings) -> dict[str, PricedModel]:
-    """Models that evaluations ask, each with its own prices, by the names that requests give.
+TABLES = {EVALUATION: "models", CANDIDATE: "candidate_models"}
+"""Where a problem declares the models of a role."""
+
+
+def granted_models(
+    problem: Problem, given: Mapping[str, Mapping[str, MenuModel]], settings: Settings
+) -> dict[str, dict[str, PricedModel]]:
+    """Models that evaluations ask, by role and by the names that requests give.
 
     Raises:
         ValueError: One has no price, or makes retries that cannot be seen.
     """
-    found = {}
-    for name, each in given.items():
-        policy = settings.retry_policy
-        if each.entry.timeout is not None:
-            policy = policy.model_copy(update={"call_timeout": each.entry.timeout})
-        model = with_limits(each.model, policy)
-        found[name] = PricedModel(each.entry, model, _prices_of(each, model, settings.other_prices))
-    return found
+    return {
+        role: {name: _granted_model(problem, role, name, models[name], settings) for name in models}
+        for role, models in given.items()
+    }
+
+
+def _granted_model(
+    problem: Problem, role: str, name: str, each: MenuModel, settings: Settings
+) -> PricedModel:
+    policy = settings.retry_policy
+    if each.entry.timeout is not None:
+        policy = policy.model_copy(update={"call_timeout": each.entry.timeout})
+    model = with_limits(each.model, policy)
+    asked = AskedModel(underlying_models(each.model)[0]).name
+    if is_of_folder(problem):
+        how = f'[{TABLES[role]}.{name}] with model = "{each.entry.model}" and price = "IN,OUT"'
+    else:
+        how = (
+            f'{{"model": ..., "price": "IN,OUT"}} or MenuModel({name!r}, model, Price(IN, OUT)) for'
+            f" it, or other_prices={{{asked!r}: Price(IN, OUT)}}"
+        )
+    place = place_of_model(problem, role, name)
+    how += ", in dollars per million tokens"
+    return PricedModel(each.entry, model, _prices_of(each, model, settings, place, how))
+
+
+def place_of_model(problem: Problem, role: str, name: str) -> str:
+    """Where a problem declares a model that its evaluations ask, for messages."""
+    if is_of_folder(problem):
+        return f"problem.toml, [{TABLES[role]}.{name}]"
+    return f'Problem({TABLES[role]}={{"{name}": ...}})'
+
+
+def is_of_folder(problem: Problem) -> bool:
+    """Whether a problem is described by a folder."""
+    own = FolderEvaluator | RepositoryEvaluator
+    return isinstance(problem.scorer, FolderFunction) or isinstance(problem.evaluate, own)
 
 
 def _check_granted(problem: Problem, given: Mapping[str, Mapping[str, MenuModel]]) -> None:
@@ -290,15 +326,21 @@ def _check_allowance(problem: Problem, settings: Settings) -> None:
         )
 
 
-def _prices_of(listed: MenuModel, model: ChatModel, others: Mapping[str, Price]) -> PriceBook:
-    """The prices of one model of a menu; its own comes before another of its name."""
+def _prices_of(
+    listed: MenuModel,
+    model: ChatModel,
+    settings: Settings,
+    place: str,
+    how_to_price: str = HOW_TO_PRICE,
+) -> PriceBook:
+    """The prices of one of several models; its own comes before another of its name."""
     price = listed.entry.given_price
     own = "" if price is None else AskedModel(underlying_models(listed.model)[0]).name
-    further = {name: each for name, each in others.items() if name != own}
+    further = {name: each for name, each in settings.other_prices.items() if name != own}
     try:
-        return price_book([(model, price)], further)
+        return price_book([(model, price)], further, how_to_price)
     except ValueError as error:
-        raise ValueError(f"models: {listed.name}: {error}") from None
+        raise ValueError(f"{place}: {error}") from None
 
 
 def with_limits(model: ChatModel, policy: RetryPolicy) -> ChatModel:

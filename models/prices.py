@@ -282,7 +282,7 @@ class PriceBook:
     def listed(self, model: str) -> ListPrice:
         """The price of a model by the name that its requests ask for; `ValueError` without one."""
         if model not in self.prices:
-            raise ValueError(_no_price(model))
+            raise ValueError(_no_price(model, HOW_TO_PRICE))
         return self.prices[model]
 
     def expected(self, asked: AskedModel) -> ListPrice:
@@ -318,12 +318,14 @@ class PriceBook:
 def price_book(
     models: Iterable[tuple[Runnable[Any, Any], Price | GivenPrice | None]],
     other_prices: Mapping[str, Price],
+    how_to_price: str = HOW_TO_PRICE,
 ) -> PriceBook:
     """The prices of all chat models inside the given runnables.
 
     A price given with a runnable is that of its first model, by the name of its constructor; it is
     not used where another name is bound to that model. Further models, such as fallbacks, and names
-    that are bound to a model have theirs in `other_prices` or in the packaged data.
+    that are bound to a model have theirs in `other_prices` or in the packaged data. `how_to_price`
+    is what an error says of giving one.
 
     Raises:
         ValueError: A model has no price or two, or a runnable holds no chat model.
@@ -338,14 +340,14 @@ def price_book(
         if price and own not in names and not _is_priced(asked[0], prices):
             raise ValueError(
                 f"price: got that of {own!r} for a model that is asked as {names[0]!r};"
-                f" {_no_price(names[0])}"
+                f" {_no_price(names[0], how_to_price)}"
             )
         given = GivenPrice(price) if isinstance(price, Price) else price
         if given and prices.setdefault(own, given) != given:
             raise ValueError(f"model {own!r} has two prices; expected one for each name")
         for each in asked:
             name = each.name
-            listed = prices[name] if name in prices else _list_price(each)
+            listed = prices[name] if name in prices else _list_price(each, how_to_price)
             if isinstance(listed, PackagedPrice) and each.service_tier:
                 listed = replace(listed, requested=listed.requested | {each.service_tier})
             prices[name] = listed
@@ -357,7 +359,7 @@ def _is_priced(asked: AskedModel, prices: Mapping[str, ListPrice]) -> bool:
     return asked.name in prices or packaged is not None
 
 
-def _list_price(asked: AskedModel) -> ListPrice:
+def _list_price(asked: AskedModel, how_to_price: str) -> ListPrice:
     name, provider, base_url = asked.name, asked.provider, asked.base_url
     if (name, provider) in OFFLINE_MODELS:
         return GivenPrice(OFFLINE_PRICE, source="the paper's GLM-5 price")
@@ -370,11 +372,11 @@ def _list_price(asked: AskedModel) -> ListPrice:
         raise ValueError(
             f"model {name!r} has no known price at {urlsplit(base_url).hostname}: its list price"
             " holds for the provider's own address only; give the price that is charged there:"
-            f" {HOW_TO_PRICE}; or call the provider itself: without base_url, OPENAI_API_BASE and"
+            f" {how_to_price}; or call the provider itself: without base_url, OPENAI_API_BASE and"
             " OPENAI_BASE_URL"
         )
-    raise ValueError(_no_price(name))
+    raise ValueError(_no_price(name, how_to_price))
 
 
-def _no_price(name: str) -> str:
-    return f"model {name!r} has no known price; give one: {HOW_TO_PRICE}"
+def _no_price(name: str, how_to_price: str) -> str:
+    return f"model {name!r} has no known price; give one: {how_to_price}"

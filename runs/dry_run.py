@@ -205,7 +205,7 @@ def _evaluation_forecast(plan: Plan) -> EvaluationForecast | None:
     models = {
         f"{role} {name}": _price_text(_quote(each))
         for role, granted in plan.granted.items()
-        for name, each in granted_models(granted, settings).items()
+        for name, each in granted_models(problem, {role: granted}, settings)[role].items()
     }
     if settings.compute_price is None and not models:
         return None

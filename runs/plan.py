@@ -19,7 +19,7 @@ from costada.evaluators.remote.backend import check_backend, evaluated_by
 from costada.evaluators.remote.engine import FORMS
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, compile_search
-from costada.graph.run_context import priced_models, with_reference_cost
+from costada.graph.run_context import place_of_model, priced_models, with_reference_cost
 from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel, ModelEntry, label_of
 from costada.models.prices import price_book
@@ -385,7 +385,9 @@ def models_of_problem(
     fields = {EVALUATION: problem.models, CANDIDATE: problem.candidate_models}
     return {
         role: {
-            name: _model_of_problem(name, given, problem, config, needs_key)
+            name: _model_of_problem(
+                name, given, place_of_model(problem, role, name), config, needs_key
+            )
             for name, given in models.items()
         }
         for role, models in fields.items()
@@ -394,9 +396,8 @@ def models_of_problem(
 
 
 def _model_of_problem(
-    name: str, given: object, problem: Problem, config: RunConfig, needs_key: bool
+    name: str, given: object, place: str, config: RunConfig, needs_key: bool
 ) -> MenuModel:
-    place = f"problem {problem.name!r}, model {name!r}"
     if isinstance(given, MenuModel):
         return given
     if not isinstance(given, str | Mapping):
@@ -405,7 +406,10 @@ def _model_of_problem(
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
     if isinstance(given, str):
-        entry = resolved_entry(given, read_models_file(None)).model_copy(update={"name": name})
+        try:
+            entry = resolved_entry(given, read_models_file(None)).model_copy(update={"name": name})
+        except ValueError as error:
+            raise ValueError(f"{place}: {str(error).removeprefix('models: ')}") from None
     else:
         try:
             entry = ModelEntry.model_validate({**given, "name": name})
@@ -419,7 +423,8 @@ def _model_of_problem(
     try:
         return menu_model(entry, config, needs_key=needs_key)
     except ValueError as error:
-        raise ValueError(f"{place}: {error}") from None
+        own = f"models: {name}: "
+        raise ValueError(f"{place}: {str(error).removeprefix(own)}") from None
 
 
 def menu_models(

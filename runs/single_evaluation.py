@@ -56,13 +56,14 @@ class MeteredEvaluations:
         self._store = self._store or RunStore()
         settings = Settings()
         given = models_of_problem(self.problem, self.config)
+        granted = granted_models(self.problem, given, settings)
         context = RunContext(
             problem=self.problem,
             menu=(),
             budget=inf,
             settings=settings,
             store=self._store,
-            granted={role: granted_models(each, settings) for role, each in given.items()},
+            granted=granted,
         )
         state: SearchState = {
             "run": Run(RUN_ID, 0, RUN_ID),
@@ -77,7 +78,7 @@ class MeteredEvaluations:
     @property
     def asks_models(self) -> bool:
         """Whether an evaluation may cost money."""
-        return bool(self.problem.models or self.problem.candidate_models)
+        return self.problem.asks_models
 
     @property
     def bill(self) -> str:

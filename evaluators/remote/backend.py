@@ -110,7 +110,7 @@ class EngineBackend:
     def check(self, problem: Problem) -> str:
         """A note about resources, empty for none; raises as `check_backend` does."""
         self._sent(problem)
-        if problem.models or problem.candidate_models:
+        if problem.asks_models:
             self._place_of_models()
         notes = [self.engine.check(_needs(problem))]
         if problem.repeats > 1 and problem.evaluators is None:

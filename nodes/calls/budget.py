@@ -136,8 +136,7 @@ def evaluation_bound(problem: Problem, settings: Settings) -> Decimal:
     So much is left by a request for a program under a hard budget, or it could not be evaluated.
     Models without `evaluation_dollars` have no bound but the budget, and nothing is left for them.
     """
-    asks = problem.models or problem.candidate_models
-    dollars = problem.evaluation_dollars if asks else None
+    dollars = problem.evaluation_dollars if problem.asks_models else None
     return compute_bound(problem, settings) + Decimal(str(dollars or 0))
 
 

@@ -110,8 +110,8 @@ class EvaluationCalls:
             raise RequestNotSent("its time was over while a request waited for others to end")
         for grant in self._grants.values():
             if (failure := grant.outage) is not None:
-                fault = evaluation.error or failure.reason
-                outage = failed_evaluator(fault, failure.retry_after or 0.0)
+                # Of the provider itself: the evaluator's error repeats it in its client's words.
+                outage = failed_evaluator(failure.reason, failure.retry_after or 0.0)
                 return replace(outage, artifacts={**evaluation.artifacts, **outage.artifacts})
         for grant in self._grants.values():
             if OVER_LIMIT in grant.refusals and not evaluation.is_valid:
@@ -157,7 +157,9 @@ def granted_models(
     waiting = unjudged_of(step, context)
     with ExitStack() as stack:
         grants = {}
-        for role, models in context.granted.items():
+        # An evaluator without models is admitted too: its process holds no key, and what it asks is
+        # refused with a reason.
+        for role, models in {EVALUATION: {}, **context.granted}.items():
             key = CallKey(run_id, step.ticket, role, step.attempt.first_call)
             before = waiting.calls if waiting and waiting.name == name else ()
             earlier = [CallKey(run_id, ticket, role, attempt) for ticket, attempt in before]

@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from threading import Condition, Lock
@@ -56,6 +57,11 @@ from costada.values.model_access import ModelAccess, new_token
 
 UNAFFORDABLE, OVER_LIMIT = "unaffordable", "over limit"
 """What could not pay for a request: the money of the run, or the allowance of the work."""
+
+_UNDECLARED = (
+    "as the problem declares no model that its evaluator asks: [models] in problem.toml, or"
+    " Problem(models=...); those of candidate_models are for programs under test"
+)
 
 CLOSING_SECONDS = 10.0
 """How long a run that is asked to stop waits for answers to others than the search."""
@@ -335,9 +341,9 @@ class Grant:
             if not request.is_stream:
                 self._forwarders.discard(forwarder)
         if isinstance(found, ModelFailure):
+            found = replace(found, reason=without_keys(found.reason, model))
             self._down[hashed] = found
-            reason = without_keys(found.reason, model)
-            raise Refusal(503, "provider_unavailable", reason)
+            raise Refusal(503, "provider_unavailable", found.reason)
         if self._down.get(hashed) is earlier:  # a stream may have broken by now
             self._down.pop(hashed, None)
         return found
@@ -528,9 +534,8 @@ class Desk:
             return models_response(request, [*owners])
         if request.model not in owners:
             known = ", ".join(map(repr, owners))
-            raise Refusal(
-                404, "model_not_found", f"model: got {request.model!r}, expected one of {known}"
-            )
+            expected = f"expected one of {known}" if known else f"expected none, {_UNDECLARED}"
+            raise Refusal(404, "model_not_found", f"model: got {request.model!r}, {expected}")
         return await owners[request.model].answer(request)
 
 

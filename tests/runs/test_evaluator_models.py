@@ -26,8 +26,10 @@ from costada.nodes.calls import granted_calls
 from costada.nodes.calls.budget import affordable_answer
 from costada.nodes.calls.journal import CallJournal
 from costada.nodes.calls.paid_evaluations import MAX_ALONE
+from costada.runs.config import RunConfig
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
+from costada.runs.single_evaluation import MeteredEvaluations
 from costada.store.rows import LandedTickets
 from costada.store.run_store import RunStore
 from costada.values.model_access import CLIENT_VARIABLES
@@ -45,6 +47,11 @@ def run(folder, server, out, **options):
         price=Price(*PRICES["writer"]),
         **{"budget": 0.05, "seed": 2, **options},
     )
+
+
+def in_settings(folder, old, new):
+    settings = folder / "problem.toml"
+    settings.write_text(settings.read_text().replace(old, new))
 
 
 def ledger_of(out):
@@ -140,14 +147,16 @@ def score(output):
 """
 
 
+@pytest.mark.parametrize("table", ["models", "candidate_models"])
 @pytest.mark.parametrize("is_required", [True, False])
 def test_an_evaluator_asks_nobody_with_the_users_key_while_it_is_loaded(
-    tmp_path, server, monkeypatch, is_required
+    tmp_path, server, monkeypatch, is_required, table
 ):
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
     monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
     evaluator = ASKING_ON_IMPORT.replace("IS_REQUIRED", str(is_required))
     folder = judged_folder(tmp_path / "judged", server.url, evaluator=evaluator)
+    in_settings(folder, "[models.judge]", f"[{table}.judge]")
     if is_required:
         reason = r"evaluator\.py, line 6: APIConnectionError: .*; an evaluator asks its models in"
         with pytest.raises(ValueError, match=reason):
@@ -209,11 +218,66 @@ def test_a_model_that_is_not_listed_is_refused_and_costs_nothing(tmp_path, serve
 
 def test_a_model_without_a_price_is_refused_before_anything_is_sent(tmp_path, server):
     folder = judged_folder(tmp_path / "judged", server.url)
-    settings = folder / "problem.toml"
-    settings.write_text(settings.read_text().replace("price =", "# price ="))
-    with pytest.raises(ValueError, match="judge: model 'judge-large' has no known price"):
+    in_settings(folder, "price =", "# price =")
+    with pytest.raises(ValueError) as refused:
         run(folder, server, tmp_path / "run", max_iterations=1)
+    assert str(refused.value) == (
+        "problem.toml, [models.judge]: model 'judge-large' has no known price; give one:"
+        ' [models.judge] with model = "openai:judge-large" and price = "IN,OUT", in dollars per'
+        " million tokens"
+    )
     assert not server.requests
+
+
+def test_a_model_of_a_problem_in_python_without_a_price_is_refused_with_how_to_give_one(
+    tmp_path, server
+):
+    problem = Problem(
+        name="graded",
+        task="Return a large number.",
+        initial_program=SEED_PROGRAM,
+        entry_point="value",
+        score=graded,
+        models={"judge": chat_model("openai:judge-large", base_url=server.url)},
+    )
+    with pytest.raises(ValueError) as refused:
+        run(problem, server, tmp_path / "run", max_iterations=1)
+    said = str(refused.value)
+    assert said.startswith("Problem(models={\"judge\": ...}): model 'judge-large' has no known")
+    assert "other_prices={'judge-large': Price(IN, OUT)}" in said
+
+
+def test_a_model_of_a_folder_that_is_unknown_is_named_with_its_place(tmp_path, server):
+    folder = judged_folder(tmp_path / "judged", server.url)
+    in_settings(folder, "[models.judge]", '[models]\njudge = "judge-1"\n[models.other]')
+    place = r"^problem\.toml, \[models\.judge\]: Unknown model 'judge-1'"
+    with pytest.raises(ValueError, match=place):
+        run(folder, server, tmp_path / "run", max_iterations=1)
+
+
+def test_a_judge_that_is_declared_for_programs_is_refused_and_not_asked_with_the_users_key(
+    tmp_path, server, monkeypatch
+):
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    folder = judged_folder(tmp_path / "judged", server.url)
+    in_settings(folder, "[models.judge]", "[candidate_models.judge]")
+    evaluations = MeteredEvaluations(load_folder(folder), RunConfig(problem=str(folder)))
+    evaluation = evaluations.evaluate(evaluations.problem.start)
+    assert "declares no model that its evaluator asks: [models] in problem.toml" in evaluation.error
+    assert evaluations.bill == "none was asked"
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("table", ["models", "candidate_models"])
+def test_a_problem_is_not_evaluated_without_the_models_that_it_asks(
+    tmp_path, server, monkeypatch, table
+):
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    folder = judged_folder(tmp_path / "judged", server.url)
+    in_settings(folder, "[models.judge]", f"[{table}.judge]")
+    with pytest.raises(ValueError, match="which only a run grants; expected costada evaluate"):
+        load_folder(folder).evaluate(SEED_PROGRAM)
+    assert server.requests == []
 
 
 KEEPING = """
@@ -368,7 +432,7 @@ def test_a_hard_budget_is_never_exceeded_and_what_waits_is_judged_first(
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
-def test_an_outage_of_a_judge_pauses_the_run(tmp_path, server, providers, parallel):
+def test_an_outage_of_a_judge_pauses_the_run(tmp_path, server, providers, parallel, caplog):
     folder = judged_folder(tmp_path / "judged", server.url)
     refused = []
 
@@ -387,6 +451,8 @@ def test_an_outage_of_a_judge_pauses_the_run(tmp_path, server, providers, parall
     found = run(folder, server, out, max_iterations=4, **waits)
     assert found.stop_reason == "iterations"
     assert len(refused) == 24
+    paused = next(text for text in caplog.messages if "the evaluator's model" in text)
+    assert (paused.count("Error code"), paused.count("slow down")) == (1, 1)
     calls, steps = ledger_of(out)
     assert sum(call.cost for call in calls) == providers.total
     assert all(step["score"] is not None or step["failure"] for step in steps)
