@@ -204,8 +204,8 @@ def _evaluation_forecast(plan: Plan) -> EvaluationForecast | None:
     problem, settings, known = plan.problem, plan.settings, plan.seed_evaluation
     models = {
         f"{role} {name}": _price_text(_quote(each))
-        for role, granted in plan.granted.items()
-        for name, each in granted_models(problem, {role: granted}, settings)[role].items()
+        for role, granted in granted_models(problem, plan.granted, settings).items()
+        for name, each in granted.items()
     }
     if settings.compute_price is None and not models:
         return None
@@ -240,7 +240,6 @@ def dry_run_text(
 ) -> str:
     """A forecast in a few lines, and below them the prompts given, in full."""
     mean = " on average" if found.models else ""
-    both = " and evaluations" if found.evaluation else ""
     lines = [
         "Dry run: nothing was sent and nothing was written.",
         f"  problem         {config.problem}, method {config.method}, seed {config.seed}",
@@ -256,10 +255,7 @@ def dry_run_text(
         *(_evaluation_lines(found.evaluation) if found.evaluation else []),
         *([_AGENT_NOTE] if config.generator == WITH_TOOLS else []),
         *([_COMMAND_NOTE] if is_command(config.generator) else []),
-        f"  steps           about {count(found.steps)} for the budget"
-        f" ({count(found.fewest_steps)} if answers{both} are as long as they may be,"
-        f" {count(found.most_steps)} if they have {SHORT_ANSWER:,} tokens),"
-        f" at most {config.max_iterations:,}",
+        f"  steps           {_steps_text(found)}, at most {config.max_iterations:,}",
         f"  worst call      ${found.worst_call:.4f} ({found.worst_tokens_in:,} tokens in,"
         f" {found.worst_tokens_out:,} out)",
         *(
@@ -279,12 +275,36 @@ def dry_run_text(
     return "\n".join(lines)
 
 
+def _steps_text(found: DryRun) -> str:
+    """How many steps the budget pays for; what models of evaluations cost is not known."""
+    steps, fewest, most = map(count, (found.steps, found.fewest_steps, found.most_steps))
+    judging = found.evaluation
+    if judging and judging.models and judging.worst is None:
+        return f"{steps} for the budget if evaluations cost nothing"
+    if judging and judging.models:
+        return (
+            f"{fewest} for the budget if answers and evaluations cost as much as they may, {steps}"
+            " if evaluations cost nothing"
+        )
+    both = " and evaluations" if judging else ""
+    return (
+        f"about {steps} for the budget ({fewest} if answers{both} are as long as they may be,"
+        f" {most} if they have {SHORT_ANSWER:,} tokens)"
+    )
+
+
 def _evaluation_lines(found: EvaluationForecast) -> list[str]:
     """What evaluations cost, and the models that they ask."""
-    most = "" if found.worst is None else f", at most ${found.worst:.4f}"
-    took = "" if found.seconds is None else f" for {found.seconds:.3g} s like the initial program"
-    apart = ", without what its models cost" if found.models else ""
-    lines = [f"  an evaluation   about ${found.cost:.4f}{took}{apart}{most}"]
+    parts = []
+    if found.cost or not found.models:
+        took = f" for {found.seconds:.3g} s like the initial program" if found.seconds else ""
+        parts.append(f"about ${found.cost:.4f}{took}")
+    if found.worst is not None:
+        parts.append(f"at most ${found.worst:.4f}")
+    elif found.models:
+        parts.append("at most the budget, as evaluation_dollars is not set")
+    known = "; costada check measures one, costada forecast --measured RUN those of a run"
+    lines = [f"  an evaluation   {', '.join(parts)}{known if found.models else ''}"]
     return lines + [f"    {name}  {price}" for name, price in found.models.items()]
 
 

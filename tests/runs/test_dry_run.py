@@ -189,7 +189,11 @@ def test_the_models_of_an_evaluator_are_named_and_not_asked(invoke, server, tmp_
         "models": {"evaluation judge": "$3 in, $15 out per million tokens; given"},
     }
     text = invoke(*options).stdout
-    assert "about $0.0000, without what its models cost, at most $0.0500" in text
+    assert "  an evaluation   at most $0.0500; costada check measures one, costada forecast" in text
+    least, most = found["fewest_steps"], found["steps"]
+    assert least == ceil(found["budget"] / (found["worst_call"] + 0.05)) < most
+    assert f"{least} for the budget if answers and evaluations cost as much as they may" in text
+    assert f", {most} if evaluations cost nothing" in text
     assert "    evaluation judge  $3 in, $15 out per million tokens" in text
 
 
