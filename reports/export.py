@@ -17,7 +17,6 @@ from typing import Any
 
 from costada.nodes import trace_row
 from costada.nodes.trace_row import DerivedColumns, TraceRow, columns_of, kind_of
-from costada.reports.answer_rows import answer_rows
 from costada.reports.trace import ticket_of
 from costada.store.address import damage_error
 from costada.store.files import replacing
@@ -218,6 +217,9 @@ def table_of(
 def _answers(
     history: RunHistory, run_id: str, iterations: Mapping[TicketNumber, Iteration]
 ) -> Table:
+    # Not imported at the start: it loads LangChain, which other tables do without.
+    from costada.reports.answer_rows import answer_rows
+
     def rows() -> Iterator[Row]:
         # Answers and programs are read row by row: together they may be large.
         with checking_rows(history.path):
