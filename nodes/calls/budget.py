@@ -393,7 +393,7 @@ def reserve_bound(
     *,
     gateways: Collection[str] = (),
 ) -> None:
-    """Reserve the bound of a call that no share limits, in the transaction that journals it.
+    """Reserve the bound of a call, in the transaction that journals it, whatever its share was.
 
     Raises as `reserve_share` does.
     """

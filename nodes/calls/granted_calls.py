@@ -43,8 +43,7 @@ from costada.nodes.calls.budget import (
     WaitingForFunds,
     affordable_answer,
     leave_queue,
-    money_left,
-    reserve_share,
+    reserve_bound,
     share_of_money,
 )
 from costada.nodes.calls.journal import CallJournal
@@ -472,11 +471,12 @@ class GrantedRequest:
         if bound > grant.allowance.left:
             raise self._not_sent(grant.allowance.refusal(bound), OVER_LIMIT)
         if grant.context.is_hard:
-            left = money_left(grant.key, grant.state, grant.context)
-            if bound > left:
-                reason = f"not asked: it may cost ${bound:.6f}, and ${left:.6f} are left"
-                raise self._not_sent(reason, UNAFFORDABLE)
-            reserve_share(bound, self._asked, grant.key, grant.state, grant.context)
+            try:
+                reserve_bound(bound, grant.key, grant.state, grant.context)
+            except WaitingForFunds:
+                raise
+            except RequestNotSent as error:
+                raise self._not_sent(str(error), UNAFFORDABLE) from None
         grant.allowance.reserve(bound)
         self._bound = bound
 

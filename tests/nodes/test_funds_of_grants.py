@@ -1,0 +1,93 @@
+"""Who of those that are granted models gets the money that is left; nothing is sent."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from decimal import Decimal
+from threading import Barrier
+
+from impatience import PATIENCE
+from metered_calls import context_for
+from toy_graph import PRICE, scripted
+
+from costada.models.endpoint.exchange import Postponed
+from costada.models.metering import MeteredCall
+from costada.models.prices import price_book
+from costada.models.runnable_tree import OutgoingRequest
+from costada.nodes.calls import granted_calls
+from costada.nodes.calls.granted_calls import Allowance, Grant, GrantedRequest
+from costada.nodes.context import RunContext
+from costada.nodes.settings import Settings
+from costada.nodes.state import Account, Flight, Run, SearchState, Step
+from costada.prompts.render import Prompt
+from costada.store.call_log import CallKey
+from costada.values.numbering import START, TicketNumber
+from costada.values.usage import Usage
+
+RUN = "run"
+REQUEST = OutgoingRequest("scripted", "scripted", 12_000, 1, 0, number=1)
+"""Costs $0.024 at most, at $2 per million tokens of an answer."""
+
+
+def hard_context(budget: float, *, parallel: int = 1) -> RunContext:
+    model = scripted()
+    return replace(
+        context_for(model, prices=price_book([(model, PRICE)], {})),
+        budget=budget,
+        parallel=parallel,
+        settings=Settings(price=PRICE, budget_policy="hard"),
+    )
+
+
+def state_of(ticket: int, *open_tickets: int) -> SearchState:
+    number = TicketNumber(ticket)
+    return {
+        "run": Run(RUN, 0, RUN),
+        "step": Step(ticket=number),
+        "flight": Flight(last_ticket=max(open_tickets), open_tickets=open_tickets),
+        "account": Account(),
+        "iterations": START,
+    }
+
+
+def grant_of(context: RunContext, state: SearchState) -> Grant:
+    """The first model of a context, granted to the evaluation of a step."""
+    key = CallKey(RUN, state["step"].ticket, "evaluation", 1)
+    allowance = Allowance(context.budget, "the budget", is_strict=False)
+    return Grant(key, "test", {"agent": context.menu[0]}, state, context, allowance)
+
+
+def request_of(grant: Grant, words: str = "How large is it?") -> GrantedRequest:
+    return GrantedRequest(grant, grant.models["agent"], Prompt(words, ""))
+
+
+def answered(sent: OutgoingRequest) -> MeteredCall:
+    return MeteredCall(sent, usage=Usage(input_tokens=0, output_tokens=100))
+
+
+def test_a_request_that_another_ticket_was_ahead_of_waits_for_it(monkeypatch):
+    context, has_looked = hard_context(0.03, parallel=2), Barrier(2)
+    look = granted_calls.share_of_money
+
+    def look_at_once(*given):
+        share = look(*given)
+        if not has_looked.broken:
+            has_looked.wait(PATIENCE)  # both before either of them reserves
+        return share
+
+    monkeypatch.setattr(granted_calls, "share_of_money", look_at_once)
+    grants = [grant_of(context, state_of(ticket, 1, 2)) for ticket in (1, 2)]
+    requests = [request_of(each) for each in grants]
+    with ThreadPoolExecutor(2) as threads:
+        begun = [threads.submit(each.begin, REQUEST) for each in requests]
+    has_looked.abort()
+    errors = [each.exception() for each in begun]
+    assert [type(each) for each in errors if each] == [Postponed]
+    assert [each.refusals for each in grants] == [{}, {}]
+    late = errors.index(None) ^ 1
+    requests[1 - late].finish(answered(begun[1 - late].result()))
+    sent = requests[late].begin(REQUEST)
+    assert sent.output_cap == 12_000
+    requests[late].finish(answered(sent))
+    for each in grants:
+        each.close()
+    assert context.store.ledger.step_cost(RUN, 2, counts_lost=True) == Decimal("0.0002")
