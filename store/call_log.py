@@ -152,8 +152,9 @@ class CallLog:
         with self._db.transaction(is_durable=True, waits=False):
             self._write(CallKey(run_id, call.ticket, call.role, call.attempt), number, call)
 
-    def settle_call(self, key: CallKey, call: CallRow, number: int | None = None) -> None:
+    def settle_call(self, run_id: str, call: CallRow, number: int | None = None) -> None:
         """Replace a request of a logical call: by default the last one to the same model."""
+        key = CallKey(run_id, call.ticket, call.role, call.attempt)
         with self._db.transaction():
             if number is None:
                 ((number,),) = self._db.rows(

@@ -290,8 +290,7 @@ class Grant:
     def _stored_answer(self, journal: CallJournal, place: int) -> CallRow | None:
         """The request at a place among equal ones, if it was answered before.
 
-        An answer without token counts is charged by an estimate now. One that ended the run did so
-        before its step landed, so its row is under the key of this work.
+        An answer without token counts is charged by an estimate now.
 
         Raises:
             Refusal: It has no token counts, and estimates are not allowed.

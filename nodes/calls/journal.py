@@ -207,7 +207,7 @@ class CallJournal:
         """Charge the estimate for a stored answer without token counts.
 
         Args:
-            uncounted: The request that it answers.
+            uncounted: The request that it answers, of this call or an earlier one.
             number: That of the request within the call; the last one by default.
 
         Raises:
@@ -217,7 +217,7 @@ class CallJournal:
             raise UncountedAnswer(f"{uncounted.error}. The answer is stored and is not paid again")
         bound = uncounted.bound if self._context.is_hard else Decimal(0)
         row = replace(uncounted, status=CallStatus.DONE, error=None, bound=bound)
-        self._call_log.settle_call(self._key, row, number)
+        self._call_log.settle_call(self._key.run_id, row, number)
         self._account = open_account(self._key.run_id, self._context)
         self._report_cost()
         return row

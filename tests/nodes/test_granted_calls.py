@@ -2,10 +2,11 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -19,6 +20,7 @@ from billing_server import Refusal, Reply, Silence
 from impatience import PATIENCE
 from metered_calls import KEY, billed, charged, client, context_for, first_then_second, rows_of
 from pydantic import SecretStr
+from rows import call_row
 from waiting import within
 
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
@@ -30,6 +32,7 @@ from costada.nodes.calls.granted_calls import Allowance, Grant
 from costada.nodes.context import RunContext
 from costada.nodes.settings import Settings
 from costada.nodes.state import Account, Flight, Run, SearchState, Step
+from costada.store.call_log import CallKey
 from costada.store.rows import CallStatus
 from costada.values.evaluation import failed
 from costada.values.model_access import ModelAccess
@@ -49,10 +52,13 @@ STATE: SearchState = {
 
 
 @contextmanager
-def granted(context: RunContext) -> Iterator[Grant]:
+def granted(
+    context: RunContext, key: CallKey = KEY, earlier: Sequence[CallKey] = ()
+) -> Iterator[Grant]:
     """The first model of a context, under the name of agent."""
     allowance = Allowance(1.0, "the budget", is_strict=False)
-    grant = Grant(KEY, "test", {"agent": context.menu[0]}, STATE, context, allowance)
+    models = {"agent": context.menu[0]}
+    grant = Grant(key, "test", models, STATE, context, allowance, earlier)
     try:
         yield grant
     finally:
@@ -150,6 +156,22 @@ def test_an_answer_without_counts_is_asked_for_once_and_used_when_estimates_are_
     assert 0 < row.cost < most
     assert row.cost + row.bound == (most if policy == "hard" else row.cost)
     assert charged(context) == row.cost + row.bound
+    assert len(server.requests) == 1
+
+
+def test_an_answer_without_counts_is_charged_where_an_earlier_step_has_bought_it(server):
+    server.default = Reply("eighteen characters", reports_usage=False)
+    context = context_for(client(server))
+    with granted(context) as grant, pytest.raises((HTTPException, OSError)):
+        requested(grant.new_access(), "chat/completions", QUESTION)
+    later = KEY._replace(ticket=2)
+    context.store.call_log.put_call(KEY.run_id, call_row(ticket=2, cost=Decimal("0.0011")))
+    estimating = replace(context, settings=Settings(on_missing_usage="estimate"))
+    with granted(estimating, later, [KEY]) as grant:
+        requested(grant.new_access(), "chat/completions", QUESTION)
+    first, second = rows_of(context)
+    assert (first.ticket, first.status, first.is_estimated) == (1, CallStatus.DONE, True)
+    assert (second.ticket, second.cost, second.prompt) == (2, Decimal("0.0011"), "a secret prompt")
     assert len(server.requests) == 1
 
 

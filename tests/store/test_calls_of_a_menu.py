@@ -36,7 +36,5 @@ def test_an_answer_without_counts_is_known_until_it_is_charged(log):
     row = replace(call_row(entry="first"), status=CallStatus.UNCOUNTED, bound=Decimal("0.1"))
     log.put_call("run", replace(row, ticket=2))
     assert (log.has_uncounted("run", FIRST), log.has_uncounted("run", SECOND)) == (True, False)
-    log.settle_call(
-        CallKey("run", 2, "generation", 1), replace(row, ticket=2, status=CallStatus.DONE)
-    )
+    log.settle_call("run", replace(row, ticket=2, status=CallStatus.DONE))
     assert not log.has_uncounted("run", FIRST)
