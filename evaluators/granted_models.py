@@ -28,7 +28,7 @@ class FunctionCall:
     known: Mapping[str, Any] = field(default_factory=dict)
 
 
-Call = Callable[[FunctionCall, object], Evaluation]
+FunctionCaller = Callable[[FunctionCall, object], Evaluation]
 """Calls a function with an output, or with a program's text."""
 
 
@@ -47,6 +47,10 @@ class GrantedModels(Protocol):
         Raises:
             InterruptedError: If the evaluation was cancelled.
         """
+
+
+class SendableModels(GrantedModels, Protocol):
+    """What an evaluation may ask that this process, or a worker in its place, makes."""
 
     def for_worker(self, host: str, port: int) -> "SentModels":
         """What is sent to a worker that evaluates in the place of this process.

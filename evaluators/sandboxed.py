@@ -11,7 +11,7 @@ from secrets import token_hex
 from traceback import walk_tb
 
 from costada.evaluators.feedback import collecting_feedback, with_feedback
-from costada.evaluators.granted_models import Call, FunctionCall
+from costada.evaluators.granted_models import FunctionCall, FunctionCaller
 from costada.evaluators.problem_fields import Holdout, Score
 from costada.evaluators.sandbox.candidate_results import CandidateResult
 from costada.evaluators.sandbox.candidate_runs import find_syntax_faults, named_files, run_calls
@@ -204,7 +204,7 @@ class CandidateRunner(Confined, ABC):
     entry_point: str | None = None
     commands: Commands | None = None
     syntax: SyntaxCheck | None = None
-    call: Call | None = None
+    call: FunctionCaller | None = None
 
     @abstractmethod
     def judge(self, called: FunctionCall, output: object) -> Evaluation:

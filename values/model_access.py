@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from secrets import token_urlsafe
 from threading import RLock
 
+LOOPBACK = "127.0.0.1"
+
 CLIENT_VARIABLES = RLock()
 """Held while variables of clients are replaced in this process, and while a model of a run is made,
 which reads them."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from costada.values.model_access import LOOPBACK
 from costada.values.plugins import call_plugin, load_plugin, plugins_of
 from costada.values.redaction import without_passwords
 
@@ -81,9 +82,6 @@ def is_local(address: str) -> bool:
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return False
-
-
-LOOPBACK = "127.0.0.1"
 
 
 def host_towards(address: str) -> str:

@@ -17,10 +17,9 @@ from costada.models.endpoint.client_requests import dialect_of, read_request
 from costada.models.endpoint.client_responses import refused
 from costada.models.endpoint.exchange import Answer, BrokenStream, ClientResponse, Refusal
 from costada.models.event_loop import close_with_loop, paid_loop
+from costada.values.model_access import LOOPBACK
 
 Result = TypeVar("Result")
-
-LOOPBACK = "127.0.0.1"
 
 PIECE = 64 * 1024
 """Most bytes that are read at once, and of a request's line and headers."""

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, cast
 
 from costada.evaluators.remote.engine import (
     ALL_WORKERS,
-    LOOPBACK,
     Call,
     Engine,
     Resources,
@@ -22,6 +21,7 @@ from costada.evaluators.remote.engine import (
     has_resources,
 )
 from costada.evaluators.sandbox.limits import MEBIBYTE
+from costada.values.model_access import LOOPBACK
 
 AUTO = ("", "auto")
 """Places of the cluster that this machine belongs to."""
