@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 from costada.evaluators.data_set import DataSet
 from costada.evaluators.data_set_evaluator import DataSetEvaluator
 from costada.evaluators.fingerprint import fingerprint
-from costada.evaluators.granted_models import FunctionCall, GrantedModels
+from costada.evaluators.granted_models import FunctionCall, GrantedModels, SendableModels
 from costada.evaluators.problem_checks import (
     check_called_function,
     check_calls,
@@ -72,7 +72,7 @@ class EvaluationBackend(Protocol):
         key: str,
         incumbent: float | None,
         rival: tuple[float, ...] = (),
-        models: GrantedModels | None = None,
+        models: SendableModels | None = None,
     ) -> Evaluation:
         """Do what `Problem.evaluate_program` does."""
 
@@ -128,7 +128,7 @@ class Problem(ProblemFields):
         key: str = PROCESS_KEY,
         incumbent: float | None = None,
         rival: tuple[float, ...] = (),
-        models: GrantedModels | None = None,
+        models: SendableModels | None = None,
         on_permit: Callable[[], None] = lambda: None,
     ) -> Evaluation:
         """Evaluate a program in a run whose secret is `key`; see `Holdout`.
@@ -157,6 +157,18 @@ class Problem(ProblemFields):
             with self.turns.permit() if self.evaluators else nullcontext():
                 on_permit()
                 return self.backend.evaluate(self, program, key, incumbent, rival, models)
+        return self.evaluate_here(program, key, incumbent, rival, models, on_permit)
+
+    def evaluate_here(
+        self,
+        program: Program,
+        key: str,
+        incumbent: float | None,
+        rival: tuple[float, ...],
+        models: GrantedModels | None,
+        on_permit: Callable[[], None] = lambda: None,
+    ) -> Evaluation:
+        """Evaluate a program that can be stored in this process, as `evaluate_program`."""
         evaluate = self.evaluate if models is None else self._asking(models)
         known: tuple[object, ...] = ()
         if isinstance(evaluate, DataSetEvaluator):

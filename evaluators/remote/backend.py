@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from threading import Lock
 from time import monotonic
 
-from costada.evaluators.granted_models import GrantedModels
+from costada.evaluators.granted_models import SendableModels
 from costada.evaluators.problem import Problem, gpu_note
 from costada.evaluators.remote.engine import (
     ALL_WORKERS,
@@ -83,7 +83,7 @@ class EngineBackend:
         key: str,
         incumbent: float | None,
         rival: tuple[float, ...] = (),
-        models: GrantedModels | None = None,
+        models: SendableModels | None = None,
     ) -> Evaluation:
         """A worker's evaluation; its artifacts name the worker and its sandbox layer.
 

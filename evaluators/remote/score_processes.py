@@ -11,7 +11,7 @@ import os
 import pickle
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from threading import Lock
 from typing import Any, cast
@@ -30,9 +30,6 @@ NO_PROXY = ("no_proxy", "NO_PROXY")
 
 MAX_IDLE = 16
 """Most processes that are kept for later calls; at once there are as many as calls."""
-
-Grant = Callable[[str], AbstractContextManager[None]]
-"""Lets a token ask models within a block."""
 
 
 class ScoreProcess:
@@ -68,7 +65,12 @@ _sent: deque[tuple[Problem, Setting, bytes | None]] = deque(maxlen=MAX_LOADED)
 
 
 def judge_in_process(
-    problem: Problem, called: FunctionCall, output: object, url: str, grant: Grant
+    problem: Problem,
+    called: FunctionCall,
+    output: object,
+    url: str,
+    admit: Callable[[str], object],
+    dismiss: Callable[[str], object],
 ) -> Evaluation:
     """What a function of a problem says of an output, called in a process of its own.
 
@@ -77,7 +79,8 @@ def judge_in_process(
         called: Its function.
         output: What is judged.
         url: Address of the endpoint.
-        grant: Lets the token of the process ask models while the function is called.
+        admit: Lets the token of the process ask models; called before the function is.
+        dismiss: Lets it ask no more; called afterwards.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -92,11 +95,11 @@ def judge_in_process(
     process = found or ScoreProcess(url)
     is_usable = False
     try:
-        with grant(process.token):
-            sent = code_version(), setting, called, output
-            evaluation = process.result(judged, (*sent, None))
-            if evaluation is None:
-                evaluation = process.result(judged, (*sent, payload))
+        admit(process.token)
+        sent = code_version(), setting, called, output
+        evaluation = process.result(judged, (*sent, None))
+        if evaluation is None:
+            evaluation = process.result(judged, (*sent, payload))
         is_usable = True
         return cast(Evaluation, evaluation)
     except CallFailed as error:
@@ -105,6 +108,7 @@ def judge_in_process(
     except (EOFError, ConnectionError):
         return failed_evaluator("the process of the evaluator ended before it answered", None)
     finally:
+        dismiss(process.token)
         with _LOCK:
             is_kept = is_usable and len(_idle) < MAX_IDLE
             if is_kept:

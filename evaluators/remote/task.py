@@ -74,7 +74,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One evaluation: the arguments of `Problem.evaluate_program`."""
+    """One evaluation: the arguments of `Problem.evaluate_here`."""
 
     setting: Setting
     program: Program

@@ -48,7 +48,7 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
         ValueError: If this worker has another version, a weaker sandbox, or not what the problem
             needs.
         OSError: If the problem's files cannot be kept here, or its models not be reached.
-        Exception: What `Problem.evaluate_program` raises.
+        Exception: What `Problem.evaluate_here` raises.
     """
     if version != code_version():
         raise ValueError(f"worker {_name()} has {code_version()}; expected {version}")
@@ -58,7 +58,7 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
         return Answer(_name()).to_json()
     try:
         with task.models.begun() if task.models else nullcontext() as models:
-            evaluation = problem.evaluate_program(
+            evaluation = problem.evaluate_here(
                 task.program, task.key, task.incumbent, task.rival, models
             )
     except InterruptedError as error:

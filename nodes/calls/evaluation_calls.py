@@ -64,7 +64,7 @@ class EvaluationCalls:
     def call(self, problem: Any, called: FunctionCall, judged: object) -> Evaluation:
         """What a function of a problem says, called in a process that may ask the models."""
         grant = self._grants[EVALUATION]
-        return judge_in_process(problem, called, judged, DESK.url, grant.admitting)
+        return judge_in_process(problem, called, judged, DESK.url, grant.admit, grant.dismiss)
 
     def for_worker(self, host: str, port: int) -> RelayedModels:
         """What is sent to a worker that evaluates in the place of this process."""

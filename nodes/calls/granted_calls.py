@@ -30,7 +30,7 @@ from costada.models.endpoint.exchange import (
     Refusal,
 )
 from costada.models.endpoint.forwarding import Forwarder, without_keys
-from costada.models.endpoint.http_server import LOOPBACK, Endpoint
+from costada.models.endpoint.http_server import Endpoint
 from costada.models.errors import UncountedAnswer, UnmeteredCall
 from costada.models.event_loop import run
 from costada.models.metering import MeteredCall
@@ -52,7 +52,7 @@ from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
 from costada.store.rows import CallRow, CallStatus
-from costada.values.model_access import ModelAccess, new_token
+from costada.values.model_access import LOOPBACK, ModelAccess, new_token
 
 UNAFFORDABLE, OVER_LIMIT = "unaffordable", "over limit"
 """What could not pay for a request: the money of the run, or the allowance of the work."""
@@ -206,15 +206,6 @@ class Grant:
         self._tokens.add(token)
         DESK.grants[token] = self, *others
         return token
-
-    @contextmanager
-    def admitting(self, token: str) -> Iterator[None]:
-        """Let whoever shows a token ask within the block."""
-        self.admit(token)
-        try:
-            yield
-        finally:
-            self.dismiss(token)
 
     def dismiss(self, token: str) -> None:
         """Let whoever shows a token ask nothing more."""

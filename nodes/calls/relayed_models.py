@@ -2,7 +2,7 @@
 
 A worker has a relay with an address of its own, so that the processes of its evaluators keep theirs
 from evaluation to evaluation, and from run to run. The relay passes requests on with the token of
-the evaluation, which never leaves the worker. What they cost is the business of the run.
+the evaluation, which never leaves the worker. The run accounts for their cost.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import json
 import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import partial
 from socket import gethostname, socket
 from threading import Lock
 from typing import Any, NamedTuple
@@ -38,6 +38,9 @@ from costada.values.roles import CANDIDATE, EVALUATION
 SHARED = "shared"
 """Whose token a sandbox has that evaluator and candidate share."""
 
+NO_TLS = False
+"""The endpoint speaks plain HTTP, and the certificates that a client loads take it milliseconds."""
+
 PASSED_HEADERS = ("x-should-retry", "retry-after")
 """Headers of a response that clients heed."""
 
@@ -49,11 +52,13 @@ class Upstream(NamedTuple):
         url: Address of the endpoint of the run.
         token: That of the evaluation.
         attempt: Tells this attempt at the evaluation from one whose worker was lost.
+        client: That of the attempt: the run breaks the connections of another one as it ends.
     """
 
     url: str
     token: str
     attempt: str
+    client: httpx.AsyncClient
 
     @property
     def headers(self) -> dict[str, str]:
@@ -63,51 +68,70 @@ class Upstream(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RelayedModels:
-    """What an evaluation in a worker may ask: `SentModels`, and `GrantedModels` once begun.
+    """What an evaluation in a worker may ask, as it is sent there; a `SentModels`.
 
     Attributes:
         url: Address of the endpoint of the run.
         tokens: By the role of the calls, or `SHARED`; none for roles that may ask no model.
-        attempt: Names an attempt at the evaluation; empty before it begins.
     """
 
     url: str
     tokens: Mapping[str, str]
-    attempt: str = ""
 
     @contextmanager
-    def begun(self) -> Iterator[RelayedModels]:
+    def begun(self) -> Iterator[AttemptModels]:
         """What an attempt at the evaluation may ask until the block ends.
 
         Raises:
             OSError: The endpoint cannot be reached from here.
         """
-        begun = replace(self, attempt=new_token())
-        _check_reachable(begun._upstream(next(iter(self.tokens))))
+        attempt = new_token()
+        client = httpx.AsyncClient(
+            # The run waits for its providers as long as its settings say.
+            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
+            limits=httpx.Limits(max_connections=None),
+            trust_env=False,
+            verify=NO_TLS,
+        )
+        upstreams = {
+            role: Upstream(self.url, token, attempt, client) for role, token in self.tokens.items()
+        }
+        _check_reachable(next(iter(upstreams.values())))
+        models = AttemptModels(upstreams)
         try:
-            yield begun
+            yield models
         finally:
-            RELAY.end(begun.attempt)
+            models.end()
+            run(client.aclose())
+
+
+class AttemptModels:
+    """What an attempt at an evaluation may ask through the relay; a `GrantedModels`."""
+
+    def __init__(self, upstreams: Mapping[str, Upstream]) -> None:
+        """Take where requests go by role."""
+        self._upstreams = upstreams
+        self._channels: list[str] = []
 
     def connect(self, *, is_shared: bool) -> Callable[[socket], None] | None:
         """What serves the connections of a sandbox; `None` if its programs may ask no model."""
-        role = SHARED if is_shared else CANDIDATE
-        if role not in self.tokens:
+        upstream = self._upstreams.get(SHARED if is_shared else CANDIDATE)
+        if upstream is None:
             return None
-        token = RELAY.admit(new_token(), self._upstream(role))
+        token = new_token()
+        self._channels.append(token)
+        RELAY.admit(token, upstream)
         return partial(RELAY.endpoint.adopt, token=token)
 
     def call(self, problem: Any, called: FunctionCall, judged: object) -> Evaluation:
         """What a function of a problem says, called in a process that asks through the relay."""
-        grant = partial(RELAY.admitting, upstream=self._upstream(EVALUATION))
-        return judge_in_process(problem, called, judged, RELAY.url, grant)
+        admit = partial(RELAY.admit, upstream=self._upstreams[EVALUATION])
+        return judge_in_process(problem, called, judged, RELAY.url, admit, RELAY.dismiss)
 
-    def for_worker(self, host: str, port: int) -> RelayedModels:
-        """The same: a worker of this one finds the run as this one does."""
-        return self
-
-    def _upstream(self, role: str) -> Upstream:
-        return Upstream(self.url, self.tokens[role], self.attempt)
+    def end(self) -> None:
+        """Pass nothing more on of what sandboxes ask."""
+        for token in self._channels:
+            RELAY.dismiss(token)
 
 
 def _check_reachable(upstream: Upstream) -> None:
@@ -117,6 +141,7 @@ def _check_reachable(upstream: Upstream) -> None:
             headers=upstream.headers,
             timeout=CONNECT_SECONDS,
             trust_env=False,
+            verify=NO_TLS,
         )
         response.raise_for_status()
     except httpx.HTTPError as error:
@@ -128,19 +153,18 @@ def _check_reachable(upstream: Upstream) -> None:
 
 
 class Relay:
-    """The endpoint of a worker, started when it is first needed."""
+    """The endpoint of a worker, started when it is first needed.
+
+    Attributes:
+        endpoint: The server.
+    """
 
     def __init__(self) -> None:
         """Start nothing."""
         self._upstreams: dict[str, Upstream] = {}
-        self._clients: dict[str, httpx.AsyncClient] = {}
+        self.endpoint = Endpoint(self._answer, self._upstreams.__contains__)
         self._starting = Lock()
         self._url = ""
-
-    @cached_property
-    def endpoint(self) -> Endpoint:
-        """The server."""
-        return Endpoint(self._answer, self._upstreams.__contains__)
 
     @property
     def url(self) -> str:
@@ -149,57 +173,28 @@ class Relay:
             self._url = self._url or self.endpoint.start()
             return self._url
 
-    def admit(self, token: str, upstream: Upstream) -> str:
-        """Pass the requests on of whoever shows a token; returns the token."""
+    def admit(self, token: str, upstream: Upstream) -> None:
+        """Pass the requests on of whoever shows a token."""
         self._upstreams[token] = upstream
-        return token
 
-    @contextmanager
-    def admitting(self, token: str, upstream: Upstream) -> Iterator[None]:
-        """Do so within the block."""
-        self.admit(token, upstream)
-        try:
-            yield
-        finally:
-            self._dismiss(token)
-
-    def end(self, attempt: str) -> None:
-        """Pass nothing more on of an attempt at an evaluation."""
-        for token, upstream in tuple(self._upstreams.items()):
-            if upstream.attempt == attempt:
-                self._dismiss(token)
-        if client := self._clients.pop(attempt, None):
-            run(client.aclose())
-
-    def _dismiss(self, token: str) -> None:
-        del self._upstreams[token]
+    def dismiss(self, token: str) -> None:
+        """Pass the requests on of whoever shows a token no more."""
+        self._upstreams.pop(token, None)
         self.endpoint.disconnect(token)
-
-    def _client(self, attempt: str) -> httpx.AsyncClient:
-        """The client of an attempt: the run breaks the connections of another one as it ends."""
-        if attempt not in self._clients:
-            self._clients[attempt] = httpx.AsyncClient(
-                # The run waits for its providers as long as its settings say.
-                timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
-                limits=httpx.Limits(max_connections=None),
-                trust_env=False,
-            )
-        return self._clients[attempt]
 
     async def _answer(self, token: str, request: ClientRequest) -> ClientResponse:
         upstream = self._upstreams.get(token)
         if upstream is None:
             raise Refusal(401, "invalid_token", "token: the work that had it has ended")
         is_list = request.dialect is Dialect.MODELS
-        client = self._client(upstream.attempt)
-        sent = client.build_request(
+        sent = upstream.client.build_request(
             "GET" if is_list else "POST",
             f"{upstream.url}{PREFIX}{request.dialect}",
             headers={**request.headers, **upstream.headers},
             content=None if is_list else _encoded(request.body),
         )
         try:
-            response = await client.send(sent, stream=True)
+            response = await upstream.client.send(sent, stream=True)
             headers = response.headers
             kind = headers.get("content-type", "")
             passed = {name: headers[name] for name in PASSED_HEADERS if name in headers}

@@ -1,7 +1,6 @@
 """The processes in which functions of a problem ask models."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
 from threading import Barrier
 
 import pytest
@@ -30,9 +29,9 @@ PROBLEM = Problem(
 )
 
 
-def judge(output, grant):
-    called = FunctionCall("score")
-    return score_processes.judge_in_process(PROBLEM, called, output, "http://127.0.0.1:9", grant)
+def judge(output, admit=lambda token: None):
+    called, url = FunctionCall("score"), "http://127.0.0.1:9"
+    return score_processes.judge_in_process(PROBLEM, called, output, url, admit, lambda token: None)
 
 
 @pytest.fixture
@@ -55,13 +54,12 @@ def test_after_many_calls_at_once_only_some_processes_are_kept(monkeypatch):
     monkeypatch.setattr(score_processes, "ScoreProcess", starting)
     together = Barrier(3, timeout=PATIENCE_SECONDS)
 
-    @contextmanager
-    def grant(token):
-        together.wait()
-        yield
-
     with ThreadPoolExecutor(3) as threads:
-        found = list(threads.map(lambda output: judge(output, grant), [0.2, 0.4, 0.6]))
+        found = list(
+            threads.map(
+                lambda output: judge(output, lambda token: together.wait()), [0.2, 0.4, 0.6]
+            )
+        )
     assert [each.score for each in found] == [0.1, 0.2, 0.3]
     (kept,) = score_processes._idle
     assert {each for each in started if each.worker.process.poll() is None} == {kept}
@@ -70,6 +68,6 @@ def test_after_many_calls_at_once_only_some_processes_are_kept(monkeypatch):
 
 @pytest.mark.usefixtures("ended")
 def test_a_process_that_calls_functions_has_no_process_for_programs():
-    assert judge(0.5, lambda token: nullcontext()).score == 0.25
+    assert judge(0.5).score == 0.25
     (kept,) = score_processes._idle
     assert descendants(kept.worker.process.pid) == []
