@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from costada.controller.credit import NO_CREDIT, normalized_gain
 from costada.controller.guidance import Intervention, tactic_uses_left
 from costada.controller.method import Controller, is_guided
 from costada.controller.router import Router, posterior
@@ -42,7 +43,8 @@ from costada.nodes.trace_row import (
 from costada.store.user_inputs import UnjudgedProgram
 from costada.values.candidate import Candidate
 from costada.values.evaluation import objective_values, read_objectives
-from costada.values.numbering import START_TICKET
+from costada.values.numbering import START, START_TICKET
+from costada.values.usage import exactly
 
 
 def end_step(
@@ -282,6 +284,19 @@ def why_it_stops(state: SearchState, context: RunContext) -> SearchState:
         failure = context.store.text(step.attempt.failure)
         return SearchState(stopping=reason, last_failure=failure, failures=0)
     return SearchState(stopping=reason)
+
+
+@exactly
+def as_charged(state: SearchState, context: RunContext) -> SearchState:
+    """The state as it will be when the step is charged and credited without a further call."""
+    run_id, step = state["run"].id, state["step"]
+    ledger, counts_lost = context.store.ledger, context.counts_lost
+    spent = ledger.spent(run_id, state.get("iterations", START))
+    spent += ledger.step_cost(run_id, step.ticket, counts_lost=counts_lost)
+    score = None if step.attempt.failure else step.attempt.score
+    gain = normalized_gain(score, state["controller"].incumbent_score)
+    credit = replace(NO_CREDIT, global_gain=gain)
+    return {**state, "spent": float(spent), "step": replace(step, credit=credit)}
 
 
 def _is_flat(state: SearchState, context: RunContext) -> bool:

@@ -9,13 +9,12 @@ from typing import Literal
 
 from langchain_core.runnables import RunnableConfig
 
-from costada.controller.credit import NO_CREDIT, normalized_gain
 from costada.controller.methods import InnerGraph
 from costada.controller.step import draws
 from costada.nodes.approve_guide import ask_for_approval
 from costada.nodes.context import RunContext, SearchRuntime
 from costada.nodes.state import SearchState
-from costada.nodes.step_end import why_it_stops
+from costada.nodes.step_end import as_charged, why_it_stops
 from costada.plugins.evox.controller import (
     IMPROVEMENT_THRESHOLD,
     ScoredStrategy,
@@ -44,9 +43,8 @@ from costada.prompts.render import Prompt
 from costada.prompts.requests import FailedAttempt
 from costada.prompts.whole_texts import Rejection
 from costada.store.call_log import CallKey
-from costada.values.numbering import FIRST_TICKET, START, next_iteration
+from costada.values.numbering import FIRST_TICKET, next_iteration
 from costada.values.roles import GUIDE
-from costada.values.usage import exactly
 
 MAX_STRATEGY_CALLS = 3
 """Calls one evolution may make until it yields a valid strategy."""
@@ -55,7 +53,7 @@ MAX_STRATEGY_CALLS = 3
 def review_strategy(state: SearchState, runtime: SearchRuntime) -> SearchState:
     """Let the controller judge the strategy by the step, unless it is the last one of the run."""
     context, attempt = runtime.context, state["step"].attempt
-    if why_it_stops(_as_charged(state, context), context):
+    if why_it_stops(as_charged(state, context), context):
         return {}
     score = None if attempt.failure else attempt.score
     return {"controller": evox_of(state).review(score, context.constants)}
@@ -69,7 +67,7 @@ def approve_strategy(state: SearchState, runtime: SearchRuntime) -> SearchState:
     context, controller = runtime.context, evox_of(state)
     prompt, _ = _requests(_with_landed_step(state), context)
     told = replace(controller, incumbent_score=controller.best_score)
-    then: SearchState = {**_as_charged(state, context), "controller": told}
+    then: SearchState = {**as_charged(state, context), "controller": told}
     return ask_for_approval(prompt, lambda *_: _keep_strategy(state, context), then, context)
 
 
@@ -137,19 +135,6 @@ INNER = InnerGraph(
         "evolve_strategy": (after_evolution, {}),
     },
 )
-
-
-@exactly
-def _as_charged(state: SearchState, context: RunContext) -> SearchState:
-    """The state as it will be when the step is charged and credited without an evolution."""
-    run_id, step = state["run"].id, state["step"]
-    ledger, counts_lost = context.store.ledger, context.counts_lost
-    spent = ledger.spent(run_id, state.get("iterations", START))
-    spent += ledger.step_cost(run_id, step.ticket, counts_lost=counts_lost)
-    score = None if step.attempt.failure else step.attempt.score
-    gain = normalized_gain(score, state["controller"].incumbent_score)
-    credit = replace(NO_CREDIT, global_gain=gain)
-    return {**state, "spent": float(spent), "step": replace(step, credit=credit)}
 
 
 def _with_landed_step(state: SearchState) -> SearchState:
