@@ -6,7 +6,7 @@ defaults. Each docstring names the file and the function in which a rule stands 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from random import Random
 from typing import Any, Self
@@ -353,8 +353,9 @@ class Population:
         """Draw what the next step of an island starts from.
 
         `database.py`, `sample_from_island`; `process_parallel.py`, `_run_iteration`, for what the
-        prompt shows of the parent's island. An island without members starts from all others, as
-        the first one does (`sample`).
+        prompt shows of the parent's island. An island without members starts as the first one does
+        (`sample`), which gets a copy of the best when it explores without members
+        (`_sample_exploration_parent`).
         """
         draw, home = rng.random(), island
         is_empty = not self.islands[island]
@@ -363,7 +364,7 @@ class Population:
             id for id in self.archive if self.members[id].island == (0 if is_empty else island)
         ]
         if draw < EXPLORATION:
-            mode, parent = "exploration", rng.choice(near or [*self.members])
+            mode, parent = "exploration", rng.choice(near) if near else self._copy_best()
         elif draw < EXPLORATION + EXPLOITATION:
             mode, parent = "exploitation", rng.choice(archived or self.archive)
         elif is_empty:
@@ -382,6 +383,14 @@ class Population:
             shown=tuple(dict.fromkeys(shown)),
             previous=tuple(shown[:NUM_TOP]),
         )
+
+    def _copy_best(self) -> str:
+        """Put a copy of the best on the first island, beside its grid; returns its id."""
+        best = self.members[str(self.best)]
+        name = f"{best.candidate}@1.{sum(self.generations)}.best"
+        self.members[name] = replace(best, id=name, island=0, is_migrant=False)
+        self.islands[0].append(name)
+        return name
 
     def _draw_by_fitness(self, island: Sequence[str], rng: Random) -> str:
         """`database.py`, `_sample_from_island_weighted`."""

@@ -123,6 +123,19 @@ def test_migration_is_due_when_the_busiest_island_has_had_fifty_children() -> No
     assert population.migrated_at == 50
 
 
+def test_the_first_island_gets_a_copy_of_the_best_when_it_explores_without_members() -> None:
+    population, texts = begun()
+    population.land(3, texts.landed(1, 0.9, "d = 4\n"), texts.__getitem__, Random(0))
+    population._remove(["0.1"])
+    rng = Random(1)  # begins with 0.13, which is a draw of exploration
+    assert population.draw_plan(2, texts.__getitem__, rng).parent == "1.1"
+    (name,) = population.islands[0]
+    copy = population.members[name]
+    assert (copy.candidate, copy.fitness, copy.island) == ("1.1", 0.9, 0)
+    assert population.islands[3] == ["1.1"]
+    assert population.grids[0] == {}
+
+
 @given(st.lists(st.floats(-2, 2), min_size=1, max_size=30))
 def test_the_weights_of_a_draw_sum_to_one_and_leave_nobody_out(fitnesses: list[float]) -> None:
     weights = fitness_weights(fitnesses)
