@@ -4,7 +4,7 @@ Each package runs on a scripted model and evaluator, with its own code in charge
 attempt starts from, and what is shown beside it, comes of its own random numbers. The method here
 is given the same children in the same order and the same random draws, and has to choose the same.
 
-    pip install --target DIR openevolve==0.4.1 gepa==0.1.4
+    pip install --target DIR openevolve==0.4.1 gepa==0.1.4 shinka-evolve==0.0.7
     python bench/peers_parents.py DIR
 
 Prints one line per package and script: choices compared, choices that differ, and the first
@@ -25,9 +25,14 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from costada.controller.constants import Constants
+from costada.controller.credit import Balance
+from costada.plugins.peers import openevolve
 from costada.plugins.peers.gepa import Pool
 from costada.plugins.peers.openevolve import Population
+from costada.plugins.peers.peer import ShinkaEvolve
 from costada.plugins.peers.peer_search import NO_GAINS
+from costada.plugins.peers.shinkaevolve import META_INTERVAL, Islands, numbered_points
 from costada.values.candidate import Candidate, Program
 from costada.values.example_score import ExampleScore
 from costada.values.numbering import TicketNumber
@@ -98,6 +103,10 @@ class Script:
 SEED = Candidate(id="0.1", program=Program.of("x = 1\n"), score=0.3)
 
 
+SMALL, OFTEN = 3, 0.6
+"""Members of OpenEvolve's islands, and part of the answers without a program, in empty islands."""
+
+
 class InsertionOrder(dict[str, None]):
     """A set that is gone through in the order of insertion.
 
@@ -124,14 +133,13 @@ class ScriptedPool:
     def __init__(self, script: Script, database: Any, report: Report) -> None:
         self.script, self.database, self.report = script, database, report
         self.known = {"0.1": SEED}
+        self.names = {SEED.program.text: SEED.id}
         self.chosen: dict[int, tuple[str, tuple[str, ...]]] = {}
         self.results: list[tuple[int, int, Candidate | None]] = []
 
     def candidate_id(self, name: str) -> str:
-        """The candidate of a program; that of a migrant is the original's."""
-        program = self.database.programs[name]
-        is_copy = program.metadata.get("migrant")
-        return str(program.metadata["candidate"] if is_copy else name)
+        """The candidate of a program; that of a copy is the original's."""
+        return self.names[self.database.programs[name].code]
 
     def submit(
         self, work: object, iteration: int, snapshot: Any, parent: str, inspirations: list[str]
@@ -154,12 +162,12 @@ class ScriptedPool:
         result = SerializableResult(iteration=iteration, target_island=island, error="no program")
         if child is not None:
             self.known[child.id] = child
+            self.names[child.program.text] = child.id
             made = TheirProgram(
                 id=child.id,
                 code=child.program.text,
                 parent_id=parent,
                 metrics={"combined_score": child.score} if child.is_valid else {"error": 0.0},
-                metadata={"candidate": child.id},
             )
             result = SerializableResult(
                 child_program_dict=made.to_dict(),
@@ -172,22 +180,25 @@ class ScriptedPool:
         return done
 
 
-def openevolve_report(script: Script, iterations: int) -> Report:
-    """The loop and the database of `openevolve` against `Population`, draw by draw."""
+def openevolve_report(
+    script: Script, iterations: int, population_size: int = openevolve.POPULATION_SIZE
+) -> Report:
+    """The loop and the database of `openevolve` against `Population`, draw by draw.
+
+    With a small population, islands lose all their members.
+    """
     from openevolve.config import Config
     from openevolve.database import Program as TheirProgram
     from openevolve.database import ProgramDatabase
     from openevolve.process_parallel import ProcessParallelController
 
-    report = Report(f"openevolve, {script}")
+    report = Report(f"openevolve, {script}, population {population_size}")
     config = Config()
+    config.database.population_size = openevolve.POPULATION_SIZE = population_size
     database = ProgramDatabase(config.database)
     database.islands = [InsertionOrder() for _ in database.islands]
     database.archive = InsertionOrder()
-    initial = TheirProgram(
-        id="0.1", code=SEED.program.text, metrics={"combined_score": SEED.score}, metadata={}
-    )
-    initial.metadata["candidate"] = "0.1"
+    initial = TheirProgram(id="0.1", code=SEED.program.text, metrics={"combined_score": SEED.score})
     begun = Random()
     begun.setstate(random.getstate())
     database.add(initial)
@@ -314,6 +325,127 @@ def gepa_report(script: Script, iterations: int, reason: str = "") -> Report:
     return report
 
 
+class ScriptedMetaModel:
+    """The meta model of `shinka-evolve`: its recommendations are numbered by its notes."""
+
+    def __init__(self) -> None:
+        self.num_queries = 0
+
+    def get_kwargs(self) -> dict[str, Any]:
+        """No options."""
+        return {}
+
+    def batch_kwargs_query(self, num_samples: int, msg: list[str], **options: Any) -> list[Any]:
+        """A summary of each program."""
+        return [SimpleNamespace(content="a summary", cost=0.0) for _ in msg]
+
+    def query(self, **options: Any) -> Any:
+        """Insights, then recommendations."""
+        self.num_queries += 1
+        return SimpleNamespace(content=recommended(self.num_queries // 2), cost=0.0)
+
+
+def recommended(number: int) -> str:
+    """The recommendations of some notes, by their number."""
+    return f"Next:\n1. first of {number}\n2. second of {number}\n   goes on\n3. third of {number}"
+
+
+@contextmanager
+def shinka_draws(rng: Random, islands: Random) -> Iterator[None]:
+    """Let `shinka-evolve` draw from these, as it draws from three generators of its own."""
+    import numpy
+    from shinka.core import summarizer
+    from shinka.database import island_sampler
+
+    def choice(members: Any, p: Any) -> Any:
+        return rng.choices([*members], [*p])[0]
+
+    before = summarizer.random, island_sampler.random, numpy.random.choice
+    summarizer.random, island_sampler.random, numpy.random.choice = rng, islands, choice
+    try:
+        yield
+    finally:
+        summarizer.random, island_sampler.random, numpy.random.choice = before
+
+
+def shinkaevolve_report(script: Script, iterations: int) -> Report:
+    """Database, sampler and summarizer of `shinka-evolve` against `Islands`, draw by draw."""
+    from rich.console import Console
+    from shinka.core.sampler import PromptSampler
+    from shinka.core.summarizer import MetaSummarizer
+    from shinka.database import DatabaseConfig, ProgramDatabase
+    from shinka.database import Program as TheirProgram
+
+    report = Report(f"shinkaevolve, {script}")
+    rng, islands = Random(script.seed), Random(f"islands {script.seed}")
+    database, sampler = ProgramDatabase(DatabaseConfig()), PromptSampler()
+    database.set_display_console(Console(quiet=True))
+    database.conn.create_function("RANDOM", 0, rng.random)
+    meta = MetaSummarizer(ScriptedMetaModel())  # type: ignore[arg-type]
+    known = {SEED.id: SEED}
+    chosen: list[tuple[object, ...]] = []
+    children: list[Candidate | None] = []
+
+    def candidate_id(program: Any) -> str:
+        return str(program.metadata.get("_original_program_id", program.id))
+
+    def add(child: Candidate, number: int, parent: Any = None) -> None:
+        program = TheirProgram(
+            id=child.id,
+            code=child.program.text,
+            parent_id=parent.id if parent else None,
+            generation=number,
+            timestamp=float(number),
+            combined_score=child.score,
+            correct=child.is_valid,
+            metadata={"patch_name": child.id},
+        )
+        database.add(program)
+        database.check_scheduled_operations()
+        meta.add_evaluated_program(program)
+        if meta.should_update_meta(META_INTERVAL):
+            meta.update_meta_memory(database.get_best_program())
+
+    with shinka_draws(rng, islands):
+        add(SEED, 0)
+        for number in range(1, iterations + 1):
+            advice = meta.get_sampled_recommendation() or ""
+            parent, archived, top, _ = database.sample_with_fix_mode()
+            system, _, patch = sampler.sample(parent, archived, top, advice or None)
+            shown = sampler.context_builder.build_context(archived, top)
+            chosen.append(
+                (
+                    parent.island_idx,
+                    candidate_id(parent),
+                    tuple(map(candidate_id, shown)),
+                    str(patch),
+                    advice if advice in system else "",
+                )
+            )
+            child = script.child(number, known[candidate_id(parent)])
+            children.append(child)
+            if child is not None:
+                known[child.id] = child
+                add(child, number, parent)
+
+    begun, allotted = Random(script.seed), Random(f"islands {script.seed}")
+    texts, num_notes = dict[str, str](), 0
+    controller = ShinkaEvolve(incumbent_score=SEED.score)
+    ours = Islands.begin(SEED, texts.__getitem__, begun)
+    for number, (theirs, child) in enumerate(zip(chosen, children, strict=True), start=1):
+        island = controller.ask(Balance(1.0, 0.0), allotted, Constants()).frontier
+        choice = ours.choose(island, texts.__getitem__, begun)
+        found = island, choice.parent, choice.shown, choice.mode, choice.advice
+        report.compare(f"iteration {number}", theirs, found)
+        ours.land(island, child, texts.__getitem__, begun)
+        if child is not None:
+            ours.unread.append(child.id)
+            if ours.has_notes_due:
+                num_notes += 1
+                ours.take_notes("insights", numbered_points(recommended(num_notes)))
+    return report
+
+
 def main() -> int:
     """Compare all packages that are installed in the folder."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -325,11 +457,14 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     scripts = [Script(seed, ties=seed % 2 == 1) for seed in range(given.seeds)]
     reports = [openevolve_report(each, given.iterations) for each in scripts]
+    failing = [replace(each, failure_rate=OFTEN) for each in scripts]
+    reports += [openevolve_report(each, given.iterations, SMALL) for each in failing]
     # the evaluator of the script refuses no program of a data set
     judging = [replace(each, error_rate=0.0) for each in scripts]
     reports += [gepa_report(each, given.iterations, SET_ORDER) for each in judging]
     with ascending_fronts():
         reports += [gepa_report(each, given.iterations) for each in judging]
+    reports += [shinkaevolve_report(each, given.iterations) for each in scripts]
     print(*reports, sep="\n")
     return any(each.differences for each in reports if not each.reason)
 

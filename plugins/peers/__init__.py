@@ -1,8 +1,9 @@
-"""Methods of other packages, written anew from their rules: OpenEvolve and GEPA."""
+"""Methods of other packages, written anew from their rules: OpenEvolve, GEPA, ShinkaEvolve."""
 
 from costada.controller.methods import Method
-from costada.plugins.peers.peer import Gepa, OpenEvolve
-from costada.plugins.peers.peer_nodes import NODES
+from costada.plugins.peers.notes import INNER
+from costada.plugins.peers.peer import Gepa, OpenEvolve, ShinkaEvolve
+from costada.plugins.peers.peer_nodes import CHOOSING, NODES
 
 OPENEVOLVE = Method(
     "openevolve",
@@ -20,5 +21,14 @@ GEPA = Method(
     nodes=NODES,
 )
 
-PEERS = (OPENEVOLVE, GEPA)
+SHINKAEVOLVE = Method(
+    "shinkaevolve",
+    ShinkaEvolve,
+    "two islands with one archive, notes by a guide model, blind to cost",
+    switches={"max_attempts": 1},
+    nodes=CHOOSING,
+    inner=INNER,
+)
+
+PEERS = (OPENEVOLVE, GEPA, SHINKAEVOLVE)
 """The methods of this plug-in."""

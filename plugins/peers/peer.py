@@ -10,9 +10,12 @@ from costada.controller.baselines.incumbent_progress import Progress, checked_se
 from costada.controller.constants import Constants
 from costada.controller.credit import Balance, Credit, normalized_gain
 from costada.controller.method import PaidStep, ParentRule
+from costada.plugins.peers import openevolve, shinkaevolve
 from costada.plugins.peers.gepa import Pool
-from costada.plugins.peers.openevolve import NUM_ISLANDS, Population
 from costada.plugins.peers.peer_search import Search
+
+NOTES = "notes"
+"""The meta-calls of ShinkaEvolve: what the latest programs have shown, and what to try next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +29,12 @@ class Peer(Progress):
     memory: str = ""
 
     parents: ClassVar[ParentRule] = ParentRule.POPULATION
-    pending: ClassVar[None] = None
     search: ClassVar[type[Search]]
+
+    @property
+    def pending(self) -> str | None:
+        """The call to buy next; most peers buy none."""
+        return None
 
     @classmethod
     def start(cls, seed_score: float, constants: Constants) -> Self:
@@ -60,7 +67,7 @@ class Peer(Progress):
 class OpenEvolve(Peer):
     """The controller of OpenEvolve, whose islands take turns."""
 
-    search: ClassVar[type[Search]] = Population
+    search: ClassVar[type[Search]] = openevolve.Population
 
     def ask(
         self,
@@ -74,7 +81,7 @@ class OpenEvolve(Peer):
         `process_parallel.py`, `run_evolution`, of `openevolve` 0.4.1: one step after the other, a
         landed step is followed by another one of its island, behind those of the other islands.
         """
-        turn = (self.iteration + len(in_flight)) % NUM_ISLANDS
+        turn = (self.iteration + len(in_flight)) % openevolve.NUM_ISLANDS
         return Allocation(turn, Action.BALANCED, 0.0)
 
 
@@ -83,3 +90,29 @@ class Gepa(Peer):
     """The controller of GEPA, whose one pool is searched step by step."""
 
     search: ClassVar[type[Search]] = Pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShinkaEvolve(Peer):
+    """The controller of ShinkaEvolve, whose islands are drawn.
+
+    Attributes:
+        pending: `NOTES` while they are due.
+    """
+
+    pending: str | None = None
+
+    search: ClassVar[type[Search]] = shinkaevolve.Islands
+
+    def ask(
+        self,
+        balance: Balance,
+        rng: Random,
+        constants: Constants,
+        in_flight: Sequence[Allocation] = (),
+    ) -> Allocation:
+        """Any island, one as likely as the other.
+
+        `database/island_sampler.py`, `UniformIslandSampler`, of `shinka-evolve` 0.0.7.
+        """
+        return Allocation(rng.randrange(shinkaevolve.NUM_ISLANDS), Action.BALANCED, 0.0)

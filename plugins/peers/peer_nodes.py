@@ -26,6 +26,7 @@ from costada.nodes.state import SearchState, Step
 from costada.nodes.tactic_batch import user_tactic
 from costada.nodes.update_utility import update_utility
 from costada.plugins.peers.peer import Peer
+from costada.plugins.peers.peer_prompts import advice_text
 from costada.plugins.peers.peer_search import NO_GAINS, Choice, Search
 from costada.prompts.requests import MAX_PREVIOUS, USER, GenerationRequest, PreviousAttempt
 from costada.store.candidates import SEED_ID
@@ -40,10 +41,10 @@ def build_context(state: SearchState, runtime: SearchRuntime) -> SearchState:
     An idea of a user is shown with it.
     """
     context, step = runtime.context, state["step"]
-    search = _remembered(state, context)
+    search = remembered(state, context)
     rng = draws(state["run"].seed, step.ticket, "parents")
     choice = search.choose(step.allocation.frontier, partial(_text_of, context), rng)
-    controller = _with_memory(state, search, context)
+    controller = with_memory(state, search, context)
     return {"controller": controller, "step": _next_attempt(choice, state, context)}
 
 
@@ -56,32 +57,50 @@ def credit_and_remember(state: SearchState, runtime: SearchRuntime) -> SearchSta
     if "controller" not in update:
         return update
     after: SearchState = {**state, **update}
-    step, search = after["step"], _remembered(after, context)
-    name = step.attempt.candidate
-    landed = candidate_of(name, after, context) if name else None
-    rng = draws(after["run"].seed, step.ticket, "memory")
-    gains = _gains_of(landed, context) if landed else NO_GAINS
-    search.land(step.allocation.frontier, landed, partial(_text_of, context), rng, gains)
-    return {**update, "controller": _with_memory(after, search, context)}
+    search = remembered(after, context)
+    take_in(landed_candidate(after, context), search, after, context)
+    return {**update, "controller": with_memory(after, search, context)}
 
+
+def landed_candidate(state: SearchState, context: RunContext) -> Candidate | None:
+    """The candidate of the step's last attempt, `None` if that has no program."""
+    name = state["step"].attempt.candidate
+    return candidate_of(name, state, context) if name else None
+
+
+def take_in(
+    landed: Candidate | None, search: Search, state: SearchState, context: RunContext
+) -> None:
+    """Let a method take in what the step brought."""
+    step, text_of = state["step"], partial(_text_of, context)
+    rng = draws(state["run"].seed, step.ticket, "memory")
+    gains = _gains_of(landed, context) if landed else NO_GAINS
+    search.land(step.allocation.frontier, landed, text_of, rng, gains)
+
+
+CHOOSING: Mapping[str, Callable[..., SearchState]] = {
+    "build_context": take_user_input(build_context)
+}
+"""The node that all peers replace, by name."""
 
 NODES: Mapping[str, Callable[..., SearchState]] = {
-    "build_context": take_user_input(build_context),
+    **CHOOSING,
     "update_utility": credit_and_remember,
 }
-"""Nodes of the graph that the peers replace, by name."""
+"""The nodes that a peer without nodes of its own replaces, by name."""
 
 
-def _peer_of(state: SearchState) -> Peer:
+def peer_of(state: SearchState) -> Peer:
+    """The controller of a run that uses a peer."""
     controller = state["controller"]
     if not isinstance(controller, Peer):
         raise TypeError(f"controller: got {type(controller).__name__}, expected a Peer")
     return controller
 
 
-def _remembered(state: SearchState, context: RunContext) -> Search:
+def remembered(state: SearchState, context: RunContext) -> Search:
     """What the method remembers; before the first step, of the initial program."""
-    peer = _peer_of(state)
+    peer = peer_of(state)
     if peer.memory:
         return peer.search.from_json(context.store.text(peer.memory))
     seed = candidate_of(SEED_ID, state, context)
@@ -89,8 +108,9 @@ def _remembered(state: SearchState, context: RunContext) -> Search:
     return peer.search.begin(seed, partial(_text_of, context), rng, _gains_of(seed, context))
 
 
-def _with_memory(state: SearchState, search: Search, context: RunContext) -> Peer:
-    return replace(_peer_of(state), memory=context.store.put_text(search.to_json()))
+def with_memory(state: SearchState, search: Search, context: RunContext) -> Peer:
+    """The controller with the name of what the method remembers now."""
+    return replace(peer_of(state), memory=context.store.put_text(search.to_json()))
 
 
 def _gains_of(candidate: Candidate, context: RunContext) -> dict[str, float]:
@@ -122,6 +142,7 @@ def _next_attempt(choice: Choice, state: SearchState, context: RunContext) -> St
         tactic=user_tactic(idea) if idea else None,
         tactic_mode=USER if idea else None,
         failure=failed[-1] if failed else None,
+        label=advice_text(choice),
         previous=_previous_attempts(previous, state, context),
         form=problem.form,
     )

@@ -24,12 +24,14 @@ class Choice:
         mode: How it was drawn, in a word.
         shown: Those shown beside it, whole.
         previous: Those of which the changes are shown.
+        advice: A recommendation to show, if any.
     """
 
     parent: str
     mode: str
     shown: tuple[str, ...] = ()
     previous: tuple[str, ...] = ()
+    advice: str = ""
 
 
 class Search(Protocol):

@@ -14,7 +14,10 @@ from costada.controller.constants import Constants
 STEPS = 150
 SCORES = random_scores(5, STEPS)
 EVOX = pytest.param("evox", marks=needs_plugin("evox"))
-PEERS = [pytest.param(name, marks=needs_plugin("peers")) for name in ("gepa", "openevolve")]
+PEERS = [
+    pytest.param(name, marks=needs_plugin("peers"))
+    for name in ("gepa", "openevolve", "shinkaevolve")
+]
 BLIND = ["adaevolve", EVOX, *PEERS, "uniform", "best-of-n"]
 ROOMY = Constants(archive_size=150)
 

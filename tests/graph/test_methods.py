@@ -16,7 +16,10 @@ from costada.controller.methods import METHODS
 from costada.store.run_store import RunStore
 
 ALL = of_every_method()
-PEERS = [pytest.param(name, marks=needs_plugin("peers")) for name in ("gepa", "openevolve")]
+PEERS = [
+    pytest.param(name, marks=needs_plugin("peers"))
+    for name in ("gepa", "openevolve", "shinkaevolve")
+]
 COST_BLIND = ["adaevolve", "best-of-n", EVOX, *PEERS, "uniform"]
 BUDGET = 0.1
 OTHER_TOKENS = (7, 9000, 1, 4000, 10, 2, 33333)

@@ -45,6 +45,7 @@ RECORDED = {
     "evox": "3ad92fea87d4",
     "gepa": "bb25d1fec0b1",
     "openevolve": "4bd2e067f7ab",
+    "shinkaevolve": "1f9523058a3e",
     "no-cost-calibration": "65104f292ebb",
     "no-remaining-budget": "ef5af630b41d",
     "no-intervention-gating": "d117a8baa4a8",
