@@ -5,6 +5,7 @@ from functools import partial
 from math import inf
 
 from costada.models.asking import RequestNotSent
+from costada.nodes.calls.allowance import allowance_of_evaluation
 from costada.nodes.calls.compute import evaluate_for_money
 from costada.nodes.calls.paid_evaluations import evaluate_when_up, measure
 from costada.nodes.context import RunContext, SearchRuntime, candidate_of, unjudged_of
@@ -130,12 +131,15 @@ def _evaluate(
     """Evaluate a program; an evaluator that fails on it must still evaluate the incumbent."""
     problem = context.problem
     best = candidate_of(state["best"], state, context)
+    allowance, of_best = (allowance_of_evaluation(state, context) for _ in range(2))
 
     def evaluate_best(failed: Evaluation) -> Evaluation:
         # on the validation examples, too, where the evaluator failed on one
         beaten = -inf if ON_VALIDATION in failed.artifacts else None
         # as in the step that found it: what its models answered then answers again
-        work = partial(measure, best.id, best.program, state, context, beaten, since=best.ticket)
+        work = partial(
+            measure, best.id, best.program, state, context, of_best, beaten, since=best.ticket
+        )
         return evaluate_for_money(work, state, context)
 
     def is_available(failed: Evaluation) -> bool:
@@ -149,14 +153,14 @@ def _evaluate(
     # One that an earlier step began goes on under its name there, and repeats no request.
     waiting = unjudged_of(state["step"], context)
     work = waiting.name if waiting else name
-    measure_once = partial(measure, work, program, state, context, best.score, rival)
-    evaluation = evaluate_when_up(
-        partial(evaluate_for_money, measure_once, state, context), is_available, state, context
-    )
+    measure_once = partial(measure, work, program, state, context, allowance, best.score, rival)
+    evaluate_once = partial(evaluate_for_money, measure_once, state, context)
+    evaluation = evaluate_when_up(evaluate_once, is_available, allowance, state, context)
     # A program can make its own evaluator fail. Only a failure on the best one, which the evaluator
     # could score before, shows that the evaluator is at fault.
     if EVALUATOR_FAULT in evaluation.artifacts:
-        again = evaluate_when_up(partial(evaluate_best, evaluation), is_available, state, context)
+        evaluate_again = partial(evaluate_best, evaluation)
+        again = evaluate_when_up(evaluate_again, is_available, of_best, state, context)
         if EVALUATOR_FAULT in again.artifacts:
             raise ValueError(
                 f"evaluator of {problem.name!r}: fails on the best program, which it had evaluated"

@@ -45,6 +45,7 @@ class MeteredEvaluations:
             return self.problem.evaluate_program(program, incumbent=incumbent)
         # Not imported at the start: most problems ask no models, and their evaluation is fast.
         from costada.graph.run_context import granted_models
+        from costada.nodes.calls.allowance import allowance_of_evaluation
         from costada.nodes.calls.paid_evaluations import measure
         from costada.nodes.context import RunContext
         from costada.nodes.settings import Settings
@@ -73,7 +74,8 @@ class MeteredEvaluations:
             "iterations": START,
         }
         self._number += 1
-        return measure(str(self._number), program, state, context, incumbent)
+        allowance = allowance_of_evaluation(state, context)
+        return measure(str(self._number), program, state, context, allowance, incumbent)
 
     @property
     def asks_models(self) -> bool:

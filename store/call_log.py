@@ -219,15 +219,6 @@ class CallLog:
         ]
 
     @exactly
-    def lost_cost(self, key: CallKey) -> Decimal:
-        """The most dollars of all lost requests of a logical call."""
-        found = self._db.rows(
-            f"SELECT bound FROM costada_call WHERE {KEY} AND status = ?",  # noqa: S608
-            (*key, CallStatus.LOST),
-        )
-        return sum((amount(bound) for (bound,) in found), Decimal(0))
-
-    @exactly
     def lost_through(self, key: CallKey, gateways: Collection[str]) -> Decimal:
         """The most dollars of the lost requests of a logical call that went through gateways."""
         if not gateways:

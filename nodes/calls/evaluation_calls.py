@@ -17,15 +17,10 @@ from costada.models.asking import RequestNotSent
 from costada.models.endpoint.client_requests import read_request
 from costada.models.endpoint.exchange import Dialect, Refusal
 from costada.models.event_loop import run
-from costada.nodes.calls.granted_calls import (
-    DESK,
-    OVER_LIMIT,
-    UNAFFORDABLE,
-    Allowance,
-    Grant,
-)
+from costada.nodes.calls.allowance import Allowance, allowance_of_evaluation
+from costada.nodes.calls.granted_calls import DESK, OVER_LIMIT, UNAFFORDABLE, Grant
 from costada.nodes.calls.relayed_models import SHARED, RelayedModels
-from costada.nodes.context import RunContext, budget_of, unjudged_of
+from costada.nodes.context import RunContext, unjudged_of
 from costada.nodes.state import SearchState
 from costada.store.call_log import CallKey
 from costada.values.evaluation import (
@@ -131,13 +126,18 @@ def are_available(name: str, state: SearchState, context: RunContext) -> bool:
         context: Of the run.
     """
     # Under a name of its own each time, or an earlier answer would be given again.
-    with granted_models(f"{name} probe {uuid4().hex}", state, context) as models:
+    allowance = allowance_of_evaluation(state, context)
+    with granted_models(f"{name} probe {uuid4().hex}", state, context, allowance) as models:
         return models.are_available()
 
 
 @contextmanager
 def granted_models(
-    name: str, state: SearchState, context: RunContext, since: TicketNumber | None = None
+    name: str,
+    state: SearchState,
+    context: RunContext,
+    allowance: Allowance,
+    since: TicketNumber | None = None,
 ) -> Iterator[EvaluationCalls]:
     """Grant the models of the problem to an evaluation for as long as the block takes.
 
@@ -145,14 +145,9 @@ def granted_models(
         name: Names the evaluation in the run, the same when it is executed again.
         state: Of the run.
         context: Of the run.
+        allowance: What it may cost, however often it is executed.
         since: Ticket of an earlier step that made it; its answers are not bought again.
     """
-    limit = context.problem.evaluation_dollars
-    allowance = Allowance(
-        budget_of(state, context) if limit is None else limit,
-        "the budget" if limit is None else "evaluation_dollars",
-        is_strict=limit is not None,
-    )
     step, run_id = state["step"], state["run"].id
     waiting = unjudged_of(step, context)
     with ExitStack() as stack:

@@ -35,6 +35,7 @@ from costada.models.errors import UncountedAnswer, UnmeteredCall
 from costada.models.event_loop import run
 from costada.models.metering import MeteredCall
 from costada.models.runnable_tree import OutgoingRequest
+from costada.nodes.calls.allowance import Allowance
 from costada.nodes.calls.budget import (
     DEFAULT_OUTPUT_CAP,
     FUNDS_POLL_SECONDS,
@@ -69,67 +70,6 @@ NO_MONEY = 402
 """Status of a refused request that what is left cannot pay for; no client sends it again."""
 
 
-class Allowance:
-    """What the grants of one piece of work may cost together, in dollars.
-
-    Attributes:
-        name: What a refusal calls it.
-        is_strict: Whether no answer may exceed it, so that each has to be limited.
-    """
-
-    def __init__(self, limit: float, name: str, *, is_strict: bool) -> None:
-        """Allow so many dollars."""
-        self._limit, self.name = Decimal(str(limit)), name
-        self.is_strict = is_strict
-        self._spent = self._reserved = Decimal(0)
-        self._num_reserving = self._num_changes = 0
-        self._lock = Lock()
-
-    @property
-    def left(self) -> Decimal:
-        """What further requests may cost."""
-        with self._lock:
-            return self._limit - self._spent - self._reserved
-
-    @property
-    def num_changes(self) -> int:
-        """How often what is left has changed."""
-        return self._num_changes
-
-    def may_leave_more(self, num_changes: int) -> bool:
-        """Whether requests in flight may leave more than was left after so many changes.
-
-        One that has ended since then may have left it already.
-        """
-        with self._lock:
-            return self._num_reserving > 0 or self._num_changes != num_changes
-
-    def spend(self, dollars: Decimal) -> None:
-        """Count dollars that are spent, or may be; negative ones are given back."""
-        with self._lock:
-            self._spent += dollars
-            self._num_changes += 1
-
-    def reserve(self, bound: Decimal) -> None:
-        """Count the most that a request can cost."""
-        with self._lock:
-            self._reserved += bound
-            self._num_reserving += 1
-            self._num_changes += 1
-
-    def settle(self, bound: Decimal, dollars: Decimal) -> None:
-        """Count what a request has cost, or may have, in the place of what it had reserved."""
-        with self._lock:
-            self._reserved -= bound
-            self._spent += dollars
-            self._num_reserving -= 1
-            self._num_changes += 1
-
-    def refusal(self, bound: Decimal) -> str:
-        """What a refusal says of a request that it cannot pay for."""
-        return f"not asked: it may cost ${bound:.6f}, and ${self.left:.6f} are left of {self.name}"
-
-
 class Grant:
     """Models that one piece of work may ask until it ends.
 
@@ -155,9 +95,9 @@ class Grant:
     ) -> None:
         """Grant models; `name` tells the work from others with the same key.
 
-        Requests that a dead process left without an end are marked as lost, and count. Where steps
-        that have landed began the work, `earlier` are the keys that it had there, oldest first:
-        what was answered then is not asked again.
+        Requests that a dead process left without an end are marked as lost. Where steps that have
+        landed began the work, `earlier` are the keys that it had there, oldest first: what was
+        answered then is not asked again.
         """
         self.key, self.models, self.state, self.context = key, models, state, context
         self.allowance = allowance
@@ -177,7 +117,6 @@ class Grant:
         with self._call_log.in_flight.none_of(key):
             self._call_log.mark_lost(key)
         self._keys = (*earlier, key)
-        allowance.spend(sum(map(self._call_log.lost_cost, self._keys), Decimal(0)))
         self._places: dict[str, set[int]] = {}
         self._placing = Lock()
 
@@ -267,15 +206,14 @@ class Grant:
         self._occurrences[request.attempt, hashed] += 1
         # An attempt whose worker was lost may have asked the same, and not have its answer yet.
         where = hashed, place
-        is_counted = where in self._turns
         async with self._turns.setdefault(where, asyncio.Lock()):
             if stream := self._streams.get(where):
                 await stream.ended()
             answered = await asyncio.to_thread(self._stored_answer, ledger.journal, place)
             if answered is None:
+                self.allowance.note_counted(self.key.role, *where)
                 return await self._send(request, asked, ledger, where)
-            if not is_counted:
-                self.allowance.spend(answered.cost + answered.bound)
+            self.allowance.count_stored(self.key.role, *where, answered.cost + answered.bound)
             return stored_response(request, answered.answer)
 
     def _stored_answer(self, journal: CallJournal, place: int) -> CallRow | None:
@@ -345,9 +283,8 @@ class Grant:
     def _take_place(self, journal: CallJournal, gateways: set[str]) -> int:
         """The place of a request among equal ones, by which a gateway knows it.
 
-        It is that of a lost one, if there is one: the gateway reports what came of it, and what it
-        may have cost no longer counts beside that; one that an earlier step has been charged for
-        keeps its row.
+        It is that of a lost one, if there is one: the gateway reports what came of it. One that an
+        earlier step has been charged for keeps its row.
         """
         hashed = journal.request_hash
         with self._placing:
@@ -360,10 +297,7 @@ class Grant:
             lost = {each for each in is_lost if is_lost[each]} - taken
             place = min(lost) if lost else 1 + max({*is_lost, *taken}, default=0)
             taken.add(place)
-        earlier = [each for each in sent if each.place == place]
-        journal.repeat(place, earlier)
-        given_back = [each.bound for each in earlier if each.is_lost]
-        self.allowance.spend(-sum(given_back, Decimal(0)))
+        journal.repeat(place, [each for each in sent if each.place == place])
         return place
 
 
@@ -410,11 +344,13 @@ class GrantedRequest:
 
     def finish(self, call: MeteredCall) -> None:
         """Write down how the request ended."""
-        before = self.journal.charged
+        before, in_doubt = self.journal.charged, self.journal.in_doubt
         try:
             self.journal.finish(call)
         finally:
-            self._grant.allowance.settle(self._bound, self.journal.charged - before)
+            self._grant.allowance.settle(
+                self._bound, self.journal.charged - before, self.journal.in_doubt - in_doubt
+            )
             self._grant.note_end()
 
     def _limited(self, request: OutgoingRequest) -> OutgoingRequest:

@@ -57,6 +57,7 @@ class CallJournal:
     Attributes:
         request_hash: Identifies what is asked.
         charged: The most that the requests which have ended can have cost, in dollars.
+        in_doubt: The part of it for requests that failed and may not have been billed.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class CallJournal:
         self._call_log = context.store.call_log
         request = f"{prompt.system}\0{prompt.user}"
         self.request_hash = sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
-        self.charged = Decimal(0)
+        self.charged = self.in_doubt = Decimal(0)
         self._place = 0
         self._step = _step_name(key, context)
         self._has_gateway = False
@@ -183,6 +184,7 @@ class CallJournal:
             self._call_log.finish_call(self._key.run_id, number, row)
             self.charged += row.cost + row.bound
             if call.may_be_billed and not call.is_uncounted:
+                self.in_doubt += row.bound
                 self._log_lost(row.bound)
             self._report_cost()
             if has_listener():

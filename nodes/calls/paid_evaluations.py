@@ -7,6 +7,7 @@ from math import inf
 
 from costada.evaluators.problem import check_problem
 from costada.models.asking import FailureKind, ModelFailure, RequestNotSent
+from costada.nodes.calls.allowance import Allowance, allowance_of_evaluation
 from costada.nodes.calls.health import Outages, Pause, PauseText, outlast
 from costada.nodes.context import PerRun, RunContext
 from costada.nodes.state import SearchState
@@ -30,12 +31,13 @@ def measure(
     program: Program,
     state: SearchState,
     context: RunContext,
+    allowance: Allowance,
     incumbent: float | None = None,
     rival: tuple[float, ...] = (),
     since: TicketNumber | None = None,
     on_permit: Callable[[], None] = lambda: None,
 ) -> Evaluation:
-    """Evaluate a program once, with the models that the problem asks.
+    """Evaluate a program once, with the models that the problem asks, within an allowance.
 
     `since` is the ticket of a step that evaluated it under the same name: what the models answered
     then is not asked again. `on_permit` is called when the evaluation begins, after it waited for
@@ -59,7 +61,7 @@ def measure(
     # Not imported at the start: other runs need neither the endpoint nor its server.
     from costada.nodes.calls.evaluation_calls import granted_models
 
-    with granted_models(name, state, context, since) as models:
+    with granted_models(name, state, context, allowance, since) as models:
         return models.concluded(evaluate(models))
 
 
@@ -73,9 +75,10 @@ def evaluate_start(state: SearchState, context: RunContext) -> Evaluation:
     problem = context.problem
     evaluation = problem.seed_evaluation
     if evaluation is None:
-        evaluate = partial(measure, SEED_ID, problem.start, state, context, -inf)
+        allowance = allowance_of_evaluation(state, context)
+        evaluate = partial(measure, SEED_ID, problem.start, state, context, allowance, -inf)
         try:
-            evaluation = evaluate_when_up(evaluate, None, state, context)
+            evaluation = evaluate_when_up(evaluate, None, allowance, state, context)
         except RequestNotSent as error:
             raise ValueError(f"budget: cannot pay for the initial program: {error}") from None
     return check_problem(replace(problem, seed_evaluation=evaluation))
@@ -84,6 +87,7 @@ def evaluate_start(state: SearchState, context: RunContext) -> Evaluation:
 def evaluate_when_up(
     evaluate: Callable[[], Evaluation],
     is_available: Callable[[Evaluation], bool] | None,
+    allowance: Allowance,
     state: SearchState,
     context: RunContext,
 ) -> Evaluation:
@@ -94,16 +98,22 @@ def evaluate_when_up(
     evaluator fail by itself: its request may be too large. `is_available` finds out whether it
     answers others now, given the evaluation that failed.
 
+    All evaluations share the allowance. What requests may have cost that an outage has ended counts
+    for it no longer once the program is evaluated again, unless the model answered others.
+
     Raises:
         ModelUnusable: The pause lasted too long.
         InterruptedError: The run was asked to stop while it waited.
     """
-    num_alone = 0
+    num_alone, was_alone = 0, False
 
     def repeat(failure: ModelFailure) -> Evaluation:
-        nonlocal num_alone
+        nonlocal num_alone, was_alone
+        if not was_alone:
+            allowance.forget_doubts()
         evaluation = evaluate()
-        if is_available and _outage_in(evaluation) and is_available(evaluation):
+        was_alone = bool(is_available and _outage_in(evaluation) and is_available(evaluation))
+        if was_alone:
             num_alone += 1
             if num_alone == MAX_ALONE:
                 others = {**evaluation.artifacts}

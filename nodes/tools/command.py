@@ -21,8 +21,9 @@ from costada.evaluators.sandbox.inside.orders import REPOSITORY
 from costada.models.asking import FailureKind, ModelFailure, journals_of
 from costada.models.errors import ModelUnusable, UncountedAnswer
 from costada.nodes.attempts import load_prompt, with_refusal
+from costada.nodes.calls.allowance import Allowance
 from costada.nodes.calls.budget import expected_left, left_of_step
-from costada.nodes.calls.granted_calls import UNAFFORDABLE, Allowance, Grant
+from costada.nodes.calls.granted_calls import UNAFFORDABLE, Grant
 from costada.nodes.calls.health import OUTCOMES, Pause, health_of, outlast
 from costada.nodes.calls.journal import check_same_request
 from costada.nodes.calls.paid_calls import ModelUnavailable, Unaffordable
@@ -106,9 +107,6 @@ class StepAllowance(Allowance):
         if left is None or (left > 0 and not context.is_hard):
             return Decimal("Infinity")
         return left
-
-    def take(self, dollars: Decimal) -> None:
-        """Count nothing: the ledger does."""
 
 
 def ask_command(state: SearchState, context: RunContext) -> SearchState:

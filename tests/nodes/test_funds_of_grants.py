@@ -14,7 +14,8 @@ from costada.models.metering import MeteredCall
 from costada.models.prices import price_book
 from costada.models.runnable_tree import OutgoingRequest
 from costada.nodes.calls import granted_calls
-from costada.nodes.calls.granted_calls import Allowance, Grant, GrantedRequest
+from costada.nodes.calls.allowance import Allowance
+from costada.nodes.calls.granted_calls import Grant, GrantedRequest
 from costada.nodes.context import RunContext
 from costada.nodes.settings import Settings
 from costada.nodes.state import Account, Flight, Run, SearchState, Step
@@ -49,11 +50,12 @@ def state_of(ticket: int, *open_tickets: int) -> SearchState:
     }
 
 
-def grant_of(context: RunContext, state: SearchState) -> Grant:
+def grant_of(context: RunContext, state: SearchState, allowance: Allowance | None = None) -> Grant:
     """The first model of a context, granted to the evaluation of a step."""
     key = CallKey(RUN, state["step"].ticket, "evaluation", 1)
-    allowance = Allowance(context.budget, "the budget", is_strict=False)
-    return Grant(key, "test", {"agent": context.menu[0]}, state, context, allowance)
+    of_budget = Allowance(context.budget, "the budget", is_strict=False)
+    models = {"agent": context.menu[0]}
+    return Grant(key, "test", models, state, context, allowance or of_budget)
 
 
 def request_of(grant: Grant, words: str = "How large is it?") -> GrantedRequest:
@@ -91,3 +93,18 @@ def test_a_request_that_another_ticket_was_ahead_of_waits_for_it(monkeypatch):
     for each in grants:
         each.close()
     assert context.store.ledger.step_cost(RUN, 2, counts_lost=True) == Decimal("0.0002")
+
+
+def test_what_a_killed_evaluation_lost_leaves_its_successor_the_whole_allowance():
+    context, state = hard_context(1.0), state_of(1, 1)
+    unlimited = REQUEST._replace(output_cap=None)
+
+    def sent_within_the_allowance():
+        limited = Allowance(0.05, "evaluation_dollars", is_strict=True)
+        return request_of(grant_of(context, state, limited)).begin(unlimited)
+
+    first = sent_within_the_allowance()
+    assert first.output_cap == 25_000  # $0.05 at $2 per million tokens
+    context.store.call_log.in_flight.end(CallKey(RUN, 1, "evaluation", 1))  # as its process ends
+    assert sent_within_the_allowance() == first
+    assert context.store.ledger.step_cost(RUN, 1, counts_lost=True) == Decimal("0.1")

@@ -26,9 +26,10 @@ from waiting import within
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
 from costada.models.asking import RequestNotSent
 from costada.models.errors import UncountedAnswer
+from costada.nodes.calls.allowance import Allowance
 from costada.nodes.calls.budget import FUNDS_QUEUES
 from costada.nodes.calls.evaluation_calls import EvaluationCalls
-from costada.nodes.calls.granted_calls import Allowance, Grant
+from costada.nodes.calls.granted_calls import Grant
 from costada.nodes.context import RunContext
 from costada.nodes.settings import Settings
 from costada.nodes.state import Account, Flight, Run, SearchState, Step
