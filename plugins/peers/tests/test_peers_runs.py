@@ -183,6 +183,24 @@ def test_a_run_with_notes_that_is_interrupted_after_every_step_ends_alike() -> N
     assert [row["spent"] for row in found] == [row["spent"] for row in rows]
 
 
+def test_notes_that_are_interrupted_ask_only_for_what_is_missing() -> None:
+    calls, store, saver = count(1), RunStore(), InMemorySaver()
+
+    def interrupted_at_the_sixth(prompt: str) -> str:
+        if next(calls) == 6:
+            raise KeyboardInterrupt
+        return note(prompt)
+
+    guide = scripted(interrupted_at_the_sixth)
+    options = {"iterations": 11, "store": store, "saver": saver}
+    with pytest.raises(KeyboardInterrupt):
+        noting(guide, **options).invoke({}, THREAD)
+    noting(guide, **options).invoke(None, THREAD)
+    # the sixth of the twelve calls is asked for twice, and all others once
+    assert [each.role for each in calls_of(store)].count("guide") == 13
+    assert len(guide.prompts) == 13
+
+
 def test_notes_with_eight_steps_in_flight() -> None:
     guide = scripted(note)
     assert len(trace(noting(guide, iterations=30, parallel=8))) == 30
