@@ -63,6 +63,13 @@ class SentRequest(NamedTuple):
     is_lost: bool
 
 
+class AnsweredRequest(NamedTuple):
+    """A request that was answered: its logical call, and its number within that."""
+
+    key: CallKey
+    number: int
+
+
 class CallFilter(NamedTuple):
     """Which calls of a run's search are meant; those that judge programs never are.
 
@@ -75,6 +82,9 @@ class CallFilter(NamedTuple):
 
 
 ALL_CALLS = CallFilter()
+ANSWERED = CallStatus.DONE, CallStatus.UNCOUNTED
+"""Statuses of a request that was answered, perhaps without token counts."""
+
 OF_ENTRY = "COALESCE(COALESCE(json_extract(facts, '$.entry'), '') = ?, TRUE)"
 """Condition for the requests to a model of a menu, or with `None` to any model."""
 
@@ -269,27 +279,32 @@ class CallLog:
         request_hash, text_hash, kind = found[0]
         return Outcome(request_hash, self._db.text(text_hash), OutcomeKind(kind))
 
-    def answered(
-        self, keys: Sequence[CallKey], request_hash: str, place: int
-    ) -> tuple[int, CallRow] | None:
-        """The answered request of some work at a place among equal ones, from 0, with its number.
+    def answered(self, keys: Sequence[CallKey], request_hash: str) -> list[AnsweredRequest]:
+        """The answered ones of equal requests of some work, in the order of sending.
 
-        The answer may have come without token counts. The work has several keys, of the same role,
+        An answer may have come without token counts. The work has several keys, of the same role,
         where later steps have gone on with it. Its name is part of the hash, so no other attempt of
         their steps has the same.
         """
         tickets = [key.ticket for key in keys]
-        statuses = CallStatus.DONE, CallStatus.UNCOUNTED
         found = self._db.rows(
-            f"SELECT n, {COLUMNS}, facts FROM costada_call WHERE run_id = ?"  # noqa: S608
+            "SELECT ticket, attempt, n FROM costada_call WHERE run_id = ?"  # noqa: S608
             f" AND ticket IN {any_of(tickets)} AND role = ? AND request_hash = ?"
-            " AND status IN (?, ?) ORDER BY ticket, n LIMIT 1 OFFSET ?",
-            (keys[0].run_id, *tickets, keys[0].role, request_hash, *statuses, place),
+            " AND status IN (?, ?) ORDER BY ticket, n",
+            (keys[0].run_id, *tickets, keys[0].role, request_hash, *ANSWERED),
         )
-        if not found:
-            return None
-        number, *stored = found[0]
-        return int(number), self._row(tuple(stored), with_texts=True)
+        return [
+            AnsweredRequest(keys[0]._replace(ticket=ticket, attempt=attempt), number)
+            for ticket, attempt, number in found
+        ]
+
+    def request(self, key: CallKey, number: int) -> CallRow:
+        """A request of a logical call, by its number."""
+        (found,) = self._db.rows(
+            f"SELECT {COLUMNS}, facts FROM costada_call WHERE {KEY} AND n = ?",  # noqa: S608
+            (*key, number),
+        )
+        return self._row(found, with_texts=True)
 
     def last_call(self, key: CallKey, entry: str | None = None) -> CallRow | None:
         """The last request of a logical call, `None` if none was sent.

@@ -5,6 +5,7 @@ from threading import Lock
 
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.state import SearchState
+from costada.store.call_log import AnsweredRequest
 
 
 class Allowance:
@@ -22,7 +23,7 @@ class Allowance:
         self._limit, self.name = Decimal(str(limit)), name
         self.is_strict = is_strict
         self._spent = self._reserved = self._in_doubt = Decimal(0)
-        self._counted: set[tuple[str, str, int]] = set()
+        self._counted: set[AnsweredRequest] = set()
         self._num_reserving = self._num_changes = 0
         self._lock = Lock()
 
@@ -45,16 +46,16 @@ class Allowance:
         with self._lock:
             return self._num_reserving > 0 or self._num_changes != num_changes
 
-    def note_counted(self, role: str, request_hash: str, place: int) -> None:
-        """Note that a request at a place among equal ones counts when it is settled."""
+    def note_counted(self, answered: AnsweredRequest) -> None:
+        """Note that a request counts: it was settled."""
         with self._lock:
-            self._counted.add((role, request_hash, place))
+            self._counted.add(answered)
 
-    def count_stored(self, role: str, request_hash: str, place: int, dollars: Decimal) -> None:
+    def count_stored(self, answered: AnsweredRequest, dollars: Decimal) -> None:
         """Count what a stored answer has cost, unless it counts already."""
         with self._lock:
-            if (role, request_hash, place) not in self._counted:
-                self._counted.add((role, request_hash, place))
+            if answered not in self._counted:
+                self._counted.add(answered)
                 self._spent += dollars
                 self._num_changes += 1
 

@@ -51,7 +51,7 @@ from costada.nodes.calls.journal import CallJournal
 from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
-from costada.store.call_log import CallKey
+from costada.store.call_log import AnsweredRequest, CallKey
 from costada.store.rows import CallRow, CallStatus
 from costada.values.model_access import LOOPBACK, ModelAccess, new_token
 
@@ -105,9 +105,8 @@ class Grant:
         self.fault: ValueError | UnmeteredCall | None = None
         self._name = name
         self._call_log = context.store.call_log
+        self._asked: dict[str, list[_Asked]] = {}
         self._occurrences: Counter[tuple[str, str]] = Counter()
-        self._turns: dict[tuple[str, int], asyncio.Lock] = {}
-        self._streams: dict[tuple[str, int], Forwarder] = {}
         self._down: dict[str, ModelFailure] = {}
         self._tokens: set[str] = set()
         self._forwarders: set[Forwarder] = set()
@@ -202,36 +201,36 @@ class Grant:
         asked = self.models[request.model]
         ledger = await asyncio.to_thread(self._ledger_of, asked, request)
         hashed = ledger.journal.request_hash
-        place = self._occurrences[request.attempt, hashed]
-        self._occurrences[request.attempt, hashed] += 1
+        if hashed not in self._asked:
+            earlier = await asyncio.to_thread(self._call_log.answered, self._keys, hashed)
+            self._asked.setdefault(hashed, [_Asked(each) for each in earlier])
+        equal, which = self._asked[hashed], (request.attempt, hashed)
         # An attempt whose worker was lost may have asked the same, and not have its answer yet.
-        where = hashed, place
-        async with self._turns.setdefault(where, asyncio.Lock()):
-            if stream := self._streams.get(where):
-                await stream.ended()
-            answered = await asyncio.to_thread(self._stored_answer, ledger.journal, place)
-            if answered is None:
-                self.allowance.note_counted(self.key.role, *where)
-                return await self._send(request, asked, ledger, where)
-            self.allowance.count_stored(self.key.role, *where, answered.cost + answered.bound)
-            return stored_response(request, answered.answer)
+        while (place := self._occurrences[which]) < len(equal):
+            self._occurrences[which] += 1
+            found = equal[place]
+            if (answered := await found.answered()) is None:
+                continue
+            row = await asyncio.to_thread(self._stored_answer, ledger.journal, answered)
+            self.allowance.count_stored(answered, row.cost + row.bound)
+            return stored_response(request, row.answer)
+        sent = _Asked(ledger.journal)
+        equal.append(sent)
+        self._occurrences[which] = len(equal)
+        async with sent.turn:
+            return await self._send(request, asked, ledger, sent)
 
-    def _stored_answer(self, journal: CallJournal, place: int) -> CallRow | None:
-        """The request at a place among equal ones, if it was answered before.
-
-        An answer without token counts is charged by an estimate now.
+    def _stored_answer(self, journal: CallJournal, answered: AnsweredRequest) -> CallRow:
+        """An answered request; one without token counts is charged by an estimate now.
 
         Raises:
             Refusal: It has no token counts, and estimates are not allowed.
         """
-        found = self._call_log.answered(self._keys, journal.request_hash, place)
-        if found is None:
-            return None
-        number, row = found
+        row = self._call_log.request(*answered)
         if row.status is not CallStatus.UNCOUNTED:
             return row
         try:
-            return journal.charge_estimate(row, number)
+            return journal.charge_estimate(row, answered.number)
         except UncountedAnswer as error:
             self.fault = self.fault or error
             raise Refusal(503, "model_unusable", str(error)) from None
@@ -241,10 +240,10 @@ class Grant:
         request: ClientRequest,
         asked: PricedModel,
         ledger: GrantedRequest,
-        where: tuple[str, int],
+        sent: _Asked,
     ) -> ClientResponse:
-        """Send a request, known by its hash and its place among equal ones; raises `Refusal`."""
-        hashed = where[0]
+        """Send a request; raises `Refusal`."""
+        hashed = ledger.journal.request_hash
         policy, missing = self.context.retry_policy, self.context.settings.on_missing_usage
         if asked.call_timeout is not None:
             policy = policy.model_copy(update={"call_timeout": asked.call_timeout})
@@ -257,7 +256,7 @@ class Grant:
         forwarder = Forwarder(ledger, policy, on_missing_usage=missing, on_broken=note_broken)
         self._forwarders.add(forwarder)
         if request.is_stream:
-            self._streams[where] = forwarder
+            sent.begin(forwarder)
         earlier = self._down.get(hashed)
         try:
             found = await forwarder.send(request, model)
@@ -267,6 +266,7 @@ class Grant:
         finally:
             if not request.is_stream:
                 self._forwarders.discard(forwarder)
+                sent.settle()
         if isinstance(found, ModelFailure):
             found = replace(found, reason=without_keys(found.reason, model))
             self._down[hashed] = found
@@ -305,6 +305,37 @@ async def _closed(forwarders: Iterable[Forwarder], patience: float) -> list[Base
     """What came of closing each: one that raises keeps no other open."""
     closing = (each.close(patience) for each in tuple(forwarders))
     return await asyncio.gather(*closing, return_exceptions=True)
+
+
+class _Asked:
+    """One of the equal requests of some work; each attempt at the work gets its answer once.
+
+    Attributes:
+        turn: Held while it is sent; of a stream until its start.
+    """
+
+    def __init__(self, source: AnsweredRequest | CallJournal) -> None:
+        """Take a request that was answered before, or the journal of one that is sent."""
+        self._source: AnsweredRequest | CallJournal | None = source
+        self._stream: Forwarder | None = None
+        self.turn = asyncio.Lock()
+
+    def begin(self, stream: Forwarder) -> None:
+        """Note what reads the stream that answers it."""
+        self._stream = stream
+
+    async def answered(self) -> AnsweredRequest | None:
+        """The request that was answered, once it has ended; `None` if it was not answered."""
+        async with self.turn:
+            if self._stream is not None:
+                await self._stream.ended()
+            return self.settle()
+
+    def settle(self) -> AnsweredRequest | None:
+        """Keep no more of it than the request that was answered, if one was; it has ended."""
+        if isinstance(self._source, CallJournal):
+            self._source, self._stream = self._source.answered, None
+        return self._source
 
 
 class GrantedRequest:
@@ -348,9 +379,12 @@ class GrantedRequest:
         try:
             self.journal.finish(call)
         finally:
-            self._grant.allowance.settle(
+            allowance = self._grant.allowance
+            allowance.settle(
                 self._bound, self.journal.charged - before, self.journal.in_doubt - in_doubt
             )
+            if self.journal.answered is not None:
+                allowance.note_counted(self.journal.answered)
             self._grant.note_end()
 
     def _limited(self, request: OutgoingRequest) -> OutgoingRequest:

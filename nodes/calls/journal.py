@@ -32,7 +32,7 @@ from costada.nodes.calls.budget import (
 from costada.nodes.calls.health import OUTCOMES
 from costada.nodes.context import PricedModel, RunContext, has_listener
 from costada.prompts.render import Prompt
-from costada.store.call_log import CallKey, SentRequest
+from costada.store.call_log import ANSWERED, AnsweredRequest, CallKey, SentRequest
 from costada.store.purse import Purse
 from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
 from costada.values.usage import exactly
@@ -58,6 +58,7 @@ class CallJournal:
         request_hash: Identifies what is asked.
         charged: The most that the requests which have ended can have cost, in dollars.
         in_doubt: The part of it for requests that failed and may not have been billed.
+        answered: The last request that was answered, perhaps without token counts.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class CallJournal:
         request = f"{prompt.system}\0{prompt.user}"
         self.request_hash = sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
         self.charged = self.in_doubt = Decimal(0)
+        self.answered: AnsweredRequest | None = None
         self._place = 0
         self._step = _step_name(key, context)
         self._has_gateway = False
@@ -183,6 +185,8 @@ class CallJournal:
             # Stored before anything can raise: whatever the checks below refuse has been paid.
             self._call_log.finish_call(self._key.run_id, number, row)
             self.charged += row.cost + row.bound
+            if status in ANSWERED:
+                self.answered = AnsweredRequest(self._key, number)
             if call.may_be_billed and not call.is_uncounted:
                 self.in_doubt += row.bound
                 self._log_lost(row.bound)

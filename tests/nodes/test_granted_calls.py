@@ -127,6 +127,31 @@ def test_another_attempt_at_the_same_work_is_answered_what_the_first_one_was(ser
         assert grant.allowance.left == 1 - 2 * row.cost
 
 
+def test_an_attempt_gets_the_answers_of_another_one_whatever_is_answered_first(server):
+    may_answer = Event()
+
+    def first(body):
+        may_answer.wait(PATIENCE)
+        return Reply("first")
+
+    server.script(first, Reply("second"))
+    context = context_for(client(server))
+    with granted(context) as grant, ThreadPoolExecutor(4) as threads:
+        access = grant.new_access()
+        ask = partial(threads.submit, answered, access, "chat/completions", QUESTION)
+        asked = [ask("lost")]
+        within(PATIENCE, lambda: server.requests)
+        asked.append(ask("lost"))
+        assert b"second" in asked[1].result(PATIENCE)
+        asked.append(ask("repeated"))
+        within(PATIENCE, lambda: len(grant._occurrences) == 2)
+        asked.append(ask("repeated"))
+        assert asked[3].result(PATIENCE) == asked[1].result(PATIENCE)
+        may_answer.set()
+        assert asked[2].result(PATIENCE) == asked[0].result(PATIENCE)
+        assert len(server.requests) == len(rows_of(context)) == 2
+
+
 @pytest.mark.parametrize("policy", ["crossing", "hard"])
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("model", [client, first_then_second], ids=["forwarded", "translated"])
