@@ -5,6 +5,7 @@ and a request without a known token is refused before its body is read.
 """
 
 import asyncio
+import hmac
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing, suppress
@@ -17,12 +18,21 @@ from costada.models.endpoint.client_requests import dialect_of, read_request
 from costada.models.endpoint.client_responses import refused
 from costada.models.endpoint.exchange import Answer, BrokenStream, ClientResponse, Refusal
 from costada.models.event_loop import close_with_loop, paid_loop
-from costada.values.model_access import LOOPBACK
+from costada.values.model_access import LOOPBACK, new_token
 
 Result = TypeVar("Result")
 
 PIECE = 64 * 1024
 """Most bytes that are read at once, and of a request's line and headers."""
+
+
+CHALLENGE = "x-costada-challenge"
+"""Header of a request that is answered with a proof, and needs no token."""
+
+
+def proof_of(secret: str, challenge: str) -> bytes:
+    """How a server answers a challenge that has a secret, which it never sends."""
+    return hmac.digest(secret.encode(), challenge.encode(), "sha256").hex().encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +43,8 @@ class ClientLimits:
         body: Most bytes of a request's body.
         bodies: Most bytes of the bodies of a token's requests that are not answered yet.
         connections: Most connections of a token.
-        open_connections: Most connections of all clients: a process may open few files.
+        open_connections: Most connections of all clients: a process may open few files. The
+            oldest one on which no known token was shown is closed for a further one.
         read_seconds: Longest time from the first byte of a head to its end, and for each `PIECE`
             of a body.
         idle_seconds: How long a connection is kept open between two requests.
@@ -60,6 +71,9 @@ class Endpoint:
     """Serves clients that show a token, over TCP on this machine or on sockets that it is given.
 
     Its methods may be called in any thread but that of the event loop.
+
+    Attributes:
+        secret: By which those who know it tell this server from others; see `proof_of`.
     """
 
     def __init__(
@@ -77,6 +91,7 @@ class Endpoint:
             limits: What each client may take.
         """
         self._answer, self._is_known, self._limits = answer, is_known, limits
+        self.secret = new_token()
         self._servers: list[asyncio.Server] = []
         self._tasks: dict[asyncio.Task[None], _Connection] = {}
 
@@ -127,12 +142,25 @@ class Endpoint:
     ) -> None:
         connection = _Connection(reader, writer, token, self._limits)
         is_over = token is not None and self._is_full(token)
-        if is_over or len(self._tasks) >= self._limits.open_connections:
+        if is_over or not self._has_room():
             connection.abort()
             return
         task = asyncio.get_running_loop().create_task(self._serve(connection))
         self._tasks[task] = connection
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(lambda task: self._tasks.pop(task, None))
+
+    def _has_room(self) -> bool:
+        """Whether there is room for a further connection, perhaps of one that shows no token.
+
+        Whoever reaches the port can open connections: they keep out no client that has a token.
+        """
+        if len(self._tasks) < self._limits.open_connections:
+            return True
+        stranger = next((task for task, each in self._tasks.items() if not each.is_known), None)
+        if stranger is None:
+            return False
+        self._tasks.pop(stranger).abort()
+        return True
 
     async def _abort(self, is_meant: Callable[["_Connection"], bool]) -> None:
         for connection in tuple(self._tasks.values()):
@@ -185,12 +213,16 @@ class Endpoint:
         Raises:
             Refusal: It is refused, perhaps before its body is read.
         """
+        if CHALLENGE in headers:
+            proof = proof_of(self.secret, headers[CHALLENGE])
+            return ClientResponse(200, "text/plain", proof)
         if not connection.is_adopted:
             token = _shown_token(headers)
             self._check_number(connection, token)
             connection.token = token
         token = connection.token or ""
-        if not self._is_known(token):
+        connection.is_known = self._is_known(token)
+        if not connection.is_known:
             raise Refusal(401, "invalid_token", "token: expected one that the endpoint knows")
         dialect = dialect_of(head.method.decode("latin-1"), head.target.decode("latin-1"))
         body = await connection.read_body(headers, lambda: self._check_held(token))
@@ -237,6 +269,7 @@ class _Connection:
     Attributes:
         token: What its requests have shown last, or have by themselves.
         is_adopted: Whether they have it by themselves.
+        is_known: Whether it is a known one.
         held: Bytes of the body of its current request.
     """
 
@@ -255,7 +288,7 @@ class _Connection:
         self._deadline = 0.0
         self._since_deadline = 0
         self.token = token
-        self.is_adopted = token is not None
+        self.is_adopted = self.is_known = token is not None
         self.held = 0
 
     async def next_head(self) -> h11.Request | None:

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -294,10 +294,28 @@ def test_a_token_has_so_many_connections_and_is_served_again_when_one_is_free():
         within(PATIENCE, lambda: post(url).status_code == 200)
 
 
+TWO = ClientLimits(open_connections=2)
+
+
 def test_all_clients_together_have_so_many_connections():
-    patient = ClientLimits(open_connections=2)
-    with serving(echo, patient) as url, connected(url), connected(url), connected(url) as third:
-        assert received(third) == b""
+    with serving(echo, TWO) as url, ExitStack() as clients:
+        for _ in range(2):
+            client = clients.enter_context(httpx.Client(headers=AUTHORIZED, timeout=PATIENCE))
+            assert client.post(f"{url}/v1/chat/completions", json=CHAT).status_code == 200
+        with connected(url) as third:
+            assert received(third) == b""
+
+
+def test_connections_without_a_known_token_keep_no_client_out():
+    with serving(echo, TWO) as url, ExitStack() as strangers:
+        first = strangers.enter_context(connected(url))
+        for number in range(3):
+            second = strangers.enter_context(connected(url))
+            if number:
+                second.sendall(head("Authorization: Bearer other", "Content-Length: 2"))
+                assert second.recv(1000).startswith(b"HTTP/1.1 401")
+            assert post(url).status_code == 200
+        assert received(first) == b""
 
 
 async def pieces(*words: bytes, broken: bool = False) -> AsyncGenerator[bytes, None]:
