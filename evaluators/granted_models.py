@@ -64,6 +64,10 @@ class SendableModels(GrantedModels, Protocol):
         """
 
 
+class ModelsUnreachable(OSError):
+    """A worker cannot reach the models of the run."""
+
+
 class SentModels(Protocol):
     """What an evaluation in a worker may ask, as it is sent there: it can be pickled."""
 
@@ -73,7 +77,7 @@ class SentModels(Protocol):
         Workers may be lost: each attempt asks as the first one did, and is answered likewise.
 
         Raises:
-            OSError: If the run cannot be reached from here.
+            ModelsUnreachable: If the run cannot be reached from here.
         """
 
 

@@ -134,7 +134,7 @@ class EngineBackend:
     def _answer(self, needs: Resources, pickled: bytes, payload: bytes | None) -> Answer:
         """The answer of a worker; raises as `evaluate` does."""
         call = Call(answer, (code_version(), pickled, payload), needs)
-        num_lost = 0.0
+        num_lost, unreachable = 0.0, ""
         while num_lost < MAX_LOST:
             outcome = self._outcome(call)
             if (error := outcome.error) is not None:
@@ -146,13 +146,15 @@ class EngineBackend:
                 num_lost += lost
                 continue
             answered = self._read(outcome.value)
-            if not answered.was_cancelled:
+            if not (answered.was_cancelled or answered.unreachable):
                 return answered
             if is_cancelled():
                 raise InterruptedError(CANCELLED)
             num_lost += 1
+            unreachable = answered.unreachable or unreachable
         raise OSError(
-            f"evaluations: {self.engine.name} lost several workers, one after the other, to the"
+            unreachable
+            or f"evaluations: {self.engine.name} lost several workers, one after the other, to the"
             " evaluation of one program, which may kill them; the program has no evaluation and is"
             " evaluated again when the run is resumed"
         )

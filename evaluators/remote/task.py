@@ -93,12 +93,14 @@ class Answer:
         evaluation: The evaluation; None if the worker lacks the problem's files.
         layer: What confined the candidate; None if the problem's own `evaluate` ran it.
         was_cancelled: Whether the worker was terminated during the evaluation.
+        unreachable: Why the worker could not reach the models of the run; empty if it could.
     """
 
     worker: str
     evaluation: Evaluation | None = None
     layer: Layer | None = None
     was_cancelled: bool = False
+    unreachable: str = ""
 
     def to_json(self) -> bytes:
         """The answer as plain data, which the run can read without executing any code."""

@@ -16,7 +16,7 @@ from costada.evaluators.fingerprint import known_part
 from costada.evaluators.folder_layout import TASK_FILE
 from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.folders import load_folder
-from costada.evaluators.granted_models import FunctionCall
+from costada.evaluators.granted_models import FunctionCall, ModelsUnreachable
 from costada.evaluators.initial_program import read_text
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import benchmark_folder
@@ -47,7 +47,7 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
     Raises:
         ValueError: If this worker has another version, a weaker sandbox, or not what the problem
             needs.
-        OSError: If the problem's files cannot be kept here, or its models not be reached.
+        OSError: If the problem's files cannot be kept here.
         Exception: What `Problem.evaluate_here` raises.
     """
     if version != code_version():
@@ -65,6 +65,8 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
         if error.args != (CANCELLED,):  # one that the evaluator raised
             raise
         return Answer(_name(), was_cancelled=True).to_json()
+    except ModelsUnreachable as error:
+        return Answer(_name(), unreachable=str(error)).to_json()
     layer = problem.sandbox if task.setting.layer else None
     return Answer(_name(), evaluation, layer).to_json()
 

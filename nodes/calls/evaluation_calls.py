@@ -66,7 +66,7 @@ class EvaluationCalls:
         asked = {role: (role,) for role in (CANDIDATE, EVALUATION)} | {SHARED: SHARING}
         admitted = {name: self._admit(*roles) for name, roles in asked.items()}
         tokens = {name: token for name, token in admitted.items() if token is not None}
-        return RelayedModels(DESK.url_at(host, port), tokens)
+        return RelayedModels(DESK.url_at(host, port), DESK.endpoint.secret, tokens)
 
     def _admit(self, *roles: str) -> str | None:
         """A token for the models of roles; `None` if they have none."""

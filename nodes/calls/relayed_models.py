@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from costada.evaluators.granted_models import FunctionCall
+from costada.evaluators.granted_models import FunctionCall, ModelsUnreachable
 from costada.evaluators.remote.score_processes import judge_in_process
+from costada.evaluators.sandbox.concurrency import CANCELLED, is_cancelled
 from costada.models.endpoint.client_requests import ATTEMPT, PREFIX
 from costada.models.endpoint.exchange import (
     BrokenStream,
@@ -29,7 +30,7 @@ from costada.models.endpoint.exchange import (
     Dialect,
     Refusal,
 )
-from costada.models.endpoint.http_server import Endpoint
+from costada.models.endpoint.http_server import CHALLENGE, Endpoint, proof_of
 from costada.models.event_loop import CONNECT_SECONDS, run
 from costada.values.evaluation import Evaluation
 from costada.values.model_access import new_token
@@ -40,6 +41,9 @@ SHARED = "shared"
 
 NO_TLS = False
 """The endpoint speaks plain HTTP, and the certificates that a client loads take it milliseconds."""
+
+PAUSES = (0.0, 0.5, 1.0)
+"""Seconds before each attempt to reach the run, which may serve as many clients as it can."""
 
 PASSED_HEADERS = ("x-should-retry", "retry-after")
 """Headers of a response that clients heed."""
@@ -72,10 +76,12 @@ class RelayedModels:
 
     Attributes:
         url: Address of the endpoint of the run.
+        secret: By which that endpoint proves what it is; see `proof_of`.
         tokens: By the role of the calls, or `SHARED`; none for roles that may ask no model.
     """
 
     url: str
+    secret: str
     tokens: Mapping[str, str]
 
     @contextmanager
@@ -83,8 +89,10 @@ class RelayedModels:
         """What an attempt at the evaluation may ask until the block ends.
 
         Raises:
-            OSError: The endpoint cannot be reached from here.
+            ModelsUnreachable: The endpoint cannot be reached from here.
+            InterruptedError: The evaluation was cancelled.
         """
+        _check_reachable(self.url, self.secret)
         attempt = new_token()
         client = httpx.AsyncClient(
             # The run waits for its providers as long as its settings say.
@@ -96,7 +104,6 @@ class RelayedModels:
         upstreams = {
             role: Upstream(self.url, token, attempt, client) for role, token in self.tokens.items()
         }
-        _check_reachable(next(iter(upstreams.values())))
         models = AttemptModels(upstreams)
         try:
             yield models
@@ -134,22 +141,33 @@ class AttemptModels:
             RELAY.dismiss(token)
 
 
-def _check_reachable(upstream: Upstream) -> None:
-    try:
-        response = httpx.get(
-            f"{upstream.url}{PREFIX}{Dialect.MODELS}",
-            headers=upstream.headers,
-            timeout=CONNECT_SECONDS,
-            trust_env=False,
-            verify=NO_TLS,
-        )
-        response.raise_for_status()
-    except httpx.HTTPError as error:
-        raise OSError(
-            f"worker {gethostname()} cannot reach the models of the run at {upstream.url}"
-            f" ({type(error).__name__}: {error}); expected this address to be open to workers, or"
-            " another one of the machine of the run: endpoint (--endpoint HOST:PORT)"
-        ) from None
+def _check_reachable(url: str, secret: str) -> None:
+    """Raise `ModelsUnreachable` unless the run answers at an address, before a token is sent."""
+    reason = ""
+    for seconds in PAUSES:
+        if is_cancelled(seconds):
+            raise InterruptedError(CANCELLED)
+        challenge = new_token()
+        try:
+            response = httpx.get(
+                f"{url}{PREFIX}{Dialect.MODELS}",
+                headers={CHALLENGE: challenge},
+                timeout=CONNECT_SECONDS,
+                trust_env=False,
+                verify=NO_TLS,
+            )
+        except httpx.HTTPError as error:
+            reason = f"{type(error).__name__}: {error}"
+            continue
+        if response.content == proof_of(secret, challenge):
+            return
+        reason = "another server answers there"
+        break
+    raise ModelsUnreachable(
+        f"worker {gethostname()} cannot reach the models of the run at {url} ({reason}); expected"
+        " this address to be open to workers, or another one of the machine of the run: endpoint"
+        " (--endpoint HOST:PORT)"
+    )
 
 
 class Relay:

@@ -2,8 +2,10 @@
 
 import socket
 from collections import Counter
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import ClassVar
 
 import pytest
 from billing_server import BillingServer, Refusal
@@ -14,13 +16,14 @@ from remote_engines import threads
 from test_remote_evaluations import compared
 
 from costada.evaluators.folders import load_folder
+from costada.evaluators.granted_models import ModelsUnreachable
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.remote.backend import EngineBackend, evaluated_by
 from costada.nodes.calls.relayed_models import RelayedModels
 from costada.runs.config import RunConfig
 from costada.runs.single_evaluation import RUN_ID, MeteredEvaluations
 from costada.values.candidate import Program
-from costada.values.evaluation import EVALUATOR_OUTAGE, WORKER
+from costada.values.evaluation import EVALUATOR_OUTAGE, WORKER, Evaluation
 
 pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -146,6 +149,15 @@ def test_judges_and_programs_ask_in_a_worker_as_they_do_in_this_process(
         assert judged.artifacts["has_key"] == "False"
 
 
+GRADED = Problem(
+    name="graded",
+    task="Return a large number, at most 1.",
+    initial_program="def value():\n    return 0.5\n",
+    evaluate=graded_program,
+    models={"judge": {"model": "openai:judge-large", "price": "1,2"}},
+)
+
+
 @pytest.mark.parametrize("function", ["score", "evaluate"])
 def test_a_problem_in_python_asks_its_models_in_a_worker(
     function, worker_engine, evaluated, server, providers
@@ -184,7 +196,7 @@ def test_a_worker_that_cannot_reach_the_run_says_what_it_tried():
     url = f"http://127.0.0.1:{free_port()}"
     with (
         pytest.raises(OSError, match=rf"cannot reach the models of the run at {url} .*--endpoint"),
-        RelayedModels(url, {"evaluation": "token"}).begun(),
+        RelayedModels(url, "secret", {"evaluation": "token"}).begun(),
     ):
         pass
 
@@ -196,3 +208,38 @@ def test_an_outage_of_a_judge_is_no_verdict_of_a_worker(given, evaluated, server
     judged, calls = evaluated(problem, problem.start)
     assert EVALUATOR_OUTAGE in judged.artifacts
     assert sum((each[2] for each in calls), Decimal(0)) == 0
+
+
+@dataclass(frozen=True)
+class ReachedAt:
+    """Models of a run that workers reach from an attempt on; all parts of `SendableModels`."""
+
+    attempt: int
+    attempts: ClassVar[list[None]] = []
+
+    def for_worker(self, host, port):
+        return self
+
+    @contextmanager
+    def begun(self):
+        self.attempts.append(None)
+        if len(self.attempts) < self.attempt:
+            raise ModelsUnreachable("the run cannot be reached")
+        yield self
+
+    def call(self, problem, called, judged):
+        return Evaluation(score=0.5, objective=0.5, is_valid=True)
+
+
+@pytest.mark.parametrize(("attempt", "is_reached"), [(3, True), (4, False)])
+def test_a_worker_that_cannot_reach_the_run_is_lost_to_an_evaluation(attempt, is_reached):
+    ReachedAt.attempts.clear()
+    with threads() as executor:
+        problem = evaluated_by(GRADED, executor)
+        if is_reached:
+            judged = problem.evaluate_program(problem.start, models=ReachedAt(attempt))
+            assert judged.score == 0.5
+        else:
+            with pytest.raises(OSError, match="the run cannot be reached"):
+                problem.evaluate_program(problem.start, models=ReachedAt(attempt))
+    assert len(ReachedAt.attempts) == 3
