@@ -284,42 +284,47 @@ class WaitingForFunds(RequestNotSent):
 
 
 class FundsQueue:
-    """The tickets of a run that wait for funds, served in the order of their launch.
+    """The requests of a run that wait for funds, served in the order of the launch of tickets.
 
-    A ticket joins when its request is refused and stays until one is sent, or until its call ends:
-    between two polls nothing else shows that it waits, and a cheaper request of a later ticket
-    would take what has become free.
+    A request joins when it is refused and stays until it is sent, or until its call ends: between
+    two polls nothing else shows that it waits, and a cheaper request of a later ticket would take
+    what has become free.
     """
 
     def __init__(self) -> None:
-        self._tickets: set[TicketNumber] = set()
+        self._requests: set[tuple[CallKey, object]] = set()
         self._lock = Lock()  # workers join and leave while another looks through the set
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a ticket waits."""
-        return bool(self._tickets)
+        """Whether a request waits."""
+        return bool(self._requests)
 
     @property
     def waiting(self) -> frozenset[TicketNumber]:
-        """The tickets that wait."""
+        """The tickets with a request that waits."""
         with self._lock:
-            return frozenset(self._tickets)
+            return frozenset(key.ticket for key, _ in self._requests)
 
     def is_behind(self, ticket: TicketNumber) -> bool:
-        """Whether a ticket launched earlier than this one waits."""
+        """Whether a request of a ticket launched earlier than this one waits."""
         with self._lock:
-            return any(each < ticket for each in self._tickets)
+            return any(key.ticket < ticket for key, _ in self._requests)
 
-    def join(self, ticket: TicketNumber) -> None:
-        """Let a ticket wait."""
+    def join(self, key: CallKey, request: object = None) -> None:
+        """Let a request wait; several of one call are told apart."""
         with self._lock:
-            self._tickets.add(ticket)
+            self._requests.add((key, request))
 
-    def leave(self, ticket: TicketNumber) -> None:
-        """Note that a ticket no longer waits."""
+    def leave(self, key: CallKey, request: object = None) -> None:
+        """Note that a request no longer waits, if it did."""
         with self._lock:
-            self._tickets.discard(ticket)
+            self._requests.discard((key, request))
+
+    def leave_all(self, key: CallKey) -> None:
+        """Note that no request of a call waits any longer."""
+        with self._lock:
+            self._requests = {each for each in self._requests if each[0] != key}
 
 
 FUNDS_QUEUES = PerRun(FundsQueue)
@@ -335,6 +340,7 @@ def share_of_money(
     key: CallKey,
     state: SearchState,
     context: RunContext,
+    waiter: object = None,
 ) -> Decimal:
     """Dollars that a request may reserve of what is left, beside those of other tickets.
 
@@ -343,9 +349,11 @@ def share_of_money(
     of them than can each pay for a roomy answer. A few whole answers are worth more than many that
     are cut short.
 
+    Where a call sends several requests at once, `waiter` tells this one from the others.
+
     Raises:
         WaitingForFunds: An older ticket waits, or others are in flight, and what they leave cannot
-            buy a roomy answer. The ticket has joined the queue then.
+            buy a roomy answer. The request has joined the queue then.
     """
     gateways = journals_of(asked.model)
     apart = evaluation_bound(context.problem, context.settings) if key.role in PROPOSING else 0
@@ -360,7 +368,7 @@ def share_of_money(
         left = money_left(key, state, context, gateways=gateways) - apart
         num_sent = num_others_sent(key, state, context)
         if _is_behind(key, context) or (num_sent and left < roomy):
-            raise _join_queue(roomy, left, key, context)
+            raise _join_queue(roomy, left, key, context, waiter)
     num_affordable = int(left / roomy) if roomy else context.parallel
     return left / max(1, min(context.parallel - num_sent, num_affordable))
 
@@ -375,7 +383,7 @@ def reserve_share(
 
     Raises:
         WaitingForFunds: An older ticket waits, or others are in flight, and what they leave is
-            less. The ticket has joined the queue then.
+            less. The request has joined the queue then.
         RequestNotSent: The bound exceeds what is left, and no request of another ticket is in
             flight that could leave more.
     """
@@ -392,23 +400,24 @@ def reserve_bound(
     context: RunContext,
     *,
     gateways: Collection[str] = (),
+    waiter: object = None,
 ) -> None:
     """Reserve the bound of a call, in the transaction that journals it, whatever its share was.
 
-    Raises as `reserve_share` does.
+    `waiter` is as in `share_of_money`. Raises as `reserve_share` does.
     """
     left = money_left(key, state, context, gateways=gateways)
     # The oldest goes first, or cheaper requests would take what it waits for again and again.
     if _is_behind(key, context) or (bound > left and num_others_sent(key, state, context)):
-        raise _join_queue(bound, left, key, context)
+        raise _join_queue(bound, left, key, context, waiter)
     if bound > left:
         raise RequestNotSent(f"not asked: it may cost ${bound:.6f}, and ${left:.6f} are left")
-    leave_queue(key, context)
+    leave_queue(key, context, waiter)
 
 
-def leave_queue(key: CallKey, context: RunContext) -> None:
-    """Note that a ticket no longer waits for funds, if it did."""
-    FUNDS_QUEUES.of(context.store, key.run_id).leave(key.ticket)
+def leave_queue(key: CallKey, context: RunContext, waiter: object = None) -> None:
+    """Note that a request no longer waits for funds, if it did."""
+    FUNDS_QUEUES.of(context.store, key.run_id).leave(key, waiter)
 
 
 def _is_behind(key: CallKey, context: RunContext) -> bool:
@@ -416,10 +425,10 @@ def _is_behind(key: CallKey, context: RunContext) -> bool:
 
 
 def _join_queue(
-    dollars: Decimal, left: Decimal, key: CallKey, context: RunContext
+    dollars: Decimal, left: Decimal, key: CallKey, context: RunContext, waiter: object
 ) -> WaitingForFunds:
-    """Add a ticket to the queue; the error that says so."""
-    FUNDS_QUEUES.of(context.store, key.run_id).join(key.ticket)
+    """Add a request to the queue; the error that says so."""
+    FUNDS_QUEUES.of(context.store, key.run_id).join(key, waiter)
     return WaitingForFunds(f"not asked: it may cost ${dollars:.6f}, and ${left:.6f} are left")
 
 

@@ -166,7 +166,7 @@ class Grant:
                 while self._num_begun and not (left := patience if is_cancelled() else 0.0):
                     self._changed.wait(TICK_SECONDS)
         finally:  # also after Ctrl-C
-            leave_queue(self.key, self.context)
+            FUNDS_QUEUES.of(self.context.store, self.key.run_id).leave_all(self.key)
             self._give_up(left)
 
     def _give_up(self, patience: float) -> None:
@@ -365,12 +365,12 @@ class GrantedRequest:
                 self._num_changes = grant.allowance.num_changes
                 limited = self._limited(request)
                 self.journal.begin(limited)
-            except WaitingForFunds:  # the ticket stays in the queue until then
+            except WaitingForFunds:  # it stays in the queue until then
                 raise Postponed(FUNDS_POLL_SECONDS) from None
             except RequestNotSent as error:
-                leave_queue(grant.key, grant.context)
+                leave_queue(grant.key, grant.context, self)
                 raise Refusal(NO_MONEY, "insufficient_funds", str(error)) from None
-            leave_queue(grant.key, grant.context)
+            leave_queue(grant.key, grant.context, self)
             return limited
 
     def finish(self, call: MeteredCall) -> None:
@@ -407,7 +407,9 @@ class GrantedRequest:
         wanted = DEFAULT_OUTPUT_CAP if request.output_cap is None else request.output_cap
         longest = self._affordable(request, allowance.left, wanted, OVER_LIMIT)
         if is_hard:
-            share = share_of_money(request, self._asked, grant.key, grant.state, grant.context)
+            share = share_of_money(
+                request, self._asked, grant.key, grant.state, grant.context, self
+            )
             longest = min(longest, self._affordable(request, share, wanted, UNAFFORDABLE))
         if longest == wanted and not (is_hard or allowance.is_strict):
             return request
@@ -432,7 +434,7 @@ class GrantedRequest:
             raise self._not_sent(grant.allowance.refusal(bound), OVER_LIMIT)
         if grant.context.is_hard:
             try:
-                reserve_bound(bound, grant.key, grant.state, grant.context)
+                reserve_bound(bound, grant.key, grant.state, grant.context, waiter=self)
             except WaitingForFunds:
                 raise
             except RequestNotSent as error:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 from threading import Barrier
 
+import pytest
 from impatience import PATIENCE
 from metered_calls import context_for
 from toy_graph import PRICE, scripted
@@ -108,3 +109,20 @@ def test_what_a_killed_evaluation_lost_leaves_its_successor_the_whole_allowance(
     context.store.call_log.in_flight.end(CallKey(RUN, 1, "evaluation", 1))  # as its process ends
     assert sent_within_the_allowance() == first
     assert context.store.ledger.step_cost(RUN, 1, counts_lost=True) == Decimal("0.1")
+
+
+def test_a_request_of_an_evaluation_waits_on_while_another_one_of_it_leaves():
+    context = hard_context(0.03, parallel=3)
+    states = {ticket: state_of(ticket, 1, 2, 3) for ticket in (1, 2, 3)}
+    others, evaluation, younger = (grant_of(context, states[each]) for each in (1, 2, 3))
+    request_of(others).begin(REQUEST._replace(output_cap=11_000))  # leaves $0.008
+    with pytest.raises(Postponed):
+        request_of(evaluation).begin(REQUEST)
+    small = REQUEST._replace(output_cap=500)  # $0.001
+    another = request_of(evaluation, "another")
+    another.finish(answered(another.begin(small)))
+    assert evaluation.is_waiting
+    with pytest.raises(Postponed):
+        request_of(younger).begin(small)
+    evaluation.close()
+    assert request_of(younger).begin(small) == small

@@ -232,7 +232,7 @@ def test_a_program_whose_time_was_over_while_it_waited_for_money_is_not_judged(s
     with granted(context) as grant:
         calls = EvaluationCalls({"candidate": grant})
         assert calls.concluded(late) is late
-        FUNDS_QUEUES.of(context.store, KEY.run_id).join(KEY.ticket)
+        FUNDS_QUEUES.of(context.store, KEY.run_id).join(KEY)
         assert calls.concluded(crashed) is crashed
         with pytest.raises(RequestNotSent, match="its time was over while a request waited"):
             calls.concluded(late)
