@@ -43,6 +43,9 @@ _BETA = "anthropic-beta"
 ATTEMPT = "x-costada-attempt"
 """Header that names the attempt at the work of a client; no provider gets it."""
 
+MAX_NAME = 64
+"""Most characters of the name of an attempt."""
+
 
 def dialect_of(method: str, target: str) -> Dialect:
     """The protocol of a request by its method and path.
@@ -81,7 +84,10 @@ def read_request(dialect: Dialect, headers: Mapping[str, str], body: bytes) -> C
         asked = _asked(dialect, passed, is_anthropic, body)
     except RecursionError:
         raise Refusal(400, "invalid_json", "body: expected fewer values in one another") from None
-    return replace(asked, attempt=headers.get(ATTEMPT, ""))
+    attempt = headers.get(ATTEMPT, "")
+    if len(attempt) > MAX_NAME:
+        raise _invalid(ATTEMPT, attempt, f"at most {MAX_NAME} characters")
+    return replace(asked, attempt=attempt)
 
 
 def _asked(

@@ -64,14 +64,16 @@ class EvaluationCalls:
     def for_worker(self, host: str, port: int) -> RelayedModels:
         """What is sent to a worker that evaluates in the place of this process."""
         asked = {role: (role,) for role in (CANDIDATE, EVALUATION)} | {SHARED: SHARING}
-        admitted = {name: self._admit(*roles) for name, roles in asked.items()}
+        admitted = {name: self._admit(*roles, is_relay=True) for name, roles in asked.items()}
         tokens = {name: token for name, token in admitted.items() if token is not None}
         return RelayedModels(DESK.url_at(host, port), DESK.endpoint.secret, tokens)
 
-    def _admit(self, *roles: str) -> str | None:
+    def _admit(self, *roles: str, is_relay: bool = False) -> str | None:
         """A token for the models of roles; `None` if they have none."""
         granted = [self._grants[role] for role in roles if role in self._grants]
-        return granted[0].admit(new_token(), *granted[1:]) if granted else None
+        if not granted:
+            return None
+        return granted[0].admit(new_token(), *granted[1:], is_relay=is_relay)
 
     def are_available(self) -> bool:
         """Whether each of the models answers a question of a few words now.

@@ -139,9 +139,14 @@ class Grant:
         """What a client needs to ask, with a token of its own."""
         return ModelAccess(DESK.url, self.admit(new_token()), tuple(self.models))
 
-    def admit(self, token: str, *others: Grant) -> str:
-        """Let whoever shows a token ask, also the models of other grants; returns the token."""
+    def admit(self, token: str, *others: Grant, is_relay: bool = False) -> str:
+        """Let whoever shows a token ask, also the models of other grants; returns the token.
+
+        A relay (`is_relay`) names the attempts at the work for which it asks.
+        """
         self._tokens.add(token)
+        if is_relay:
+            DESK.relays.add(token)
         DESK.grants[token] = self, *others
         return token
 
@@ -149,6 +154,7 @@ class Grant:
         """Let whoever shows a token ask nothing more."""
         self._tokens.discard(token)
         DESK.grants.pop(token, None)
+        DESK.relays.discard(token)
         DESK.endpoint.disconnect(token)
 
     def close(self, patience: float = CLOSING_SECONDS) -> None:
@@ -455,12 +461,15 @@ class Desk:
 
     Attributes:
         grants: The open grants by token; several where one client asks models of several.
+        relays: The tokens of relays, which pass requests on. Others could have answers given to
+            them again and again by naming attempts, without spending money.
         endpoint: The server.
     """
 
     def __init__(self) -> None:
         """Start nothing."""
         self.grants: dict[str, tuple[Grant, ...]] = {}
+        self.relays: set[str] = set()
         self.endpoint = Endpoint(self._answer, self.grants.__contains__)
         self._starting = Lock()
         self._urls: dict[tuple[str, int], str] = {}
@@ -491,6 +500,8 @@ class Desk:
         grants = self.grants.get(token, ())
         if not any(each.is_open for each in grants):
             raise Refusal(401, "invalid_token", "token: the work that had it has ended")
+        if token not in self.relays:
+            request = replace(request, attempt="")
         owners = {name: each for each in grants for name in each.models}
         if request.dialect is Dialect.MODELS:
             return models_response(request, [*owners])

@@ -36,7 +36,7 @@ from costada.nodes.state import Account, Flight, Run, SearchState, Step
 from costada.store.call_log import CallKey
 from costada.store.rows import CallStatus
 from costada.values.evaluation import failed
-from costada.values.model_access import ModelAccess
+from costada.values.model_access import ModelAccess, new_token
 from costada.values.numbering import START
 
 QUESTION = {"model": "agent", "messages": [{"role": "user", "content": "How large is it?"}]}
@@ -64,6 +64,11 @@ def granted(
         yield grant
     finally:
         grant.close()
+
+
+def relayed(grant: Grant) -> ModelAccess:
+    """What a relay needs to ask, which names attempts."""
+    return replace(grant.new_access(), token=grant.admit(new_token(), is_relay=True))
 
 
 def requested(access: ModelAccess, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -109,7 +114,7 @@ def test_another_attempt_at_the_same_work_is_answered_what_the_first_one_was(ser
     context = context_for(client(server))
     question = QUESTION | {"stream": is_stream}
     with granted(context) as grant, ThreadPoolExecutor(2) as threads:
-        access = grant.new_access()
+        access = relayed(grant)
         ask = partial(threads.submit, answered, access, "chat/completions", question)
         first = ask("first")
         within(PATIENCE, lambda: server.requests)
@@ -137,7 +142,7 @@ def test_an_attempt_gets_the_answers_of_another_one_whatever_is_answered_first(s
     server.script(first, Reply("second"))
     context = context_for(client(server))
     with granted(context) as grant, ThreadPoolExecutor(4) as threads:
-        access = grant.new_access()
+        access = relayed(grant)
         ask = partial(threads.submit, answered, access, "chat/completions", QUESTION)
         asked = [ask("lost")]
         within(PATIENCE, lambda: server.requests)
@@ -150,6 +155,21 @@ def test_an_attempt_gets_the_answers_of_another_one_whatever_is_answered_first(s
         may_answer.set()
         assert asked[2].result(PATIENCE) == asked[0].result(PATIENCE)
         assert len(server.requests) == len(rows_of(context)) == 2
+
+
+def test_only_a_relay_names_attempts(server):
+    context = context_for(client(server))
+    with granted(context) as grant:
+        access = grant.new_access()
+        for number in range(3):
+            answered(access, "chat/completions", QUESTION, attempt=f"{number}")
+        assert len(server.requests) == len(rows_of(context)) == 3
+        assert len(grant._occurrences) == 1
+        with pytest.raises(HTTPError, match="400"):
+            answered(access, "chat/completions", QUESTION, attempt="x" * 60_000)
+        with pytest.raises(HTTPError) as refused:
+            answered(relayed(grant), "chat/completions", QUESTION, attempt="x" * 65)
+        assert b"expected at most 64 characters" in refused.value.read()
 
 
 @pytest.mark.parametrize("policy", ["crossing", "hard"])
