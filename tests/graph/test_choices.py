@@ -158,6 +158,25 @@ def test_a_caller_chooses_no_command_as_the_generator():
     assert graph.invoke({}, context={"settings": {"generator": "model"}})["iterations"] > 0
 
 
+@pytest.mark.parametrize("name", ["evaluations", "endpoint"])
+def test_a_caller_chooses_neither_where_evaluations_run_nor_a_port_of_this_machine(name):
+    value = "127.0.0.1:4000"
+    with pytest.raises(ValueError, match=f"Unknown setting '{name}'"):
+        graph_with(limits={"settings": (name,)})
+    graph, model = graph_with()
+    for context in (
+        {name: value},
+        {"settings": {name: value}},
+        {"settings": {"method": "evox", name: value}},
+    ):
+        with pytest.raises(ValueError, match=name):
+            graph.invoke({}, context=context)
+    without_choices = create_discovery_graph(toy_problem(), model, budget=0.01, price=Price(1, 2))
+    with pytest.raises(ValueError, match=name):
+        without_choices.invoke({}, context={name: value})
+    assert model.prompts == []
+
+
 def test_models_that_are_named_twice_in_a_context_are_refused_there():
     one = MenuModel("one", ScriptedModel(answer=hashed_answer), Price(2, 4))
     graph, model = graph_with(limits={"models": [one]})
