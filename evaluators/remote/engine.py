@@ -110,13 +110,21 @@ def endpoint_place(given: str) -> tuple[str, int]:
     """The host and port of an endpoint; any port is 0.
 
     Raises:
-        ValueError: If they are not an address.
+        ValueError: If they are not an address that a client can connect to.
     """
     parts = ENDPOINT.fullmatch(given)
     port = int(parts["port"] or 0) if parts else 0
     if parts is None or port > MAX_PORT:
         raise ValueError(f"got {given!r}, expected an address of this machine: HOST or HOST:PORT")
-    return parts["host"].strip("[]"), port
+    host = parts["host"].strip("[]")
+    with suppress(OSError, UnicodeError):  # it is a name, which is looked up where it is used
+        places = socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
+        if any(ip_address(place[0]).is_unspecified for *_, place in places):
+            raise ValueError(
+                f"got {given!r}, with which every machine means itself; expected an address of this"
+                " machine in the network of the workers"
+            )
+    return host, port
 
 
 ALL_WORKERS = inf

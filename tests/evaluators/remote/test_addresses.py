@@ -79,3 +79,9 @@ def test_an_endpoint_is_a_host_with_or_without_a_port(given, expected):
 def test_another_endpoint_is_refused(given):
     with pytest.raises(ValueError, match="expected an address of this machine: HOST or HOST:PORT"):
         endpoint_place(given)
+
+
+@pytest.mark.parametrize("given", ["0.0.0.0", "0.0.0.0:4000", "0:4000", "[::]:4000", "[::]"])
+def test_an_endpoint_at_which_workers_would_reach_themselves_is_refused(given):
+    with pytest.raises(ValueError, match="every machine means itself"):
+        endpoint_place(given)
