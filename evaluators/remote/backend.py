@@ -94,7 +94,7 @@ class EngineBackend:
             Exception: What the problem's own `evaluate` raises.
         """
         setting, payload = self._sent(problem)
-        sent = models.for_worker(*self._place_of_models()) if models else None
+        sent = models.for_worker(*self.place_of_models()) if models else None
         pickled = pickle.dumps(Task(setting, program, key, incumbent, rival, sent))
         needs = _needs(problem)
         answered = self._answer(needs, pickled, None)
@@ -110,8 +110,6 @@ class EngineBackend:
     def check(self, problem: Problem) -> str:
         """A note about resources, empty for none; raises as `check_backend` does."""
         self._sent(problem)
-        if problem.asks_models:
-            self._place_of_models()
         notes = [self.engine.check(_needs(problem))]
         if problem.repeats > 1 and problem.evaluators is None:
             notes.append(
@@ -120,7 +118,7 @@ class EngineBackend:
             )
         return "; ".join(filter(None, notes))
 
-    def _place_of_models(self) -> tuple[str, int]:
+    def place_of_models(self) -> tuple[str, int]:
         """Where workers reach the models of this process; raises `OSError` if nowhere."""
         return self._endpoint or (self.engine.own_host(), 0)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -487,14 +488,16 @@ class Desk:
         """
         with self._starting:
             if (host, port) not in self._urls:
-                try:
+                with _told(host, port):
                     self._urls[host, port] = self.endpoint.start(host, port)
-                except OSError as error:
-                    raise OSError(
-                        f"endpoint: cannot listen at {host}, port {port or 'any'} ({error});"
-                        " expected an address of this machine (--endpoint HOST or HOST:PORT)"
-                    ) from None
             return self._urls[host, port]
+
+    def check(self, host: str, port: int) -> None:
+        """Raise `OSError` as `url_at` does, and listen nowhere."""
+        with self._starting, _told(host, port):
+            if (host, port) not in self._urls:
+                family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+                socket.create_server((host, port), family=family).close()
 
     async def _answer(self, token: str, request: ClientRequest) -> ClientResponse:
         grants = self.grants.get(token, ())
@@ -510,6 +513,18 @@ class Desk:
             expected = f"expected one of {known}" if known else f"expected none, {_UNDECLARED}"
             raise Refusal(404, "model_not_found", f"model: got {request.model!r}, {expected}")
         return await owners[request.model].answer(request)
+
+
+@contextmanager
+def _told(host: str, port: int) -> Iterator[None]:
+    """Say in an error at which address nothing can listen."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"endpoint: cannot listen at {host}, port {port or 'any'} ({error}); expected an"
+            " address of this machine (--endpoint HOST or HOST:PORT)"
+        ) from None
 
 
 DESK = Desk()

@@ -11,7 +11,7 @@ import pytest
 from billing_server import BillingServer, Refusal
 from judged_functions import graded, graded_program
 from judged_problems import PRICES, Providers, judged_folder
-from ports import free_port
+from ports import free_port, refusing_port
 from remote_engines import threads
 from test_remote_evaluations import compared
 
@@ -21,6 +21,7 @@ from costada.evaluators.problem import Problem, confine
 from costada.evaluators.remote.backend import EngineBackend, evaluated_by
 from costada.nodes.calls.relayed_models import RelayedModels
 from costada.runs.config import RunConfig
+from costada.runs.plan import SearchRequest, plan_run
 from costada.runs.single_evaluation import RUN_ID, MeteredEvaluations
 from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_OUTAGE, WORKER, Evaluation
@@ -190,6 +191,16 @@ def test_workers_ask_at_the_address_that_is_given(evaluated, server, tmp_path):
         elsewhere = evaluated_by(found, executor, "203.0.113.9:4000")
         with pytest.raises(OSError, match=r"cannot listen at 203\.0\S+, port 4000 .*--endpoint"):
             evaluated(confine(elsewhere), found.start)
+
+
+@pytest.mark.parametrize("place", ["taken", "foreign"])
+def test_a_run_that_cannot_listen_at_its_endpoint_is_refused_before_it_begins(place, tmp_path):
+    folder = judged_folder(tmp_path / "judged", "http://127.0.0.1:9", JUDGE)
+    with refusing_port() as taken, threads() as executor:
+        host, port = ("127.0.0.1", taken) if place == "taken" else ("203.0.113.9", 4000)
+        config = RunConfig(problem=str(folder), model="offline", endpoint=f"{host}:{port}")
+        with pytest.raises(OSError, match=rf"cannot listen at {host}, port {port} .*--endpoint"):
+            plan_run(SearchRequest(config, executor=executor, sends_requests=False))
 
 
 def test_a_worker_that_cannot_reach_the_run_says_what_it_tried():
