@@ -162,6 +162,7 @@ class Forwarder:
         *,
         on_missing_usage: Literal["raise", "estimate"] = "raise",
         on_broken: Callable[[ModelFailure], None] = lambda failure: None,
+        on_fault: Callable[[ValueError | UnmeteredCall], None] = lambda fault: None,
     ) -> None:
         """Prepare for a client.
 
@@ -171,6 +172,8 @@ class Forwarder:
             on_missing_usage: What to do with a response without token counts, as in `CallMeter`.
             on_broken: Called in the event loop when a provider breaks a stream, before the client
                 sees it.
+            on_fault: Called there when an answer shows that none can be charged, or its provider
+                refuses the run for good, before it is written down.
         """
         self._ledger = _NumberingLedger(ledger)
         self._policy = policy
@@ -178,7 +181,7 @@ class Forwarder:
         self._tasks: set[asyncio.Task[None]] = set()
         self._open: set[int] = set()
         self._failure: BaseException | None = None
-        self._on_broken = on_broken
+        self._on_broken, self._on_fault = on_broken, on_fault
         self._is_closing = False
 
     async def send(self, request: ClientRequest, model: ChatModel) -> ClientResponse | ModelFailure:
@@ -408,7 +411,11 @@ class Forwarder:
             try:
                 self._on_broken(failure_of(error, model, self._policy))
             except ModelUnusable as unusable:
-                self._failure = self._failure or unusable
+                self._note_fault(unusable)
+
+    def _note_fault(self, fault: ValueError | UnmeteredCall) -> None:
+        self._failure = self._failure or fault
+        self._on_fault(fault)
 
     async def _finish_broken(
         self,
@@ -447,6 +454,8 @@ class Forwarder:
         else:
             reason = impossible_counts(usage, call.request, is_estimated=is_estimated)
             failure = UnmeteredCall(reason) if reason else None
+        if failure is not None:  # before the end is known, which a client or `close` may wait for
+            self._note_fault(failure)
         await self._finish(
             replace(
                 call,
@@ -460,7 +469,6 @@ class Forwarder:
             )
         )
         if failure is not None:
-            self._failure = failure
             raise failure
 
     async def _begin(self, outgoing: OutgoingRequest) -> OutgoingRequest:

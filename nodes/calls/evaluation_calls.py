@@ -89,17 +89,24 @@ class EvaluationCalls:
                     return False
         return True
 
+    def check_faults(self) -> None:
+        """Raise what ends the run, if a request showed it; complete once the grants have ended."""
+        for grant in self._grants.values():
+            if grant.fault is not None:
+                raise grant.fault
+
     def concluded(self, evaluation: Evaluation) -> Evaluation:
         """The evaluation, or what it is worth where a request of its models was not answered.
+
+        Called when the grants have ended: an answer may come later than the evaluation.
 
         Raises:
             RequestNotSent: The money of the run could not pay for it, or not before its time was
                 over.
             ValueError: A request showed what ends the run.
         """
+        self.check_faults()
         for grant in self._grants.values():
-            if grant.fault is not None:
-                raise grant.fault
             if UNAFFORDABLE in grant.refusals:
                 raise RequestNotSent(grant.refusals[UNAFFORDABLE])
         timed_out = not evaluation.is_valid and (evaluation.error or "").startswith("timeout:")
@@ -126,11 +133,16 @@ def are_available(name: str, state: SearchState, context: RunContext) -> bool:
         name: Names the evaluation.
         state: Of the run.
         context: Of the run.
+
+    Raises:
+        ValueError: An answer showed what ends the run.
     """
     # Under a name of its own each time, or an earlier answer would be given again.
     allowance = allowance_of_evaluation(state, context)
     with granted_models(f"{name} probe {uuid4().hex}", state, context, allowance) as models:
-        return models.are_available()
+        is_available = models.are_available()
+    models.check_faults()
+    return is_available
 
 
 @contextmanager

@@ -113,7 +113,7 @@ class Grant:
         self._forwarders: set[Forwarder] = set()
         self._changed = Condition()
         self._num_begun = 0
-        self._is_open = True
+        self._is_open, self._was_waiting = True, False
         with self._call_log.in_flight.none_of(key):
             self._call_log.mark_lost(key)
         self._keys = (*earlier, key)
@@ -132,9 +132,12 @@ class Grant:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request waits until others of the run have ended and leave money for it."""
+        """Whether a request waits until others of the run have ended and leave money for it.
+
+        Of work that has ended: whether one did then.
+        """
         queue = FUNDS_QUEUES.of(self.context.store, self.key.run_id)
-        return self.key.ticket in queue.waiting
+        return self.key.ticket in queue.waiting if self._is_open else self._was_waiting
 
     def new_access(self) -> ModelAccess:
         """What a client needs to ask, with a token of its own."""
@@ -164,6 +167,7 @@ class Grant:
         What is charged afterwards would be on no iteration's account. What has left is waited for,
         but where the run is asked to stop no longer than `patience` seconds: it is lost then.
         """
+        self._was_waiting = self.is_waiting
         self._is_open = False
         for token in tuple(self._tokens):
             self.dismiss(token)
@@ -180,7 +184,7 @@ class Grant:
         """Wait for requests no longer than that, and write down those that are lost."""
         for error in run(_closed(self._forwarders, patience)):
             if isinstance(error, ValueError | UnmeteredCall):
-                self.fault = self.fault or error
+                self.note_fault(error)
             elif error is not None:
                 raise error
 
@@ -196,6 +200,10 @@ class Grant:
                 self._num_begun -= 1
                 self._changed.notify_all()
             raise
+
+    def note_fault(self, fault: ValueError | UnmeteredCall) -> None:
+        """Note what ends the run: no further request leaves."""
+        self.fault = self.fault or fault
 
     def note_end(self) -> None:
         """Note that a request has ended and is written down."""
@@ -239,7 +247,7 @@ class Grant:
         try:
             return journal.charge_estimate(row, answered.number)
         except UncountedAnswer as error:
-            self.fault = self.fault or error
+            self.note_fault(error)
             raise Refusal(503, "model_unusable", str(error)) from None
 
     async def _send(
@@ -260,7 +268,13 @@ class Grant:
             parts = [*map(str, self._keys[0]), hashed, str(place)]
             model = with_call_key(model, "/".join(parts))
         note_broken = partial(self._down.__setitem__, hashed)
-        forwarder = Forwarder(ledger, policy, on_missing_usage=missing, on_broken=note_broken)
+        forwarder = Forwarder(
+            ledger,
+            policy,
+            on_missing_usage=missing,
+            on_broken=note_broken,
+            on_fault=self.note_fault,
+        )
         self._forwarders.add(forwarder)
         if request.is_stream:
             sent.begin(forwarder)
@@ -268,7 +282,7 @@ class Grant:
         try:
             found = await forwarder.send(request, model)
         except (ValueError, UnmeteredCall) as error:
-            self.fault = self.fault or error
+            self.note_fault(error)
             raise Refusal(503, "model_unusable", without_keys(str(error), model)) from None
         finally:
             if not request.is_stream:
@@ -362,13 +376,18 @@ class GrantedRequest:
 
         Raises:
             Postponed: Requests in flight may leave enough for it.
-            Refusal: The money or the allowance cannot pay for it, or the work has ended.
+            Refusal: The money or the allowance cannot pay for it, the work has ended, or another
+                request has shown what ends the run.
         """
         grant = self._grant
         with grant.beginning():
             try:
                 if not grant.is_open:
                     raise Refusal(401, "invalid_token", "token: the work that had it has ended")
+                if grant.fault is not None:
+                    leave_queue(grant.key, grant.context, self)
+                    reason = "not asked: the answer to another request ends the run"
+                    raise Refusal(503, "model_unusable", reason)
                 self._num_changes = grant.allowance.num_changes
                 limited = self._limited(request)
                 self.journal.begin(limited)
@@ -383,8 +402,13 @@ class GrantedRequest:
     def finish(self, call: MeteredCall) -> None:
         """Write down how the request ended."""
         before, in_doubt = self.journal.charged, self.journal.in_doubt
+        if call.is_uncounted:
+            self._grant.note_fault(UncountedAnswer(call.error))
         try:
             self.journal.finish(call)
+        except ValueError as error:  # raised again
+            self._grant.note_fault(error)
+            raise
         finally:
             allowance = self._grant.allowance
             allowance.settle(

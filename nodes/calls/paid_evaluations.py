@@ -62,7 +62,8 @@ def measure(
     from costada.nodes.calls.evaluation_calls import granted_models
 
     with granted_models(name, state, context, allowance, since) as models:
-        return models.concluded(evaluate(models))
+        evaluation = evaluate(models)
+    return models.concluded(evaluation)
 
 
 def evaluate_start(state: SearchState, context: RunContext) -> Evaluation:

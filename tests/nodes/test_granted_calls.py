@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,16 +28,18 @@ from costada.models.asking import RequestNotSent
 from costada.models.errors import UncountedAnswer
 from costada.nodes.calls.allowance import Allowance
 from costada.nodes.calls.budget import FUNDS_QUEUES
-from costada.nodes.calls.evaluation_calls import EvaluationCalls
-from costada.nodes.calls.granted_calls import Grant
+from costada.nodes.calls.evaluation_calls import EvaluationCalls, are_available
+from costada.nodes.calls.granted_calls import DESK, UNAFFORDABLE, Grant
+from costada.nodes.calls.paid_evaluations import measure
 from costada.nodes.context import RunContext
 from costada.nodes.settings import Settings
 from costada.nodes.state import Account, Flight, Run, SearchState, Step
 from costada.store.call_log import CallKey
 from costada.store.rows import CallStatus
-from costada.values.evaluation import failed
+from costada.values.evaluation import Evaluation, failed
 from costada.values.model_access import ModelAccess, new_token
 from costada.values.numbering import START
+from costada.values.roles import CANDIDATE, EVALUATION
 
 QUESTION = {"model": "agent", "messages": [{"role": "user", "content": "How large is it?"}]}
 
@@ -54,10 +56,13 @@ STATE: SearchState = {
 
 @contextmanager
 def granted(
-    context: RunContext, key: CallKey = KEY, earlier: Sequence[CallKey] = ()
+    context: RunContext,
+    key: CallKey = KEY,
+    earlier: Sequence[CallKey] = (),
+    limit: float = 1.0,
 ) -> Iterator[Grant]:
     """The first model of a context, under the name of agent."""
-    allowance = Allowance(1.0, "the budget", is_strict=False)
+    allowance = Allowance(limit, "the budget", is_strict=False)
     models = {"agent": context.menu[0]}
     grant = Grant(key, "test", models, STATE, context, allowance, earlier)
     try:
@@ -244,6 +249,96 @@ def test_a_refusal_names_no_key_whatever_the_provider_says(server, status):
         said = answer.read().decode()
     assert answer.code == 503
     assert "wrong with <key>" in said
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("model", [client, first_then_second], ids=["forwarded", "translated"])
+@pytest.mark.parametrize(
+    "reply", [Reply(reports_usage=False), Reply(cost=50.0)], ids=["uncounted", "too dear"]
+)
+def test_nothing_is_sent_after_an_answer_that_ends_the_run(server, reply, model, is_stream):
+    server.default = reply
+    context = context_for(model(server), is_listed=True)
+    with granted(context, limit=1000.0) as grant:
+        for number in range(3):
+            messages = [{"role": "user", "content": f"Question {number}"}]
+            asked = QUESTION | {"messages": messages, "stream": is_stream}
+            with pytest.raises((HTTPException, OSError)):
+                answered(grant.new_access(), "chat/completions", asked)
+            assert grant.fault is not None
+    assert len(server.requests) == 1
+
+
+class LateProblem:
+    """Evaluates a program by a function of its models, whose requests may outlive it."""
+
+    evaluation_dollars = None
+
+    def __init__(self, evaluate: Callable[[EvaluationCalls], Evaluation]) -> None:
+        self._evaluate = evaluate
+
+    def evaluate_program(self, *given: Any, on_permit: Any) -> Evaluation:
+        return self._evaluate(given[-1])
+
+
+def measured(context: RunContext, evaluate: Callable[[EvaluationCalls], Evaluation]) -> Evaluation:
+    """What is concluded of an evaluation that may ask the first model of a context."""
+    problem: Any = LateProblem(evaluate)
+    granting = replace(context, problem=problem, granted={EVALUATION: {"agent": context.menu[0]}})
+    allowance = Allowance(1.0, "the budget", is_strict=False)
+    return measure("1.1", context.problem.start, STATE, granting, allowance)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_answer_after_an_evaluation_ends_the_run_if_it_cannot_be_charged(server, is_stream):
+    context, tokens = context_for(client(server)), []
+
+    def answer(body):
+        within(PATIENCE, lambda: tokens and tokens[0] not in DESK.grants)
+        return Reply(reports_usage=False)
+
+    server.default = answer
+    with ThreadPoolExecutor(1) as thread:
+
+        def evaluate(models):
+            sent = models.for_worker("127.0.0.1", 0)
+            access = ModelAccess(sent.url, sent.tokens[EVALUATION], ("agent",))
+            thread.submit(answered, access, "chat/completions", QUESTION | {"stream": is_stream})
+            within(PATIENCE, lambda: server.requests)
+            tokens.append(access.token)
+            return failed("timeout: the program exceeded 1 s")
+
+        with pytest.raises(UncountedAnswer):
+            measured(context, evaluate)
+
+
+def test_an_evaluation_whose_time_was_over_while_it_waited_for_money_is_not_made(server):
+    context, evaluated = context_for(client(server)), KEY._replace(ticket=STATE["step"].ticket)
+
+    def evaluate(models):
+        FUNDS_QUEUES.of(context.store, KEY.run_id).join(evaluated)
+        return failed("timeout: the program exceeded 1 s")
+
+    with pytest.raises(RequestNotSent, match="its time was over while a request waited"):
+        measured(context, evaluate)
+
+
+def test_what_ends_the_run_is_found_before_what_cannot_be_paid(server):
+    context = context_for(client(server))
+    with granted(context) as poor, granted(context) as faulty:
+        poor.refusals[UNAFFORDABLE] = "not asked"
+        faulty.fault = UncountedAnswer("answered without counts")
+        calls = EvaluationCalls({EVALUATION: poor, CANDIDATE: faulty})
+        with pytest.raises(UncountedAnswer):
+            calls.concluded(failed("ValueError: no"))
+
+
+def test_a_probe_whose_answer_cannot_be_charged_ends_the_run(server):
+    server.default = Reply(reports_usage=False)
+    context = context_for(client(server))
+    granting = replace(context, granted={EVALUATION: {"agent": context.menu[0]}})
+    with pytest.raises(UncountedAnswer):
+        are_available("1.1", STATE, granting)
 
 
 def test_a_program_whose_time_was_over_while_it_waited_for_money_is_not_judged(server):
