@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from costada.models.reply_content import MESSAGE_MARK
+from costada.nodes.generator_command import ONE_ANSWER
 from costada.store.candidates import SEED_ID
 from costada.store.history import PastCall, PastCandidate, RunHistory, Tickets
 from costada.store.rows import CallStatus
@@ -19,6 +20,20 @@ _BEST = re.compile(r"^# Best program\n\nScore: (-?\d+\.\d+)$", re.MULTILINE)
 _TACTIC = re.compile(r"^## Tactic$", re.MULTILINE)
 """Headings of the templates `generate.txt` and `guide.txt`."""
 
+_FENCED = re.compile(r"^(?P<ticks>`{3,})[^`\n]*\n.*?^(?P=ticks)$", re.MULTILINE | re.DOTALL)
+"""What a template quotes: programs, and words of evaluators and models. Nothing in it ends it."""
+
+
+def check_answers(history: RunHistory, run_id: str) -> None:
+    """Raise `ValueError` unless each program of a run is one answer."""
+    setup = history.setup(run_id)
+    generator = setup.settings.get("generator", ONE_ANSWER) if setup else ONE_ANSWER
+    if generator != ONE_ANSWER:
+        raise ValueError(
+            f"table answers: the run has generator {generator!r}, of whose answers none is a"
+            f" program; expected a run with generator {ONE_ANSWER!r}"
+        )
+
 
 def answer_rows(
     history: RunHistory, run_id: str, iterations: Mapping[TicketNumber, Iteration]
@@ -26,8 +41,7 @@ def answer_rows(
     """The initial program, then each answer to a prompt for a program or for tactics.
 
     Scores of parents and contexts are those printed in the prompts, so they are known of answers
-    without a program too. Answers that call tools are left out: what they propose is in no one
-    answer.
+    without a program too. Answers that call tools are left out.
     """
     candidates = {each.id: each for each in history.candidates(Tickets(run_id))}
     if seed := candidates.get(SEED_ID):
@@ -52,7 +66,7 @@ def answer_rows(
             "completion_tokens": call.facts.get("output_tokens"),
             "cost": call.cost,
         }
-        prompt = history.text(call.prompt)
+        prompt = _FENCED.sub("", history.text(call.prompt))
         if call.role == GUIDE:
             yield row | {"kind": GUIDE_KIND, "parent_score": _last(_BEST, prompt)}
         else:
@@ -86,6 +100,6 @@ def _outcome(candidate: PastCandidate, history: RunHistory) -> dict[str, Any]:
 
 
 def _last(heading: re.Pattern[str], prompt: str) -> float | None:
-    """The score below a heading; the last one, as programs that come before may hold it too."""
+    """The score below a heading; the last one, as the task may hold it too."""
     found = heading.findall(prompt)
     return float(found[-1]) if found else None

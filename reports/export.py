@@ -181,8 +181,8 @@ def table_of(
         has_programs: Whether candidates have the column `program`.
 
     Raises:
-        ValueError: If the file is damaged, or the table has more columns than any run needs.
-            Reading the rows raises the same.
+        ValueError: If the file is damaged, or the table has more columns than any run needs, or
+            the run has no such table. Reading the rows raises the same.
     """
     span, candidates = Iterations(run_id), list[PastCandidate]()
     with checking_rows(history.path):
@@ -218,7 +218,9 @@ def _answers(
     history: RunHistory, run_id: str, iterations: Mapping[TicketNumber, Iteration]
 ) -> Table:
     # Not imported at the start: it loads LangChain, which other tables do without.
-    from costada.reports.answer_rows import answer_rows
+    from costada.reports.answer_rows import answer_rows, check_answers
+
+    check_answers(history, run_id)
 
     def rows() -> Iterator[Row]:
         # Answers and programs are read row by row: together they may be large.
