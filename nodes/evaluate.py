@@ -10,6 +10,7 @@ from costada.nodes.calls.compute import evaluate_for_money
 from costada.nodes.calls.paid_evaluations import evaluate_when_up, measure
 from costada.nodes.context import RunContext, SearchRuntime, candidate_of, unjudged_of
 from costada.nodes.state import SearchState
+from costada.store.user_inputs import InputKind
 from costada.values.candidate import Candidate, Program
 from costada.values.evaluation import (
     EVALUATOR_FAULT,
@@ -19,6 +20,7 @@ from costada.values.evaluation import (
     Evaluation,
 )
 from costada.values.example_score import scores_by_place
+from costada.values.numbering import TicketNumber
 
 
 def evaluate(state: SearchState, runtime: SearchRuntime) -> SearchState:
@@ -132,15 +134,18 @@ def _evaluate(
     problem = context.problem
     best = candidate_of(state["best"], state, context)
     allowance, of_best = (allowance_of_evaluation(state, context) for _ in range(2))
+    # One that an earlier step began goes on under its name there, and repeats no request.
+    waiting = unjudged_of(state["step"], context)
+    work, begun = (waiting.name, waiting.calls) if waiting else (name, ())
 
     def evaluate_best(failed: Evaluation) -> Evaluation:
         # on the validation examples, too, where the evaluator failed on one
         beaten = -inf if ON_VALIDATION in failed.artifacts else None
-        # as in the step that found it: what its models answered then answers again
-        work = partial(
-            measure, best.id, best.program, state, context, of_best, beaten, since=best.ticket
-        )
-        return evaluate_for_money(work, state, context)
+        # as in the steps that judged it: what its models answered then answers again, and what they
+        # answered to the steps that began this evaluation
+        work_of_best, judged = _work_of(best, state, context)
+        again = partial(measure, work_of_best, best.program, state, context, of_best, beaten)
+        return evaluate_for_money(partial(again, earlier=(*judged, *begun)), state, context)
 
     def is_available(failed: Evaluation) -> bool:
         if not context.granted:
@@ -150,11 +155,10 @@ def _evaluate(
 
         return are_available(name, state, context)
 
-    # One that an earlier step began goes on under its name there, and repeats no request.
-    waiting = unjudged_of(state["step"], context)
-    work = waiting.name if waiting else name
     measure_once = partial(measure, work, program, state, context, allowance, best.score, rival)
-    evaluate_once = partial(evaluate_for_money, measure_once, state, context)
+    evaluate_once = partial(
+        evaluate_for_money, partial(measure_once, earlier=begun), state, context
+    )
     evaluation = evaluate_when_up(evaluate_once, is_available, allowance, state, context)
     # A program can make its own evaluator fail. Only a failure on the best one, which the evaluator
     # could score before, shows that the evaluator is at fault.
@@ -167,3 +171,15 @@ def _evaluate(
                 f" before ({again.artifacts[EVALUATOR_FAULT]})"
             )
     return evaluation
+
+
+def _work_of(
+    candidate: Candidate, state: SearchState, context: RunContext
+) -> tuple[str, tuple[tuple[TicketNumber, int], ...]]:
+    """The name under which a candidate was evaluated, and the calls that judged it."""
+    taken = context.store.inputs.taken(state["run"].id, candidate.ticket)
+    own = (candidate.ticket, 1)
+    if taken is None or taken.kind != InputKind.UNJUDGED:
+        return candidate.id, (own,)
+    begun = context.store.inputs.unjudged(taken.text)
+    return begun.name, (*begun.calls, own)

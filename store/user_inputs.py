@@ -276,6 +276,10 @@ class UserInputTable:
             " AND NOT EXISTS (SELECT 1 FROM costada_call WHERE run_id = ?1 AND ticket = ?2)",
             (run_id, ticket, InputKind.UNJUDGED.value),
         )
+        return self.taken(run_id, ticket)
+
+    def taken(self, run_id: str, ticket: TicketNumber) -> UserInput | None:
+        """The input that a ticket's step has taken, if it has."""
         found = self._found(run_id, "ticket = ? LIMIT 1", ticket)
         return found[0] if found else None
 

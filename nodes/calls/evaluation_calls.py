@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from costada.models.event_loop import run
 from costada.nodes.calls.allowance import Allowance, allowance_of_evaluation
 from costada.nodes.calls.granted_calls import DESK, OVER_LIMIT, UNAFFORDABLE, Grant
 from costada.nodes.calls.relayed_models import SHARED, RelayedModels
-from costada.nodes.context import RunContext, unjudged_of
+from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
 from costada.store.call_log import CallKey
 from costada.values.evaluation import (
@@ -151,7 +151,7 @@ def granted_models(
     state: SearchState,
     context: RunContext,
     allowance: Allowance,
-    since: TicketNumber | None = None,
+    earlier: Sequence[tuple[TicketNumber, int]] = (),
 ) -> Iterator[EvaluationCalls]:
     """Grant the models of the problem to an evaluation for as long as the block takes.
 
@@ -160,20 +160,17 @@ def granted_models(
         state: Of the run.
         context: Of the run.
         allowance: What it may cost, however often it is executed.
-        since: Ticket of an earlier step that made it; its answers are not bought again.
+        earlier: Ticket and attempt of the calls of earlier steps that made it, oldest first; their
+            answers are not bought again.
     """
     step, run_id = state["step"], state["run"].id
-    waiting = unjudged_of(step, context)
     with ExitStack() as stack:
         grants = {}
         # An evaluator without models is admitted too: its process holds no key, and what it asks is
         # refused with a reason.
         for role, models in {EVALUATION: {}, **context.granted}.items():
             key = CallKey(run_id, step.ticket, role, step.attempt.first_call)
-            before = waiting.calls if waiting and waiting.name == name else ()
-            earlier = [CallKey(run_id, ticket, role, attempt) for ticket, attempt in before]
-            if since is not None and since != step.ticket:
-                earlier.append(CallKey(run_id, since, role, 1))
-            grants[role] = Grant(key, name, models, state, context, allowance, earlier)
+            before = [CallKey(run_id, ticket, role, attempt) for ticket, attempt in earlier]
+            grants[role] = Grant(key, name, models, state, context, allowance, before)
             stack.callback(grants[role].close)
         yield EvaluationCalls(grants)

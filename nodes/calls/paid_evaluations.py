@@ -1,6 +1,6 @@
 """Evaluations of a run: with the models that they ask, again after an outage, of the start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -34,14 +34,14 @@ def measure(
     allowance: Allowance,
     incumbent: float | None = None,
     rival: tuple[float, ...] = (),
-    since: TicketNumber | None = None,
+    earlier: Sequence[tuple[TicketNumber, int]] = (),
     on_permit: Callable[[], None] = lambda: None,
 ) -> Evaluation:
     """Evaluate a program once, with the models that the problem asks, within an allowance.
 
-    `since` is the ticket of a step that evaluated it under the same name: what the models answered
-    then is not asked again. `on_permit` is called when the evaluation begins, after it waited for
-    others.
+    `earlier` are ticket and attempt of the calls of steps that evaluated it under the same name,
+    oldest first: what the models answered then is not asked again. `on_permit` is called when the
+    evaluation begins, after it waited for others.
 
     Raises:
         RequestNotSent: What is left of a hard budget cannot pay for it.
@@ -61,7 +61,7 @@ def measure(
     # Not imported at the start: other runs need neither the endpoint nor its server.
     from costada.nodes.calls.evaluation_calls import granted_models
 
-    with granted_models(name, state, context, allowance, since) as models:
+    with granted_models(name, state, context, allowance, earlier) as models:
         evaluation = evaluate(models)
     return models.concluded(evaluation)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,11 +33,14 @@ from costada.nodes.calls.evaluation_calls import EvaluationCalls, are_available
 from costada.nodes.calls.granted_calls import DESK, UNAFFORDABLE, Grant
 from costada.nodes.calls.paid_evaluations import measure
 from costada.nodes.context import RunContext
+from costada.nodes.evaluate import evaluate_program
 from costada.nodes.settings import Settings
-from costada.nodes.state import Account, Flight, Run, SearchState, Step
+from costada.nodes.state import Account, Attempt, Flight, Run, SearchState, SteeredBy, Step
 from costada.store.call_log import CallKey
 from costada.store.rows import CallStatus
-from costada.values.evaluation import Evaluation, failed
+from costada.store.user_inputs import UnjudgedProgram
+from costada.values.candidate import Candidate, Program
+from costada.values.evaluation import Evaluation, failed, failed_evaluator
 from costada.values.model_access import ModelAccess, new_token
 from costada.values.numbering import START
 from costada.values.roles import CANDIDATE, EVALUATION
@@ -269,21 +273,27 @@ def test_nothing_is_sent_after_an_answer_that_ends_the_run(server, reply, model,
     assert len(server.requests) == 1
 
 
-class LateProblem:
-    """Evaluates a program by a function of its models, whose requests may outlive it."""
+class AskingProblem:
+    """Evaluates a program by a function of it and its models, whose requests may outlive it."""
 
-    evaluation_dollars = None
+    name, fingerprint, evaluation_dollars, examples = "asking", "its evaluator", None, ()
 
-    def __init__(self, evaluate: Callable[[EvaluationCalls], Evaluation]) -> None:
+    def __init__(self, evaluate: Callable[[Program, EvaluationCalls], Evaluation]) -> None:
         self._evaluate = evaluate
 
-    def evaluate_program(self, *given: Any, on_permit: Any) -> Evaluation:
-        return self._evaluate(given[-1])
+    def evaluate_program(self, program: Program, *given: Any, on_permit: Any = None) -> Evaluation:
+        return self._evaluate(program, given[-1])
+
+
+def access_by(models: EvaluationCalls) -> ModelAccess:
+    """What a client of an evaluation needs to ask."""
+    sent = models.for_worker("127.0.0.1", 0)
+    return ModelAccess(sent.url, sent.tokens[EVALUATION], ("agent",))
 
 
 def measured(context: RunContext, evaluate: Callable[[EvaluationCalls], Evaluation]) -> Evaluation:
     """What is concluded of an evaluation that may ask the first model of a context."""
-    problem: Any = LateProblem(evaluate)
+    problem: Any = AskingProblem(lambda program, models: evaluate(models))
     granting = replace(context, problem=problem, granted={EVALUATION: {"agent": context.menu[0]}})
     allowance = Allowance(1.0, "the budget", is_strict=False)
     return measure("1.1", context.problem.start, STATE, granting, allowance)
@@ -301,8 +311,7 @@ def test_an_answer_after_an_evaluation_ends_the_run_if_it_cannot_be_charged(serv
     with ThreadPoolExecutor(1) as thread:
 
         def evaluate(models):
-            sent = models.for_worker("127.0.0.1", 0)
-            access = ModelAccess(sent.url, sent.tokens[EVALUATION], ("agent",))
+            access = access_by(models)
             thread.submit(answered, access, "chat/completions", QUESTION | {"stream": is_stream})
             within(PATIENCE, lambda: server.requests)
             tokens.append(access.token)
@@ -331,6 +340,66 @@ def test_what_ends_the_run_is_found_before_what_cannot_be_paid(server):
         calls = EvaluationCalls({EVALUATION: poor, CANDIDATE: faulty})
         with pytest.raises(UncountedAnswer):
             calls.concluded(failed("ValueError: no"))
+
+
+def test_no_answer_about_the_incumbent_is_bought_again(server):
+    server.default = Reply("yes")
+    context = context_for(client(server))
+    store, start = context.store, context.problem.start
+    proposed = Program.of(start.text.replace("0.1", "0.2"))
+    questions = ["large"]
+
+    def evaluate(program, models):
+        access = access_by(models)
+        for each in questions:
+            asked = f"Is it {each}? {program.text}"
+            messages = [{"role": "user", "content": asked}]
+            requested(access, "chat/completions", QUESTION | {"messages": messages})
+        if program != start:
+            return failed_evaluator("broken", None)
+        return Evaluation(score=0.5, objective=0.5, is_valid=True)
+
+    problem: Any = AskingProblem(evaluate)
+    context = replace(context, problem=problem, granted={EVALUATION: {"agent": context.menu[0]}})
+    store.open_run(KEY.run_id, "metered", "toy")
+    store.candidates.put(KEY.run_id, Candidate(id="0.1", program=start, score=0.1))
+    store.candidates.put(KEY.run_id, Candidate(id="10.1", program=start, score=0.5, ticket=10))
+
+    def begun(program, name, ticket):
+        waiting = UnjudgedProgram(
+            program=store.put_program(program),
+            name=name,
+            calls=((ticket, 1),),
+            parent="0.1",
+            inspirations=(),
+            label="",
+            changes="",
+            log="",
+        )
+        store.inputs.put_unjudged(KEY.run_id, waiting)
+        taken = store.inputs.take(KEY.run_id, ticket + 1)
+        return SteeredBy(taken.number, taken.kind, taken.text)
+
+    def state_at(ticket, steered=None):
+        attempt = Attempt(number=1, parent="0.1", program=store.put_program(proposed))
+        step = Step(ticket=ticket, attempt=attempt, steered=steered)
+        return {**STATE, "step": step, "best": "10.1"}
+
+    # Ticket 9 had no money for the evaluation of the incumbent, which ticket 10 made.
+    begun(start, "9.1", 9)
+    allowance = Allowance(1.0, "the budget", is_strict=False)
+    measure("9.1", start, state_at(9), context, allowance)
+    assert len(server.requests) == 1
+    # Ticket 12 asks more about it than then, and ticket 13 goes on with what ticket 12 began.
+    questions.append("round")
+    evaluate_program("12.1", proposed, "", state_at(12), context)
+    evaluate_program("13.1", proposed, "", state_at(13, begun(proposed, "12.1", 12)), context)
+    asked = Counter(each["messages"][-1]["content"] for each in server.requests)
+    assert asked == {
+        f"Is it {each}? {program.text}": 1
+        for each in ("large", "round")
+        for program in (start, proposed)
+    }
 
 
 def test_a_probe_whose_answer_cannot_be_charged_ends_the_run(server):
