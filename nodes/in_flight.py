@@ -18,7 +18,12 @@ from langchain_core.runnables import RunnableConfig
 
 from costada.controller.router import ModelOption, attempt_price
 from costada.nodes.attempts import load_prompt
-from costada.nodes.calls.budget import FUNDS_QUEUES, expected_cost, prompt_tokens
+from costada.nodes.calls.budget import (
+    FUNDS_QUEUES,
+    evaluation_funds,
+    expected_cost,
+    prompt_tokens,
+)
 from costada.nodes.context import (
     Node,
     PaidNode,
@@ -107,7 +112,9 @@ def land_tickets(evaluate: Node, generate: PayingNode, guide: PaidNode[Bought]) 
     ) -> SearchState:
         context, step = runtime.context, state["step"]
         if has_current_step(state) and not step.is_launched:
-            return evaluate(state, runtime)
+            with evaluation_funds(state, context) as set_aside:
+                set_aside()
+                return evaluate(state, runtime)
 
         def work(then: SearchState, ticket: Ticket) -> object:
             if ticket.step is None:
@@ -151,8 +158,11 @@ def _attempt(
     ticket: Ticket,
 ) -> Step:
     """The step of a ticket with its program and score."""
-    proposed: SearchState = {**state, **generate(state, runtime, config)}
-    evaluated: SearchState = {**proposed, **evaluate(proposed, runtime)}
+    with evaluation_funds(state, runtime.context) as set_aside:
+        proposed: SearchState = {**state, **generate(state, runtime, config)}
+        if proposed["step"].attempt.program:
+            set_aside()
+        evaluated: SearchState = {**proposed, **evaluate(proposed, runtime)}
     return replace(evaluated["step"], is_launched=False)
 
 

@@ -7,7 +7,8 @@ that puts the request into the journal, and for an agent's call by `Purse.begin`
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import ROUND_UP, Decimal
 from threading import Lock
 
@@ -34,7 +35,7 @@ from costada.store.call_log import CallKey
 from costada.store.purse import OverBudget, Purse
 from costada.store.rows import LandedTickets
 from costada.values.numbering import START, TicketNumber
-from costada.values.roles import GENERATION, RETRY
+from costada.values.roles import GENERATION, JUDGING, RETRY
 from costada.values.usage import Usage, exactly
 
 COST_FACTOR, FEES = 10, 1
@@ -133,7 +134,8 @@ def compute_bound(problem: Problem, settings: Settings) -> Decimal:
 def evaluation_bound(problem: Problem, settings: Settings) -> Decimal:
     """Most dollars that one evaluation can cost by the limits of the problem: its time, its models.
 
-    So much is left by a request for a program under a hard budget, or it could not be evaluated.
+    So much is left by a request for a program under a hard budget, or it could not be evaluated,
+    and so much for each other program in flight whose evaluation has not ended.
     Models without `evaluation_dollars` have no bound but the budget, and nothing is left for them.
     """
     dollars = problem.evaluation_dollars if problem.asks_models else None
@@ -289,10 +291,14 @@ class FundsQueue:
     A request joins when it is refused and stays until it is sent, or until its call ends: between
     two polls nothing else shows that it waits, and a cheaper request of a later ticket would take
     what has become free.
+
+    The queue also knows what is set aside for evaluations. Requests of the search wait until it is
+    released; those of an evaluation that has money set aside do not wait for them in turn.
     """
 
     def __init__(self) -> None:
         self._requests: set[tuple[CallKey, object]] = set()
+        self._set_aside: dict[TicketNumber, Decimal] = {}
         self._lock = Lock()  # workers join and leave while another looks through the set
 
     @property
@@ -306,10 +312,14 @@ class FundsQueue:
         with self._lock:
             return frozenset(key.ticket for key, _ in self._requests)
 
-    def is_behind(self, ticket: TicketNumber) -> bool:
-        """Whether a request of a ticket launched earlier than this one waits."""
+    def is_behind(self, key: CallKey) -> bool:
+        """Whether a request of a ticket launched earlier waits that a call has to wait for."""
         with self._lock:
-            return any(key.ticket < ticket for key, _ in self._requests)
+            has_own = key.role in JUDGING and key.ticket in self._set_aside
+            return any(
+                other.ticket < key.ticket and not (has_own and other.role not in JUDGING)
+                for other, _ in self._requests
+            )
 
     def join(self, key: CallKey, request: object = None) -> None:
         """Let a request wait; several of one call are told apart."""
@@ -325,6 +335,35 @@ class FundsQueue:
         """Note that no request of a call waits any longer."""
         with self._lock:
             self._requests = {each for each in self._requests if each[0] != key}
+
+    def set_aside(self, ticket: TicketNumber, dollars: Decimal) -> None:
+        """Set money aside for the evaluation of a ticket, in the place of what was so far."""
+        if dollars:
+            with self._lock:
+                self._set_aside[ticket] = dollars
+
+    def draw(self, ticket: TicketNumber, dollars: Decimal) -> None:
+        """Take money out of what is set aside for a ticket, if any is; negative is given back."""
+        with self._lock:
+            if ticket in self._set_aside:
+                self._set_aside[ticket] -= dollars
+
+    def release(self, ticket: TicketNumber) -> None:
+        """Set nothing aside for a ticket any longer."""
+        with self._lock:
+            self._set_aside.pop(ticket, None)
+
+    def set_aside_for_others(self, ticket: TicketNumber) -> list[Decimal]:
+        """What is set aside for each other ticket."""
+        with self._lock:
+            aside = self._set_aside.items()
+            return [max(dollars, Decimal(0)) for other, dollars in aside if other != ticket]
+
+    def may_release(self, ticket: TicketNumber) -> bool:
+        """Whether money is set aside for another ticket that does not wait to ask for a program."""
+        with self._lock:
+            stuck = {key.ticket for key, _ in self._requests if key.role not in JUDGING}
+            return bool(self._set_aside.keys() - stuck - {ticket})
 
 
 FUNDS_QUEUES = PerRun(FundsQueue)
@@ -344,10 +383,10 @@ def share_of_money(
 ) -> Decimal:
     """Dollars that a request may reserve of what is left, beside those of other tickets.
 
-    A request for a program leaves what its evaluation can cost, `evaluation_bound`.
-    The share is what is left divided by n: the tickets that have reserved nothing yet, but no more
-    of them than can each pay for a roomy answer. A few whole answers are worth more than many that
-    are cut short.
+    A request for a program leaves what its evaluation can cost, `evaluation_bound`, and what is set
+    aside for those of other tickets. The share is what is left divided by n: the tickets that have
+    reserved nothing yet, but no more of them than can each pay for a roomy answer. A few whole
+    answers are worth more than many that are cut short.
 
     Where a call sends several requests at once, `waiter` tells this one from the others.
 
@@ -356,21 +395,58 @@ def share_of_money(
             buy a roomy answer. The request has joined the queue then.
     """
     gateways = journals_of(asked.model)
-    apart = evaluation_bound(context.problem, context.settings) if key.role in PROPOSING else 0
+    own = _own_evaluation(key, context)
     if is_sequential(state, context):
-        return money_left(key, state, context, gateways=gateways) - apart
+        return money_left(key, state, context, gateways=gateways) - own
     cap = min(_output_cap(request), ROOMY_ANSWER)
     roomy = asked.prices.listed(request.model).worst_cost(
         request.input_bound, cap * request.choices
     )
+    queue = FUNDS_QUEUES.of(context.store, key.run_id)
     # One snapshot: a call that ends between the two would be both paid and in flight, or neither.
     with context.store.ledger.unchanged():
-        left = money_left(key, state, context, gateways=gateways) - apart
+        left = money_left(key, state, context, gateways=gateways) - _of_others(key, context)
         num_sent = num_others_sent(key, state, context)
-        if _is_behind(key, context) or (num_sent and left < roomy):
-            raise _join_queue(roomy, left, key, context, waiter)
-    num_affordable = int(left / roomy) if roomy else context.parallel
-    return left / max(1, min(context.parallel - num_sent, num_affordable))
+        is_free_later = num_sent > 0 or queue.may_release(key.ticket)
+        if queue.is_behind(key) or (is_free_later and left - own < roomy):
+            raise _join_queue(roomy, left - own, key, context, waiter)
+    num_busy = max(num_sent, len(queue.set_aside_for_others(key.ticket)))
+    num_affordable = int(left / (roomy + own)) if roomy + own else context.parallel
+    return left / max(1, min(context.parallel - num_busy, num_affordable)) - own
+
+
+@exactly
+def _own_evaluation(key: CallKey, context: RunContext) -> Decimal:
+    """What a request leaves for the evaluation of the program that it asks for."""
+    if key.role not in PROPOSING:
+        return Decimal(0)
+    return evaluation_bound(context.problem, context.settings)
+
+
+@exactly
+def _of_others(key: CallKey, context: RunContext) -> Decimal:
+    """What a request leaves for the evaluations of other tickets; one of an evaluation, nothing.
+
+    Evaluations would wait for each other otherwise.
+    """
+    if key.role in JUDGING:
+        return Decimal(0)
+    queue = FUNDS_QUEUES.of(context.store, key.run_id)
+    return sum(queue.set_aside_for_others(key.ticket), Decimal(0))
+
+
+@contextmanager
+def evaluation_funds(state: SearchState, context: RunContext) -> Iterator[Callable[[], None]]:
+    """Release at the end of the block what is set aside for the step's evaluation.
+
+    Yields what sets it aside, where no request for a program has done so in this process.
+    """
+    queue, ticket = FUNDS_QUEUES.of(context.store, state["run"].id), state["step"].ticket
+    bound = evaluation_bound(context.problem, context.settings) if context.is_hard else Decimal(0)
+    try:
+        yield lambda: queue.set_aside(ticket, bound)
+    finally:
+        queue.release(ticket)
 
 
 def reserve_share(
@@ -406,22 +482,26 @@ def reserve_bound(
 
     `waiter` is as in `share_of_money`. Raises as `reserve_share` does.
     """
-    left = money_left(key, state, context, gateways=gateways)
+    queue = FUNDS_QUEUES.of(context.store, key.run_id)
+    own = _own_evaluation(key, context)
+    left = money_left(key, state, context, gateways=gateways) - own - _of_others(key, context)
     # The oldest goes first, or cheaper requests would take what it waits for again and again.
-    if _is_behind(key, context) or (bound > left and num_others_sent(key, state, context)):
+    if queue.is_behind(key):
         raise _join_queue(bound, left, key, context, waiter)
     if bound > left:
+        if num_others_sent(key, state, context) or queue.may_release(key.ticket):
+            raise _join_queue(bound, left, key, context, waiter)
         raise RequestNotSent(f"not asked: it may cost ${bound:.6f}, and ${left:.6f} are left")
-    leave_queue(key, context, waiter)
+    queue.leave(key, waiter)
+    if key.role in JUDGING:
+        queue.draw(key.ticket, bound)
+    elif not is_sequential(state, context):
+        queue.set_aside(key.ticket, own)
 
 
 def leave_queue(key: CallKey, context: RunContext, waiter: object = None) -> None:
     """Note that a request no longer waits for funds, if it did."""
     FUNDS_QUEUES.of(context.store, key.run_id).leave(key, waiter)
-
-
-def _is_behind(key: CallKey, context: RunContext) -> bool:
-    return FUNDS_QUEUES.of(context.store, key.run_id).is_behind(key.ticket)
 
 
 def _join_queue(

@@ -55,6 +55,7 @@ from costada.prompts.render import Prompt
 from costada.store.call_log import AnsweredRequest, CallKey
 from costada.store.rows import CallRow, CallStatus
 from costada.values.model_access import LOOPBACK, ModelAccess, new_token
+from costada.values.roles import JUDGING
 
 UNAFFORDABLE, OVER_LIMIT = "unaffordable", "over limit"
 """What could not pay for a request: the money of the run, or the allowance of the work."""
@@ -410,13 +411,14 @@ class GrantedRequest:
             self._grant.note_fault(error)
             raise
         finally:
-            allowance = self._grant.allowance
-            allowance.settle(
-                self._bound, self.journal.charged - before, self.journal.in_doubt - in_doubt
-            )
+            grant, charged = self._grant, self.journal.charged - before
+            grant.allowance.settle(self._bound, charged, self.journal.in_doubt - in_doubt)
             if self.journal.answered is not None:
-                allowance.note_counted(self.journal.answered)
-            self._grant.note_end()
+                grant.allowance.note_counted(self.journal.answered)
+            if grant.context.is_hard and grant.key.role in JUDGING:
+                queue = FUNDS_QUEUES.of(grant.context.store, grant.key.run_id)
+                queue.draw(grant.key.ticket, charged - self._bound)
+            grant.note_end()
 
     def _limited(self, request: OutgoingRequest) -> OutgoingRequest:
         """The request with the longest answer that can be paid for.

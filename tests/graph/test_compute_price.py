@@ -12,13 +12,23 @@ from fakes import (
     ScriptedModel,
     evaluate_value,
     hashed_answer,
-    is_guide_prompt,
+    program,
     rewrite,
     toy_problem,
 )
 from impatience import PATIENCE
 from langgraph.checkpoint.memory import InMemorySaver
-from toy_graph import CALL_COST, THREAD, calls_of, discovery, events_of, rows_of, scripted, spent_by
+from toy_graph import (
+    CALL_COST,
+    THREAD,
+    calls_of,
+    discovery,
+    events_of,
+    rows_of,
+    run_until,
+    scripted,
+    spent_by,
+)
 from waiting import within
 
 from costada.evaluators.sandbox.limits import Limits
@@ -223,66 +233,73 @@ def test_an_evaluation_that_waits_for_another_has_no_bound():
     assert [call.status for call in computed] == [CallStatus.DONE] * 2
 
 
-def test_a_program_that_cannot_be_judged_is_judged_first_with_more_money():
-    """Two steps have money for both programs, and for one evaluation and a half."""
-    store, saver, bound = RunStore(), InMemorySaver(), 0.1
-    values = iter((0.2, 0.4, 0.3, 0.35))
-    lock, prompts, both_sent = Lock(), [], Barrier(2)
+def evaluate_slowly(code):
+    time.sleep(0.2)
+    return evaluate_value(code)
 
-    def answer(prompt):
-        with lock:
-            prompts.append(prompt)
-            value = next(values)
-        both_sent.wait(PATIENCE)
-        return rewrite(value)
 
-    judged = []
-
-    def evaluate(code):
-        judged.append(code)
-        time.sleep(0.2)
-        return evaluate_value(code)
-
-    problem = toy_problem(
-        evaluate=evaluate,
-        limits=Limits(wall_seconds=0.2),
-        seed_evaluation=evaluate_value(SEED_PROGRAM),
+def half_paid(answer, budget, **options):
+    """A graph each of whose evaluations costs $0.1."""
+    return discovery(
+        scripted(answer),
+        problem=toy_problem(
+            evaluate=evaluate_slowly,
+            limits=Limits(wall_seconds=0.2),
+            seed_evaluation=evaluate_value(SEED_PROGRAM),
+        ),
+        budget=budget,
+        iterations=3,
+        method="uniform",
+        price=Price("0", "2"),
+        budget_policy="hard",
+        compute_price=0.1 / 0.2 * 3600,
+        **options,
     )
 
-    def graph(budget):
-        return discovery(
-            scripted(answer),
-            problem=problem,
-            store=store,
-            saver=saver,
-            budget=budget,
-            iterations=3,
-            parallel=2,
-            method="uniform",
-            price=Price("0", "2"),
-            budget_policy="hard",
-            compute_price=bound / 0.2 * 3600,
-        )
 
-    result = graph(1.5 * bound + 0.003).invoke({}, THREAD)
+def test_of_steps_in_flight_one_whose_program_could_not_be_judged_asks_for_none():
+    """Two steps have money for both programs, and for one evaluation and a half."""
+    store, prompts = RunStore(), []
+
+    def answer(prompt):
+        prompts.append(prompt)
+        return rewrite(0.2)
+
+    result = half_paid(answer, 0.153, parallel=2, store=store).invoke({})
     assert result["stop_reason"] == "budget"
-    assert len(prompts) == 2
-    assert len(judged) == 1
-    assert "unjudged" in events_of(store)
+    assert len(prompts) == 1
+    assert [call.role for call in calls_of(store) if call.ticket] == ["generation", "compute"]
+    assert "unjudged" not in events_of(store)
+
+
+def test_a_program_that_cannot_be_judged_is_judged_first_with_more_money():
+    """A step leaves money for half an evaluation, and a user submits a program then."""
+    store, saver, prompts = RunStore(), InMemorySaver(), []
+
+    def answer(prompt):
+        prompts.append(prompt)
+        return rewrite(0.2)
+
+    def graph(budget):
+        return half_paid(answer, budget, store=store, saver=saver)
+
+    first = graph(0.153)
+    run_until(first, THREAD, 1)
+    store.inputs.put_program(store.run_ids()[0], program(0.4))
+    assert first.invoke(None, THREAD)["stop_reason"] == "budget"
+    assert len(prompts) == 1
     unjudged = rows_of(store)[-1]
+    assert "unjudged" in unjudged["events"]
     assert unjudged["failure"].startswith("not evaluated: not asked: it may cost $0.100000")
     assert unjudged["score"] is None
-    assert [call.role for call in calls_of(store) if call.ticket == unjudged["ticket"]] == [
-        "generation"
-    ]
+    assert [call for call in calls_of(store) if call.ticket == unjudged["ticket"]] == []
     result = graph(1.0).invoke(None, THREAD)
     third = rows_of(store)[2]
     assert third["events"] == ["judged_later"]
     assert third["attempts"] == 0
     assert third["score"] is not None
     assert [call.role for call in calls_of(store) if call.ticket == third["ticket"]] == ["compute"]
-    assert not is_guide_prompt(prompts[-1])
-    assert len(prompts) == 2
-    assert {row["score"] for row in rows_of(store)} == {0.2, 0.4, None}
+    assert len(prompts) == 1
+    assert [row["score"] for row in rows_of(store)] == [0.2, None, 0.4]
     assert result["stop_reason"] == "iterations"
     assert spent_by(store) == sum(by_role(store).values())

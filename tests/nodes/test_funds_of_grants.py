@@ -1,22 +1,34 @@
-"""Who of those that are granted models gets the money that is left; nothing is sent."""
+"""Who gets the money that is left, of the search and those that it grants models; none is sent."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from threading import Barrier
 
 import pytest
+from fakes import toy_problem
 from impatience import PATIENCE
 from metered_calls import context_for
 from toy_graph import PRICE, scripted
 
+from costada.models.asking import RequestNotSent
 from costada.models.endpoint.exchange import Postponed
 from costada.models.metering import MeteredCall
 from costada.models.prices import price_book
 from costada.models.runnable_tree import OutgoingRequest
 from costada.nodes.calls import granted_calls
 from costada.nodes.calls.allowance import Allowance
+from costada.nodes.calls.budget import (
+    FUNDS_QUEUES,
+    WaitingForFunds,
+    affordable_answer,
+    evaluation_funds,
+    reserve_share,
+    share_of_money,
+)
 from costada.nodes.calls.granted_calls import Grant, GrantedRequest
+from costada.nodes.calls.journal import CallJournal
 from costada.nodes.context import RunContext
 from costada.nodes.settings import Settings
 from costada.nodes.state import Account, Flight, Run, SearchState, Step
@@ -126,3 +138,82 @@ def test_a_request_of_an_evaluation_waits_on_while_another_one_of_it_leaves():
         request_of(younger).begin(small)
     evaluation.close()
     assert request_of(younger).begin(small) == small
+
+
+EVALUATION = 0.4
+SHORT = REQUEST._replace(output_cap=500)
+"""Costs $0.001 at most."""
+
+
+def with_evaluation_dollars(context: RunContext) -> RunContext:
+    problem = toy_problem(candidate_models={"agent": "openai:any"}, evaluation_dollars=EVALUATION)
+    return replace(context, problem=problem)
+
+
+def propose(context: RunContext, state: SearchState) -> CallJournal:
+    """Ask for a program as a step does, or raise why that cannot be paid for now."""
+    key, asked = CallKey(RUN, state["step"].ticket, "generation", 1), context.menu[0]
+    share = share_of_money(SHORT, asked, key, state, context)
+    assert affordable_answer(SHORT, share, asked.prices) == 500
+    reserve = partial(reserve_share, asked=asked, key=key, state=state, context=context)
+    journal = CallJournal(key, Prompt("Improve it.", ""), asked, context, 0, reserve)
+    journal.begin(SHORT)
+    return journal
+
+
+def is_waiting_to_propose(context: RunContext, state: SearchState) -> bool:
+    """Whether a step would have to wait; it is in the queue then."""
+    try:
+        propose(context, state)
+    except WaitingForFunds:
+        return True
+    return False
+
+
+@pytest.fixture
+def funds():
+    """A context with $1 for four steps whose evaluations cost up to $0.4, and their states."""
+    context = with_evaluation_dollars(hard_context(1.0, parallel=4))
+    return context, {ticket: state_of(ticket, 1, 2, 3, 4) for ticket in (1, 2, 3, 4)}
+
+
+def test_a_program_is_asked_for_while_money_is_left_for_all_evaluations_in_flight(funds):
+    context, states = funds
+    with evaluation_funds(states[1], context):
+        propose(context, states[1]).finish(answered(SHORT))
+        propose(context, states[2]).finish(answered(SHORT))
+        assert is_waiting_to_propose(context, states[3])
+    propose(context, states[3])  # the evaluation of the first has cost nothing
+
+
+def test_an_evaluation_draws_on_what_is_set_aside_for_it(funds):
+    context, states = funds
+    for ticket in (1, 2):
+        propose(context, states[ticket]).finish(answered(SHORT))
+    evaluation = request_of(grant_of(context, states[1]))
+    evaluation.begin(REQUEST)
+    queue = FUNDS_QUEUES.of(context.store, RUN)
+    assert queue.set_aside_for_others(TicketNumber(3)) == [Decimal("0.376"), Decimal("0.4")]
+    evaluation.finish(answered(SHORT))
+    assert queue.set_aside_for_others(TicketNumber(3)) == [Decimal("0.3998"), Decimal("0.4")]
+
+
+def test_an_evaluation_does_not_wait_for_a_step_that_waits_until_it_ends(funds):
+    context, states = funds
+    for ticket in (2, 3):
+        propose(context, states[ticket]).finish(answered(SHORT))
+    assert is_waiting_to_propose(context, states[1])
+    assert request_of(grant_of(context, states[3])).begin(SHORT) == SHORT
+    with pytest.raises(WaitingForFunds):
+        propose(context, states[4])
+
+
+def test_of_steps_that_wait_for_each_other_the_oldest_does_without(funds):
+    context, states = funds
+    for ticket in (1, 2):
+        propose(context, states[ticket]).finish(answered(SHORT))
+    context = replace(context, budget=0.5)  # $0.1 beside the evaluation of the other
+    assert is_waiting_to_propose(context, states[1])
+    assert is_waiting_to_propose(context, states[2])
+    with pytest.raises(RequestNotSent, match="not asked"):
+        propose(context, states[1])
