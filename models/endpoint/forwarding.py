@@ -163,6 +163,7 @@ class Forwarder:
         on_missing_usage: Literal["raise", "estimate"] = "raise",
         on_broken: Callable[[ModelFailure], None] = lambda failure: None,
         on_fault: Callable[[ValueError | UnmeteredCall], None] = lambda fault: None,
+        on_idle: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare for a client.
 
@@ -174,6 +175,7 @@ class Forwarder:
                 sees it.
             on_fault: Called there when an answer shows that none can be charged, or its provider
                 refuses the run for good, before it is written down.
+            on_idle: Called there when nothing is in flight any more, and `close` raises nothing.
         """
         self._ledger = _NumberingLedger(ledger)
         self._policy = policy
@@ -181,7 +183,7 @@ class Forwarder:
         self._tasks: set[asyncio.Task[None]] = set()
         self._open: set[int] = set()
         self._failure: BaseException | None = None
-        self._on_broken, self._on_fault = on_broken, on_fault
+        self._on_broken, self._on_fault, self._on_idle = on_broken, on_fault, on_idle
         self._is_closing = False
 
     async def send(self, request: ClientRequest, model: ChatModel) -> ClientResponse | ModelFailure:
@@ -229,6 +231,11 @@ class Forwarder:
             return _passed_on(failed, request, model)
         return failure_of(failed, model, self._policy)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight, and `close` raises nothing."""
+        return not self._tasks and self._failure is None
+
     async def ended(self) -> None:
         """Wait until nothing is in flight, also of a stream."""
         if self._tasks:
@@ -266,6 +273,8 @@ class Forwarder:
                 answered.exception()
         elif isinstance(error, Exception) and not isinstance(error, BrokenStream | CallTimeout):
             self._failure = self._failure or error
+        if self.is_idle:
+            self._on_idle()
 
     async def _translate(
         self,

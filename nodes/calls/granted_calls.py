@@ -269,12 +269,19 @@ class Grant:
             parts = [*map(str, self._keys[0]), hashed, str(place)]
             model = with_call_key(model, "/".join(parts))
         note_broken = partial(self._down.__setitem__, hashed)
+
+        def forget() -> None:
+            """Keep nothing of the request but its answer: clients may send many."""
+            self._forwarders.discard(forwarder)
+            sent.settle()
+
         forwarder = Forwarder(
             ledger,
             policy,
             on_missing_usage=missing,
             on_broken=note_broken,
             on_fault=self.note_fault,
+            on_idle=forget,
         )
         self._forwarders.add(forwarder)
         if request.is_stream:
@@ -286,9 +293,8 @@ class Grant:
             self.note_fault(error)
             raise Refusal(503, "model_unusable", without_keys(str(error), model)) from None
         finally:
-            if not request.is_stream:
-                self._forwarders.discard(forwarder)
-                sent.settle()
+            if not request.is_stream or forwarder.is_idle:
+                forget()
         if isinstance(found, ModelFailure):
             found = replace(found, reason=without_keys(found.reason, model))
             self._down[hashed] = found
@@ -298,7 +304,7 @@ class Grant:
         return found
 
     def _ledger_of(self, asked: PricedModel, request: ClientRequest) -> GrantedRequest:
-        """The ledger of a request; what is long takes its time."""
+        """The ledger of a request; hashing a long one is slow."""
         words = Prompt(f"{self._name}\0{request.dialect}", json.dumps(asked_for(request)))
         return GrantedRequest(self, asked, words)
 

@@ -1,5 +1,6 @@
 """Models that are granted to others than the search, asked through the endpoint of the process."""
 
+import gc
 import json
 import os
 from collections import Counter
@@ -30,7 +31,7 @@ from costada.models.errors import UncountedAnswer
 from costada.nodes.calls.allowance import Allowance
 from costada.nodes.calls.budget import FUNDS_QUEUES
 from costada.nodes.calls.evaluation_calls import EvaluationCalls, are_available
-from costada.nodes.calls.granted_calls import DESK, UNAFFORDABLE, Grant
+from costada.nodes.calls.granted_calls import DESK, UNAFFORDABLE, Grant, GrantedRequest
 from costada.nodes.calls.paid_evaluations import measure
 from costada.nodes.context import RunContext
 from costada.nodes.evaluate import evaluate_program
@@ -164,6 +165,31 @@ def test_an_attempt_gets_the_answers_of_another_one_whatever_is_answered_first(s
         may_answer.set()
         assert asked[2].result(PATIENCE) == asked[0].result(PATIENCE)
         assert len(server.requests) == len(rows_of(context)) == 2
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("limit", [0.0, 1.0], ids=["refused", "answered"])
+def test_a_request_that_has_ended_is_not_kept(server, limit, is_stream):
+    server.default = Reply("hello")
+    context = context_for(client(server))
+    allowance = Allowance(limit, "evaluation_dollars", is_strict=True)
+    question = QUESTION | {"stream": is_stream}
+
+    def kept() -> int:
+        gc.collect()
+        return sum(type(each) is GrantedRequest for each in gc.get_objects())
+
+    before = kept()
+    grant = Grant(KEY, "test", {"agent": context.menu[0]}, STATE, context, allowance)
+    access = grant.new_access()
+    for _ in range(3):
+        if limit:
+            answered(access, "chat/completions", question)
+        else:
+            with pytest.raises(HTTPError, match="402"):
+                answered(access, "chat/completions", question)
+    within(PATIENCE, lambda: kept() == before)
+    grant.close()
 
 
 def test_only_a_relay_names_attempts(server):
