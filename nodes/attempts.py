@@ -222,7 +222,7 @@ def with_submission(state: SearchState, context: RunContext) -> Step:
         number=1,
         parent=state["best"],
         program="" if fault else name,
-        changes=store.put_text(SUBMITTED),
+        changes=store.put_text(SUBMITTED) if step.is_users_program else "",
         failure=store.put_text(fault or ""),
     )
     return replace(step, attempt=attempt)

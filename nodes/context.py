@@ -261,7 +261,7 @@ def candidate_of(candidate_id: str, state: SearchState, context: RunContext) -> 
 
 
 def unjudged_of(step: Step, context: RunContext) -> UnjudgedProgram | None:
-    """The program of an earlier step that this one evaluates, `None` if it has another one."""
+    """What is known of the program of an earlier step that this one evaluates, if it has one."""
     if step.steered is None or step.steered.kind != InputKind.UNJUDGED:
         return None
     return context.store.inputs.unjudged(step.steered.text)

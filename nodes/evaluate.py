@@ -179,7 +179,7 @@ def _work_of(
     """The name under which a candidate was evaluated, and the calls that judged it."""
     taken = context.store.inputs.taken(state["run"].id, candidate.ticket)
     own = (candidate.ticket, 1)
-    if taken is None or taken.kind != InputKind.UNJUDGED:
-        return candidate.id, (own,)
-    begun = context.store.inputs.unjudged(taken.text)
-    return begun.name, (*begun.calls, own)
+    begun = None
+    if taken is not None and taken.kind == InputKind.UNJUDGED:
+        begun = context.store.inputs.unjudged(taken.text)
+    return (begun.name, (*begun.calls, own)) if begun else (candidate.id, (own,))

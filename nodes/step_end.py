@@ -66,6 +66,8 @@ def end_step(
         context.store.inputs.release(run_id, step.ticket)
     if step.is_unjudged:
         context.store.inputs.put_unjudged(run_id, _unjudged(step, context))
+    else:
+        context.store.inputs.drop_unjudged(run_id, step.ticket)
     row = trace_row(state, controller, decided, best, context)
     # Before the checkpoint, so that none counts an iteration without a row. A run that resumes from
     # an earlier one replaces the row by the same.

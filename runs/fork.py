@@ -165,7 +165,10 @@ def _waits(unjudged: UserInput, store: RunStore, flight: Flight) -> bool:
 
     The last ticket that could not pay for it had landed, and no other had taken it.
     """
-    made_by, _ = store.inputs.unjudged(unjudged.text).calls[-1]
+    known = store.inputs.unjudged(unjudged.text)
+    if known is None:
+        return False
+    made_by, _ = known.calls[-1]
     has_landed = made_by <= flight.last_ticket and made_by not in flight.open_tickets
     return has_landed and (unjudged.ticket is None or unjudged.ticket > flight.last_ticket)
 

@@ -14,8 +14,8 @@ from pydantic import Field, TypeAdapter
 from costada.store.address import damage_error
 from costada.store.candidates import SEED_ID, CandidateTable
 from costada.store.database import Database
-from costada.store.rows import checking_rows
-from costada.values.candidate import Program
+from costada.store.rows import checking_rows, record
+from costada.values.candidate import FILES, Program
 from costada.values.numbering import Iteration, TicketNumber
 from costada.values.program_form import invalid_files_reason
 
@@ -236,18 +236,43 @@ class UserInputTable:
                 (run_id, last + 1, InputKind.UNJUDGED.value, name, time()),
             )
 
+    def drop_unjudged(self, run_id: str, ticket: TicketNumber) -> None:
+        """Forget that a ticket's step left a program without an evaluation.
+
+        The step is executed again with more money where its end was stored and its checkpoint not.
+        Whatever took the program then is executed again as well, and takes another input.
+        """
+        for each in self.all_unjudged(run_id):
+            known = self.unjudged(each.text)
+            if known is not None and known.calls[-1][0] == ticket:
+                self._db.write(
+                    "DELETE FROM costada_input WHERE run_id = ? AND number = ?",
+                    (run_id, each.number),
+                )
+
     def all_unjudged(self, run_id: str) -> list[UserInput]:
         """The programs of a run that waited for their evaluation, or still do, oldest first."""
         return self._found(run_id, "kind = ? ORDER BY number", InputKind.UNJUDGED.value)
 
-    def unjudged(self, name: str) -> UnjudgedProgram:
+    def unjudged(self, name: str) -> UnjudgedProgram | None:
         """The program that waits for its evaluation, by the text of its input.
+
+        `None` if nothing more is known of it: run files of this format may name the program itself.
 
         Raises:
             ValueError: It is damaged.
         """
+        if name.startswith(FILES):
+            return None
+        text = self._db.text(name)
         try:
-            return _UNJUDGED.validate_json(self._db.text(name))
+            is_record = "calls" in record(text)
+        except ValueError:
+            is_record = False
+        if not is_record:
+            return None
+        try:
+            return _UNJUDGED.validate_json(text)
         except ValueError as error:
             raise damage_error(self._db.place, f"an unjudged program is damaged ({error})") from (
                 error

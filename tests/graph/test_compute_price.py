@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from copy import deepcopy
 from dataclasses import replace
 from decimal import Decimal
 from threading import Barrier, Lock
@@ -36,6 +37,7 @@ from costada.nodes.calls.budget import compute_cost, evaluation_bound
 from costada.nodes.settings import Settings
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
+from costada.values.candidate import Program
 from costada.values.usage import Price
 
 PER_SECOND, PER_HOUR = Decimal("0.01"), 36.0
@@ -272,8 +274,35 @@ def test_of_steps_in_flight_one_whose_program_could_not_be_judged_asks_for_none(
     assert "unjudged" not in events_of(store)
 
 
-def test_a_program_that_cannot_be_judged_is_judged_first_with_more_money():
-    """A step leaves money for half an evaluation, and a user submits a program then."""
+def test_a_step_that_is_judged_after_its_checkpoint_was_lost_leaves_nothing_to_judge():
+    store, saver, prompts = RunStore(), InMemorySaver(), []
+
+    def answer(prompt):
+        prompts.append(prompt)
+        return rewrite(0.2 + 0.1 * len(prompts))
+
+    def graph(budget):
+        return half_paid(answer, budget, store=store, saver=saver)
+
+    first = graph(0.153)
+    run_until(first, THREAD, 1)
+    saved = deepcopy(saver.storage)
+    store.inputs.put_program(store.run_ids()[0], program(0.4))
+    first.invoke(None, THREAD)
+    assert "unjudged" in events_of(store)
+    saver.storage = saved
+    graph(1.0).invoke(None, THREAD)
+    assert [row["events"] for row in rows_of(store)] == [[], ["submitted"], []]
+    assert len(prompts) == 2
+    assert store.inputs.all_unjudged(store.run_ids()[0]) == []
+
+
+@pytest.mark.parametrize("is_named_only", [False, True])
+def test_a_program_that_cannot_be_judged_is_judged_first_with_more_money(is_named_only):
+    """A step leaves money for half an evaluation, and a user submits a program then.
+
+    Some run files of the format name the program, and say nothing more of it.
+    """
     store, saver, prompts = RunStore(), InMemorySaver(), []
 
     def answer(prompt):
@@ -293,6 +322,12 @@ def test_a_program_that_cannot_be_judged_is_judged_first_with_more_money():
     assert unjudged["failure"].startswith("not evaluated: not asked: it may cost $0.100000")
     assert unjudged["score"] is None
     assert [call for call in calls_of(store) if call.ticket == unjudged["ticket"]] == []
+    if is_named_only:
+        name = store.put_program(Program.of(program(0.4)))
+        (waiting,) = store.inputs.all_unjudged(store.run_ids()[0])
+        store.inputs._db.write(
+            "UPDATE costada_input SET text_hash = ? WHERE number = ?", (name, waiting.number)
+        )
     result = graph(1.0).invoke(None, THREAD)
     third = rows_of(store)[2]
     assert third["events"] == ["judged_later"]
