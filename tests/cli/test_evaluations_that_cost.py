@@ -46,6 +46,6 @@ def test_a_check_without_a_key_is_refused_before_anything_is_sent(
     monkeypatch.delenv("OPENAI_API_KEY")
     result = invoke("check", folder)
     assert result.exit_code == 2
-    assert "model 'judge'" in result.stderr
+    assert "problem.toml, [models.judge]: " in result.stderr
     assert "OPENAI_API_KEY" in result.stderr
     assert not providers.billed

@@ -197,7 +197,7 @@ BUDGETS = (*TWO, "--budget", "0.005,0.01", "--jobs", 2)
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (ALL, ["216 runs", "Largest bill from here on: $1080 = 216 x $5;"]),
+        (ALL, ["288 runs", "Largest bill from here on: $1440 = 288 x $5;"]),
         (BUDGETS, ["4 runs, at most 2 at once", ": $0.03 = 2 x $0.005 + 2 x $0.01;"]),
         ((*TWO, "--budget-policy", "hard"), ["$2 = 2 x $1; no run exceeds its budget.\n"]),
         (TWO, ["; a run's last iteration may exceed its budget.\n"]),

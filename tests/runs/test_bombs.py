@@ -161,7 +161,7 @@ REFUSING = {
     "rows_without_end": ALL,
     "computed_columns": ALL,
     "deep_rows": ALL,
-    "long_amounts": "report compare graph resume",
+    "long_amounts": ALL,
     "deep_checkpoints": "resume",
     "steps_that_wait": "resume",
     "an_iteration_far_away": "",

@@ -14,6 +14,7 @@ from billing_server import Drip, Refusal, Reply
 from fakes import SEED_PROGRAM
 from judged_functions import graded, graded_program
 from judged_problems import PRICES, judged_folder
+from waiting import within
 from warm import PATIENCE_SECONDS
 
 from costada.evaluators.folders import load_folder
@@ -282,6 +283,8 @@ def test_a_problem_is_not_evaluated_without_the_models_that_it_asks(
 
 KEEPING = """
 import threading
+from pathlib import Path
+
 from openai import APIConnectionError, AuthenticationError, OpenAI
 
 CLIENT, FOUND = OpenAI(max_retries=0), []
@@ -295,6 +298,7 @@ def ask_on():
             continue
         except AuthenticationError:
             FOUND.append("refused")
+            Path(REFUSED).touch()
 
 
 THREAD = threading.Thread(target=ask_on, daemon=True)
@@ -308,9 +312,16 @@ def score(output):
 
 
 def test_a_token_is_worth_nothing_between_evaluations(tmp_path, server, providers):
-    folder = judged_folder(tmp_path / "judged", server.url, evaluator=KEEPING)
-    out = tmp_path / "run"
-    run(folder, server, out, max_iterations=6)
+    refused, out = tmp_path / "refused", tmp_path / "run"
+    evaluator = KEEPING.replace("REFUSED", repr(str(refused)))
+    folder = judged_folder(tmp_path / "judged", server.url, evaluator=evaluator)
+
+    def answer_between_evaluations(body):
+        within(PATIENCE_SECONDS, refused.exists)
+        return providers.answer(body)
+
+    server.default = answer_between_evaluations
+    run(folder, server, out, max_iterations=2)
     with RunStore(RunFolder(out).database) as store:
         found = store.candidates.population(store.last_run(), LandedTickets(TicketNumber(9)))
     assert found[0].artifacts["found"] == "[]"

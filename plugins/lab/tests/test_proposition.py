@@ -46,7 +46,7 @@ def share_of_opt(policy: Policy, instance: Instance) -> Share:
 each_blind = pytest.mark.parametrize("policy", BLIND, ids=lambda policy: policy.name)
 
 
-def test_every_method_plays() -> None:
+def test_every_method_that_chooses_among_frontiers_plays() -> None:
     assert [policy.name for policy in POLICIES if policy.is_method] == [
         "costada",
         "costada-thompson",

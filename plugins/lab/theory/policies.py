@@ -9,7 +9,7 @@ from random import Random
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.credit import Balance
-from costada.controller.method import Guided, PaidStep
+from costada.controller.method import Guided, PaidStep, ParentRule
 from costada.controller.methods import METHODS, Method
 from costada.controller.router import (
     DEFAULT_ROUTER,
@@ -154,6 +154,10 @@ def _with_small_bonus(game: Game) -> Constants:
     return game.constants.model_copy(update={"optimism_scale": game.gain})
 
 
+def _chooses_frontiers(method: Method) -> bool:
+    return method.start(SEED_SCORE, Constants()).parents is not ParentRule.POPULATION
+
+
 def _policy(method: Method) -> Policy:
     played = partial(spend_by_method, method, _usual)
     spend = spend_by_urn if method.name == "evox" else played
@@ -179,7 +183,12 @@ RULES = (
 )
 """Policies that know the prices, but for UCB1, and learn what the frontiers gain."""
 
-OF_METHODS = tuple(map(_policy, METHODS.values()))
+OF_METHODS = tuple(
+    _policy(method)
+    for method in METHODS.values()
+    if method.name == "evox" or _chooses_frontiers(method)
+)
+"""Methods of other packages do not play: they choose among all candidates."""
 DIAGNOSES = (
     _diagnosis(SMALL_BONUS, "costada"),
     _diagnosis(SMALL_BONUS_NO_COST, "no-cost-calibration"),

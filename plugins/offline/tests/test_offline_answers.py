@@ -288,6 +288,7 @@ def test_a_generation_prompt_carries_what_it_was_made_of():
         program=PACKING,
         score=0.4,
         others=(AREA,),
+        other_scores=(0.4,),
         action="exploration",
         mode="refinement",
         approach="numpy.exp",
@@ -305,7 +306,7 @@ def test_a_label_counts_as_the_action_that_it_asks_for():
 def test_a_guide_prompt_carries_program_mode_and_failed_approaches():
     other = TACTIC.model_copy(update={"approach_type": "numpy.log"})
     data = guide(mode="refinement", tried=(TriedTactic(TACTIC, 0.0), TriedTactic(other, 0.5))).data
-    assert data == PromptData("guide", PACKING, mode="refinement", failed=("numpy.exp",))
+    assert data == PromptData("guide", PACKING, score=0.4, mode="refinement", failed=("numpy.exp",))
 
 
 def test_data_are_read_back_from_a_message():
