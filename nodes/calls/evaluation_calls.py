@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
-from socket import socket
-from typing import Any
 from uuid import uuid4
 
-from costada.evaluators.granted_models import FunctionCall
-from costada.evaluators.remote.score_processes import judge_in_process
 from costada.models.asking import RequestNotSent
 from costada.models.endpoint.client_requests import read_request
 from costada.models.endpoint.exchange import Dialect, Refusal
 from costada.models.event_loop import run
 from costada.nodes.calls.allowance import Allowance, allowance_of_evaluation
+from costada.nodes.calls.endpoint_models import SHARED, EndpointModels
 from costada.nodes.calls.granted_calls import DESK, OVER_LIMIT, UNAFFORDABLE, Grant
-from costada.nodes.calls.relayed_models import SHARED, RelayedModels
+from costada.nodes.calls.relayed_models import RelayedModels
 from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
 from costada.store.call_log import CallKey
@@ -41,39 +37,33 @@ PROBE = {"messages": [{"role": "user", "content": "Say yes."}], "max_tokens": 16
 """What the models of a problem are asked to find out whether their provider is available."""
 
 
-class EvaluationCalls:
-    """The models that one evaluation may ask; a `GrantedModels`."""
+class EvaluationCalls(EndpointModels):
+    """The models that one evaluation may ask, by the endpoint of this process."""
 
     def __init__(self, grants: Mapping[str, Grant]) -> None:
         """Take the grants by role."""
+        super().__init__(DESK)
         self._grants = grants
 
-    def connect(self, *, is_shared: bool) -> Callable[[socket], None] | None:
-        """What serves the connections of a sandbox; `None` if its programs may ask no model.
+    def admit(self, token: str, role: str, *, is_relay: bool = False) -> bool:
+        """Let whoever shows a token ask the models of a role, or `SHARED`, if there are any."""
+        roles = SHARING if role == SHARED else (role,)
+        granted = [self._grants[each] for each in roles if each in self._grants]
+        if granted:
+            granted[0].admit(token, *granted[1:], is_relay=is_relay)
+        return bool(granted)
 
-        Where evaluator and candidate share a process, the sandbox reaches the models of both.
-        """
-        token = self._admit(*(SHARING if is_shared else (CANDIDATE,)))
-        return None if token is None else partial(DESK.endpoint.adopt, token=token)
-
-    def call(self, problem: Any, called: FunctionCall, judged: object) -> Evaluation:
-        """What a function of a problem says, called in a process that may ask the models."""
-        grant = self._grants[EVALUATION]
-        return judge_in_process(problem, called, judged, DESK.url, grant.admit, grant.dismiss)
+    def dismiss(self, token: str) -> None:
+        """Let whoever shows a token of the evaluator ask nothing more."""
+        self._grants[EVALUATION].dismiss(token)
 
     def for_worker(self, host: str, port: int) -> RelayedModels:
         """What is sent to a worker that evaluates in the place of this process."""
-        asked = {role: (role,) for role in (CANDIDATE, EVALUATION)} | {SHARED: SHARING}
-        admitted = {name: self._admit(*roles, is_relay=True) for name, roles in asked.items()}
-        tokens = {name: token for name, token in admitted.items() if token is not None}
+        offered = {role: new_token() for role in (CANDIDATE, EVALUATION, SHARED)}
+        tokens = {
+            role: token for role, token in offered.items() if self.admit(token, role, is_relay=True)
+        }
         return RelayedModels(DESK.url_at(host, port), DESK.endpoint.secret, tokens)
-
-    def _admit(self, *roles: str, is_relay: bool = False) -> str | None:
-        """A token for the models of roles; `None` if they have none."""
-        granted = [self._grants[role] for role in roles if role in self._grants]
-        if not granted:
-            return None
-        return granted[0].admit(new_token(), *granted[1:], is_relay=is_relay)
 
     def are_available(self) -> bool:
         """Whether each of the models answers a question of a few words now.

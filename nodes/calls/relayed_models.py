@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from socket import gethostname, socket
+from socket import gethostname
 from threading import Lock
 from typing import Any, NamedTuple
 
 import httpx
 
-from costada.evaluators.granted_models import FunctionCall, ModelsUnreachable
-from costada.evaluators.remote.score_processes import judge_in_process
+from costada.evaluators.granted_models import ModelsUnreachable
 from costada.evaluators.sandbox.concurrency import CANCELLED, is_cancelled
 from costada.models.endpoint.client_requests import ATTEMPT, PREFIX
 from costada.models.endpoint.exchange import (
@@ -32,12 +30,8 @@ from costada.models.endpoint.exchange import (
 )
 from costada.models.endpoint.http_server import CHALLENGE, Endpoint, proof_of
 from costada.models.event_loop import CONNECT_SECONDS, run
-from costada.values.evaluation import Evaluation
+from costada.nodes.calls.endpoint_models import EndpointModels
 from costada.values.model_access import new_token
-from costada.values.roles import CANDIDATE, EVALUATION
-
-SHARED = "shared"
-"""Whose token a sandbox has that evaluator and candidate share."""
 
 NO_TLS = False
 """The endpoint speaks plain HTTP, and the certificates that a client loads take it milliseconds."""
@@ -112,33 +106,33 @@ class RelayedModels:
             run(client.aclose())
 
 
-class AttemptModels:
-    """What an attempt at an evaluation may ask through the relay; a `GrantedModels`."""
+class AttemptModels(EndpointModels):
+    """What an attempt at an evaluation may ask, by the relay."""
 
     def __init__(self, upstreams: Mapping[str, Upstream]) -> None:
         """Take where requests go by role."""
+        super().__init__(RELAY)
         self._upstreams = upstreams
-        self._channels: list[str] = []
+        self._tokens: set[str] = set()
 
-    def connect(self, *, is_shared: bool) -> Callable[[socket], None] | None:
-        """What serves the connections of a sandbox; `None` if its programs may ask no model."""
-        upstream = self._upstreams.get(SHARED if is_shared else CANDIDATE)
-        if upstream is None:
-            return None
-        token = new_token()
-        self._channels.append(token)
-        RELAY.admit(token, upstream)
-        return partial(RELAY.endpoint.adopt, token=token)
+    def admit(self, token: str, role: str) -> bool:
+        """Let whoever shows a token ask the models of a role, or `SHARED`, if there are any."""
+        if role not in self._upstreams:
+            return False
+        self._tokens.add(token)
+        RELAY.admit(token, self._upstreams[role])
+        return True
 
-    def call(self, problem: Any, called: FunctionCall, judged: object) -> Evaluation:
-        """What a function of a problem says, called in a process that asks through the relay."""
-        admit = partial(RELAY.admit, upstream=self._upstreams[EVALUATION])
-        return judge_in_process(problem, called, judged, RELAY.url, admit, RELAY.dismiss)
+    def dismiss(self, token: str) -> None:
+        """Let whoever shows a token ask nothing more."""
+        # The process of an evaluator that had it may get it for another evaluation.
+        self._tokens.discard(token)
+        RELAY.dismiss(token)
 
     def end(self) -> None:
-        """Pass nothing more on of what sandboxes ask."""
-        for token in self._channels:
-            RELAY.dismiss(token)
+        """Let nobody ask anything more."""
+        for token in tuple(self._tokens):
+            self.dismiss(token)
 
 
 def _check_reachable(url: str, secret: str) -> None:
