@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from costada.store.call_sums import CallSums, difference, sum_of
 from costada.store.database import Database, any_of
 from costada.store.in_flight_calls import in_flight_calls
 from costada.store.rows import (
@@ -112,11 +113,13 @@ def _of_outcome(run_id: str, which: CallFilter) -> tuple[object, ...]:
 class CallLog:
     """One row per request to a model, and the outcome of each call.
 
-    `in_flight` knows the requests that threads of this process wait for.
+    `in_flight` knows the requests that threads of this process wait for, `sums` what the calls of
+    tickets have cost.
     """
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self.sums = CallSums(database)
         self.in_flight = in_flight_calls(database.place)
 
     def put_call(
@@ -143,6 +146,7 @@ class CallLog:
             # First: the reservation must not count the request that is repeated beside this one.
             if repeats is not None:
                 self._db.write(f"DELETE FROM costada_call WHERE {KEY} AND n = ?", (*key, repeats))  # noqa: S608
+                self.sums.forget(run_id, call.ticket)
             if reserve:
                 reserve(call.bound)
             # In the transaction, so no other thread draws the same number for this call.
@@ -151,6 +155,9 @@ class CallLog:
                 key,
             )
             self._write(key, number, call)
+            self.sums.add(
+                run_id, call.ticket, call.role, sum_of(call.status, call.cost, call.bound)
+            )
         return int(number)
 
     def finish_call(self, run_id: str, number: int, call: CallRow) -> None:
@@ -159,8 +166,17 @@ class CallLog:
         The caller does not wait for the disk: until it is written there, a power loss leaves the
         request as one in flight, and the next request of the run is on disk only after it.
         """
+        key = CallKey(run_id, call.ticket, call.role, call.attempt)
         with self._db.transaction(is_durable=True, waits=False):
-            self._write(CallKey(run_id, call.ticket, call.role, call.attempt), number, call)
+            if self.sums.is_kept(run_id, call.ticket):
+                ((status, cost, bound),) = self._db.rows(
+                    f"SELECT status, cost, bound FROM costada_call WHERE {KEY} AND n = ?",  # noqa: S608
+                    (*key, number),
+                )
+                begun = sum_of(status, amount(cost), amount(bound))
+                ended = sum_of(call.status, call.cost, call.bound)
+                self.sums.add(run_id, call.ticket, call.role, difference(ended, begun))
+            self._write(key, number, call)
 
     def settle_call(self, run_id: str, call: CallRow, number: int | None = None) -> None:
         """Replace a request of a logical call: by default the last one to the same model."""
@@ -172,6 +188,7 @@ class CallLog:
                     (*key, call.entry or None),
                 )
             self._write(key, number, call)
+            self.sums.forget(run_id, call.ticket)
 
     @exactly
     def mark_lost(self, key: CallKey) -> Mapping[str, Decimal]:
@@ -193,6 +210,7 @@ class CallLog:
                     f"UPDATE costada_call SET status = ? WHERE {open_calls}",  # noqa: S608
                     (CallStatus.LOST, *key, CallStatus.STARTED),
                 )
+                self.sums.forget(key.run_id, key.ticket)
         bounds: dict[str, Decimal] = {}
         for bound, gateway in found:
             bounds[gateway] = bounds.get(gateway, Decimal(0)) + amount(bound)

@@ -181,6 +181,7 @@ class Database:
 
     Attributes:
         engine: Executes the statements.
+        num_undone: How many transactions were undone.
     """
 
     def __init__(
@@ -195,6 +196,7 @@ class Database:
             self.engine = _postgres(address, is_read_only, lease_seconds)
         else:
             self.engine = SqliteEngine(address, is_read_only=is_read_only)
+        self.num_undone = 0
         self._num_losses = 0
         self._stored_texts: set[str] = set()
         self._uncommitted: dict[str, str] = {}
@@ -225,6 +227,9 @@ class Database:
                 # Not earlier: a text that was noted and then undone would never be stored.
                 for name, text in self._uncommitted.items():
                     self._note_stored(name, text)
+            except BaseException:  # raised again: its writes are undone
+                self.num_undone += 1
+                raise
             finally:
                 self._uncommitted.clear()
         if is_durable:

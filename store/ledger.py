@@ -3,11 +3,10 @@
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from costada.store.call_log import IS_MEANT, CallKey
+from costada.store.call_log import IS_MEANT, CallKey, CallLog
 from costada.store.database import Database, any_of
-from costada.store.in_flight_calls import InFlightCalls
 from costada.store.rows import CallStatus, Charge, LandedTickets, amount
 from costada.values.numbering import FIRST_TICKET, START_TICKET, Iteration, TicketNumber
 from costada.values.roles import COMPUTE, GUIDE, JUDGING
@@ -32,9 +31,10 @@ class Landing(NamedTuple):
 class Ledger:
     """The account of a run, computed from its calls: one charge per iteration."""
 
-    def __init__(self, database: Database, in_flight: InFlightCalls) -> None:
+    def __init__(self, database: Database, call_log: CallLog) -> None:
         self._db = database
-        self._in_flight = in_flight
+        self._in_flight = call_log.in_flight
+        self._sums = call_log.sums
 
     @exactly
     def step_cost(
@@ -48,8 +48,9 @@ class Ledger:
             counts_lost: Whether requests whose bill is unknown count at their upper bound.
             has_guides: Whether guide calls are part of the sum.
         """
-        calls = self._costs(run_id, ticket, counts_lost)
-        return sum((cost for role, cost, _ in calls if has_guides or role != GUIDE), Decimal(0))
+        sums = self._sums.of(run_id, ticket).items()
+        counted = [each for role, each in sums if has_guides or role != GUIDE]
+        return sum((each.cost + each.bound * counts_lost for each in counted), Decimal(0))
 
     @exactly
     def cost_before(
@@ -114,9 +115,11 @@ class Ledger:
         Without `counts_sent`, requests in flight do not count at their bounds.
         """
         total = Decimal(0)
-        for cost, bound, status in self._of_open("cost, bound, status", run_id, seen):
-            is_counted = counts_lost and (counts_sent or status != CallStatus.STARTED)
-            total += amount(cost) + (amount(bound) if is_counted else 0)
+        with self._db.engine.lock:  # as of one moment
+            for ticket in self._open_tickets(run_id, seen):
+                for each in self._sums.of(run_id, ticket).values():
+                    doubt = each.bound if counts_sent else each.bound - each.sent
+                    total += each.cost + doubt * counts_lost
         return total
 
     def num_sent(
@@ -134,27 +137,33 @@ class Ledger:
         evaluation does not count while its ticket is among those that are `waiting`: its models
         wait for money, so it would end no sooner.
         """
-        found = self._of_open("ticket, status, role", run_id, seen)
+        # Spelled out, so that the index of what is in flight serves it.
+        started = f"status = '{CallStatus.STARTED}'"
+        found = self._db.rows(
+            f"SELECT ticket, role FROM costada_call WHERE run_id = ? AND {started}",  # noqa: S608
+            (run_id,),
+        )
         keys = [key for key in self._in_flight.keys if isinstance(key, CallKey)]
         launched = {*seen.open, *(key.ticket for key in keys if key.run_id == run_id)}
         sent = {
             ticket
-            for ticket, status, role in found
-            if status == CallStatus.STARTED and not (role == COMPUTE and ticket in waiting)
+            for ticket, role in found
+            if (ticket in seen.open or ticket > seen.last)
+            and not (role == COMPUTE and ticket in waiting)
         }
         return len(sent & launched - {apart_from})
 
-    def _of_open(self, columns: str, run_id: str, seen: LandedTickets) -> list[tuple[Any, ...]]:
-        """Columns of all calls of the tickets that had not landed.
+    def _open_tickets(self, run_id: str, seen: LandedTickets) -> set[TicketNumber]:
+        """The tickets with calls that had not landed.
 
-        With `OR` in place of the union, SQLite would look at every call of the run.
+        Later ones are found one by one: SQLite would look at each of their calls to tell them all.
         """
-        open_ones = any_of(seen.open)
-        of_run = f"SELECT {columns} FROM costada_call WHERE run_id = ? AND ticket"  # noqa: S608
-        return self._db.rows(
-            f"{of_run} IN {open_ones} UNION ALL {of_run} > ? AND ticket NOT IN {open_ones}",
-            (run_id, *seen.open, run_id, seen.last, *seen.open),
-        )
+        found, last = {*seen.open}, seen.last
+        later = "SELECT MIN(ticket) FROM costada_call WHERE run_id = ? AND ticket > ?"
+        while (ticket := self._db.rows(later, (run_id, last))[0][0]) is not None:
+            found.add(ticket)
+            last = ticket
+        return found
 
     @exactly
     def charge(
@@ -233,13 +242,6 @@ class Ledger:
         """The dollars spent up to and including an iteration (C_t, Sec. 3.1)."""
         found = self._db.rows(SPENT, (run_id, iteration))
         return amount(found[0][0]) if found else Decimal(0)
-
-    def _costs(
-        self, run_id: str, ticket: TicketNumber, counts_lost: bool
-    ) -> list[tuple[str, Decimal, Decimal]]:
-        """Role, charged dollars and the part of them in doubt, for each call."""
-        of_step = "SELECT role, cost, bound FROM costada_call WHERE run_id = ? AND ticket = ?"
-        return _charged(self._db.rows(of_step, (run_id, ticket)), counts_lost)
 
 
 def _charged(

@@ -256,7 +256,7 @@ class RunStore(RunFacts):
         self._only_run = run
         self.candidates = CandidateTable(self._db)
         self.call_log = CallLog(self._db)
-        self.ledger = Ledger(self._db, self.call_log.in_flight)
+        self.ledger = Ledger(self._db, self.call_log)
         self.timing = TimingTable(self._db)
         self.inputs = UserInputTable(self._db, self.candidates)
         self.named = NamedRuns(self._db)

@@ -34,6 +34,7 @@ from costada.nodes.settings import Settings
 from costada.nodes.state import Account, Flight, Run, SearchState, Step
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
+from costada.store.rows import CallRow
 from costada.values.numbering import START, TicketNumber
 from costada.values.usage import Usage
 
@@ -217,3 +218,33 @@ def test_of_steps_that_wait_for_each_other_the_oldest_does_without(funds):
     assert is_waiting_to_propose(context, states[2])
     with pytest.raises(RequestNotSent, match="not asked"):
         propose(context, states[1])
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_a_request_reads_no_more_rows_of_a_step_that_has_sent_many(parallel, monkeypatch):
+    context, state = hard_context(1.0, parallel=parallel), state_of(1, 1)
+    call_log, engine, read = context.store.call_log, context.store._db.engine, []
+    row = CallRow(ticket=1, role="evaluation", attempt=1, cost=Decimal("0.0001"))
+    rows = engine.rows
+
+    def counted(*given, **options):
+        found = rows(*given, **options)
+        read.append(len(found))
+        return found
+
+    def num_read():
+        grant = grant_of(context, state)
+        request_of(grant).begin(SHORT)  # the first request of a process reads them all
+        request = request_of(grant, "another question")
+        monkeypatch.setattr(engine, "rows", counted)
+        read.clear()
+        request.finish(answered(request.begin(SHORT)))
+        monkeypatch.setattr(engine, "rows", rows)
+        call_log.in_flight.end(grant.key)
+        return sum(read)
+
+    few = num_read()
+    with context.store._db.transaction():
+        for number in range(300):
+            call_log.put_call(RUN, replace(row, request_hash=f"{number}"))
+    assert num_read() <= few < 20
