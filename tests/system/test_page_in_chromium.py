@@ -565,7 +565,7 @@ def test_the_heading_of_a_fork_names_its_origin_and_no_path(page, tmp_path):
     run = settings(tmp_path / "forked")
     write_steps(run, [step(1), step(2)])
     assert "forked from" not in opened(page, run).inner_text("#settings")
-    cut_back(run.database, Cut("run", 1, 0, 0, 1, {}, "/home/ann/first <b>run"), "other")
+    cut_back(run.database, Cut("run", 1, 0, 0, 1, {}, folder="/home/ann/first <b>run"), "other")
     heading = opened(page, run).inner_text("#settings")
     assert " · forked · forked from first <b>run after iteration 1 · " in heading
     assert "ann" not in heading
