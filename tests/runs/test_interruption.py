@@ -16,6 +16,8 @@ from billing_server import BillingServer, Reply, Silence
 from fakes import ScriptedModel, rewrite
 from langgraph.runtime import RunControl
 from toy_graph import calls_of
+from waiting import within
+from warm import PATIENCE_SECONDS
 
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import Limits
@@ -105,7 +107,7 @@ def test_the_second_signal_stops_at_once_even_during_a_call(near, tmp_path):
         model = ("--model", "openai:silent", "--base-url", server.url, *prices)
         output, out = tmp_path / "output", tmp_path / "run"
         command = BegunCommand(output, "run", near, "--out", out, *model)
-        command.wait_for("near, costada, openai:silent")
+        assert within(PATIENCE_SECONDS, lambda: server.requests)
         command.send_signal(signal.SIGINT)
         command.wait_for(STOPPING)
         command.send_signal(signal.SIGINT)
