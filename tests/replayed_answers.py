@@ -1,5 +1,9 @@
-"""Answers of a simulated run that were given to a graph before."""
+"""Answers of a simulated run that were given to a graph before, and the run of that graph."""
 
+from costada.evaluators.registry import problem
+from costada.graph.build import compile_search
+from costada.models.chat_models import chat_model
+from costada.nodes.settings import Settings
 from costada.plugins.evox.prompts import parse_strategy
 from costada.plugins.lab.landscape.landscape_answers import Advice, Evolution
 from costada.plugins.lab.landscape.landscape_problem import landscape
@@ -47,3 +51,24 @@ class ReplayedAnswers:
             spent.append(tokens)
             name = self.texts.get(str(parse_strategy(answer)).strip())
         return Evolution(name, tuple(spent))
+
+
+def graph_run(method, seed, budget, constants, store):
+    """The controller after each step of a graph on the landscape, and its trace."""
+    graph = compile_search(
+        problem("landscape"),
+        chat_model("simulated", seed=seed),
+        budget=budget,
+        settings=Settings(method=method, constants=constants, seed=seed),
+        store=store,
+    )
+    records, rows = [], []
+    for kind, part in graph.stream({}, stream_mode=["updates", "custom"]):
+        if kind == "custom":
+            rows.append(part)
+        elif "iterations" in part.get("gate_intervention", {}):
+            name, fields = part["gate_intervention"]["controller"]
+            # the simulation has no texts behind the labels of EvoX
+            no_labels = {"labels": ["", ""]} if "labels" in fields else {}
+            records.append([name, {**fields, **no_labels}])
+    return records, rows

@@ -153,6 +153,17 @@ def cost_at_crossing(outcome: RunOutcome) -> float:
     return crossing(outcome).spent
 
 
+def dollars_to_reach(outcome: RunOutcome, score: float) -> float:
+    """The dollars spent when the best score reached one, at most the budget.
+
+    The whole budget for a run that did not reach it.
+    """
+    if outcome.seed_score >= score:
+        return 0.0
+    reached = (point.spent for point in outcome.points if point.best_score >= score)
+    return min(next(reached, outcome.budget), outcome.budget)
+
+
 def overshoot_ratio(outcome: RunOutcome) -> float:
     """The share of the budget spent beyond it ((C_tau - B) / B).
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -25,11 +25,19 @@ if TYPE_CHECKING:
 
     from costada.experiments.comparison.metrics import RunOutcome
     from costada.plugins.lab.landscape.simulation_batch import Batch
+    from costada.plugins.lab.recorded.world_scores import WorldScore
 
 Result = TypeVar("Result")
 
 CURVES_FILE = "simulated.curves.jsonl"
 MENU_FIGURE, MENU_NUMBERS = "menus.svg", "menus.json"
+FAMILY_TABLES = "family.md"
+
+IN_FAMILY, IN_CREDIBLE = "family", "credible"
+"""Words for all worlds of the family, and for its credible ones."""
+
+SCORING_SEEDS = 40
+"""Runs that each world of the family is scored by before methods are compared in it."""
 
 Methods = Annotated[
     str | None,
@@ -42,12 +50,13 @@ Methods = Annotated[
 World = Annotated[
     str,
     typer.Option(
-        metavar="landscape|recorded|NAME",
-        help="Outcomes: of random landscapes, or of recorded GLM-5 runs on one problem; or a world"
-        " that --worlds lists.",
+        metavar="landscape|recorded|family|credible|NAME",
+        help="Outcomes: of random landscapes, or of recorded GLM-5 runs on one problem. family: all"
+        " worlds that --worlds lists, by weight; credible: those of them with weight; or one.",
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds for each method.")]
+FirstSeed = Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")]
 Budget = Annotated[float, typer.Option(metavar="DOLLARS", help="Budget of each run, GLM-5 prices.")]
 Parallel = Annotated[
     int,
@@ -94,7 +103,7 @@ Out = Annotated[
     Path | None,
     options.path_option(
         f"Folder for {CURVES_FILE}, which costada compare reads; with --menu for"
-        f" {MENU_FIGURE} and {MENU_NUMBERS}."
+        f" {MENU_FIGURE} and {MENU_NUMBERS}; with --world family or credible for {FAMILY_TABLES}."
     ),
 ]
 
@@ -103,6 +112,7 @@ def simulate(
     methods: Methods = None,
     world: World = "landscape",
     seeds: Seeds = 200,
+    first_seed: FirstSeed = 0,
     budget: Budget = 1.0,
     jobs: options.Jobs = None,
     parallel: Parallel = 1,
@@ -132,20 +142,31 @@ def simulate(
     with refusing(ExitCode.BAD_INPUT):
         _check_options(budget, routers, menu, stop_when_flat, out)
         others = (methods, menu, stop_when_flat, out)
-        if worlds and (parallel > 1 or any(each is not None for each in others)):
+        if worlds and (parallel > 1 or first_seed or any(each is not None for each in others)):
             raise ValueError("--worlds: got it with further options, expected --seeds and --jobs")
-        chosen_world = world_named(world)
+        is_family = world in (IN_FAMILY, IN_CREDIBLE)
+        if is_family and (parallel > 1 or menu is not None or stop_when_flat is not None):
+            raise ValueError(
+                f"--world: got {world} with --parallel, --menu or --stop-when-flat, expected none"
+            )
+        chosen_world = world if is_family else world_named(world)
     if worlds:
-        _score_worlds(seeds, jobs)
+        _print_scores(_scored_family(seeds, jobs), seeds)
         return
+    chosen_seeds = tuple(range(first_seed, first_seed + seeds))
     if menu is not None:
-        _compare_routers(menu, routers, methods, chosen_world, seeds, budget, jobs, parallel, out)
+        _compare_routers(
+            menu, routers, methods, chosen_world, chosen_seeds, budget, jobs, parallel, out
+        )
         return
     with refusing(ExitCode.BAD_INPUT):
         named = known_names("--methods", "method", methods or ALL, METHODS)
-        batch = Batch(named, tuple(range(seeds)), budget, parallel, chosen_world)
         if out is not None:
             result_folder(out)
+    if is_family:
+        _compare_in_family(named, chosen_seeds, budget, jobs, out, only_credible=world != IN_FAMILY)
+        return
+    batch = Batch(named, chosen_seeds, budget, parallel, chosen_world)
     if stop_when_flat is not None:
         _compare_stops(batch, stop_when_flat, jobs)
         return
@@ -216,34 +237,79 @@ def _compare_stops(batch: Batch, threshold: float, jobs: int | None) -> None:
     _print_rate(3 * len(runs), seconds, num_jobs, console)
 
 
-def _score_worlds(seeds: int, jobs: int | None) -> None:
-    """Score the worlds of the family; print a table, the heaviest first."""
+def _scored_family(seeds: int, jobs: int | None) -> list[WorldScore]:
+    """The score of each world of the family, from so many runs in each."""
     from costada.plugins.lab.processes import in_processes
     from costada.plugins.lab.recorded.family import FAMILY
-    from costada.plugins.lab.recorded.world_scores import (
-        HEADER,
-        held_out_losses,
-        printed_cutoffs,
-        scored_worlds,
-        table_rows,
-    )
-    from costada.reports.terminal import TerminalTable, table_console
+    from costada.plugins.lab.recorded.world_scores import held_out_losses, scored_worlds
 
     runs = [(world.name, seed) for world in FAMILY for seed in range(seeds)]
     num_jobs = min(jobs or os.cpu_count() or 1, len(runs))
-    console = table_console()
     with refusing(ExitCode.FAILED), ending_on_signal():
         losses = held_out_losses(FAMILY)
         with in_processes(_named_run, runs, num_jobs) as finished:
             outcomes = dict(_with_progress(finished, len(runs)))
     by_world = {world: [outcomes[world.name, seed] for seed in range(seeds)] for world in FAMILY}
-    scores = scored_worlds(FAMILY, losses, by_world)
+    return scored_worlds(FAMILY, losses, by_world)
+
+
+def _print_scores(scores: Sequence[WorldScore], seeds: int) -> None:
+    """Print the scores of the worlds, the heaviest first."""
+    from costada.plugins.lab.recorded.world_scores import HEADER, printed_cutoffs, table_rows
+    from costada.reports.terminal import TerminalTable, table_console
+
+    console = table_console()
     TerminalTable(HEADER, [*table_rows(scores)], words=("world", "credible")).print(console)
     printed = ", ".join(f"{each.mean:.3f}" for each in printed_cutoffs())
     console.print(
         f"The paper prints {printed} for AdaEvolve. Loss: nats an attempt of held-out runs; in"
         f" brackets: standard errors from the paper. {seeds} seeds."
     )
+
+
+def _compare_in_family(
+    methods: tuple[str, ...],
+    seeds: tuple[int, ...],
+    budget: float,
+    jobs: int | None,
+    out: Path | None,
+    *,
+    only_credible: bool,
+) -> None:
+    """Score the worlds, run every method in them, and print what differs."""
+    from costada.plugins.lab.processes import in_processes
+    from costada.plugins.lab.recorded.family import FAMILY
+    from costada.plugins.lab.recorded.family_comparison import FamilyBatch, measure
+    from costada.plugins.lab.recorded.family_report import family_tables, markdown
+    from costada.plugins.lab.recorded.world_scores import is_credible, weights
+    from costada.reports.terminal import TerminalTable, table_console
+
+    console = table_console()
+    scores = _scored_family(SCORING_SEEDS, jobs)
+    _print_scores(scores, SCORING_SEEDS)
+    by_world = {each.world: weight for each, weight in zip(scores, weights(scores), strict=True)}
+    credible = [world for world in FAMILY if is_credible(by_world[world], [*by_world.values()])]
+    batch = FamilyBatch(methods, seeds, budget, tuple(credible) if only_credible else FAMILY)
+    num_jobs, started = min(jobs or os.cpu_count() or 1, len(batch.runs)), monotonic()
+    with refusing(ExitCode.FAILED), ending_on_signal():
+        with in_processes(partial(measure, budget=budget), batch.runs, num_jobs) as finished:
+            measured = dict(_with_progress(finished, len(batch.runs)))
+        seconds = monotonic() - started
+        tables = [*family_tables(measured, batch, by_world)]
+        if out is not None:
+            (out / FAMILY_TABLES).write_text(markdown(tables), encoding="utf-8")
+    for table in tables:
+        console.print(table.title)
+        TerminalTable(table.header, table.rows, words=("method", "verdict")).print(console)
+    share = sum(by_world[world] for world in batch.worlds)
+    console.print(
+        f"{len(batch.worlds)} worlds with {share:.1%} of the weight, {len(seeds)} seeds from"
+        f" {seeds[0]}, ${budget:g}. Intervals of means by weight hold seeds and worlds, those in"
+        " one world seeds; a run that does not reach a score counts its budget."
+    )
+    _print_rate(len(batch.runs), seconds, num_jobs, console)
+    if out is not None:
+        console.print(str(out / FAMILY_TABLES), markup=False, soft_wrap=True)
 
 
 def _named_run(run: tuple[str, int]) -> tuple[tuple[str, int], RunOutcome]:
@@ -274,7 +340,7 @@ def _compare_routers(
     routers: str | None,
     methods: str | None,
     world: str,
-    seeds: int,
+    seeds: tuple[int, ...],
     budget: float,
     jobs: int | None,
     parallel: int,
@@ -301,7 +367,7 @@ def _compare_routers(
         batch = MenuBatch(
             menus=menus_of(menu),
             routers=known_names("--routers", "router", routers or ALL, COMPARED),
-            seeds=tuple(range(seeds)),
+            seeds=seeds,
             budget=budget,
             method=named[0],
             parallel=parallel,

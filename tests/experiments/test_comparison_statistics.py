@@ -14,6 +14,7 @@ from costada.experiments.comparison.metrics import (
     cost_at_crossing,
     crossing,
     curve_of,
+    dollars_to_reach,
     mean_at,
     mean_interval,
     normalized_auc,
@@ -87,6 +88,13 @@ def test_the_objective_is_that_of_the_best_score_and_may_fall():
 def test_overshoot_is_the_share_spent_beyond_the_budget(spent, budget, ratio):
     run = outcome([(0.5, 0.5), (spent, 0.6)], budget=budget)
     assert overshoot_ratio(run) == pytest.approx(ratio)
+
+
+def test_a_run_that_does_not_reach_a_score_counts_its_budget():
+    run = outcome([(0.25, 0.6), (0.5, 0.9), (2.2, 1.0)], budget=2.0)
+    assert [dollars_to_reach(run, score) for score in (0.4, 0.5, 0.9)] == [0.0, 0.25, 0.5]
+    # reached by the step that crosses the budget, and not at all
+    assert dollars_to_reach(run, 0.95) == dollars_to_reach(run, 1.1) == 2.0
 
 
 def test_a_smaller_budget_is_a_cutoff_in_dollars():

@@ -22,9 +22,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import accumulate, product
 from math import inf
 from random import Random
+
+import numpy as np
 
 from costada.evaluators.problem import Problem
 from costada.plugins.lab.landscape.landscape import LABEL_TOKENS, Wording, call_tokens
@@ -115,6 +117,45 @@ Outcomes = Sequence[tuple[float | None, float, Transition]]
 """Score (None: failed), probability and recorded attempt of each possible outcome."""
 
 
+MAX_DRAWS = 20_000
+"""Kept answers to what an attempt may be drawn from; each takes about a kilobyte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Recorded attempts that one is drawn from, with the sums of their probabilities so far."""
+
+    attempts: tuple[Transition, ...]
+    shares: tuple[float, ...]
+    cumulative: tuple[float, ...]
+
+
+class Group:
+    """Recorded attempts of one kind, and where their scores lie among all recorded ones."""
+
+    def __init__(self, attempts: Sequence[Weighted], pool: Pool) -> None:
+        self.attempts = tuple(attempts)
+        known = [each.transition for each in attempts]
+        parents = [each.parent_score or 0.0 for each in known]
+        self._bins = np.array([pool.bin_of(each, known[0].is_guided) for each in parents])
+        self._parents = np.array([pool.parent_place(each) for each in parents])
+        self._shown = np.array([pool.shown_place(_shown(each)) for each in known])
+        self._scale = pool.scale
+
+    def near(self, matching: str, place: int, shown: int) -> list[Weighted]:
+        """The attempts that are near enough to two places, at least one."""
+        if matching == BINS:
+            gaps = np.abs(self._bins - place)
+            farthest = gaps.min()
+        else:
+            gaps = np.abs(self._parents - place) / self._scale
+            if matching == CONTEXT:
+                gaps = gaps + np.abs(self._shown - shown) / self._scale
+            last = min(NEAREST, len(gaps)) - 1
+            farthest = np.partition(gaps, last)[last]
+        return [self.attempts[index] for index in np.flatnonzero(gaps <= farthest)]
+
+
 class Pool:
     """Recorded attempts that a world draws from, each with how many it stands for."""
 
@@ -124,18 +165,28 @@ class Pool:
         self._parents = sorted(each.parent_score or 0.0 for each in known)
         self._shown = sorted(map(_shown, known))
         self._best = max(each.score for each in known if each.score is not None)
-        self._outcomes: dict[tuple[object, ...], Outcomes] = {}
+        self._groups: dict[tuple[bool, str | None], tuple[Group, Group | None, Group | None]] = {}
         self._tokens: dict[tuple[bool, str | None], tuple[Usage, ...]] = {}
+        self._draws = lru_cache(maxsize=MAX_DRAWS)(self._found)
+        self.runs = sorted({each.transition.run for each in attempts})
+        self.scale = 2 * len(known)
 
-    @property
-    def runs(self) -> list[str]:
-        """The recorded runs."""
-        return sorted({each.transition.run for each in self._attempts})
+    def bin_of(self, parent: float, is_guided: bool) -> int:
+        """The number of the bin of a parent's score."""
+        return bisect_right(EDGES[is_guided], parent)
 
-    def outcomes(
+    def parent_place(self, score: float) -> int:
+        """Where a parent's score lies among recorded ones, in halves of an attempt."""
+        return bisect_left(self._parents, score) + bisect_right(self._parents, score)
+
+    def shown_place(self, score: float) -> int:
+        """The same for the best score shown beside a parent."""
+        return bisect_left(self._shown, score) + bisect_right(self._shown, score)
+
+    def draws(
         self, matching: str, parent: float, shown: float, *, is_guided: bool, run: str | None = None
-    ) -> Outcomes:
-        """What an attempt may bring.
+    ) -> Draws:
+        """What an attempt is drawn from.
 
         Args:
             matching: What it depends on.
@@ -145,63 +196,62 @@ class Pool:
             run: The recorded run that it is drawn from; None: all. All serve as well where the run
                 has too few attempts of the kind.
         """
-        shown = shown if matching == CONTEXT else -inf
-        key = (matching, round(parent, 4), round(shown, 4), is_guided, run)
-        if key not in self._outcomes:
-            self._outcomes[key] = self._found(matching, parent, shown, is_guided, run)
-        return self._outcomes[key]
+        is_binned = matching == BINS
+        place = self.bin_of(parent, is_guided) if is_binned else self.parent_place(parent)
+        shown_place = self.shown_place(shown) if matching == CONTEXT else 0
+        return self._draws(matching, place, shown_place, is_guided, run)
+
+    def outcomes(
+        self, matching: str, parent: float, shown: float, *, is_guided: bool, run: str | None = None
+    ) -> Outcomes:
+        """What an attempt may bring, with the arguments of `draws`."""
+        found = self.draws(matching, parent, shown, is_guided=is_guided, run=run)
+        return [
+            (self.carried(matching, parent, shown, each), share, each)
+            for each, share in zip(found.attempts, found.shares, strict=True)
+        ]
 
     def _found(
-        self, matching: str, parent: float, shown: float, is_guided: bool, run: str | None
-    ) -> Outcomes:
+        self, matching: str, place: int, shown: int, is_guided: bool, run: str | None
+    ) -> Draws:
+        key = (is_guided, run)
+        if key not in self._groups:
+            self._groups[key] = self._grouped(is_guided, run)
+        judged, failures, programs = self._groups[key]
+        near = judged.near(matching, place, shown)
+        lost = sum(each.weight for each in near if each.transition.score is None)
+        failure_rate = lost / sum(each.weight for each in near)
+        attempts: list[Transition] = []
+        shares: list[float] = []
+        for group, share in ((failures, failure_rate), (programs, 1.0 - failure_rate)):
+            if share == 0.0 or group is None:
+                continue
+            drawn = group.near(matching, place, shown)
+            total = sum(each.weight for each in drawn)
+            attempts += [each.transition for each in drawn]
+            shares += [share * each.weight / total for each in drawn]
+        return Draws(tuple(attempts), tuple(shares), tuple(accumulate(shares)))
+
+    def _grouped(
+        self, is_guided: bool, run: str | None
+    ) -> tuple[Group, Group | None, Group | None]:
+        """What tells how often attempts fail, the failures, and the other attempts."""
         everywhere = [each for each in self._attempts if each.transition.is_guided is is_guided]
         own = [each for each in everywhere if run is None or each.transition.run == run]
         taken = own if len(own) >= MIN_OF_RUN else everywhere
         # EvoX keeps no failures, so its programs say nothing of how often attempts fail.
         judged = [each for each in taken if each.transition.method != UNBIASED_METHOD]
-        near = self._near(matching, parent, shown, judged or everywhere)
-        lost = sum(each.weight for each in near if each.transition.score is None)
-        failure_rate = lost / sum(each.weight for each in near)
-        found: list[tuple[float | None, float, Transition]] = []
-        for has_failed, share in ((True, failure_rate), (False, 1.0 - failure_rate)):
-            if share == 0.0:
-                continue
+        kinds = []
+        for has_failed in (True, False):
             own_kind, any_kind = (
                 [each for each in among if (each.transition.score is None) is has_failed]
                 for among in (taken, everywhere)
             )
             group = own_kind or any_kind
-            drawn = self._near(matching, parent, shown, group)
-            total = sum(each.weight for each in drawn)
-            for each in drawn:
-                score = self._carried(matching, parent, shown, each.transition)
-                found.append((score, share * each.weight / total, each.transition))
-        return found
+            kinds.append(Group(group, self) if group else None)
+        return Group(judged or everywhere, self), kinds[0], kinds[1]
 
-    def _near(
-        self, matching: str, parent: float, shown: float, group: Sequence[Weighted]
-    ) -> list[Weighted]:
-        """The attempts that are near enough, at least one of a group that has any."""
-        if matching == BINS:
-            edges = EDGES[group[0].transition.is_guided]
-            place = bisect_right(edges, parent)
-            gaps = [
-                float(abs(bisect_right(edges, each.transition.parent_score or 0.0) - place))
-                for each in group
-            ]
-            return [each for each, gap in zip(group, gaps, strict=True) if gap == min(gaps)]
-        gaps = [
-            _distance(self._parents, each.transition.parent_score or 0.0, parent) for each in group
-        ]
-        if matching == CONTEXT:
-            gaps = [
-                gap + _distance(self._shown, _shown(each.transition), shown)
-                for gap, each in zip(gaps, group, strict=True)
-            ]
-        farthest = sorted(gaps)[:NEAREST][-1]
-        return [each for each, gap in zip(group, gaps, strict=True) if gap <= farthest]
-
-    def _carried(
+    def carried(
         self, matching: str, parent: float, shown: float, drawn: Transition
     ) -> float | None:
         """The score that a recorded attempt brings from another parent.
@@ -236,12 +286,6 @@ class Pool:
                 and outcome in (None, each.outcome)
             )
         return self._tokens[key]
-
-
-def _distance(known: Sequence[float], one: float, another: float) -> float:
-    """How far two scores are apart, by the share of sorted known ones between them."""
-    places = [bisect_left(known, score) + bisect_right(known, score) for score in (one, another)]
-    return abs(places[0] - places[1]) / (2 * len(known))
 
 
 def _shown(each: Transition) -> float:
@@ -290,14 +334,16 @@ class FamilyAnswers:
     def attempt(self, request: Request, rng: Random) -> tuple[str, Usage]:
         """A program with the outcome of a recorded attempt, and the tokens of a recorded call."""
         has_tactic = request.wording in (Wording.BREAKTHROUGH, Wording.REFINEMENT)
-        outcomes = self.pool.outcomes(
-            self.world.matching,
-            request.parent.score,
-            request.best_other,
+        matching, parent, shown = self.world.matching, request.parent.score, request.best_other
+        found = self.pool.draws(
+            matching,
+            parent,
+            shown,
             is_guided=has_tactic and rng.random() < self.effect,
             run=self.run if rng.random() < SHARE_OF_RUN else None,
         )
-        score, _, drawn = rng.choices(outcomes, [share for _, share, _ in outcomes])[0]
+        drawn = rng.choices(found.attempts, cum_weights=found.cumulative)[0]
+        score = self.pool.carried(matching, parent, shown, drawn)
         text = program_text(score, rng.randrange(1, MAX_VARIANT))
         return text, self._tokens(drawn, has_tactic, rng)
 

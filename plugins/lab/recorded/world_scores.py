@@ -19,17 +19,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log, sqrt
-from random import Random
 from statistics import fmean, variance
 
 from costada.experiments.comparison.comparison import OBJECTIVES
-from costada.experiments.comparison.metrics import (
-    CONFIDENCE,
-    RANDOM_SEED,
-    RESAMPLES,
-    RunOutcome,
-    best_score_at,
-)
+from costada.experiments.comparison.metrics import RunOutcome, best_score_at
 from costada.plugins.lab.landscape.simulation import simulate_run
 from costada.plugins.lab.published.published import RUNS, printed_numbers
 from costada.plugins.lab.recorded.family import SHARE_OF_RUN, Pool, World
@@ -266,46 +259,3 @@ def table_rows(scores: Sequence[WorldScore]) -> Iterator[tuple[str, ...]]:
             f"{weight:.3f}",
             "yes" if is_credible(weight, all_weights) else "no",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """How far a method is ahead of another one over the family.
-
-    Attributes:
-        mean: Mean of the worlds' differences, by weight.
-        low: Lower end of its 95 % interval, over worlds and seeds.
-        high: Upper end.
-        worst: The credible world in which it is least ahead.
-        in_worst: The difference there.
-    """
-
-    mean: float
-    low: float
-    high: float
-    worst: World
-    in_worst: float
-
-
-def judge(
-    differences: Mapping[World, Sequence[float]], world_weights: Mapping[World, float]
-) -> Judgement:
-    """Compare two methods over the family.
-
-    Args:
-        differences: The differences of their runs with equal seeds, by world.
-        world_weights: The weight of each world.
-    """
-    rng = Random(RANDOM_SEED)
-    worlds = list(differences)
-    chances = [world_weights[world] for world in worlds]
-    drawn = sorted(
-        fmean(rng.choices(differences[world], k=len(differences[world])))
-        for world in rng.choices(worlds, chances, k=RESAMPLES)
-    )
-    tail = round(RESAMPLES * (1.0 - CONFIDENCE) / 2)
-    means = {world: fmean(differences[world]) for world in worlds}
-    credible = [world for world in worlds if is_credible(world_weights[world], chances)]
-    worst = min(credible, key=means.__getitem__)
-    mean = sum(world_weights[world] * means[world] for world in worlds) / sum(chances)
-    return Judgement(mean, drawn[tail], drawn[-1 - tail], worst, means[worst])

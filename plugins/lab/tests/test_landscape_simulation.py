@@ -6,17 +6,13 @@ from platform import machine, python_implementation, system
 from statistics import fmean
 
 import pytest
-from replayed_answers import ReplayedAnswers
+from replayed_answers import ReplayedAnswers, graph_run
 
 from costada.controller.constants import Constants
 from costada.controller.credit import Balance
 from costada.controller.methods import METHODS
 from costada.controller.step import chance_of_gain
-from costada.evaluators.registry import problem
 from costada.experiments.comparison.metrics import Point
-from costada.graph.build import compile_search
-from costada.models.chat_models import chat_model
-from costada.nodes.settings import Settings
 from costada.nodes.state import plain
 from costada.plugins.lab.landscape.flat_stop import (
     equal_budgets,
@@ -245,27 +241,6 @@ CONSTANTS = Constants(max_iterations=32)
 BUDGET = 0.5
 
 
-def graph_run(method, seed, store):
-    """The controller after each step of a graph, and its trace."""
-    graph = compile_search(
-        problem("landscape"),
-        chat_model("simulated", seed=seed),
-        budget=BUDGET,
-        settings=Settings(method=method, constants=CONSTANTS, seed=seed),
-        store=store,
-    )
-    records, rows = [], []
-    for kind, part in graph.stream({}, stream_mode=["updates", "custom"]):
-        if kind == "custom":
-            rows.append(part)
-        elif "iterations" in part.get("gate_intervention", {}):
-            name, fields = part["gate_intervention"]["controller"]
-            # the simulation has no texts behind the labels of EvoX
-            no_labels = {"labels": ["", ""]} if "labels" in fields else {}
-            records.append([name, {**fields, **no_labels}])
-    return records, rows
-
-
 def with_text_names(controller, store):
     """The record of a controller, naming strategies as the graph's store does."""
     text = json.dumps(plain(controller))
@@ -277,7 +252,7 @@ def with_text_names(controller, store):
 @pytest.mark.parametrize("method", OF_VALID_PARENTS)
 def test_equal_answers_lead_to_equal_records_after_every_step(method):
     with RunStore() as store:
-        records, rows = graph_run(method, 3, store)
+        records, rows = graph_run(method, 3, BUDGET, CONSTANTS, store)
         (run_id,) = store.run_ids()
         answers = ReplayedAnswers(store.call_log.calls(run_id))
         run = SimulatedRun(method, 3, BUDGET, CONSTANTS, answers)

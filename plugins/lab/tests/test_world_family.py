@@ -27,7 +27,6 @@ from costada.plugins.lab.recorded.world_scores import (
     WorldScore,
     class_of,
     is_credible,
-    judge,
     printed_cutoffs,
     probability_of_class,
     probability_of_cost,
@@ -199,13 +198,3 @@ def test_every_kind_of_method_tells_a_world_which_scores_its_prompts_show():
             pass
         has_context = method not in ("best-of-n", "gepa")
         assert (max(noted.shown) > SEED_SCORE) is has_context, method
-
-
-def test_a_method_is_judged_by_the_weighted_mean_and_the_worst_credible_world():
-    first, second, third = World(CONTEXT), World(PARENT), World(BINS)
-    differences = {first: [0.02, 0.04], second: [-0.02, 0.0], third: [-1.0, -1.0]}
-    found = judge(differences, {first: 0.7, second: 0.29, third: 0.01})
-    assert found.mean == pytest.approx(0.7 * 0.03 - 0.29 * 0.01 - 0.01)
-    # the third world is too light to be credible, and too light for the interval
-    assert (found.worst, found.in_worst) == (second, pytest.approx(-0.01))
-    assert (found.low, found.high) == (pytest.approx(-0.02), pytest.approx(0.04))
