@@ -1,6 +1,6 @@
 """Every constant of the controller and its scaffold, with the ablation switches."""
 
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -20,6 +20,7 @@ Natural = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Positive = Annotated[float, Field(gt=0)]
 Ratio = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Guides = Literal["paper", "always", "never"]
 
 
 class Constants(BaseModel):
@@ -133,6 +134,10 @@ class Constants(BaseModel):
     )
     """Whether a guide must be affordable and evidence of low yield counts."""
 
+    guides: Annotated[Guides, Setting("costada.controller.guidance:has_reason")] = "paper"
+    """When CostAda buys a guide. paper: when progress slows. always: whenever no tactic is left and
+    the budget has room. never."""
+
     fixed_global_weight: Annotated[Share, Setting("costada.controller.credit:global_weight")] = 0.5
     """Global weight when the budget is hidden."""
 
@@ -150,6 +155,14 @@ class Constants(BaseModel):
             raise ValueError(
                 f"min_intensity: got {self.min_intensity}, "
                 f"expected at most max_intensity ({self.max_intensity})"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_guides(self) -> Self:
+        if self.guides != "paper" and not self.gates_intervention:
+            raise ValueError(
+                f"guides: got {self.guides!r} without gates_intervention, expected 'paper'"
             )
         return self
 

@@ -284,6 +284,16 @@ def is_free_for_guide(
     return consolidation_left == 0 and cycle is None and not backed_off
 
 
+def has_reason(is_stagnant: bool, has_low_yield: bool, constants: Constants) -> bool:
+    """Whether a guide is wanted where it is free and affordable (P_t or Y_t, B.4.6).
+
+    `guides` puts a fixed answer in the place of the paper's evidence.
+    """
+    if constants.guides != "paper":
+        return constants.guides == "always"
+    return is_stagnant or has_low_yield
+
+
 def should_intervene(
     is_free: bool, can_afford: bool, is_stagnant: bool, has_low_yield: bool, constants: Constants
 ) -> bool:
@@ -293,4 +303,4 @@ def should_intervene(
     """
     if not constants.gates_intervention:
         return is_free and is_stagnant
-    return is_free and can_afford and (is_stagnant or has_low_yield)
+    return is_free and can_afford and has_reason(is_stagnant, has_low_yield, constants)

@@ -66,6 +66,12 @@ class Method:
         return constants.model_copy(update=self.switches) if self.switches else constants
 
 
+def chooses_guides(method: Method) -> bool:
+    """Whether the setting `guides` says when the method buys one: the paper's with its gating."""
+    is_ours = isinstance(method.kind, type) and issubclass(method.kind, CostAda)
+    return is_ours and "gates_intervention" not in method.switches
+
+
 DEFAULT_METHOD = "costada"
 
 ENTRY_POINTS = "costada.methods"

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict, Unpack
 
 from costada.controller.constants import Constants
 from costada.controller.method import ParentRule
+from costada.controller.methods import chooses_guides
 from costada.controller.router import start_router
 from costada.evaluators.folder_evaluators import FolderEvaluator, FolderFunction
 from costada.evaluators.problem import Problem
@@ -118,6 +119,7 @@ def run_context(
     _check_parallel(context.parallel, context.order)
     _check_purse(context.purse, settings)
     _check_parents(context)
+    _check_guides(context)
     start_router(context.router, [each.name for each in models.menu])
     # A caller who can be asked for more may begin with less than one request costs.
     if context.is_hard and settings.on_exhausted == "stop":
@@ -171,6 +173,16 @@ def _check_parents(context: RunContext) -> None:
         raise ValueError(
             f"parents: got 'pareto' with method {method.name!r}, which chooses parents itself;"
             " expected 'method'"
+        )
+
+
+def _check_guides(context: RunContext) -> None:
+    """Refuse a rule for guides where the method has its own."""
+    method, guides = context.method, context.constants.guides
+    if guides != "paper" and not chooses_guides(method):
+        raise ValueError(
+            f"guides: got {guides!r} with method {method.name!r}, which decides on guides itself;"
+            " expected 'paper'"
         )
 
 

@@ -14,7 +14,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from costada.controller.constants import MAX_ITERATIONS, Constants
+from costada.controller.constants import MAX_ITERATIONS, Constants, Guides
 from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
 from costada.evaluators.remote.engine import IN_PROCESS, engine_and_place
 from costada.evaluators.sandbox.layers import Layer
@@ -70,7 +70,7 @@ LEADING = ("problem", "budget", "preset", "method", "max_iterations", "model", "
 """Settings that come first where all are listed."""
 
 CONTROLLER, OTHER_PRICES, MENU, LOG = "controller", "other_prices", "models", "log"
-OWN_CONSTANTS = ("reference_cost", "max_iterations")
+OWN_CONSTANTS = ("reference_cost", "max_iterations", "guides")
 """Constants of the controller that are settings of their own."""
 
 FROM_PYTHON = {"text_is_number": False}
@@ -116,6 +116,12 @@ class RunConfig(SearchSettings):
         Setting("costada.controller.step:stop_reason", SEARCH),
     ] = DEFAULT_CONSTANTS.max_iterations
     """Maximum number of iterations (T_max)."""
+
+    guides: Annotated[
+        Guides,
+        Field(description=Constants.model_fields["guides"].description),
+        Setting("costada.controller.guidance:has_reason", SEARCH),
+    ] = DEFAULT_CONSTANTS.guides
 
     parallel: Annotated[
         int,

@@ -45,6 +45,7 @@ class SearchKeywords(TypedDict, total=False):
     prompt_order: Literal["constant-first", "paper"]
     stop_when_flat: float | None
     seed: int
+    guides: Literal["paper", "always", "never"]
     parallel: int
     order: Literal["landing", "launch"]
     controller: Constants | Mapping[str, Any]

@@ -57,6 +57,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
         for name in ("calibrates_cost", "conditions_on_budget", "gates_intervention")
     ),
     ("min_intensity", 0.6, "at most max_intensity (0.5)"),
+    ("guides", "sometimes", "'paper', 'always' or 'never'"),
 ]
 
 
@@ -97,3 +98,11 @@ def test_every_wrong_constant_gets_its_line_and_an_unknown_one_is_refused() -> N
         "archive_size",
         "patience",
     ]
+
+
+def test_a_rule_for_guides_contradicts_the_ablation_of_the_papers() -> None:
+    with pytest.raises(ValueError) as refused:
+        Constants(guides="never", gates_intervention=False)
+    assert str(refused.value) == (
+        "guides: got 'never' without gates_intervention, expected 'paper'"
+    )

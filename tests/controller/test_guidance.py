@@ -216,3 +216,11 @@ def test_without_gating_stagnation_alone_decides() -> None:
     for free, afford, stagnant, low_yield in product(CHOICE, CHOICE, CHOICE, CHOICE):
         decision = should_intervene(free, afford, stagnant, low_yield, ungated)
         assert decision is (free and stagnant)
+
+
+def test_always_and_never_put_a_fixed_answer_in_the_place_of_the_evidence() -> None:
+    always, never = Constants(guides="always"), Constants(guides="never")
+    for free, afford, stagnant, low_yield in product(CHOICE, CHOICE, CHOICE, CHOICE):
+        case = free, afford, stagnant, low_yield
+        assert should_intervene(*case, always) is (free and afford)
+        assert should_intervene(*case, never) is False

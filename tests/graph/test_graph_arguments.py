@@ -36,6 +36,17 @@ SETTINGS = Settings(price=Price(1, 2))
             {"settings": Settings(price=Price(1, 2), guide_price=Price(1, 2))},
             r"guide_price: got one without guide_model",
         ),
+        *(
+            (
+                {
+                    "settings": Settings(
+                        price=Price(1, 2), method=method, constants=Constants(guides="never")
+                    )
+                },
+                f"guides: got 'never' with method '{method}', which decides on guides itself",
+            )
+            for method in ("adaevolve", "no-intervention-gating", "uniform")
+        ),
     ],
 )
 def test_an_argument_that_cannot_work_is_refused_at_once(changed, message):
