@@ -99,19 +99,19 @@ class DataSetEvaluator(CandidateRunner):
         code = source if isinstance(source, str) else source.text
         order = list(range(len(self.examples)))
         Random(holdout_seed(key, code)).shuffle(order)
-        judged: list[Evaluation] = []
+        evaluations: list[Evaluation] = []
         scores: list[float] = []
         for batch in self._judge(source, self.examples, order):
-            judged += batch
+            evaluations += batch
             scores += [each.score for each in batch]
-            if failure := _failure(judged, len(order)):
+            if failure := _failure(evaluations, len(order)):
                 return replace(failure, seconds=monotonic() - began)
             if rival and is_rejected(scores, order, rival, self.racing_error):
                 break
-        is_judged = len(scores) == len(order)
-        score = fmean(scores) if is_judged else estimated_mean(scores, order, rival)
+        is_complete = len(scores) == len(order)
+        score = fmean(scores) if is_complete else estimated_mean(scores, order, rival)
         validated: list[Evaluation] = []
-        if is_judged and incumbent is not None and score > incumbent:
+        if is_complete and incumbent is not None and score > incumbent:
             places = range(len(self.validation))
             validated += chain.from_iterable(self._judge(source, self.validation, places))
             if failure := _fault(validated):
@@ -121,10 +121,10 @@ class DataSetEvaluator(CandidateRunner):
             score=score,
             objective=score,
             is_valid=True,
-            metrics={**_mean_metrics(judged), COMBINED_SCORE: score, EVAL_TIME: seconds},
-            artifacts=_log_of(judged),
+            metrics={**_mean_metrics(evaluations), COMBINED_SCORE: score, EVAL_TIME: seconds},
+            artifacts=_log_of(evaluations),
             seconds=seconds,
-            examples=tuple(map(_example_score, order, judged)),
+            examples=tuple(map(_example_score, order, evaluations)),
             validation=tuple(each.score for each in validated),
         )
 
@@ -157,9 +157,9 @@ class DataSetEvaluator(CandidateRunner):
         if result is None:
             (result,) = self.results(source, [cast(Mapping[str, object], example.get(INPUTS, {}))])
         called = FunctionCall("score_example", {"example": example})
-        return evaluation_of([result], partial(self.judged, called), is_single=True)
+        return evaluation_of([result], partial(self.call_function, called), is_single=True)
 
-    def judge(self, called: FunctionCall, output: object) -> Evaluation:
+    def call_here(self, called: FunctionCall, output: object) -> Evaluation:
         """What `score_example`, called here, says of an output, or how it failed."""
         return score_output(partial(_answer, self.score_example, called.known["example"]), output)
 
@@ -193,18 +193,18 @@ def _valid(numbers: Mapping[str, Any], texts: Mapping[str, str]) -> Evaluation:
     return Evaluation(score=score, objective=score, is_valid=True, metrics=numbers, artifacts=texts)
 
 
-def _failure(judged: Sequence[Evaluation], num_examples: int) -> Evaluation | None:
+def _failure(evaluations: Sequence[Evaluation], num_examples: int) -> Evaluation | None:
     """The evaluation of a candidate that cannot be judged, or fails on all of the first."""
-    has_only_failed = not any(each.is_valid for each in judged)
-    if has_only_failed and len(judged) >= min(FIRST_EXAMPLES, num_examples):
-        return _fault(judged) or judged[0]
-    return _fault(judged)
+    has_only_failed = not any(each.is_valid for each in evaluations)
+    if has_only_failed and len(evaluations) >= min(FIRST_EXAMPLES, num_examples):
+        return _fault(evaluations) or evaluations[0]
+    return _fault(evaluations)
 
 
-def _fault(judged: Sequence[Evaluation]) -> Evaluation | None:
+def _fault(evaluations: Sequence[Evaluation]) -> Evaluation | None:
     """The first evaluation in which the evaluator or the sandbox failed."""
     marks = {EVALUATOR_FAULT, SANDBOX_FAULT}
-    return next((each for each in judged if marks & each.artifacts.keys()), None)
+    return next((each for each in evaluations if marks & each.artifacts.keys()), None)
 
 
 def _fault_on_validation(fault: Evaluation, seconds: float) -> Evaluation:
@@ -222,13 +222,13 @@ def _example_score(place: int, evaluation: Evaluation) -> ExampleScore:
     return ExampleScore(place, evaluation.score, feedback[:MAX_FEEDBACK_CHARS])
 
 
-def _mean_metrics(judged: Sequence[Evaluation]) -> dict[str, float]:
+def _mean_metrics(evaluations: Sequence[Evaluation]) -> dict[str, float]:
     """The mean of each metric that all examples on which the candidate did not fail have."""
-    valid = [each.metrics for each in judged if each.is_valid]
+    valid = [each.metrics for each in evaluations if each.is_valid]
     names = [name for name in valid[0] if all(name in each for each in valid)]
     return {name: fmean(each[name] for each in valid) for name in names}
 
 
-def _log_of(judged: Sequence[Evaluation]) -> dict[str, str]:
-    logs = dict.fromkeys(each.artifacts[LOG] for each in judged if LOG in each.artifacts)
+def _log_of(evaluations: Sequence[Evaluation]) -> dict[str, str]:
+    logs = dict.fromkeys(each.artifacts[LOG] for each in evaluations if LOG in each.artifacts)
     return {LOG: "\n".join(logs)[:MAX_LOG_CHARS]} if logs else {}

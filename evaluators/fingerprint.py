@@ -31,7 +31,7 @@ from typing import Any
 from uuid import uuid4
 
 from costada.evaluators.folder_files import READING, content_hash
-from costada.evaluators.granted_models import described_models
+from costada.evaluators.granted_models import model_descriptions
 from costada.evaluators.problem_fields import ProblemFields
 from costada.evaluators.sandbox.interpreter import interpreter_at
 from costada.evaluators.sandbox.launch import compat_files
@@ -116,7 +116,7 @@ def problem_facts(problem: ProblemFields) -> dict[str, object]:
     """
     names = [field.name for field in fields(problem)]
     plain = {n: getattr(problem, n) for n in names if n not in (*NOT_DECIDING, *EVALUATOR)}
-    plain |= {name: described_models(plain[name]) for name in MODELS}
+    plain |= {name: model_descriptions(plain[name]) for name in MODELS}
     if problem.interpreter is not None:
         plain["interpreter"] = interpreter_at(problem.interpreter).packages
     hashed = _hashed(problem, without=[name for name in names if name not in EVALUATOR])
@@ -129,7 +129,7 @@ def _hashed(problem: ProblemFields, without: Iterable[str]) -> ObjectHash:
     left_out |= {*(() if problem.examples else DATA_SET)}
     names = [field.name for field in fields(problem) if field.name not in left_out]
     known = {name: getattr(problem, name) for name in names}
-    known |= {name: described_models(known[name]) for name in MODELS if name in known}
+    known |= {name: model_descriptions(known[name]) for name in MODELS if name in known}
     if problem.interpreter is not None and "interpreter" in known:
         python = interpreter_at(problem.interpreter)
         known["interpreter"] = (python.version, python.packages)

@@ -41,7 +41,7 @@ class GrantedModels(Protocol):
         Where evaluator and candidate share a process (`is_shared`), it reaches the models of both.
         """
 
-    def call(self, problem: Any, called: FunctionCall, judged: object) -> Evaluation:
+    def call(self, problem: Any, called: FunctionCall, output: object) -> Evaluation:
         """What a function of a problem says of an output, or of a program's text.
 
         Raises:
@@ -71,7 +71,7 @@ class ModelsUnreachable(OSError):
 class SentModels(Protocol):
     """What an evaluation in a worker may ask, as it is sent there: it can be pickled."""
 
-    def begun(self) -> AbstractContextManager[GrantedModels]:
+    def attempt(self) -> AbstractContextManager[GrantedModels]:
         """What an attempt at the evaluation may ask until the block ends.
 
         Workers may be lost: each attempt asks as the first one did, and is answered likewise.
@@ -81,15 +81,15 @@ class SentModels(Protocol):
         """
 
 
-def described_models(models: Mapping[str, object]) -> dict[str, object]:
+def model_descriptions(models: Mapping[str, object]) -> dict[str, object]:
     """Models as plain values: how they were written, and objects by class and name."""
     return {
-        name: given if isinstance(given, str | Mapping) else _described(given)
+        name: given if isinstance(given, str | Mapping) else _description(given)
         for name, given in models.items()
     }
 
 
-def _described(given: object) -> str:
+def _description(given: object) -> str:
     model = next(
         (
             found

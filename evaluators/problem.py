@@ -203,11 +203,11 @@ class Problem(ProblemFields):
         seconds *= 1 if self.holdout is None else 2
         return seconds * self.repeats * (1 if self.repeats == 1 else 2)
 
-    def judge(self, called: FunctionCall, judged: object) -> Evaluation:
+    def call_here(self, called: FunctionCall, output: object) -> Evaluation:
         """Call a function of the problem in this process; raises as `evaluate_program`."""
         if isinstance(self.evaluate, CandidateRunner):
-            return self.evaluate.judge(called, judged)
-        return self._evaluate(self.evaluate, judged)
+            return self.evaluate.call_here(called, output)
+        return self._evaluate(self.evaluate, output)
 
     def _asking(self, models: GrantedModels) -> Evaluator:
         """The evaluator of an evaluation that may ask models."""

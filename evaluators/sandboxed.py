@@ -207,12 +207,12 @@ class CandidateRunner(Confined, ABC):
     call: FunctionCaller | None = None
 
     @abstractmethod
-    def judge(self, called: FunctionCall, output: object) -> Evaluation:
+    def call_here(self, called: FunctionCall, output: object) -> Evaluation:
         """What a function of the problem, called here, says of an output, or how it failed."""
 
-    def judged(self, called: FunctionCall, output: object) -> Evaluation:
+    def call_function(self, called: FunctionCall, output: object) -> Evaluation:
         """What a function of the problem says of an output, or how it failed."""
-        return (self.call or self.judge)(called, output)
+        return (self.call or self.call_here)(called, output)
 
     def syntax_fault(self, source: str | Program) -> str | None:
         """The first syntax error of a program; raises as `SyntaxCheck.fault` does."""
@@ -306,7 +306,7 @@ class SandboxedEvaluator(CandidateRunner):
             reason += f" ({second.error})"
         return failed(reason, artifacts=published.artifacts, seconds=seconds)
 
-    def judge(self, called: FunctionCall, output: object) -> Evaluation:
+    def call_here(self, called: FunctionCall, output: object) -> Evaluation:
         """What a score function, called here, says of an output, or how it failed."""
         if called.name == "holdout" and self.holdout is not None:
             return score_output(partial(self.holdout.score, **called.known), output)
@@ -316,7 +316,7 @@ class SandboxedEvaluator(CandidateRunner):
         self, source: str | Program, calls: Sequence[Mapping[str, object]], called: FunctionCall
     ) -> Evaluation:
         """Evaluation of what a program returns for these calls."""
-        score = partial(self.judged, called)
+        score = partial(self.call_function, called)
         if (fault := self.syntax_fault(source)) is not None:
             unbuilt = CandidateResult(None, fault, "", 0.0, is_unbuilt=True)
             return evaluation_of([unbuilt] * len(calls), score, self.is_single)

@@ -108,7 +108,7 @@ def run_context(
     _check_granted(problem, granted or {})
     _check_allowance(problem, settings)
     context = RunContext(
-        granted=granted_models(problem, granted or {}, settings),
+        granted=priced_models_by_role(problem, granted or {}, settings),
         problem=problem,
         menu=models.menu,
         guide_model=models.guide_model,
@@ -263,7 +263,7 @@ TABLES = {EVALUATION: "models", CANDIDATE: "candidate_models"}
 """Where a problem declares the models of a role."""
 
 
-def granted_models(
+def priced_models_by_role(
     problem: Problem, given: Mapping[str, Mapping[str, MenuModel]], settings: Settings
 ) -> dict[str, dict[str, PricedModel]]:
     """Models that evaluations ask, by role and by the names that requests give.

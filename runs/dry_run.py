@@ -18,7 +18,7 @@ from pydantic import Field
 
 from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
 from costada.graph.build import compile_search
-from costada.graph.run_context import granted_models, with_reference_cost
+from costada.graph.run_context import priced_models_by_role, with_reference_cost
 from costada.models.prices import ListPrice
 from costada.models.reply_content import answer_text
 from costada.models.runnable_tree import asked_models
@@ -204,7 +204,7 @@ def _evaluation_forecast(plan: Plan) -> EvaluationForecast | None:
     problem, settings, known = plan.problem, plan.settings, plan.seed_evaluation
     models = {
         f"{role} {name}": _price_text(_quote(each))
-        for role, granted in granted_models(problem, plan.granted, settings).items()
+        for role, granted in priced_models_by_role(problem, plan.granted, settings).items()
         for name, each in granted.items()
     }
     if settings.compute_price is None and not models:

@@ -26,7 +26,7 @@ from costada.models.prices import price_book
 from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STANDARD_TIER
 from costada.nodes.attempts import first_prompt
 from costada.nodes.calls.budget import evaluation_bound, least_budget
-from costada.nodes.calls.granted_calls import DESK
+from costada.nodes.calls.granted_calls import METERED_ENDPOINT
 from costada.nodes.context import ChatModel, PricedModel
 from costada.nodes.settings import Settings
 from costada.reports.tracking import check_trackers
@@ -349,7 +349,7 @@ def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
     if note := check_backend(found):
         found = replace(found, notes=(*found.notes, note))
     if granted and isinstance(found.backend, EngineBackend):
-        DESK.check(*found.backend.place_of_models())
+        METERED_ENDPOINT.check(*found.backend.place_of_models())
     # Where the evaluator asks models, the run evaluates it: their calls belong on its ledger.
     is_free = config.preflight and not granted
     seed_evaluation = check_problem(found) if is_free else found.seed_evaluation

@@ -44,7 +44,7 @@ class MeteredEvaluations:
         if not self.asks_models:
             return self.problem.evaluate_program(program, incumbent=incumbent)
         # Not imported at the start: most problems ask no models, and their evaluation is fast.
-        from costada.graph.run_context import granted_models
+        from costada.graph.run_context import priced_models_by_role
         from costada.nodes.calls.allowance import allowance_of_evaluation
         from costada.nodes.calls.paid_evaluations import measure
         from costada.nodes.context import RunContext
@@ -57,7 +57,7 @@ class MeteredEvaluations:
         self._store = self._store or RunStore()
         settings = Settings()
         given = models_of_problem(self.problem, self.config)
-        granted = granted_models(self.problem, given, settings)
+        granted = priced_models_by_role(self.problem, given, settings)
         context = RunContext(
             problem=self.problem,
             menu=(),

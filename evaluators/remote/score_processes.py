@@ -19,7 +19,7 @@ from typing import Any, cast
 from costada.evaluators.granted_models import FunctionCall
 from costada.evaluators.problem import Problem
 from costada.evaluators.remote.task import Setting, code_version, setting_of
-from costada.evaluators.remote.worker import MAX_LOADED, judged
+from costada.evaluators.remote.worker import MAX_LOADED, call_function
 from costada.evaluators.remote.worker_processes import CLOSE_SECONDS, CallFailed, WorkerProcess
 from costada.evaluators.sandbox.concurrency import CANCELLED, TICK_SECONDS, is_cancelled
 from costada.values.evaluation import Evaluation, failed_evaluator
@@ -64,7 +64,7 @@ _idle: list[ScoreProcess] = []
 _sent: deque[tuple[Problem, Setting, bytes | None]] = deque(maxlen=MAX_LOADED)
 
 
-def judge_in_process(
+def call_in_process(
     problem: Problem,
     called: FunctionCall,
     output: object,
@@ -97,9 +97,9 @@ def judge_in_process(
     try:
         admit(process.token)
         sent = code_version(), setting, called, output
-        evaluation = process.result(judged, (*sent, None))
+        evaluation = process.result(call_function, (*sent, None))
         if evaluation is None:
-            evaluation = process.result(judged, (*sent, payload))
+            evaluation = process.result(call_function, (*sent, payload))
         is_usable = True
         return cast(Evaluation, evaluation)
     except CallFailed as error:

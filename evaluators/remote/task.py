@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from costada.evaluators.fingerprint import MODELS, PACKAGE, evaluation_code, known_part
 from costada.evaluators.folder_evaluators import FolderEvaluator, FolderFunction
-from costada.evaluators.granted_models import SentModels, described_models
+from costada.evaluators.granted_models import SentModels, model_descriptions
 from costada.evaluators.problem import Problem, layer_of
 from costada.evaluators.registry import BENCHMARKS
 from costada.evaluators.remote.bundle import bundle, repository_bundle
@@ -198,7 +198,9 @@ def _pickled(problem: Problem) -> bytes:
     Raises:
         ValueError: If it cannot be pickled, or refers to what no worker can import.
     """
-    described: dict[str, Any] = {name: described_models(getattr(problem, name)) for name in MODELS}
+    described: dict[str, Any] = {
+        name: model_descriptions(getattr(problem, name)) for name in MODELS
+    }
     plain = replace(problem, **NOT_SENT, **described)
     pickler = importlib.import_module(CLOUDPICKLE) if find_spec(CLOUDPICKLE) else pickle
     try:

@@ -57,7 +57,7 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
     if problem is None:
         return Answer(_name()).to_json()
     try:
-        with task.models.begun() if task.models else nullcontext() as models:
+        with task.models.attempt() if task.models else nullcontext() as models:
             evaluation = problem.evaluate_here(
                 task.program, task.key, task.incumbent, task.rival, models
             )
@@ -71,7 +71,7 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
     return Answer(_name(), evaluation, layer).to_json()
 
 
-def judged(
+def call_function(
     version: str, setting: Setting, called: FunctionCall, output: object, payload: bytes | None
 ) -> Evaluation | None:
     """What a function of a problem says of an output; `None` if the problem's files are needed.
@@ -79,12 +79,12 @@ def judged(
     Raises:
         ValueError: If this process has another version, or not what the problem needs.
         OSError: If the problem's files cannot be kept here.
-        Exception: What `Problem.judge` raises.
+        Exception: What `Problem.call_here` raises.
     """
     if version != code_version():
         raise ValueError(f"worker {_name()} has {code_version()}; expected {version}")
     problem = _problem(setting, payload, may_ask_models=True)
-    return None if problem is None else problem.judge(called, output)
+    return None if problem is None else problem.call_here(called, output)
 
 
 def _name() -> str:

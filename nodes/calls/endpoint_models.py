@@ -9,7 +9,7 @@ from socket import socket
 from typing import Any, Protocol
 
 from costada.evaluators.granted_models import FunctionCall
-from costada.evaluators.remote.score_processes import judge_in_process
+from costada.evaluators.remote.score_processes import call_in_process
 from costada.models.endpoint.http_server import Endpoint
 from costada.values.evaluation import Evaluation
 from costada.values.model_access import new_token
@@ -51,7 +51,7 @@ class EndpointModels(ABC):
             return None
         return partial(self._server.endpoint.adopt, token=token)
 
-    def call(self, problem: Any, called: FunctionCall, judged: object) -> Evaluation:
+    def call(self, problem: Any, called: FunctionCall, output: object) -> Evaluation:
         """What a function of a problem says, called in a process that asks through the server."""
         admit = partial(self.admit, role=EVALUATION)
-        return judge_in_process(problem, called, judged, self._server.url, admit, self.dismiss)
+        return call_in_process(problem, called, output, self._server.url, admit, self.dismiss)

@@ -14,7 +14,7 @@ from costada.models.endpoint.exchange import Dialect, Refusal
 from costada.models.event_loop import run
 from costada.nodes.calls.allowance import Allowance, allowance_of_evaluation
 from costada.nodes.calls.endpoint_models import SHARED, EndpointModels
-from costada.nodes.calls.granted_calls import DESK, OVER_LIMIT, UNAFFORDABLE, Grant
+from costada.nodes.calls.granted_calls import METERED_ENDPOINT, OVER_LIMIT, UNAFFORDABLE, Grant
 from costada.nodes.calls.relayed_models import RelayedModels
 from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
@@ -42,7 +42,7 @@ class EvaluationCalls(EndpointModels):
 
     def __init__(self, grants: Mapping[str, Grant]) -> None:
         """Take the grants by role."""
-        super().__init__(DESK)
+        super().__init__(METERED_ENDPOINT)
         self._grants = grants
 
     def admit(self, token: str, role: str, *, is_relay: bool = False) -> bool:
@@ -63,7 +63,9 @@ class EvaluationCalls(EndpointModels):
         tokens = {
             role: token for role, token in offered.items() if self.admit(token, role, is_relay=True)
         }
-        return RelayedModels(DESK.url_at(host, port), DESK.endpoint.secret, tokens)
+        return RelayedModels(
+            METERED_ENDPOINT.url_at(host, port), METERED_ENDPOINT.endpoint.secret, tokens
+        )
 
     def are_available(self) -> bool:
         """Whether each of the models answers a question of a few words now.
@@ -85,7 +87,7 @@ class EvaluationCalls(EndpointModels):
             if grant.fault is not None:
                 raise grant.fault
 
-    def concluded(self, evaluation: Evaluation) -> Evaluation:
+    def final_evaluation(self, evaluation: Evaluation) -> Evaluation:
         """The evaluation, or what it is worth where a request of its models was not answered.
 
         Called when the grants have ended: an answer may come later than the evaluation.
@@ -129,14 +131,14 @@ def are_available(name: str, state: SearchState, context: RunContext) -> bool:
     """
     # Under a name of its own each time, or an earlier answer would be given again.
     allowance = allowance_of_evaluation(state, context)
-    with granted_models(f"{name} probe {uuid4().hex}", state, context, allowance) as models:
+    with open_grants(f"{name} probe {uuid4().hex}", state, context, allowance) as models:
         is_available = models.are_available()
     models.check_faults()
     return is_available
 
 
 @contextmanager
-def granted_models(
+def open_grants(
     name: str,
     state: SearchState,
     context: RunContext,

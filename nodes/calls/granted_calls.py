@@ -142,7 +142,7 @@ class Grant:
 
     def new_access(self) -> ModelAccess:
         """What a client needs to ask, with a token of its own."""
-        return ModelAccess(DESK.url, self.admit(new_token()), tuple(self.models))
+        return ModelAccess(METERED_ENDPOINT.url, self.admit(new_token()), tuple(self.models))
 
     def admit(self, token: str, *others: Grant, is_relay: bool = False) -> str:
         """Let whoever shows a token ask, also the models of other grants; returns the token.
@@ -151,16 +151,16 @@ class Grant:
         """
         self._tokens.add(token)
         if is_relay:
-            DESK.relays.add(token)
-        DESK.grants[token] = self, *others
+            METERED_ENDPOINT.relays.add(token)
+        METERED_ENDPOINT.grants[token] = self, *others
         return token
 
     def dismiss(self, token: str) -> None:
         """Let whoever shows a token ask nothing more."""
         self._tokens.discard(token)
-        DESK.grants.pop(token, None)
-        DESK.relays.discard(token)
-        DESK.endpoint.disconnect(token)
+        METERED_ENDPOINT.grants.pop(token, None)
+        METERED_ENDPOINT.relays.discard(token)
+        METERED_ENDPOINT.endpoint.disconnect(token)
 
     def close(self, patience: float = CLOSING_SECONDS) -> None:
         """End it: its tokens are worth nothing, and its requests have ended and are written down.
@@ -489,7 +489,7 @@ class GrantedRequest:
         return RequestNotSent(reason)
 
 
-class Desk:
+class MeteredEndpoint:
     """The endpoint of this process, started when it is first needed, and who may ask through it.
 
     Attributes:
@@ -520,13 +520,13 @@ class Desk:
         """
         with self._starting:
             if (host, port) not in self._urls:
-                with _told(host, port):
+                with _naming_address(host, port):
                     self._urls[host, port] = self.endpoint.start(host, port)
             return self._urls[host, port]
 
     def check(self, host: str, port: int) -> None:
         """Raise `OSError` as `url_at` does, and listen nowhere."""
-        with self._starting, _told(host, port):
+        with self._starting, _naming_address(host, port):
             if (host, port) not in self._urls:
                 family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
                 socket.create_server((host, port), family=family).close()
@@ -548,7 +548,7 @@ class Desk:
 
 
 @contextmanager
-def _told(host: str, port: int) -> Iterator[None]:
+def _naming_address(host: str, port: int) -> Iterator[None]:
     """Say in an error at which address nothing can listen."""
     try:
         yield
@@ -559,6 +559,6 @@ def _told(host: str, port: int) -> Iterator[None]:
         ) from None
 
 
-DESK = Desk()
+METERED_ENDPOINT = MeteredEndpoint()
 # A forked process has neither the threads nor the sockets of its parent's endpoint.
-os.register_at_fork(after_in_child=lambda: DESK.__init__())  # type: ignore[misc]
+os.register_at_fork(after_in_child=lambda: METERED_ENDPOINT.__init__())  # type: ignore[misc]

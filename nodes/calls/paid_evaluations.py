@@ -59,11 +59,11 @@ def measure(
     if not context.granted:
         return evaluate()
     # Not imported at the start: other runs need neither the endpoint nor its server.
-    from costada.nodes.calls.evaluation_calls import granted_models
+    from costada.nodes.calls.evaluation_calls import open_grants
 
-    with granted_models(name, state, context, allowance, earlier) as models:
+    with open_grants(name, state, context, allowance, earlier) as models:
         evaluation = evaluate(models)
-    return models.concluded(evaluation)
+    return models.final_evaluation(evaluation)
 
 
 def evaluate_start(state: SearchState, context: RunContext) -> Evaluation:

@@ -79,7 +79,7 @@ class RelayedModels:
     tokens: Mapping[str, str]
 
     @contextmanager
-    def begun(self) -> Iterator[AttemptModels]:
+    def attempt(self) -> Iterator[AttemptModels]:
         """What an attempt at the evaluation may ask until the block ends.
 
         Raises:

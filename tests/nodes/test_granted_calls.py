@@ -31,7 +31,7 @@ from costada.models.errors import UncountedAnswer
 from costada.nodes.calls.allowance import Allowance
 from costada.nodes.calls.budget import FUNDS_QUEUES
 from costada.nodes.calls.evaluation_calls import EvaluationCalls, are_available
-from costada.nodes.calls.granted_calls import DESK, UNAFFORDABLE, Grant, GrantedRequest
+from costada.nodes.calls.granted_calls import METERED_ENDPOINT, UNAFFORDABLE, Grant, GrantedRequest
 from costada.nodes.calls.paid_evaluations import measure
 from costada.nodes.context import RunContext
 from costada.nodes.evaluate import evaluate_program
@@ -318,7 +318,7 @@ def access_by(models: EvaluationCalls) -> ModelAccess:
 
 
 def measured(context: RunContext, evaluate: Callable[[EvaluationCalls], Evaluation]) -> Evaluation:
-    """What is concluded of an evaluation that may ask the first model of a context."""
+    """What comes of an evaluation that may ask the first model of a context."""
     problem: Any = AskingProblem(lambda program, models: evaluate(models))
     granting = replace(context, problem=problem, granted={EVALUATION: {"agent": context.menu[0]}})
     allowance = Allowance(1.0, "the budget", is_strict=False)
@@ -330,7 +330,7 @@ def test_an_answer_after_an_evaluation_ends_the_run_if_it_cannot_be_charged(serv
     context, tokens = context_for(client(server)), []
 
     def answer(body):
-        within(PATIENCE, lambda: tokens and tokens[0] not in DESK.grants)
+        within(PATIENCE, lambda: tokens and tokens[0] not in METERED_ENDPOINT.grants)
         return Reply(reports_usage=False)
 
     server.default = answer
@@ -365,7 +365,7 @@ def test_what_ends_the_run_is_found_before_what_cannot_be_paid(server):
         faulty.fault = UncountedAnswer("answered without counts")
         calls = EvaluationCalls({EVALUATION: poor, CANDIDATE: faulty})
         with pytest.raises(UncountedAnswer):
-            calls.concluded(failed("ValueError: no"))
+            calls.final_evaluation(failed("ValueError: no"))
 
 
 def test_no_answer_about_the_incumbent_is_bought_again(server):
@@ -441,11 +441,11 @@ def test_a_program_whose_time_was_over_while_it_waited_for_money_is_not_judged(s
     crashed, late = failed("ValueError: no"), failed("timeout: the program exceeded 1 s")
     with granted(context) as grant:
         calls = EvaluationCalls({"candidate": grant})
-        assert calls.concluded(late) is late
+        assert calls.final_evaluation(late) is late
         FUNDS_QUEUES.of(context.store, KEY.run_id).join(KEY)
-        assert calls.concluded(crashed) is crashed
+        assert calls.final_evaluation(crashed) is crashed
         with pytest.raises(RequestNotSent, match="its time was over while a request waited"):
-            calls.concluded(late)
+            calls.final_evaluation(late)
 
 
 def test_a_request_of_a_cancelled_evaluation_is_lost_if_its_provider_keeps_silent(server):

@@ -38,7 +38,7 @@ def sent_models() -> Iterator[RelayedModels]:
 def answer_through_relay() -> bytes:
     """What a program in the sandbox of an evaluation is answered."""
     ours, theirs = socket.socketpair()
-    with ours, sent_models() as sent, sent.begun() as models:
+    with ours, sent_models() as sent, sent.attempt() as models:
         ours.settimeout(PATIENCE)
         connect = models.connect(is_shared=False)
         assert connect is not None
@@ -96,7 +96,7 @@ def test_no_token_is_sent_to_another_server_than_that_of_the_run():
     with (
         answering_by_hand(b"ok") as (url, seen),
         pytest.raises(ModelsUnreachable, match="another server answers there"),
-        RelayedModels(url, "secret", {CANDIDATE: TOKEN}).begun(),
+        RelayedModels(url, "secret", {CANDIDATE: TOKEN}).attempt(),
     ):
         pass
     assert len(seen) == 1
@@ -106,6 +106,6 @@ def test_no_token_is_sent_to_another_server_than_that_of_the_run():
 def test_a_run_that_drops_connections_is_asked_again():
     with (
         answering_by_hand(None, b"") as (url, seen),
-        RelayedModels(url, "secret", {CANDIDATE: TOKEN}).begun(),
+        RelayedModels(url, "secret", {CANDIDATE: TOKEN}).attempt(),
     ):
         assert len(seen) == 2

@@ -207,7 +207,7 @@ def test_a_worker_that_cannot_reach_the_run_says_what_it_tried():
     url = f"http://127.0.0.1:{free_port()}"
     with (
         pytest.raises(OSError, match=rf"cannot reach the models of the run at {url} .*--endpoint"),
-        RelayedModels(url, "secret", {"evaluation": "token"}).begun(),
+        RelayedModels(url, "secret", {"evaluation": "token"}).attempt(),
     ):
         pass
 
@@ -225,20 +225,20 @@ def test_an_outage_of_a_judge_is_no_verdict_of_a_worker(given, evaluated, server
 class ReachedAt:
     """Models of a run that workers reach from an attempt on; all parts of `SendableModels`."""
 
-    attempt: int
+    first_reached: int
     attempts: ClassVar[list[None]] = []
 
     def for_worker(self, host, port):
         return self
 
     @contextmanager
-    def begun(self):
+    def attempt(self):
         self.attempts.append(None)
-        if len(self.attempts) < self.attempt:
+        if len(self.attempts) < self.first_reached:
             raise ModelsUnreachable("the run cannot be reached")
         yield self
 
-    def call(self, problem, called, judged):
+    def call(self, problem, called, output):
         return Evaluation(score=0.5, objective=0.5, is_valid=True)
 
 

@@ -31,7 +31,7 @@ PROBLEM = Problem(
 
 def judge(output, admit=lambda token: None):
     called, url = FunctionCall("score"), "http://127.0.0.1:9"
-    return score_processes.judge_in_process(PROBLEM, called, output, url, admit, lambda token: None)
+    return score_processes.call_in_process(PROBLEM, called, output, url, admit, lambda token: None)
 
 
 @pytest.fixture
