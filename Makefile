@@ -47,10 +47,11 @@ demo: install  ## Run circle packing with the offline model: no key, no network
 	@$(BIN)/costada run circle_packing --model offline --budget 1.0
 
 reproduce: install  ## Compare all methods without a key, into reproduced/comparison.html
-	$(BIN)/costada sweep --problems circle_packing,heilbronn_convex --methods all --seeds 3 \
+	$(BIN)/costada sweep --problems circle_packing,heilbronn_convex --methods all --seeds 2 \
 		--budget 0.1,0.2 --out reproduced/offline
+	$(BIN)/costada simulate --world credible --first-seed 200 --seeds 40 --out reproduced/family
 	$(BIN)/costada simulate --seeds 100 --out reproduced/simulated
-	$(BIN)/costada simulate --world recorded --seeds 200 --out reproduced/recorded
+	$(BIN)/costada simulate --world recorded --seeds 100 --out reproduced/recorded
 	$(BIN)/costada simulate --menu random --seeds 20 --out reproduced/menus
 	$(BIN)/costada simulate --menu random --world recorded --seeds 20 --out reproduced/menus-recorded
 	$(BIN)/costada theory --out reproduced/theory
