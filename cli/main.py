@@ -73,6 +73,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "forecast": ("forecast:forecast", CALCULATIONS),
     "sweep": ("sweep_command:sweep", SWEEPS),
     "compare": ("sweep_command:compare", OTHERS),
+    "experiment": ("experiment_command:experiment", OTHERS),
     "trace": ("show_runs:trace", OTHERS),
     "diff": ("show_runs:diff", OTHERS),
     "report": ("show_runs:report", OTHERS),

@@ -31,6 +31,26 @@ class Frontier:
     visits: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Averages:
+    """Moving averages of a frontier by credit that is not divided by cost, both at least 0.
+
+    Attributes:
+        utility: Of utility (H^(k) with d_t = 1).
+        reward: Of allocation reward (R^(k) with d_t = 1).
+    """
+
+    utility: float = 0.0
+    reward: float = 0.0
+
+    def after(self, utility: float, reward: float, constants: Constants) -> "Averages":
+        """The averages after a step on the frontier."""
+        return Averages(
+            moving_average(self.utility, utility, constants.utility_smoothing),
+            moving_average(self.reward, reward, constants.allocation_smoothing),
+        )
+
+
 def moving_average(previous: float, value: float, smoothing: float) -> float:
     """The exponential average, keeping `smoothing` of the old one (H: alpha, R: gamma)."""
     return smoothing * previous + (1.0 - smoothing) * value

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 from costada.controller.allocation import (
     Action,
     Allocation,
+    Averages,
     Frontier,
     after_visit,
     allocation_reward,
@@ -77,6 +78,8 @@ class CostAda:
         cycle: Active batch of tactics (G_t, B.4.3).
         pending: Mode of the guide to call or in flight, None for no guide.
         guide_failed: Whether a guide without a usable tactic was paid since the last decision.
+        undivided: Of each frontier, the averages of credit that is not divided by cost; empty
+            except in an experiment on that.
     """
 
     iteration: Iteration
@@ -91,6 +94,7 @@ class CostAda:
     cycle: GuidanceCycle | None = None
     pending: Mode | None = None
     guide_failed: bool = False
+    undivided: tuple[Averages, ...] = ()
 
     parents: ClassVar[ParentRule] = ParentRule.ARCHIVE
 
@@ -122,6 +126,8 @@ class CostAda:
         without a reward. `rng` is read only when neither consolidation nor a first visit prescribes
         the action, and by a rule for the frontier that draws.
         """
+        if self.undivided and not constants.calibrates_cost:
+            return self._by_undivided_credit().ask(balance, rng, constants, in_flight)
         held = self._held_allocation(constants)
         if held is not None and in_flight.count(held) < self.consolidation_left:
             return held
@@ -140,6 +146,21 @@ class CostAda:
         `in_flight` names the frontier of each step that was launched and has not landed.
         """
         return select_frontier(self.frontiers, balance.ratio, constants, in_flight)
+
+    def with_both_credits(self) -> Self:
+        """A controller before its first step that also averages credit not divided by cost.
+
+        `tell` then divides as `constants.calibrates_cost` says and keeps both averages; `ask` goes
+        by those that `constants.calibrates_cost` names.
+        """
+        return replace(self, undivided=(Averages(),) * len(self.frontiers))
+
+    def _by_undivided_credit(self) -> Self:
+        frontiers = tuple(
+            replace(each, smoothed_utility=kept.utility, allocation_estimate=kept.reward)
+            for each, kept in zip(self.frontiers, self.undivided, strict=True)
+        )
+        return replace(self, frontiers=frontiers, undivided=())
 
     def _held_allocation(self, constants: Constants) -> Allocation | None:
         if self.held_frontier is None:
@@ -211,8 +232,20 @@ class CostAda:
             cycle=after_landing(self.cycle, is_guided=step.is_guided, incumbent_rise=rise),
             stagnation=stagnation(self.stagnation, earned.global_gain, constants),
             low_yield_cost=low_yield_cost(self.low_yield_cost, step.cost, is_low),
+            undivided=self._undivided_after(allocation.frontier, earned, constants),
         )
         return credited, earned
+
+    def _undivided_after(
+        self, frontier: int, earned: Credit, constants: Constants
+    ) -> tuple[Averages, ...]:
+        if not self.undivided:
+            return ()
+        kept, divisor = list(self.undivided), earned.cost_divisor
+        kept[frontier] = kept[frontier].after(
+            earned.utility * divisor, earned.global_gain, constants
+        )
+        return tuple(kept)
 
     def _credit_of(
         self, frontier: Frontier, step: PaidStep, ratio: float, constants: Constants

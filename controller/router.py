@@ -177,7 +177,13 @@ class Router:
     scale: float = 0.0
 
     def choose(
-        self, options: Sequence[ModelOption], money: Money, attempt: int, rng: Random
+        self,
+        options: Sequence[ModelOption],
+        money: Money,
+        attempt: int,
+        rng: Random,
+        *,
+        is_uniform: bool = False,
     ) -> str | None:
         """Name of the model for the next attempt; `None` where nothing left can pay for any.
 
@@ -189,6 +195,7 @@ class Router:
             money: Budget and what is left of it.
             attempt: Number of the attempt in its step, from 1.
             rng: Randomness of this choice.
+            is_uniform: Whether each model that the rule could choose is as likely as the others.
 
         Raises:
             ValueError: Every model is disabled, or the options are not those of the menu.
@@ -216,7 +223,8 @@ class Router:
         ]
         if not affordable:
             return min(payable, key=attrgetter("price")).record.name
-        return router_rule(self.rule)(affordable, money, attempt, rng).record.name
+        rule = uniform if is_uniform else router_rule(self.rule)
+        return rule(affordable, money, attempt, rng).record.name
 
     def tell(
         self,
@@ -348,6 +356,11 @@ def cascade(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm
     """The cheapest model for the first attempt of a step, the next one after each failure."""
     ranked = _cheapest_first(arms)
     return ranked[min(attempt, len(ranked)) - 1]
+
+
+def uniform(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
+    """Any of the models; what experiments compare a router with."""
+    return rng.choice(arms)
 
 
 def _cheapest_first(arms: Iterable[Arm]) -> list[Arm]:

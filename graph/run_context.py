@@ -9,6 +9,7 @@ from typing import Required, get_args
 from typing_extensions import TypedDict, Unpack
 
 from costada.controller.constants import Constants
+from costada.controller.experiment import check_experiment
 from costada.controller.method import ParentRule
 from costada.controller.methods import chooses_guides
 from costada.controller.router import start_router
@@ -99,8 +100,9 @@ def run_context(
         ValueError: An argument is not what it should be, a model that may be called has no price
             or two, two models have one name, a model makes retries that cannot be seen, a guide
             price comes without a guide model, the purse is hard and the budget policy is not, a
-            hard budget pays for no request and the caller is not to be asked for more, a model is
-            to use tools and cannot, or the program of a command as the generator is missing.
+            hard budget pays for no request and the caller is not to be asked for more, an
+            experiment is about a part that the run does not have, a model is to use tools and
+            cannot, or the program of a command as the generator is missing.
     """
     settings = settings or Settings()
     _check_arguments(problem, options["budget"], guide_model, settings, store)
@@ -120,6 +122,7 @@ def run_context(
     _check_purse(context.purse, settings)
     _check_parents(context)
     _check_guides(context)
+    check_experiment(settings.experiment, context.method, settings.constants, len(context.menu))
     start_router(context.router, [each.name for each in models.menu])
     # A caller who can be asked for more may begin with less than one request costs.
     if context.is_hard and settings.on_exhausted == "stop":

@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
+from costada.controller.allocation import Allocation
+from costada.controller.constants import Constants
+from costada.controller.costada import CostAda
+from costada.controller.experiment import Toss, is_within, toss, toss_calibration, window
 from costada.controller.step import ask_step
 from costada.nodes.calls.budget import draw_budget
 from costada.nodes.context import RunContext, SearchRuntime, balance_of, next_ticket
 from costada.nodes.open_run import open_run
 from costada.nodes.state import SearchState, Step, needs_guide
-from costada.values.numbering import START_TICKET, next_iteration
+from costada.values.numbering import START_TICKET, TicketNumber, next_iteration
 
 
 def allocate_frontier(state: SearchState, runtime: SearchRuntime) -> SearchState:
@@ -32,19 +36,12 @@ def allocate_frontier(state: SearchState, runtime: SearchRuntime) -> SearchState
     else:
         opening = open_run(state, context)
     current: SearchState = {**state, **opening}
-    controller, balance = current["controller"], balance_of(current, context)
+    controller = current["controller"]
     if needs_guide(current):
         return opening
     flight = current["flight"]
     ticket = flight.guide_ticket or next_ticket(current)
-    allocation = ask_step(
-        controller,
-        balance,
-        current["run"].seed,
-        context.constants,
-        ticket=ticket,
-        in_flight=[each.allocation for each in flight.steps],
-    )
+    allocation, tossed = _allocate(current, ticket, context)
     flight = replace(
         flight,
         # the ticket of a guide may be older than others that were launched beside it
@@ -53,8 +50,37 @@ def allocate_frontier(state: SearchState, runtime: SearchRuntime) -> SearchState
         guide_ticket=START_TICKET,
         parallel=context.parallel,
     )
-    step = Step(ticket, allocation, next_iteration(controller.iteration))
+    iteration = next_iteration(controller.iteration)
+    step = Step(ticket, allocation, iteration, toss=tossed)
     return {**opening, "flight": flight, "step": step}
+
+
+def _allocate(
+    state: SearchState, ticket: TicketNumber, context: RunContext
+) -> tuple[Allocation, Toss | None]:
+    """What the controller chooses for a ticket, and the toss that its step belongs to."""
+    controller, flight, run_seed = state["controller"], state["flight"], state["run"].seed
+    balance = balance_of(state, context)
+
+    def ask(constants: Constants) -> Allocation:
+        launched = [each.allocation for each in flight.steps]
+        return ask_step(controller, balance, run_seed, constants, ticket=ticket, in_flight=launched)
+
+    match context.settings.experiment:
+        case "calibration":
+            if not (isinstance(controller, CostAda) and controller.undivided):
+                raise ValueError(
+                    "experiment: got 'calibration' for a run that began without it, expected the"
+                    " settings it began with"
+                )
+            return toss_calibration(ask, context.constants, run_seed, ticket)
+        case "router":
+            return ask(context.constants), toss("router", run_seed, ticket)
+        case "guides":
+            last, num_steps = flight.toss, window(context.constants, context.parallel)
+            return ask(context.constants), last if is_within(last, ticket, num_steps) else None
+        case None:
+            return ask(context.constants), None
 
 
 def _check_menu(state: SearchState, context: RunContext) -> None:

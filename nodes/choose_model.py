@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from langchain_core.runnables import RunnableConfig
 
+from costada.controller.experiment import UNIFORM
 from costada.controller.router import ModelOption, Money
 from costada.controller.step import draws
 from costada.nodes.attempts import load_prompt
@@ -45,7 +46,8 @@ def choose_model(state: SearchState, runtime: SearchRuntime) -> SearchState:
     ]
     rng = draws(state["run"].seed, step.ticket, f"model of attempt {attempt.number}")
     money = Money(budget_of(state, context), float(left))
-    name = state["router"].choose(options, money, attempt.number, rng)
+    is_uniform = step.toss is not None and step.toss.arm == UNIFORM
+    name = state["router"].choose(options, money, attempt.number, rng, is_uniform=is_uniform)
     attempt = replace(attempt, model=name or "", failure="", is_refused=False, refusal="")
     if name is not None:
         return {"step": replace(step, attempt=attempt)}

@@ -16,6 +16,7 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 from langgraph.runtime import get_runtime
 
 from costada.controller.credit import remaining
+from costada.controller.experiment import prepare
 from costada.controller.method import Controller, ParentRule
 from costada.controller.router import Router, start_router
 from costada.controller.step import num_seeds, seed_archives
@@ -83,7 +84,8 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     if evaluation is None:
         evaluation = evaluate_start({**start, "iterations": START}, context)
     charged = _charge_start(evaluation, run_id, budget, context)
-    controller = context.method.start(evaluation.score, context.settings.constants)
+    started = context.method.start(evaluation.score, context.settings.constants)
+    controller = prepare(started, context.settings.experiment)
     begun: SearchState = {
         **_first_results(state, evaluation, budget, charged, context),
         **start,

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, FiniteFloat, WithJsonSchema, model_validator
 
 from costada.controller.constants import Constants
+from costada.controller.experiment import ExperimentName
 from costada.controller.methods import DEFAULT_METHOD, ENTRY_POINTS, METHODS
 from costada.evaluators.fingerprint import DECIDING_SCORE, problem_facts
 from costada.evaluators.problem import Problem
@@ -208,6 +209,13 @@ class SearchSettings(RetryPolicy):
         Setting("costada.nodes.step_end:_is_flat", MONEY, "P", "off"),
     ] = None
     """End the run when the chance of another gain within the remaining budget is below P."""
+
+    experiment: Annotated[
+        ExperimentName | None,
+        Setting("costada.controller.experiment:toss", SEARCH, default="none"),
+    ] = None
+    """Toss again and again whether a part of the method acts, for costada experiment: whether a
+    guide is bought, whether credit is divided by cost, or whether the router chooses the model."""
 
     seed: Annotated[
         int, Field(strict=True, ge=0, le=MAX_SEED), Setting("costada.controller.step:draws", SEARCH)

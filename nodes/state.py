@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from costada.controller.allocation import Action, Allocation
 from costada.controller.credit import NO_CREDIT, Credit
+from costada.controller.experiment import Toss
 from costada.controller.method import Controller
 from costada.controller.methods import METHODS
 from costada.controller.router import Router
@@ -125,6 +126,7 @@ class Step:
         guide_calls: How many of its calls were guide calls.
         credit: What it earned; `None` until it is credited.
         steered: The input of a user that it carries out, if any.
+        toss: The toss of an experiment that it belongs to, if any.
     """
 
     ticket: TicketNumber = START_TICKET
@@ -142,6 +144,7 @@ class Step:
     guide_calls: int = 0
     credit: Credit | None = None
     steered: SteeredBy | None = None
+    toss: Toss | None = None
 
     @property
     def earned(self) -> Credit:
@@ -238,6 +241,7 @@ class Flight:
         num_landed: How many have landed.
         is_waiting_for_funds: Whether another ticket waited for funds when the last one landed.
         parallel: How many could be in flight when the last step began (K).
+        toss: The last toss about a guide, to which the next steps launched belong.
     """
 
     tickets: tuple[Ticket, ...] = ()
@@ -247,6 +251,7 @@ class Flight:
     num_landed: int = 0
     is_waiting_for_funds: bool = False
     parallel: int = 1
+    toss: Toss | None = None
 
     @property
     def seen(self) -> LandedTickets:

@@ -194,6 +194,12 @@ def trace_row(
     )
     if step.steered and not was_released(step):
         row["steered"] = _steered_row(step.steered, idea_of(step, context))
+    if context.settings.experiment is not None:
+        # a program that was there before the step says nothing of a part of the method
+        toss = None if step.is_submission else step.toss
+        row["toss"] = toss.ticket if toss else None
+        row["arm"] = toss.arm if toss else None
+        row["arm_probability"] = toss.probability if toss else None
     if step.dollars_by_role:
         row["dollars_by_role"] = dict(step.dollars_by_role)
     if context.has_choice:

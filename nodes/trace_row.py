@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, NotRequired, TypedDict, get_args, get_origin, get_type_hints
 
+from costada.controller.experiment import GUIDE_DECLINED
 from costada.controller.step import FLAT, OUT_OF_MONEY
 from costada.values.numbering import Iteration, TicketNumber
 
@@ -202,6 +203,16 @@ class TraceRow(TypedDict):
         "the input that the step took: its `number` in the run, its `kind`, `tactic` or `program`"
         " of a user or `unjudged` of an earlier step, and an `idea`; only for such steps",
         "costada.nodes.attempts:with_input", is_exported=False)]]
+    toss: NotRequired[Annotated[int | None, Column(
+        "number of the toss that the step belongs to: that of its ticket, with `guides` of the last"
+        " ticket launched before the toss; only with `--experiment`",
+        "costada.controller.experiment:toss")]]
+    arm: NotRequired[Annotated[str | None, Column(
+        "what was tossed: whether the part of the method acts; only with `--experiment`",
+        "costada.controller.experiment:toss", symbol="arm", left_out=11, label="arm")]]
+    arm_probability: NotRequired[Annotated[float | None, Column(
+        "probability of that arm; only with `--experiment`", "costada.controller.experiment:toss",
+        SHARE, label="probability of the arm")]]
     # fmt: on
 
 
@@ -280,6 +291,10 @@ EVENTS: Mapping[str, Event] = {
     GUIDE_SCHEDULED: Event(
         "progress has slowed; the next step asks a guide for ideas",
         "costada.controller.guidance:should_intervene",
+    ),
+    GUIDE_DECLINED: Event(
+        "an experiment declined a guide, by a toss or too soon after the last one",
+        "costada.controller.experiment:toss_guide",
     ),
     GUIDE_CHARGED: Event(
         "a guide was asked and gave ideas, called tactics",

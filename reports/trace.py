@@ -142,6 +142,7 @@ def trace_table(rows: Sequence[TraceRow]) -> TerminalTable:
     is_shown = {
         "ticket": any(ticket_of(row) != TicketNumber(row["iteration"]) for row in rows),
         "models": any("models" in row for row in rows),
+        "arm": any("arm" in row for row in rows),
         "dollars_by_role": any("dollars_by_role" in row for row in rows),
     }
     columns = {name: each for name, each in TABLE_COLUMNS.items() if is_shown.get(name, True)}

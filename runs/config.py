@@ -15,6 +15,8 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from costada.controller.constants import MAX_ITERATIONS, Constants, Guides
+from costada.controller.experiment import check_experiment
+from costada.controller.methods import METHODS
 from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
 from costada.evaluators.remote.engine import IN_PROCESS, engine_and_place
 from costada.evaluators.sandbox.layers import Layer
@@ -393,6 +395,14 @@ class RunConfig(SearchSettings):
         except ValueError as error:
             lines = (f"{CONTROLLER}.{line}" for line in str(error).splitlines())
             raise ValueError("\n".join(lines)) from None
+        return self
+
+    @model_validator(mode="after")
+    def _check_experiment(self) -> Self:
+        # here too, as a sweep plans one run of each problem only
+        if self.experiment is not None:
+            method, num_models = METHODS[self.method], len(self.models) or 1
+            check_experiment(self.experiment, method, self.constants, num_models)
         return self
 
     @property

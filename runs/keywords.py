@@ -44,6 +44,7 @@ class SearchKeywords(TypedDict, total=False):
     tool_evaluations: int
     prompt_order: Literal["constant-first", "paper"]
     stop_when_flat: float | None
+    experiment: Literal["guides", "calibration", "router"] | None
     seed: int
     guides: Literal["paper", "always", "never"]
     parallel: int

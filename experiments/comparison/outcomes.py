@@ -108,20 +108,10 @@ def config_facts(config: RunConfig) -> dict[str, str]:
 
 def _everything(source: Path | str) -> Iterator[tuple[str, RunOutcome | str]]:
     """Yield each place with its run, or with the reason why it has none."""
+    for place, run in runs_below(source):
+        yield place, run if isinstance(run, str) else _from_folder(run)
     if isinstance(source, str):
-        yield from _stored(source)
         return
-    for file in sorted(source.rglob(SWEEP_FILE)):
-        sweep = file.absolute().parent
-        try:
-            if store := SweepPlace.load(sweep).followed:
-                yield from _stored(f"{store}#{sweep.name}")
-        except (ValueError, OSError) as error:
-            yield str(sweep), str(error)
-    for settings in sorted(source.rglob(RunFolder(source).settings.name)):
-        # A fork is written to a hidden folder first, which stays behind if the fork is killed.
-        if settings.parent == source or not settings.parent.name.startswith("."):
-            yield str(settings.parent), _from_folder(RunFolder(settings.parent))
     for file in sorted(source.rglob(CURVES)):
         try:
             lines = read_bytes(file, MAX_CURVES).splitlines()
@@ -140,13 +130,39 @@ def _everything(source: Path | str) -> Iterator[tuple[str, RunOutcome | str]]:
             yield f"{file}:{number}", found
 
 
-def _stored(address: str) -> Iterator[tuple[str, RunOutcome | str]]:
+def runs_below(source: Path | str) -> Iterator[tuple[str, RunFolder | str]]:
+    """Yield the place of each run below a folder, or in a Postgres database, with the run.
+
+    The address of a database may name one sweep or one run of it. In place of a sweep that cannot
+    be read there is the reason.
+
+    Raises:
+        ValueError: If the address is malformed.
+        OSError: If the server of a database cannot be reached.
+    """
+    if isinstance(source, str):
+        yield from _stored(source)
+        return
+    for file in sorted(source.rglob(SWEEP_FILE)):
+        sweep = file.absolute().parent
+        try:
+            if store := SweepPlace.load(sweep).followed:
+                yield from _stored(f"{store}#{sweep.name}")
+        except (ValueError, OSError) as error:
+            yield str(sweep), str(error)
+    for settings in sorted(source.rglob(RunFolder(source).settings.name)):
+        # A fork is written to a hidden folder first, which stays behind if the fork is killed.
+        if settings.parent == source or not settings.parent.name.startswith("."):
+            yield str(settings.parent), RunFolder(settings.parent)
+
+
+def _stored(address: str) -> Iterator[tuple[str, RunFolder]]:
     """The runs of a database, or those of one sweep or one run in it."""
     database, sweep = split_address(address, "sweep")
     for run in named_runs(database):
         # With its slash, sweep `a` does not have the runs of `ab`.
         if not sweep or f"{run.address.run}/".startswith(f"{sweep}/"):
-            yield run.place, _from_folder(run)
+            yield run.place, run
 
 
 def _from_folder(folder: RunFolder) -> RunOutcome | str:

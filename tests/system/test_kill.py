@@ -104,6 +104,12 @@ def is_at_least_the_bill(run: Killed) -> None:
     assert run.record.spent == run.record.bill_at_most >= run.provider.bill
 
 
+def has_both_arms(run: Killed) -> None:
+    """The toss of each step is in its row, so that a run which repeats its rows repeats these."""
+    rows = [json.loads(line) for line in run.record.steps.splitlines()]
+    assert len({row["arm"] for row in rows} - {None}) == 2
+
+
 def lost_calls(run: Killed) -> None:
     assert run.record.lost
 
@@ -340,7 +346,11 @@ SCENARIOS = {
         draw=3,
     ),
     "eight in flight": Scenario(EIGHT, (is_at_least_the_bill, lost_calls)),
-    "eight in flight, in order": Scenario({**EIGHT, **ORDERED}, (SAME, is_on_the_bill), draw=2),
+    "eight in flight, in order, tosses for guides": Scenario(
+        {**EIGHT, **ORDERED, "experiment": "guides"},
+        (SAME, is_on_the_bill, has_both_arms),
+        draw=2,
+    ),
     "eight in flight, in order, gateway": Scenario(
         {**EIGHT, "gateway": True, "order": "launch"},
         (SAME, is_the_bill),
@@ -405,8 +415,12 @@ SCENARIOS = {
         run_menu,
         provider=MenuProvider,
     ),
-    "menu, four in flight": Scenario(
-        {**ORDERED, **FOUR}, OF_A_MENU, run_menu, provider=MenuProvider, num_kills=3
+    "menu, four in flight, tosses for the router": Scenario(
+        {**ORDERED, **FOUR, "experiment": "router"},
+        (*OF_A_MENU, has_both_arms),
+        run_menu,
+        provider=MenuProvider,
+        num_kills=3,
     ),
     "menu, an answer without counts": Scenario(
         ORDERED,

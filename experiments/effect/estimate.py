@@ -1,0 +1,265 @@
+"""The effect of a part of the method, from tosses whose probabilities are known.
+
+A toss has an outcome: what the steps that belong to it brought and cost. Its weight is one over the
+probability of its arm, so that every toss stands for itself in both arms (Horvitz and Thompson,
+"A Generalization of Sampling Without Replacement from a Finite Universe", 1952). The rate of an arm
+is the weighted sum of what was brought over that of what was paid (Hajek, comment in "Foundations
+of Statistical Inference", 1971); the effect is the difference of the two rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum, inf, sqrt
+from statistics import NormalDist
+
+LEVEL, POWER = 0.05, 0.8
+"""Two-sided level of a test and of its interval, and the power that a settled effect needs."""
+
+FEW_JUMPS = 5
+"""Jumps of an arm below which its rate is hardly known: intervals are too narrow then."""
+
+
+@dataclass(frozen=True, slots=True)
+class TossOutcome:
+    """What the steps that belong to a toss brought and cost.
+
+    Attributes:
+        arm: What was tossed.
+        probability: The probability of that arm, in (0, 1].
+        gain: How far the best score rose in the steps that belong to the toss, at least 0.
+        dollars: What these steps cost.
+        steps: Their number.
+        jumps: How many of them raised the best score by more than the threshold of progress.
+
+    Raises:
+        ValueError: The probability is not in (0, 1].
+    """
+
+    arm: str
+    probability: float
+    gain: float
+    dollars: float
+    steps: int
+    jumps: int
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.probability <= 1.0:
+            raise ValueError(
+                f"probability: got {self.probability} for arm {self.arm!r}, expected above 0, at"
+                " most 1"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A rate that arms are compared by: the sum of one quantity over that of another."""
+
+    name: str
+    brought: Callable[[TossOutcome], float]
+    paid: Callable[[TossOutcome], float]
+
+
+GAIN_PER_DOLLAR = Rate("gain per dollar", lambda each: each.gain, lambda each: each.dollars)
+JUMP_RATE = Rate("jump rate", lambda each: each.jumps, lambda each: each.steps)
+RATES = (GAIN_PER_DOLLAR, JUMP_RATE)
+
+Run = Sequence[TossOutcome]
+"""The tosses of one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The difference of two arms in a rate.
+
+    Attributes:
+        rate: Name of the rate.
+        of_arm: The rate of each arm, that with the part of the method first.
+        difference: The first minus the second.
+        deviation: Standard error of the difference; `None` where there is no interval.
+        interval: Of the difference at 1 - `LEVEL`; `None` where the data allow none.
+        no_interval: Why there is none; empty if there is one.
+        is_within_run: Whether the interval is over the tosses of the only run.
+        has_few_jumps: Whether an arm has fewer than `FEW_JUMPS` jumps.
+        dollars_more: Dollars of further runs that would settle an effect of this size; 0 if the
+            interval excludes 0, infinite if the difference is 0, `None` without an interval.
+    """
+
+    rate: str
+    of_arm: Mapping[str, float]
+    difference: float
+    deviation: float | None
+    interval: tuple[float, float] | None
+    no_interval: str
+    is_within_run: bool
+    has_few_jumps: bool
+    dollars_more: float | None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.interval is not None and not self.interval[0] <= 0.0 <= self.interval[1]
+
+
+def effect_of(runs: Sequence[Run], arms: tuple[str, str], rate: Rate, dollars: float) -> Effect:
+    """The effect of a part of the method on a rate, clustered by run.
+
+    Args:
+        runs: The tosses of each run.
+        arms: The arm with the part, and the one without.
+        rate: What is compared.
+        dollars: What all runs have cost, also steps that belong to no toss.
+
+    Raises:
+        ValueError: An arm never came up, or its steps cost nothing.
+    """
+    tossed = [run for run in runs if run]
+    sums = [_Sums.of(run, arms, rate) for run in tossed]
+    total = _Sums.total(sums)
+    for arm, paid in zip(arms, total.paid, strict=True):
+        if not any(each.arm == arm for run in tossed for each in run):
+            raise ValueError(f"arm {arm!r} never came up, expected tosses of both arms")
+        if paid <= 0:
+            raise ValueError(f"the steps of arm {arm!r} cost nothing, expected dollars")
+    is_within_run = len(tossed) == 1
+    if is_within_run:
+        sums = [_Sums.of([each], arms, rate) for each in tossed[0]]
+    deviation, reason = _deviation(sums, total, "toss" if is_within_run else "run")
+    difference = total.difference
+    interval = None
+    if deviation is not None:
+        half = t_quantile(1.0 - LEVEL / 2.0, len(sums) - 1) * deviation
+        interval = difference - half, difference + half
+    jumps = [sum(each.jumps for run in tossed for each in run if each.arm == arm) for arm in arms]
+    return Effect(
+        rate=rate.name,
+        of_arm=dict(zip(arms, total.rates, strict=True)),
+        difference=difference,
+        deviation=deviation,
+        interval=interval,
+        no_interval=reason,
+        is_within_run=is_within_run,
+        has_few_jumps=min(jumps) < FEW_JUMPS,
+        dollars_more=_dollars_more(difference, deviation, interval, dollars),
+    )
+
+
+def _dollars_more(
+    difference: float,
+    deviation: float | None,
+    interval: tuple[float, float] | None,
+    dollars: float,
+) -> float | None:
+    if deviation is None or interval is None:
+        return None
+    if not interval[0] <= 0.0 <= interval[1]:
+        return 0.0
+    # near 0 the quotient overflows, and no money settles it
+    return max(0.0, dollars_to_settle(difference, deviation, dollars) - dollars)
+
+
+def dollars_to_settle(difference: float, deviation: float, dollars: float) -> float:
+    """Dollars of all runs with which a test finds a difference of this size.
+
+    The variance of the difference falls as the dollars rise. A two-sided test at `LEVEL` has
+    `POWER` once the difference is `z(1 - LEVEL / 2) + z(POWER)` standard errors.
+
+    Args:
+        difference: Assumed to be the true one.
+        deviation: Standard error of its estimate.
+        dollars: What the runs behind the estimate have cost.
+    """
+    if difference == 0.0:
+        return inf
+    ratio = _standard_errors() * deviation / abs(difference)
+    return dollars * ratio * ratio
+
+
+def attempts_to_separate(first: float, second: float) -> float:
+    """Attempts of each arm that separate two jump rates, if attempts are independent.
+
+    The two-sided test at `LEVEL` with `POWER`: `(z(1 - LEVEL / 2) + z(POWER))^2` times the sum of
+    the variances of one attempt of each arm, over the squared difference (Fleiss, Levin and Paik,
+    "Statistical Methods for Rates and Proportions", 2003, chapter 4).
+    """
+    variance = first * (1.0 - first) + second * (1.0 - second)
+    return (_standard_errors() / (first - second)) ** 2 * variance
+
+
+def _standard_errors() -> float:
+    """The standard errors that an effect has to be away from 0."""
+    normal = NormalDist()
+    return normal.inv_cdf(1.0 - LEVEL / 2.0) + normal.inv_cdf(POWER)
+
+
+def t_quantile(share: float, degrees: int) -> float:
+    """A quantile of Student's t distribution."""
+    # not of scipy.stats, whose import takes a second
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, share))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Weighted sums of a cluster by arm: what was brought, and what was paid."""
+
+    brought: tuple[float, float]
+    paid: tuple[float, float]
+
+    @classmethod
+    def of(cls, outcomes: Run, arms: tuple[str, str], rate: Rate) -> _Sums:
+        def weighted(quantity: Callable[[TossOutcome], float]) -> tuple[float, float]:
+            first, second = (
+                fsum(quantity(each) / each.probability for each in outcomes if each.arm == arm)
+                for arm in arms
+            )
+            return first, second
+
+        return cls(weighted(rate.brought), weighted(rate.paid))
+
+    @classmethod
+    def total(cls, sums: Sequence[_Sums]) -> _Sums:
+        def added(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+            return fsum(first for first, _ in parts), fsum(second for _, second in parts)
+
+        return cls(added([each.brought for each in sums]), added([each.paid for each in sums]))
+
+    def without(self, other: _Sums) -> _Sums:
+        (first, second), (third, fourth) = self.brought, other.brought
+        (one, two), (three, four) = self.paid, other.paid
+        return _Sums((first - third, second - fourth), (one - three, two - four))
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """The rate of each arm."""
+        first, second = (
+            brought / paid for brought, paid in zip(self.brought, self.paid, strict=True)
+        )
+        return first, second
+
+    @property
+    def difference(self) -> float:
+        """The first rate minus the second."""
+        first, second = self.rates
+        return first - second
+
+
+def _deviation(sums: Sequence[_Sums], total: _Sums, cluster: str) -> tuple[float | None, str]:
+    """Standard error of the difference of two rates, or why it is not known.
+
+    The jackknife over clusters: the cluster-robust variance (Liang and Zeger, "Longitudinal Data
+    Analysis Using Generalized Linear Models", 1986) in the form that is less biased with few of
+    them (Bell and McCaffrey, "Bias Reduction in Standard Errors for Linear Regression with
+    Multi-Stage Samples", 2002). Outcomes within a cluster may depend on each other.
+    """
+    count = len(sums)
+    if not any(total.brought):
+        return None, "no step that belongs to a toss raised the best score"
+    if min(sum(each.paid[arm] > 0 for each in sums) for arm in (0, 1)) < 2:
+        return None, f"an arm came up in one {cluster} only"
+    differences = [total.without(each).difference for each in sums]
+    mean = fsum(differences) / count
+    spread = fsum((each - mean) ** 2 for each in differences)
+    return sqrt((count - 1) / count * spread), ""
