@@ -9,7 +9,14 @@ from math import isinf
 
 from costada.controller.experiment import PROPENSITIES
 from costada.experiments.comparison.outcomes import LeftOut
-from costada.experiments.effect.estimate import LEVEL, POWER, RATES, Effect, effect_of
+from costada.experiments.effect.estimate import (
+    FEW_JUMPS,
+    LEVEL,
+    POWER,
+    RATES,
+    Effect,
+    effect_of,
+)
 from costada.experiments.effect.tossed_runs import TossedRun, TossedRuns
 from costada.reports.formats import budget_text
 from costada.reports.terminal import TerminalTable
@@ -139,17 +146,18 @@ def sentences(estimates: Sequence[Estimate], left_out: Sequence[LeftOut]) -> lis
             "One run: the interval is over its tosses and holds for this run; how much runs differ"
             " is not in it. Several seeds give an interval over runs."
         )
-    if any(effect.has_few_jumps for effect in effects):
-        lines.append(
-            "An arm has fewer than 5 steps that raised the best score: its interval is too narrow."
-        )
     return [*lines, *(f"left out {each.place}: {each.reason}" for each in left_out)]
 
 
 def _words(estimate: Estimate, effect: Effect) -> str:
     with_part, without = estimate.arms
-    if effect.interval is None or effect.dollars_more is None:
+    if effect.interval is None:
         return f"{effect.rate}: no interval: {effect.no_interval}"
+    if effect.dollars_more is None:
+        return (
+            f"{effect.rate} is not settled: fewer than {FEW_JUMPS} steps raised the best score, too"
+            " few to trust the interval"
+        )
     if effect.is_settled:
         better, worse = (with_part, without) if effect.difference > 0 else (without, with_part)
         return f"{effect.rate} is higher with arm {better!r} than with {worse!r}"

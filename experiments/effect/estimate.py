@@ -17,8 +17,9 @@ from statistics import NormalDist
 LEVEL, POWER = 0.05, 0.8
 """Two-sided level of a test and of its interval, and the power that a settled effect needs."""
 
-FEW_JUMPS = 5
-"""Jumps of an arm below which its rate is hardly known: intervals are too narrow then."""
+FEW_JUMPS = 10
+"""Jumps of both arms together below which an interval is not to be trusted: five that happen to be
+all of one arm are an accident of once in sixteen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,10 @@ class Effect:
         interval: Of the difference at 1 - `LEVEL`; `None` where the data allow none.
         no_interval: Why there is none; empty if there is one.
         is_within_run: Whether the interval is over the tosses of the only run.
-        has_few_jumps: Whether an arm has fewer than `FEW_JUMPS` jumps.
+        has_few_jumps: Whether there are fewer than `FEW_JUMPS` jumps in all.
         dollars_more: Dollars of further runs that would settle an effect of this size; 0 if the
-            interval excludes 0, infinite if the difference is 0, `None` without an interval.
+            interval excludes 0, infinite if the difference is 0, `None` without an interval or with
+            few jumps.
     """
 
     rate: str
@@ -98,8 +100,8 @@ class Effect:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the interval excludes 0."""
-        return self.interval is not None and not self.interval[0] <= 0.0 <= self.interval[1]
+        """Whether the interval excludes 0, with enough jumps to trust it."""
+        return self.dollars_more == 0.0
 
 
 def effect_of(runs: Sequence[Run], arms: tuple[str, str], rate: Rate, dollars: float) -> Effect:
@@ -131,7 +133,11 @@ def effect_of(runs: Sequence[Run], arms: tuple[str, str], rate: Rate, dollars: f
     if deviation is not None:
         half = t_quantile(1.0 - LEVEL / 2.0, len(sums) - 1) * deviation
         interval = difference - half, difference + half
-    jumps = [sum(each.jumps for run in tossed for each in run if each.arm == arm) for arm in arms]
+    has_few_jumps = sum(each.jumps for run in tossed for each in run) < FEW_JUMPS
+    more = None
+    if deviation is not None and interval is not None and not has_few_jumps:
+        is_excluded = not interval[0] <= 0.0 <= interval[1]
+        more = 0.0 if is_excluded else dollars_to_settle(difference, deviation, dollars) - dollars
     return Effect(
         rate=rate.name,
         of_arm=dict(zip(arms, total.rates, strict=True)),
@@ -140,23 +146,9 @@ def effect_of(runs: Sequence[Run], arms: tuple[str, str], rate: Rate, dollars: f
         interval=interval,
         no_interval=reason,
         is_within_run=is_within_run,
-        has_few_jumps=min(jumps) < FEW_JUMPS,
-        dollars_more=_dollars_more(difference, deviation, interval, dollars),
+        has_few_jumps=has_few_jumps,
+        dollars_more=more,
     )
-
-
-def _dollars_more(
-    difference: float,
-    deviation: float | None,
-    interval: tuple[float, float] | None,
-    dollars: float,
-) -> float | None:
-    if deviation is None or interval is None:
-        return None
-    if not interval[0] <= 0.0 <= interval[1]:
-        return 0.0
-    # near 0 the quotient overflows, and no money settles it
-    return max(0.0, dollars_to_settle(difference, deviation, dollars) - dollars)
 
 
 def dollars_to_settle(difference: float, deviation: float, dollars: float) -> float:

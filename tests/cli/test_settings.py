@@ -134,6 +134,10 @@ REFUSALS = [
         {"step_cap": 0.1},
         "--step-cap: got 0.1 with generator 'model', expected generator 'agent' or a command",
     ),
+    (
+        {"experiment": "luck"},
+        "--experiment: got 'luck', expected 'guides', 'calibration' or 'router'",
+    ),
     ({"stop_when_flat": -1.0}, f"--stop-when-flat: got -1.0, {IS_POSITIVE}"),
     ({"stop_when_flat": 0.0}, f"--stop-when-flat: got 0.0, {IS_POSITIVE}"),
     ({"stop_when_flat": 1.0}, "--stop-when-flat: got 1.0, expected less than 1"),

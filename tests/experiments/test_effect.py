@@ -40,8 +40,8 @@ def test_an_estimate_by_hand():
     variance of two clusters is half the sum of squares about their mean: (0.125^2 + 0.125^2) / 2.
     """
     runs = [
-        [outcome(0, gain=0.2), outcome(1)],
-        [outcome(0, gain=0.1, probability=0.25), outcome(1, 0.3, 2.0, probability=0.75)],
+        [outcome(0, 0.2, jumps=6), outcome(1)],
+        [outcome(0, 0.1, jumps=4, probability=0.25), outcome(1, 0.3, 2.0, probability=0.75)],
     ]
     found = effect_of(runs, ARMS, GAIN_PER_DOLLAR, 10.0)
     assert found.of_arm == pytest.approx({"guide": 0.8 / 6, "no guide": 0.4 * 3 / 14})
@@ -99,15 +99,19 @@ def test_a_comparison_without_one_of_the_arms_is_refused(tosses, message):
 
 
 def test_equal_arms_are_never_settled():
-    runs = [[outcome(0, 0.2), outcome(1, 0.2)], [outcome(0, 0.4), outcome(1, 0.4)]]
+    runs = [[outcome(arm, gain, jumps=3) for arm in (0, 1)] for gain in (0.2, 0.4)]
     found = effect_of(runs, ARMS, GAIN_PER_DOLLAR, 1.0)
     assert (found.difference, found.dollars_more, found.is_settled) == (0.0, inf, False)
 
 
-def test_a_settled_effect_needs_no_more_dollars():
-    runs = [[outcome(0, 0.5 + n / 100), outcome(1, 0.1)] for n in range(9)]
-    found = effect_of(runs, ARMS, GAIN_PER_DOLLAR, 9.0)
-    assert (found.is_settled, found.dollars_more) == (True, 0.0)
+def test_a_settled_effect_needs_no_more_dollars_and_some_jumps():
+    runs = [[outcome(0, 0.5 + n / 100, jumps=n < 8), outcome(1, 0.1, jumps=1)] for n in range(9)]
+    for count, jumps in ((9, 17), (4, 8)):
+        found = effect_of(runs[:count], ARMS, GAIN_PER_DOLLAR, 9.0)
+        assert found.interval[0] > 0
+        # eight jumps are too few to trust the interval
+        assert found.has_few_jumps == (jumps < 10)
+        assert (found.is_settled, found.dollars_more) == ((jumps > 10), 0.0 if jumps > 10 else None)
 
 
 TOSSES = st.builds(
