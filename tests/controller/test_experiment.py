@@ -201,6 +201,7 @@ def test_a_uniform_model_is_each_as_often():
     [
         ("router", "costada", 1, {}, "'router' with one model, expected several models"),
         ("guides", "uniform", 1, {}, "'guides' with method 'uniform', which buys no guides"),
+        ("guides", "costada", 1, {"guides": "always"}, "'guides' with guides 'always', expected"),
         ("calibration", "adaevolve", 1, {}, "method 'adaevolve', which never divides credit"),
         ("calibration", "no-cost-calibration", 1, {}, "'no-cost-calibration', so credit is never"),
         (
