@@ -6,7 +6,7 @@ answers lead to equal decisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
@@ -71,6 +71,9 @@ UNITS = 10**8
 
 INPUT_UNITS = int(PRICE.input_per_million * UNITS / 10**6)
 OUTPUT_UNITS = int(PRICE.output_per_million * UNITS / 10**6)
+
+InFlightLimit = Callable[[Balance, float, int], float]
+"""Steps that may be in flight: of budget and spending, dollars at the last gain and iterations."""
 
 LATENCY_SPREAD = 0.73
 """Standard deviation of a call's log latency: the 95th percentile is 3.3 times the median."""
@@ -171,6 +174,7 @@ class SimulatedRun:
         population: Every valid candidate, in the order of landing.
         best: The incumbent.
         in_flight: When each step in flight lands, its number and its ticket; a heap.
+        now: Virtual time, in median latencies of a call.
     """
 
     def __init__(
@@ -183,6 +187,7 @@ class SimulatedRun:
         parallel: int = 1,
         menu: SimulatedMenu | None = None,
         stop_when_flat: float | None = None,
+        limit: InFlightLimit | None = None,
     ) -> None:
         if method not in METHODS:
             raise ValueError(unknown_name("method", method, METHODS))
@@ -190,7 +195,7 @@ class SimulatedRun:
             raise ValueError(f"parallel: got {parallel}, expected at least 1")
         self._method, self._seed, self._budget = method, seed, budget
         self._given, self._constants = constants, METHODS[method].apply_switches(constants)
-        self._answers, self._parallel = answers, parallel
+        self._answers, self._parallel, self._limit = answers, parallel, limit
         self.chooser = menu.chooser if menu else None
         self._entries, self._options = dict[str, SimulatedEntry](), dict[str, ModelOption]()
         self._records = dict[str, ModelRecord]()
@@ -216,7 +221,8 @@ class SimulatedRun:
         self._mode = ""
         self._units = {"generation": 0, "retry": 0, "guide": 0}
         self._guides, self._points = list[int](), list[Point]()
-        self._now, self._launched = 0.0, START_TICKET
+        self._launched_dollars = list[float]()  # up to each point, those in flight included
+        self.now, self._launched = 0.0, START_TICKET
         self._stop_when_flat, self._gained_at, self._is_flat = stop_when_flat, 0.0, False
         self.in_flight = list[tuple[float, int, Ticket]]()  # a heap by the time of landing
 
@@ -228,8 +234,18 @@ class SimulatedRun:
                 yield self.controller
             self._launch()
 
-    def outcome(self) -> RunOutcome:
-        """The run so far."""
+    def outcome(self, *, charges_at_launch: bool = False) -> RunOutcome:
+        """The run so far.
+
+        Args:
+            charges_at_launch: Whether the dollars of a point include the calls in flight then. They
+                are charged when they land, so with several steps in flight a curve over the
+                dollars charged shows scores before all that was launched for them is paid.
+        """
+        points = self._points
+        if charges_at_launch:
+            pairs = zip(points, self._launched_dollars, strict=True)
+            points = [replace(point, spent=dollars) for point, dollars in pairs]
         seed = self.population[0].candidate
         known = settings_texts(Settings(constants=self._given, price=PRICE), self._budget)
         del known["budget"]
@@ -245,15 +261,23 @@ class SimulatedRun:
             seed_score=seed.score,
             seed_objective=seed.score,
             is_minimized=False,
-            points=tuple(self._points),
+            points=tuple(points),
             dollars_by_role={role: units / UNITS for role, units in self._units.items()},
             problem_facts=problem_texts(self._problem),
             settings=known,
         )
 
+    @property
+    def _max_in_flight(self) -> int:
+        """Steps that may be in flight now, at least one."""
+        if self._limit is None:
+            return self._parallel
+        allowed = self._limit(self._balance(), self._gained_at, self.controller.iteration)
+        return max(1, min(self._parallel, int(allowed)))
+
     def _launch(self) -> None:
         """Launch steps while there is room, and money for one more beside those in flight."""
-        while len(self.in_flight) < self._parallel:
+        while len(self.in_flight) < self._max_in_flight:
             is_advised = any(each.allocation is None for _, _, each in self.in_flight)
             needs_guide = self.controller.pending is not None and not is_advised
             expected = 0.0 if needs_guide else self._expected_with_another()
@@ -390,13 +414,13 @@ class SimulatedRun:
         units = _units(tokens)
         ticket.call = role, units if price is None else round(units * price)
         rng = draws(self._seed, ticket.number, f"latency {role} {ticket.attempt}")
-        landing = self._now + rng.lognormvariate(0.0, LATENCY_SPREAD)
+        landing = self.now + rng.lognormvariate(0.0, LATENCY_SPREAD)
         # The number decides between equal times, so that tickets are never compared.
         heappush(self.in_flight, (landing, ticket.number, ticket))
 
     def _land(self) -> bool:
         """Take the next call that is finished; whether it ended its step."""
-        self._now, _, ticket = heappop(self.in_flight)
+        self.now, _, ticket = heappop(self.in_flight)
         role, units = ticket.call
         ticket.paid[role] = ticket.paid.get(role, 0) + units
         if ticket.allocation is None:
@@ -484,6 +508,8 @@ class SimulatedRun:
         )
         best = self.best.score
         self._points.append(Point(iteration, self._balance().spent, best, best))
+        units = sum(ticket.call[1] + sum(ticket.paid.values()) for *_, ticket in self.in_flight)
+        self._launched_dollars.append((sum(self._units.values()) + units) / UNITS)
 
     def _evolve(self, controller: Evolving, ticket: TicketNumber, iteration: Iteration) -> Evolving:
         """The controller after an evolution, as far as it is paid for; no step lands during it."""
