@@ -4,7 +4,7 @@ Makes runs with one step in flight, with eight, and with at most eight under rul
 where a gain is likely. Dollars are charged at the launch of a call. Prints how far the AUC and the
 final score of each are ahead of one step in flight at the same seed, and its share of virtual time.
 
-With `--tune`, only the credible worlds are run, with a grid of constants for each rule.
+`--tune` runs a grid of constants for each rule.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 
-from compare_in_worlds import FIRST_SEED, SEEDS, world_weights
+from family_weights import FIRST_SEED, SEEDS, made_by, world_weights
 
 from costada.controller.constants import Constants
 from costada.controller.credit import Balance
@@ -23,9 +23,8 @@ from costada.experiments.comparison.metrics import normalized_auc
 from costada.plugins.lab.landscape.simulation import InFlightLimit, SimulatedRun
 from costada.plugins.lab.landscape.simulation_batch import cell
 from costada.plugins.lab.landscape.worlds import LANDSCAPE, answers_of
-from costada.plugins.lab.processes import in_processes
 from costada.plugins.lab.recorded.family import World
-from costada.plugins.lab.recorded.world_scores import is_credible, judge
+from costada.plugins.lab.recorded.family_comparison import judge
 
 MAX_IN_FLIGHT = 8
 
@@ -130,18 +129,20 @@ def lines(
             )
             for world, weight in by_weight.items()
         ) / sum(by_weight.values())
-        cells = [f"{each.mean:+.4f} [{each.low:+.4f}, {each.high:+.4f}]" for each in (aucs, scores)]
+        cells = [
+            f"{each.mean:+.4f} [{each.interval.low:+.4f}, {each.interval.high:+.4f}]"
+            for each in (aucs, scores)
+        ]
         worst = f"{aucs.in_worst:+.4f} {aucs.worst.name}"
         yield f"{f'{name} {constant:g}':12}{cells[0]:>28}{worst:>36}{cells[1]:>28}{time:8.0%}"
-        if (method, LANDSCAPE, seeds.start, budget, rule) in found:
-            gaps = [
-                cell(
-                    summarize([differences(found, (method, LANDSCAPE, budget), rule, seeds, of)]),
-                    "+.4f",
-                )
-                for of in ("auc", "score")
-            ]
-            yield f"{'  landscape':12}{gaps[0]:>28}{'':36}{gaps[1]:>28}"
+        gaps = [
+            cell(
+                summarize([differences(found, (method, LANDSCAPE, budget), rule, seeds, of)]),
+                "+.4f",
+            )
+            for of in ("auc", "score")
+        ]
+        yield f"{'  landscape':12}{gaps[0]:>28}{'':36}{gaps[1]:>28}"
 
 
 def main() -> None:
@@ -152,25 +153,19 @@ def main() -> None:
     parser.add_argument("--rules", default="", help="such as steps:0.1,gains:0.3")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--credible", action="store_true", help="credible worlds alone")
+    parser.add_argument("--tune", action="store_true", help="a grid of constants for each rule")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     methods = given.methods.split(",")
     budgets = [float(each) for each in given.budgets.split(",")]
-    weights = world_weights(given.jobs)
-    rules: list[Rule] = [EIGHT]
-    if given.tune:
-        weights = {
-            world: weight
-            for world, weight in weights.items()
-            if is_credible(weight, [*weights.values()])
-        }
-        rules += GRID
+    weights = world_weights(given.jobs, only_credible=given.credible)
+    rules: list[Rule] = [EIGHT, *(GRID if given.tune else ())]
     for each in filter(None, given.rules.split(",")):
         name, _, constant = each.partition(":")
         rules.append((name, float(constant)))
-    worlds = [world.name for world in weights] + ([] if given.tune else [LANDSCAPE])
+    worlds = [*(world.name for world in weights), LANDSCAPE]
     keys = [
         (method, world, seed, budget, rule)
         for method in methods
@@ -179,8 +174,7 @@ def main() -> None:
         for rule in (ONE, *rules)
         for seed in seeds
     ]
-    with in_processes(made, keys, given.jobs) as finished:
-        found = dict(finished)
+    found = made_by(made, keys, given.jobs)
     for method in methods:
         for budget in budgets:
             for line in lines(found, method, budget, rules, seeds, weights):

@@ -6,7 +6,8 @@ Graph, parser, prompts and ledger are those of any run, at the paper's prices an
 A program whose text is that of a recorded one, apart from white space at its ends, has the recorded
 score. Any other is evaluated once, in the sandbox and for at most `--timeout` seconds, and its
 score is kept in CACHE, so that an interrupted command resumes where it was. A program that takes
-longer has failed; with a higher limit it is evaluated again.
+longer has failed; with a higher limit it is evaluated again. With `--timeout 0` none is evaluated,
+and all that are not recorded have failed: what the evaluations change is how far apart the two are.
 
 Prints for each run how many of its programs are recorded, known from CACHE or evaluated, and how
 many of the others took too long; then the mean best score at the cutoffs, beside the paper's. With
@@ -23,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, TypeGuard
 
 from costada import create_discovery_graph, problem
 from costada.evaluators.granted_models import SendableModels
@@ -104,12 +105,14 @@ class RecordedScores:
         recorded: Of recorded programs, by text.
         cache: Of programs that were evaluated.
         real: The problem that evaluates programs here.
+        evaluates: Whether programs that are not recorded are evaluated; else they have failed.
         counts: Evaluations since the run began, by kind.
     """
 
     recorded: Mapping[str, Evaluation]
     cache: ScoreCache
     real: Problem
+    evaluates: bool = True
     counts: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
@@ -133,8 +136,10 @@ class RecordedScores:
             self.counts[RECORDED] += 1
             return known
         found = self.cache.known.get(text_hash(text))
-        limit = self.real.limits.wall_seconds
-        if found is None or (found.took_too_long and found.limit < limit):
+        if not self.evaluates and text != self.real.initial_program.strip():
+            self.counts[TOO_LONG] += 1
+            return failed("it took too long")
+        if not is_final(found, self.real):
             found = measured(self.real, program)
             self.cache.put(text, found)
             self.counts[EVALUATED] += 1
@@ -143,6 +148,13 @@ class RecordedScores:
             self.counts[KNOWN] += 1
         self.counts[TOO_LONG] += found.took_too_long
         return found.evaluation()
+
+
+def is_final(found: Score | None, real: Problem) -> TypeGuard[Score]:
+    """Whether a known score needs no further evaluation under the limits of a problem."""
+    return found is not None and not (
+        found.took_too_long and found.limit < real.limits.wall_seconds
+    )
 
 
 def measured(real: Problem, program: Program) -> Score:
@@ -205,7 +217,7 @@ def verify(rows: Sequence[Mapping[str, Any]], count: int, real: Problem, cache: 
     for row in drawn:
         text = row["code"].strip()
         found = cache.known.get(text_hash(text))
-        if found is None or (found.took_too_long and found.limit < real.limits.wall_seconds):
+        if not is_final(found, real):
             found = measured(real, Program.of(row["code"]))
             cache.put(text, found)
         is_same = abs(found.score - row["score"]) <= SAME_SCORE
@@ -250,7 +262,9 @@ def main() -> None:
     given = parser.parse_args()
     rows = recorded_rows(given.recordings)
     found = problem(PROBLEM)
-    real = replace(found, limits=replace(found.limits, wall_seconds=given.timeout))
+    evaluates = given.timeout > 0
+    limits = replace(found.limits, wall_seconds=given.timeout) if evaluates else found.limits
+    real = replace(found, limits=limits)
     cache = ScoreCache(given.cache)
     if given.verify:
         verify(rows, given.verify, real, cache)
@@ -258,7 +272,7 @@ def main() -> None:
     outcomes = []
     print("seed  steps   25 %   50 %  100 %    AUC  recorded  known  evaluated  seconds  too long")
     for seed in range(given.first_seed, given.first_seed + given.seeds):
-        scores = RecordedScores(recorded, cache, real)
+        scores = RecordedScores(recorded, cache, real, evaluates)
         outcome = made_run(given.recordings, given.method, seed, scores)
         outcomes.append(outcome)
         best = "".join(f"{best_score_at(outcome, cut):7.3f}" for cut in (0.25, 0.5, 1.0))

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from compare_in_worlds import FIRST_SEED, SEEDS, world_weights
+from family_weights import FIRST_SEED, SEEDS, made_by, world_weights
 
 from costada.controller.constants import Constants
 from costada.controller.credit import Balance, normalized_gain
 from costada.controller.step import is_flat, spent_at_gain
 from costada.experiments.comparison.metrics import RunOutcome, has_reached, normalized_auc
 from costada.plugins.lab.landscape.simulation import simulate_run
-from costada.plugins.lab.processes import in_processes
 from costada.plugins.lab.recorded.family import FAMILY, World
-from costada.plugins.lab.recorded.world_scores import is_credible, judge
+from costada.plugins.lab.recorded.family_comparison import judge
+from costada.plugins.lab.recorded.world_scores import is_credible
 
 THRESHOLDS = (0.3, 0.5)
 
@@ -119,7 +119,7 @@ def lines(whole: Runs, threshold: float, weights: Mapping[World, float]) -> Iter
             each = judge(gaps, weights)
             yield (
                 f"  {measure} minus that of runs cut at one share of a {name}: {each.mean:+.4f}"
-                f" [{each.low:+.4f}, {each.high:+.4f}], worst credible world"
+                f" [{each.interval.low:+.4f}, {each.interval.high:+.4f}], worst credible world"
                 f" {each.in_worst:+.4f} ({each.worst.name})"
             )
             if name == "world" and measure == "final score":
@@ -140,8 +140,7 @@ def main() -> None:
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     weights = world_weights(given.jobs)
     keys = [(given.method, world, seed, given.budget) for world in FAMILY for seed in seeds]
-    with in_processes(made, keys, given.jobs) as finished:
-        found = dict(finished)
+    found = made_by(made, keys, given.jobs)
     whole = {
         world: [found[given.method, world, seed, given.budget] for seed in seeds]
         for world in FAMILY

@@ -225,6 +225,34 @@ def test_nothing_is_launched_beside_others_that_is_expected_to_reach_the_budget(
     assert beside[: launched + 1] == [*range(launched), launched - 1]
 
 
+def test_charged_at_launch_a_point_has_the_dollars_of_the_calls_in_flight():
+    run = SimulatedRun("uniform", 3, 0.1, Constants(), LandscapeAnswers(drawn_landscape(3)), 4)
+    launched, landed = [], []
+    for _ in run.steps():
+        calls = [(ticket.call[1], *ticket.paid.values()) for *_, ticket in run.in_flight]
+        spent = run.outcome().points[-1].spent
+        launched.append(spent + sum(map(sum, calls)) / 10**8)
+        landed.append(spent)
+    points = run.outcome(charges_at_launch=True).points
+    assert [point.spent for point in points] == pytest.approx(launched)
+    assert max(a - b for a, b in zip(launched, landed, strict=True)) > 0
+    assert launched[-1] == landed[-1]
+
+
+def test_a_limit_holds_back_launches_and_at_least_one_step_is_in_flight():
+    answers, seen = LandscapeAnswers(drawn_landscape(3)), []
+
+    def limit(balance, gained_at, iterations):
+        seen.append(iterations)
+        return iterations // 2
+
+    run = SimulatedRun("uniform", 3, 0.2, Constants(), answers, 8, limit=limit)
+    widths = [len(run.in_flight) + 1 for _ in run.steps()]
+    allowed = [max(1, iterations // 2) for iterations in range(len(widths))]
+    assert all(width <= most for width, most in zip(widths, allowed, strict=True))
+    assert max(widths) > 2
+
+
 def test_a_width_below_one_is_refused():
     with pytest.raises(ValueError, match="parallel: got 0, expected at least 1"):
         simulate_run("uniform", 0, 1.0, parallel=0)
