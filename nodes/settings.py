@@ -208,7 +208,8 @@ class SearchSettings(RetryPolicy):
         Annotated[FiniteFloat, Field(gt=0, lt=1)] | None,
         Setting("costada.nodes.step_end:_is_flat", MONEY, "P", "off"),
     ] = None
-    """End the run when the chance of another gain within the remaining budget is below P."""
+    """End the run when the chance of another gain within the remaining budget is below P. In
+    simulated runs this is worth no more than a smaller budget."""
 
     experiment: Annotated[
         ExperimentName | None,
