@@ -67,7 +67,9 @@ def window(constants: Constants, parallel: int) -> int:
     With several in flight, those too that are launched before the guide has answered. The number
     depends neither on the arm nor on what the steps bring. Were it the steps up to the next toss,
     arms would hold different shares of the steps of a lucky phase or run, and would differ where
-    guides change nothing.
+    guides change nothing. A window of fixed length after each toss is the proximal outcome of
+    micro-randomised trials (Boruvka et al., "Assessing Time-Varying Causal Effect Moderation in
+    Mobile Health", 2018).
 
     Args:
         constants: Source of the uses of a guide.
