@@ -1,12 +1,13 @@
 """Node: ask the caller whether to buy the guide that was decided on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from langgraph.types import interrupt
 
 from costada.controller.credit import remaining
+from costada.controller.methods import InnerGraph
 from costada.nodes.calls.budget import expected_cost, prompt_tokens, upper_bound
 from costada.nodes.context import RunContext, SearchRuntime, balance_of, guides_of
 from costada.nodes.state import SearchState
@@ -84,3 +85,36 @@ def ask_for_approval(
     if answer is False or answer == "skip":
         return {**skip(state, context), "refused_answer": ""}
     return SearchState(refused_answer=f"answer: got {answer!r}, expected {EXPECTED}")
+
+
+def approved_purchase(nodes: Mapping[str, Callable[..., Any]], edge: str) -> InnerGraph:
+    """Between the last attempt of a step and its charge, buy what the controller has pending.
+
+    Args:
+        nodes: Three by their names. The first looks at the landed step and says what is `pending`,
+            the second asks the caller with `ask_for_approval`, the third buys.
+        edge: The one that leads to the third node.
+    """
+    look, approve, buy = nodes
+
+    def after_look(state: SearchState, context: RunContext) -> str:
+        if not state["controller"].pending:
+            return "charge"
+        return "approval" if context.settings.approve_guides else edge
+
+    def after_answer(state: SearchState, context: RunContext) -> str:
+        if state["refused_answer"]:
+            return "question"
+        return edge if state["controller"].pending else "charge"
+
+    def after_purchase(state: SearchState, context: RunContext) -> str:
+        return "charge"
+
+    return InnerGraph(
+        nodes,
+        routes={
+            look: (after_look, {"approval": approve, edge: buy}),
+            approve: (after_answer, {"question": approve, edge: buy}),
+            buy: (after_purchase, {}),
+        },
+    )

@@ -5,13 +5,11 @@
 """
 
 from dataclasses import replace
-from typing import Literal
 
 from langchain_core.runnables import RunnableConfig
 
-from costada.controller.methods import InnerGraph
 from costada.controller.step import draws
-from costada.nodes.approve_guide import ask_for_approval
+from costada.nodes.approve_guide import approved_purchase, ask_for_approval
 from costada.nodes.context import RunContext, SearchRuntime
 from costada.nodes.state import SearchState
 from costada.nodes.step_end import as_charged, why_it_stops
@@ -94,46 +92,13 @@ def evolve_strategy(
     return _keep_strategy(state, context)
 
 
-def after_review(
-    state: SearchState, context: RunContext
-) -> Literal["charge", "approval", "evolution"]:
-    """`"evolution"` when a new strategy is due; the caller may approve it."""
-    if not state["controller"].pending:
-        return "charge"
-    return "approval" if context.settings.approve_guides else "evolution"
-
-
-def after_approval(
-    state: SearchState, context: RunContext
-) -> Literal["question", "evolution", "charge"]:
-    """`"question"` when the answer was refused, `"charge"` when it was no."""
-    if state["refused_answer"]:
-        return "question"
-    return "evolution" if state["controller"].pending else "charge"
-
-
-def after_evolution(state: SearchState, context: RunContext) -> Literal["charge"]:
-    """The step is charged."""
-    return "charge"
-
-
-INNER = InnerGraph(
-    nodes={
+INNER = approved_purchase(
+    {
         "review_strategy": review_strategy,
         "approve_strategy": approve_strategy,
         "evolve_strategy": evolve_strategy,
     },
-    routes={
-        "review_strategy": (
-            after_review,
-            {"approval": "approve_strategy", "evolution": "evolve_strategy"},
-        ),
-        "approve_strategy": (
-            after_approval,
-            {"question": "approve_strategy", "evolution": "evolve_strategy"},
-        ),
-        "evolve_strategy": (after_evolution, {}),
-    },
+    edge="evolution",
 )
 
 

@@ -7,14 +7,12 @@ belong to the step that brought the last of the programs, which is charged for t
 
 from dataclasses import replace
 from itertools import count
-from typing import Literal
 
 from langchain_core.runnables import RunnableConfig
 
-from costada.controller.methods import InnerGraph
 from costada.models.asking import ModelFailure
 from costada.models.reply_content import answer_text
-from costada.nodes.approve_guide import ask_for_approval
+from costada.nodes.approve_guide import approved_purchase, ask_for_approval
 from costada.nodes.calls.paid_calls import ask_for_guide
 from costada.nodes.context import RunContext, SearchRuntime, candidate_of, prompt_view
 from costada.nodes.state import SearchState
@@ -96,46 +94,13 @@ def write_notes(state: SearchState, runtime: SearchRuntime, config: RunnableConf
     return {"controller": _with_islands(state, search, context)}
 
 
-def after_landing(
-    state: SearchState, context: RunContext
-) -> Literal["charge", "approval", "notes"]:
-    """`"notes"` when they are due; the caller may approve them."""
-    if not state["controller"].pending:
-        return "charge"
-    return "approval" if context.settings.approve_guides else "notes"
-
-
-def after_approval(
-    state: SearchState, context: RunContext
-) -> Literal["question", "notes", "charge"]:
-    """`"question"` when the answer was refused, `"charge"` when it was no."""
-    if state["refused_answer"]:
-        return "question"
-    return "notes" if state["controller"].pending else "charge"
-
-
-def after_notes(state: SearchState, context: RunContext) -> Literal["charge"]:
-    """The step is charged."""
-    return "charge"
-
-
-INNER = InnerGraph(
-    nodes={
+INNER = approved_purchase(
+    {
         "remember_program": remember_program,
         "approve_notes": approve_notes,
         "write_notes": write_notes,
     },
-    routes={
-        "remember_program": (
-            after_landing,
-            {"approval": "approve_notes", "notes": "write_notes"},
-        ),
-        "approve_notes": (
-            after_approval,
-            {"question": "approve_notes", "notes": "write_notes"},
-        ),
-        "write_notes": (after_notes, {}),
-    },
+    edge="notes",
 )
 
 
