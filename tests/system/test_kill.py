@@ -351,31 +351,13 @@ SCENARIOS = {
         (SAME, is_on_the_bill, has_both_arms),
         draw=2,
     ),
-    "eight in flight, in order, gateway": Scenario(
-        {**EIGHT, "gateway": True, "order": "launch"},
-        (SAME, is_the_bill),
-        whole={**EIGHT, **ORDERED},
-        draw=3,
-    ),
     "another K each time": Scenario(
         EIGHT, (is_at_least_the_bill,), run_with_another_number, draw=4
-    ),
-    "another K each time, evox": Scenario(
-        {**EIGHT, "method": "evox"},
-        (is_at_least_the_bill,),
-        run_with_another_number,
-        draw=4,
-        frontiers=(),
     ),
     "tools": Scenario(
         {**IGNORE, "generator": "agent", "step_cap": 0.012, "budget": 0.08},
         (SAME, repeats_no_call, has_the_same_conversations),
         provider=ToolProvider,
-    ),
-    "command": Scenario(
-        {**IGNORE, "generator": asking(2), "budget": 0.06},
-        (SAME, pays_no_request_of_a_command_twice),
-        draw=2,
     ),
     "command, gateway": Scenario(
         {"gateway": True, "generator": asking(2), "budget": 0.06},
@@ -420,7 +402,6 @@ SCENARIOS = {
         (*OF_A_MENU, has_both_arms),
         run_menu,
         provider=MenuProvider,
-        num_kills=3,
     ),
     "menu, an answer without counts": Scenario(
         ORDERED,
@@ -435,15 +416,7 @@ SCENARIOS = {
         provider=MenuProvider,
         draw=3,
     ),
-    "compute price": Scenario(
-        TIMED, (pays_for_the_time_of_evaluations,), run_timed, draw=2, num_kills=5
-    ),
-    "compute price, eight in flight": Scenario(
-        {**TIMED, "parallel": 8},
-        (pays_for_the_time_of_evaluations,),
-        run_timed,
-        num_kills=5,
-    ),
+    "compute price": Scenario(TIMED, (pays_for_the_time_of_evaluations,), run_timed, draw=2),
     "compute price, hard budget, eight in flight": Scenario(
         {**TIMED, "parallel": 8, "budget_policy": "hard"},
         (pays_for_the_time_of_evaluations, spends_no_more_than_its_budget),
@@ -453,12 +426,6 @@ SCENARIOS = {
     "inputs of a user": Scenario(
         {**ORDERED, "gateway": False},
         (SAME, is_on_the_bill, took_each_input_once),
-        prepare=put_inputs,
-    ),
-    "inputs of a user, four in flight": Scenario(
-        {**ORDERED, **FOUR},
-        (SAME, is_on_the_bill, took_each_input_once),
-        draw=3,
         prepare=put_inputs,
     ),
 }
