@@ -12,11 +12,9 @@ from costada.evaluators.remote.worker_processes import WorkerProcesses
 from costada.values.plugins import plugins_of
 
 IN_CLUSTERS = ("dask", "ray")
-ENGINES = [
-    pytest.param(name, marks=pytest.mark.cluster if name in IN_CLUSTERS else ())
-    for name in ("local", *IN_CLUSTERS)
-    if name in plugins_of("costada.engines")
-]
+KNOWN = plugins_of("costada.engines")
+CLUSTERS = [pytest.param(name, marks=pytest.mark.cluster) for name in IN_CLUSTERS if name in KNOWN]
+ENGINES = [*(["local"] if "local" in KNOWN else []), *CLUSTERS]
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from engine_fixtures import CLUSTERS
 from needed_programs import require
 from squares import START, write_squares
 from test_remote_evaluations import compared
@@ -143,6 +144,8 @@ def folders(tmp_path_factory):
     return root
 
 
+# Problems of every kind reach every engine by the same code, which pickles them.
+@pytest.mark.parametrize("given", ["processes", *CLUSTERS], indirect=True, scope="module")
 @pytest.mark.parametrize("case", CASES)
 def test_a_problem_of_any_kind_is_judged_as_in_this_process(case, given, folders):
     kind, program, expected = CASES[case]
