@@ -42,6 +42,9 @@ DELAY = 0.005
 RESUMED = " resumed>"
 """In the second line of `strace` about one call."""
 
+TRACED = ("-f", "--seccomp-bpf", "-qq", "-ttt", "-e", "trace=fsync,fdatasync")
+"""Stops a process at these system calls only, not at each one."""
+
 COMMAND = Path(__file__).with_name("counted_command.py")
 COUNTED = ("hand-offs", "statements", "commits", "threads", "switches")
 
@@ -87,9 +90,7 @@ def per_iteration(iterations: int, parallel: int) -> dict[str, float]:
     counts["supersteps"] = run.supersteps / len(run.snapshots)
     counts["requests"] = run.requests / len(run.snapshots)
     if strace := shutil.which("strace"):
-        traced = counted(
-            FIRST + iterations, parallel, strace, "-f", "-qq", "-ttt", "-e", "trace=fsync,fdatasync"
-        )
+        traced = counted(FIRST + iterations, parallel, strace, *TRACED)
         first, last = traced.snapshots[FIRST - 1]["time"], traced.snapshots[-1]["time"]
         counts["fsyncs"] = sum(first <= moment < last for moment in traced.fsyncs) / number
     return counts

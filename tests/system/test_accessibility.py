@@ -142,8 +142,7 @@ COVERED = """() => {
 }"""  # noqa: E501
 
 
-@pytest.mark.parametrize("key", ["Tab", "Shift+Tab"])
-@pytest.mark.parametrize("width", [1440, 900])
+@pytest.mark.parametrize(("width", "key"), [(1440, "Tab"), (900, "Shift+Tab")])
 def test_the_focused_element_is_never_covered(page, root, width, key):
     page.set_viewport_size({"width": width, "height": 700})
     page.goto((root / "sweep" / "costada" / "report.html").as_uri())
