@@ -20,7 +20,7 @@ Natural = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Positive = Annotated[float, Field(gt=0)]
 Ratio = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Guides = Literal["paper", "always", "never"]
+Guides = Literal["paper", "always", "never", "learned"]
 
 
 class Constants(BaseModel):
@@ -136,7 +136,7 @@ class Constants(BaseModel):
 
     guides: Annotated[Guides, Setting("costada.controller.guidance:has_reason")] = "paper"
     """When CostAda buys a guide. paper: when progress slows. always: whenever no tactic is left and
-    the budget has room. never."""
+    the budget has room. never. learned: as often as guides earned more per dollar in the run."""
 
     fixed_global_weight: Annotated[Share, Setting("costada.controller.credit:global_weight")] = 0.5
     """Global weight when the budget is hidden."""

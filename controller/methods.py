@@ -53,7 +53,7 @@ class Method:
     name: str
     kind: ControllerKind
     summary: str
-    switches: Mapping[str, bool | int]
+    switches: Mapping[str, bool | int | str]
     nodes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     inner: InnerGraph | None = None
 

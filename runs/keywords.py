@@ -46,7 +46,7 @@ class SearchKeywords(TypedDict, total=False):
     stop_when_flat: float | None
     experiment: Literal["guides", "calibration", "router"] | None
     seed: int
-    guides: Literal["paper", "always", "never"]
+    guides: Literal["paper", "always", "never", "learned"]
     parallel: int
     order: Literal["landing", "launch"]
     controller: Constants | Mapping[str, Any]

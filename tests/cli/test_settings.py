@@ -189,7 +189,7 @@ REFUSALS = [
     ),
     ({"generator_timeout": inf}, f"--generator-timeout: got inf, {IS_FINITE}"),
     ({"tool_evaluations": 0}, f"--tool-evaluations: got 0, {IS_COUNT}"),
-    ({"guides": "some"}, "--guides: got 'some', expected 'paper', 'always' or 'never'"),
+    ({"guides": "some"}, "--guides: got 'some', expected 'paper', 'always', 'never' or 'learned'"),
     ({"parents": "front"}, "--parents: got 'front', expected 'method' or 'pareto'"),
     ({"prompt_order": "new"}, "--prompt-order: got 'new', expected 'constant-first' or 'paper'"),
     ({"controller": 8}, "controller: got 8, expected a valid dictionary"),

@@ -57,7 +57,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
         for name in ("calibrates_cost", "conditions_on_budget", "gates_intervention")
     ),
     ("min_intensity", 0.6, "at most max_intensity (0.5)"),
-    ("guides", "sometimes", "'paper', 'always' or 'never'"),
+    ("guides", "sometimes", "'paper', 'always', 'never' or 'learned'"),
 ]
 
 

@@ -339,7 +339,9 @@ SCENARIOS = {
         run_with_purse,
         draw=5,
     ),
-    "gateway": Scenario({"gateway": True}, (SAME, is_the_bill), whole={}),
+    "gateway, learned guides": Scenario(
+        {"gateway": True, "guides": "learned"}, (SAME, is_the_bill), whole={"guides": "learned"}
+    ),
     "gateway, hard budget, four in flight": Scenario(
         {"parallel": 4, "gateway": True, "budget_policy": "hard"},
         (is_the_bill, holds_its_budget),
