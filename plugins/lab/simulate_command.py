@@ -300,7 +300,7 @@ def _compare_in_family(
             (out / FAMILY_TABLES).write_text(markdown(tables), encoding="utf-8")
     for table in tables:
         console.print(table.title)
-        TerminalTable(table.header, table.rows, words=("method", "verdict")).print(console)
+        TerminalTable(table.header, table.rows, words=("verdict",)).print(console)
     share = sum(by_world[world] for world in batch.worlds)
     console.print(
         f"{len(batch.worlds)} worlds with {share:.1%} of the weight, {len(seeds)} seeds from"

@@ -53,7 +53,14 @@ def family_tables(
         found = judgements(measured, batch, world_weights, baseline)
         yield FamilyTable(
             f"{AUC} minus {baseline}",
-            ("method", "mean by weight", "p (Holm)", "worst credible world", "", "verdict"),
+            (
+                "method",
+                "mean by weight",
+                "p (Holm)",
+                "in the worst world",
+                "worst credible world",
+                "verdict",
+            ),
             list(_judged(found)),
         )
         yield FamilyTable(
