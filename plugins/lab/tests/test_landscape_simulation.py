@@ -205,11 +205,10 @@ def test_no_more_steps_are_launched_than_there_may_be_iterations():
     assert run.in_flight == []
 
 
-@pytest.mark.parametrize("method", ["costada", "uniform"])
-def test_eight_steps_in_flight_cross_the_budget_by_little_more_than_one(method):
+def test_eight_steps_in_flight_cross_the_budget_by_little_more_than_one():
     def overshoot(parallel):
-        runs = [simulate_run(method, seed, 1.0, parallel=parallel) for seed in range(40)]
-        return sum(sum(run.dollars_by_role.values()) - 1.0 for run in runs) / len(runs)
+        runs = [simulate_run("costada", seed, 0.5, parallel=parallel) for seed in range(20)]
+        return sum(sum(run.dollars_by_role.values()) - 0.5 for run in runs) / len(runs)
 
     assert 0 < overshoot(8) <= 1.4 * overshoot(1)
 
