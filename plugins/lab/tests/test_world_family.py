@@ -77,6 +77,12 @@ def test_a_copy_brings_no_more_than_what_the_prompt_shows():
     assert outcomes(pool, PARENT, 0.5) == {0.95: 1.0}
 
 
+def test_what_an_attempt_brings_does_not_depend_on_similar_parents_before():
+    pool = pool_of(BEST, attempt(0.6, 0.6))
+    assert outcomes(pool, PARENT, 0.61234) == {0.61234: 1.0}
+    assert outcomes(pool, PARENT, 0.61231) == {0.61231: 1.0}
+
+
 def test_a_program_better_than_its_prompt_closes_a_share_of_the_gap_above_it():
     pool = pool_of(BEST, attempt(0.6, 0.9, 0.8))  # half the gap from .8 to 1
     assert outcomes(pool, CONTEXT, 0.6, 0.9) == {0.95: 1.0}
