@@ -17,7 +17,7 @@ from family_weights import FIRST_SEED, SEEDS, made_by, world_weights
 
 from costada.controller.constants import Constants
 from costada.controller.credit import Balance
-from costada.controller.step import SHAPE, SPENT_SCALE, STEPS_SCALE
+from costada.controller.step import max_in_flight
 from costada.experiments.comparison.comparison import summarize
 from costada.experiments.comparison.metrics import normalized_auc
 from costada.plugins.lab.landscape.simulation import InFlightLimit, SimulatedRun
@@ -57,13 +57,8 @@ def share_of_steps(share: float, balance: Balance, gained_at: float, iterations:
 
 
 def expected_gains(number: float, balance: Balance, gained_at: float, iterations: int) -> float:
-    """As many steps as bring so many gains, by the mean rate of gains of `chance_of_gain`."""
-    if iterations == 0:
-        return 1.0
-    step_cost = balance.spent / iterations
-    scale = STEPS_SCALE * step_cost + SPENT_SCALE * gained_at
-    rate = SHAPE / (scale + balance.spent - gained_at)
-    return number / (rate * step_cost)
+    """The steps in flight with `--gains-in-flight`."""
+    return max_in_flight(MAX_IN_FLIGHT, number, balance, gained_at, iterations)
 
 
 def limit_of(rule: Rule) -> InFlightLimit | None:

@@ -304,9 +304,40 @@ def chance_of_gain(
     left = max(0.0, min(balance.budget - balance.spent, payable))
     if left == 0.0:
         return 0.0
-    scale = STEPS_SCALE * step_cost + SPENT_SCALE * gained_at
-    waited = scale + balance.spent - gained_at
+    waited = _waited(balance, gained_at, iterations)
     return 1.0 - pow(waited / (waited + left), SHAPE)
+
+
+def _waited(balance: Balance, gained_at: float, iterations: int) -> float:
+    """Rate parameter of the posterior of the rate of gains, in dollars (s + w)."""
+    scale = STEPS_SCALE * balance.spent / iterations + SPENT_SCALE * gained_at
+    return scale + balance.spent - gained_at
+
+
+def max_in_flight(
+    parallel: int, max_gains: float | None, balance: Balance, gained_at: float, iterations: int
+) -> int:
+    """Steps that may be in flight at a time, from 1 to `parallel`.
+
+    A step that is launched beside others does not know what they bring, so several in flight lose
+    most where gains are frequent: early in a run, and after a gain. By the model of
+    `chance_of_gain` the mean rate of gains is `a / (s + w)` per dollar, and `n` steps of mean cost
+    bring `n * c * a / (s + w)` of them.
+
+    Args:
+        parallel: Most steps in flight (K).
+        max_gains: Gains that the steps in flight are expected to bring, at most; None: `parallel`
+            steps whatever they bring.
+        balance: Budget and spending after the last step.
+        gained_at: Dollars spent when the best score last rose (G), 0 without a gain.
+        iterations: Iterations completed.
+    """
+    if max_gains is None:
+        return parallel
+    if iterations == 0 or balance.spent == 0.0:
+        return 1
+    gains_per_step = SHAPE / _waited(balance, gained_at, iterations) * balance.spent / iterations
+    return max(1, min(parallel, int(max_gains / gains_per_step)))
 
 
 def is_flat(

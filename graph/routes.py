@@ -11,8 +11,8 @@ from typing import Literal
 from langgraph.graph import END
 
 from costada.controller.credit import remaining
-from costada.controller.step import stop_reason
-from costada.nodes.context import RunContext, budget_of, extension_of
+from costada.controller.step import max_in_flight, stop_reason
+from costada.nodes.context import RunContext, balance_of, budget_of, extension_of
 from costada.nodes.state import SearchState, has_current_step, needs_guide
 
 
@@ -152,13 +152,20 @@ def after_approval(
 def can_launch(state: SearchState, context: RunContext) -> bool:
     """Whether another step may be launched beside those in flight.
 
-    No more than `parallel`, nor than the iterations left. Where nothing is in flight, the reasons
-    to stop have been looked at already.
+    No more than `max_in_flight`, nor than the iterations left. Where nothing is in flight, the
+    reasons to stop have been looked at already.
     """
     tickets = state["flight"].tickets
     if not tickets:
         return True
-    if state["stopping"] or needs_guide(state) or len(tickets) >= context.parallel:
+    most = max_in_flight(
+        context.parallel,
+        context.settings.gains_in_flight,
+        balance_of(state, context),
+        state["account"].spent_at_gain,
+        state["controller"].iteration,
+    )
+    if state["stopping"] or needs_guide(state) or len(tickets) >= most:
         return False
     return has_room(state, context)
 

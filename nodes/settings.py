@@ -218,6 +218,13 @@ class SearchSettings(RetryPolicy):
     """Toss again and again whether a part of the method acts, for costada experiment: whether a
     guide is bought, whether credit is divided by cost, or whether the router chooses the model."""
 
+    gains_in_flight: Annotated[
+        Annotated[FiniteFloat, Field(gt=0)] | None,
+        Setting("costada.controller.step:max_in_flight", MONEY, "G", "off"),
+    ] = None
+    """With parallel above 1: keep no more steps in flight than are expected to bring G rises of the
+    best score, at least one. A run then begins with one step at a time."""
+
     seed: Annotated[
         int, Field(strict=True, ge=0, le=MAX_SEED), Setting("costada.controller.step:draws", SEARCH)
     ] = 0

@@ -45,6 +45,7 @@ class SearchKeywords(TypedDict, total=False):
     prompt_order: Literal["constant-first", "paper"]
     stop_when_flat: float | None
     experiment: Literal["guides", "calibration", "router"] | None
+    gains_in_flight: float | None
     seed: int
     guides: Literal["paper", "always", "never", "learned"]
     parallel: int

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 
 from costada.controller.constants import Constants
 from costada.controller.credit import Balance
-from costada.controller.step import chance_of_gain, is_flat, spent_at_gain
+from costada.controller.step import chance_of_gain, is_flat, max_in_flight, spent_at_gain
 
 CONSTANTS = Constants()
 LONG = Constants(max_iterations=10**6)
@@ -84,3 +84,24 @@ def test_a_run_is_flat_below_the_threshold_and_never_without_one_or_without_mone
 def test_only_a_gain_above_the_threshold_of_progress_counts():
     assert spent_at_gain(0.1, 0.4, 2 * CONSTANTS.progress_threshold, CONSTANTS) == 0.4
     assert spent_at_gain(0.1, 0.4, CONSTANTS.progress_threshold, CONSTANTS) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("spent", "gained_at", "iterations", "steps"),
+    [
+        (0.0, 0.0, 0, 1),  # nothing is known
+        (1.0, 0.0, 1, 1),  # s + w = 2 + 1, so a rate of 2/3 a dollar: one and a half
+        (4.0, 0.0, 4, 3),  # 2 + 4: a third, three steps
+        (4.0, 4.0, 4, 2),  # a gain just now: 2 + 2 + 0, a half
+        (10.0, 4.0, 10, 5),  # 2 + 2 + 6: a fifth
+        (40.0, 4.0, 40, 8),  # no more than K
+        (20.0, 8.0, 10, 5),  # twice the price: 4 + 4 + 12, a tenth a dollar, a fifth a step
+    ],
+)
+def test_so_many_steps_are_in_flight_as_are_expected_to_bring_a_gain(
+    spent, gained_at, iterations, steps
+):
+    balance = Balance(100.0, spent)
+    assert max_in_flight(8, 1.0, balance, gained_at, iterations) == steps
+    assert max_in_flight(8, None, balance, gained_at, iterations) == 8
+    assert max_in_flight(1, 1.0, balance, gained_at, iterations) == 1

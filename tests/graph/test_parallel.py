@@ -359,6 +359,11 @@ def test_with_one_call_in_flight_both_orders_are_the_plain_run():
     assert all(row["ticket"] == row["iteration"] for row in rows[0])
 
 
+def test_where_no_gain_is_allowed_in_flight_a_run_with_four_is_the_plain_run():
+    plain = trace(discovery(iterations=12))
+    assert trace(discovery(iterations=12, parallel=4, gains_in_flight=1e-9)) == plain
+
+
 def test_a_drained_run_finishes_its_calls_and_repeats_none():
     answer, store, saver = Timed(), RunStore(), InMemorySaver()
     options: dict[str, Any] = {"parallel": 8, "iterations": 30, "store": store, "saver": saver}
