@@ -6,11 +6,13 @@ from random import Random
 from typing import Self
 
 from costada.controller.allocation import Allocation
+from costada.controller.arms import ModelOption, Money
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.credit import Balance, Credit, remaining
 from costada.controller.method import PaidStep
-from costada.controller.router import DEFAULT_ROUTER, ModelOption, Money, Router, start_router
+from costada.controller.router import Router, start_router
+from costada.controller.router_rules import DEFAULT_ROUTER
 
 NO_RECORDS = Router(DEFAULT_ROUTER, ())
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from math import exp, lgamma, log, log1p
 from typing import Self
 
+from costada.controller.arms import next_scale, scaled_gain
 from costada.controller.constants import Constants
-from costada.controller.router import next_scale, scaled_gain
 
 PRIOR_CREDIT = {True: 1.0, False: 1.0}
 """Credit that the prior counts as, with a tactic (True) and without (a)."""

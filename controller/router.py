@@ -1,4 +1,4 @@
-"""Which model makes the next attempt: routers over a menu of models, and what they learn.
+"""Which model makes the next attempt: a router over a menu of models, and what it learns.
 
 A router sees a menu of priced models, and learns from every attempt what its dollars brought. It is
 independent of the method, which decides where the attempt searches.
@@ -6,168 +6,38 @@ independent of the method, which decides where the attempt searches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from functools import partial
-from math import inf, log, sqrt
 from operator import attrgetter
 from random import Random
+from typing import Self
 
-from costada.controller.allocation import moving_average
-
-FIRST_TRIES = 4
-"""Tries of a model before its record alone speaks for it."""
-
-TRY_SHARE = 0.07
-"""Most of the budget that one first try may be expected to cost."""
-
-FIRST_TRIES_SHARE = 0.15
-"""Most of the budget that all first tries of a model may cost."""
-
-PRIOR_GAIN, PRIOR_FAILURE = 0.5, 1.5
-"""Credit and missed credit that the posterior of every model begins with."""
-
-WEIGHT, CAUTIOUS_WEIGHT = 4.0, 1.0
-"""How often each try counts in the posterior (w); a lower weight explores longer."""
-
-FULL_SHARE, MIN_GAP = 0.5, 0.01
-"""Share of the distance to a score of 1 that earns full credit, and the least distance."""
-
-FULL_SCALES = 3.0
-"""Gains in units of the usual gain that earn full credit where scores have no reference."""
-
-SCALE_SMOOTHING = 0.9
-"""Share of the usual gain that is kept when another one is averaged in."""
-
-UCB_SCALE = 2.0
-"""Factor under the root of UCB1's bonus (Auer et al. 2002)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRecord:
-    """What one model's attempts earned and cost.
-
-    Attributes:
-        name: Name of the model in the menu.
-        credit: Sum of the credit of its attempts, each in [0, 1] (S_m).
-        tries: Attempts that have landed (n_m).
-        dollars: What they cost (D_m).
-        is_disabled: Whether it gets no further requests of the run.
-    """
-
-    name: str
-    credit: float = 0.0
-    tries: int = 0
-    dollars: float = 0.0
-    is_disabled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOption:
-    """A model as the next attempt could have it.
-
-    Attributes:
-        name: Name of the model in the menu.
-        expected: Dollars that an attempt is expected to cost by its list price (e_m), at least 0.
-        launched: Attempts of it in flight.
-        is_payable: Whether what is left can pay for any answer of it; always so unless the budget
-            is hard.
-    """
-
-    name: str
-    expected: float
-    launched: int = 0
-    is_payable: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Money:
-    """The budget of a run, and what of it is neither spent nor expected in flight; dollars."""
-
-    budget: float
-    left: float
-
-
-@dataclass(frozen=True, slots=True)
-class Posterior:
-    """Beta distribution of the credit of a model's next attempt."""
-
-    gain: float
-    failure: float
-
-    @property
-    def mean(self) -> float:
-        """Expected credit of the next attempt."""
-        return self.gain / (self.gain + self.failure)
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of that credit."""
-        total = self.gain + self.failure
-        return sqrt(self.gain * self.failure / (total + 1.0)) / total
-
-
-def posterior(record: ModelRecord, weight: float = WEIGHT) -> Posterior:
-    """What the attempts of a model say about its next one (theta_m)."""
-    missed = record.tries - record.credit
-    return Posterior(weight * (PRIOR_GAIN + record.credit), weight * (PRIOR_FAILURE + missed))
-
-
-def attempt_price(record: ModelRecord, option: ModelOption) -> float:
-    """Dollars of a model's next attempt by list price and experience (c_m)."""
-    return (option.expected + record.dollars) / (1 + record.tries)
-
-
-def has_first_tries_left(record: ModelRecord, option: ModelOption, money: Money) -> bool:
-    """Whether the model has first tries left and can afford the next one (waits).
-
-    Attempts in flight count as tries, and as dollars at their expected cost.
-    """
-    begun = record.tries + option.launched
-    paid = record.dollars + option.launched * option.expected
-    return (
-        begun < FIRST_TRIES
-        and record.credit < 1.0
-        and option.expected <= min(TRY_SHARE * money.budget, money.left)
-        and (begun == 0 or paid + option.expected <= FIRST_TRIES_SHARE * money.budget)
-    )
-
-
-def normalized_gain_to_reference(score: float | None, parent_score: float) -> float:
-    """Credit of an attempt where a score of 1 is the reference, in [0, 1] (x)."""
-    gain = gain_over_parent(score, parent_score)
-    return min(1.0, gain / (FULL_SHARE * max(MIN_GAP, 1.0 - parent_score)))
-
-
-def gain_over_parent(score: float | None, parent_score: float) -> float:
-    """By how much an attempt improves on its parent, 0 for a failure (h)."""
-    return 0.0 if score is None else max(0.0, score - parent_score)
-
-
-def scaled_gain(gain: float, scale: float) -> float:
-    """Credit of an attempt where scores have no reference, in [0, 1] (x)."""
-    return min(1.0, gain / (FULL_SCALES * scale)) if scale else 0.0
-
-
-def next_scale(scale: float, gain: float) -> float:
-    """The usual gain of an attempt, 0 before the first gain (s)."""
-    return moving_average(scale, gain, SCALE_SMOOTHING) if scale else gain
-
-
-def dollar_sum(first: float, second: float) -> float:
-    """Two amounts of dollars as they are written, so that sums agree with a bill's last digit."""
-    return float(Decimal(repr(first)) + Decimal(repr(second)))
+from costada.controller.arms import (
+    CAUTIOUS_WEIGHT,
+    WEIGHT,
+    Arm,
+    ModelOption,
+    ModelRecord,
+    Money,
+    dollar_sum,
+    gain_over_parent,
+    next_scale,
+    normalized_gain_to_reference,
+    scaled_gain,
+)
+from costada.controller.router_rules import CAUTIOUS_ROUTER, FIXED, RULES, router_rule, uniform
+from costada.values.plugins import describe_plugin, is_missing, load_plugin, plugins_of
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
     """A rule over a menu, and the record of each model; frozen, replaced and never changed.
 
-    It travels in the graph's state, so its fields are plain values.
+    It travels in the graph's state, so its fields are plain values. A router that remembers more
+    is a class derived from this one.
 
     Attributes:
-        rule: Name of the rule in `ROUTERS`, or `fixed:NAME`.
+        rule: Name of the rule: one of `ROUTERS`, or `fixed:NAME`.
         records: One for each model, in the order of the menu.
         scale: The usual gain of an attempt, where scores have no reference (s); 0 before the first.
     """
@@ -175,6 +45,11 @@ class Router:
     rule: str
     records: tuple[ModelRecord, ...]
     scale: float = 0.0
+
+    @classmethod
+    def start(cls, rule: str, names: Sequence[str]) -> Self:
+        """The router before the first attempt."""
+        return cls(rule, tuple(map(ModelRecord, names)))
 
     def choose(
         self,
@@ -223,8 +98,12 @@ class Router:
         ]
         if not affordable:
             return min(payable, key=attrgetter("price")).record.name
-        rule = uniform if is_uniform else router_rule(self.rule)
-        return rule(affordable, money, attempt, rng).record.name
+        pick = uniform if is_uniform else self.pick
+        return pick(affordable, money, attempt, rng).record.name
+
+    def pick(self, arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
+        """The model of the next attempt among those that may have it, sorted by name."""
+        return router_rule(self.rule)(arms, money, attempt, rng)
 
     def tell(
         self,
@@ -234,7 +113,7 @@ class Router:
         dollars: float,
         *,
         has_reference: bool,
-    ) -> Router:
+    ) -> Self:
         """The router after an attempt has landed.
 
         Args:
@@ -251,7 +130,7 @@ class Router:
             credit, scale = scaled_gain(gain, scale or gain), next_scale(scale, gain)
         return replace(self.with_credit(name, credit, dollars), scale=scale)
 
-    def with_credit(self, name: str, credit: float, dollars: float) -> Router:
+    def with_credit(self, name: str, credit: float, dollars: float) -> Self:
         """The router after an attempt that earned credit, in [0, 1], and cost dollars."""
         return self._change(
             name,
@@ -260,20 +139,21 @@ class Router:
                 credit=record.credit + credit,
                 tries=record.tries + 1,
                 dollars=dollar_sum(record.dollars, dollars),
+                fruitless=0 if credit else record.fruitless + 1,
             ),
         )
 
-    def charge(self, name: str, dollars: float) -> Router:
+    def charge(self, name: str, dollars: float) -> Self:
         """The router after a model has cost something without an attempt."""
         return self._change(
             name, lambda record: replace(record, dollars=dollar_sum(record.dollars, dollars))
         )
 
-    def disable(self, name: str) -> Router:
+    def disable(self, name: str) -> Self:
         """The router without a model."""
         return self._change(name, lambda record: replace(record, is_disabled=True))
 
-    def _change(self, name: str, change: Callable[[ModelRecord], ModelRecord]) -> Router:
+    def _change(self, name: str, change: Callable[[ModelRecord], ModelRecord]) -> Self:
         records = tuple(change(each) if each.name == name else each for each in self.records)
         return replace(self, records=records)
 
@@ -287,110 +167,64 @@ class Router:
         return self.records
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """A model that may be chosen: its record, and how it is offered."""
-
-    record: ModelRecord
-    option: ModelOption
-
-    @property
-    def begun(self) -> int:
-        """Attempts that have landed or are in flight."""
-        return self.record.tries + self.option.launched
-
-    @property
-    def price(self) -> float:
-        """Dollars of an attempt by list price and experience (c_m)."""
-        return attempt_price(self.record, self.option)
+ENTRY_POINTS = "costada.routers"
+"""Entry points of this group are further routers, each a class derived from `Router`."""
 
 
-Rule = Callable[[Sequence[Arm], Money, int, Random], Arm]
-"""Takes the models that may be chosen, sorted by name, the money, the attempt and randomness."""
+class Routers(Mapping[str, type[Router]]):
+    """The routers by name: the rules of this room, then those of plug-ins.
 
-
-def budgeted_thompson(
-    arms: Sequence[Arm], money: Money, attempt: int, rng: Random, *, weight: float = WEIGHT
-) -> Arm:
-    """The model with the highest drawn credit per dollar (Xia et al. 2015).
-
-    Each model first gets a few tries, bounded in dollars. Credit is fractional, so the posterior is
-    a Beta distribution whose parameters are not integers (cf. Agrawal and Goyal 2012). Among
-    models that cost nothing the highest drawn credit decides.
+    A plug-in is imported when its router is first asked for.
     """
-    waiting = [arm for arm in arms if has_first_tries_left(arm.record, arm.option, money)]
-    if waiting:
-        return min(waiting, key=lambda arm: (arm.begun, arm.option.expected))
-    drawn = []
-    for arm in arms:
-        found = posterior(arm.record, weight)
-        credit = rng.betavariate(found.gain, found.failure)
-        drawn.append((credit / arm.price if arm.price else inf, credit, arm))
-    return max(drawn, key=lambda each: each[:2])[2]
+
+    def __getitem__(self, name: str) -> type[Router]:
+        """The class of a router.
+
+        Raises:
+            KeyError: None is known by the name.
+            ValueError: Its plug-in cannot be loaded, or is not a class of routers.
+        """
+        if name in RULES:
+            return Router
+        plugin = plugins_of(ENTRY_POINTS)[name]
+        kind = load_plugin(plugin, type)
+        if not issubclass(kind, Router):
+            raise ValueError(
+                f"{describe_plugin(plugin)} is the class {kind.__name__}, expected one derived"
+                " from Router"
+            )
+        return kind
+
+    def __iter__(self) -> Iterator[str]:
+        """All names, also those of plug-ins that have not been imported."""
+        yield from dict.fromkeys((*RULES, *plugins_of(ENTRY_POINTS)))
+
+    def __len__(self) -> int:
+        """How many routers there are."""
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a router is known, without importing its plug-in."""
+        return name in RULES or name in plugins_of(ENTRY_POINTS)
 
 
-def fixed(arms: Sequence[Arm], money: Money, attempt: int, rng: Random, *, name: str) -> Arm:
-    """The named model; where it is disabled or cannot be paid for, the cheapest of the others."""
-    return next((arm for arm in arms if arm.record.name == name), _cheapest_first(arms)[0])
+ROUTERS = Routers()
+"""The routers by the name that `--router` is given; `fixed:NAME` is one for each model."""
 
 
-def round_robin(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
-    """The models in turn, cheapest first."""
-    return min(arms, key=lambda arm: (arm.begun, arm.option.expected))
-
-
-def ucb1(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
-    """The highest mean credit plus a bonus for few tries, blind to price (Auer et al. 2002)."""
-    total = sum(arm.begun for arm in arms)
-
-    def bound(arm: Arm) -> float:
-        if arm.begun == 0:
-            return inf
-        bonus = sqrt(UCB_SCALE * log(total) / arm.begun)
-        return arm.record.credit / arm.begun + bonus
-
-    return max(arms, key=bound)
-
-
-def cascade(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
-    """The cheapest model for the first attempt of a step, the next one after each failure."""
-    ranked = _cheapest_first(arms)
-    return ranked[min(attempt, len(ranked)) - 1]
-
-
-def uniform(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
-    """Any of the models; what experiments compare a router with."""
-    return rng.choice(arms)
-
-
-def _cheapest_first(arms: Iterable[Arm]) -> list[Arm]:
-    return sorted(arms, key=lambda arm: arm.option.expected)
-
-
-FIXED = "fixed:"
-DEFAULT_ROUTER, CAUTIOUS_ROUTER = "budgeted-thompson", "cautious-thompson"
-
-ROUTERS: Mapping[str, Rule] = {
-    DEFAULT_ROUTER: budgeted_thompson,
-    CAUTIOUS_ROUTER: partial(budgeted_thompson, weight=CAUTIOUS_WEIGHT),
-    "round-robin": round_robin,
-    "ucb1": ucb1,
-    "cascade": cascade,
-}
-"""The rules by the name that `--router` is given; `fixed:NAME` is one for each model."""
-
-
-def router_rule(name: str) -> Rule:
-    """The rule of a name.
+def router_kind(rule: str) -> type[Router]:
+    """The class of a router.
 
     Raises:
-        ValueError: There is no such rule.
+        ValueError: There is no such router, or its plug-in is missing or cannot be loaded.
     """
-    if name.startswith(FIXED) and len(name) > len(FIXED):
-        return partial(fixed, name=name.removeprefix(FIXED))
-    if name not in ROUTERS:
-        raise ValueError(f"router: got {name!r}, expected {', '.join(ROUTERS)} or {FIXED}NAME")
-    return ROUTERS[name]
+    if rule.startswith(FIXED) and len(rule) > len(FIXED):
+        return Router
+    if is_missing(ENTRY_POINTS, rule):
+        raise ValueError(f"router {rule} is not installed")
+    if rule not in ROUTERS:
+        raise ValueError(f"router: got {rule!r}, expected {', '.join(ROUTERS)} or {FIXED}NAME")
+    return ROUTERS[rule]
 
 
 def start_router(rule: str, names: Sequence[str]) -> Router:
@@ -400,7 +234,7 @@ def start_router(rule: str, names: Sequence[str]) -> Router:
         ValueError: There is no such rule, two models have one name, or `fixed:NAME` names a model
             that is not in the menu.
     """
-    router_rule(rule)
+    kind = router_kind(rule)
     if len(set(names)) < len(names):
         raise ValueError(
             f"models: got {', '.join(names)}, expected different names; in Python,"
@@ -408,4 +242,4 @@ def start_router(rule: str, names: Sequence[str]) -> Router:
         )
     if rule.startswith(FIXED) and rule.removeprefix(FIXED) not in names:
         raise ValueError(f"router: got {rule!r}, expected a model of the menu: {', '.join(names)}")
-    return Router(rule, tuple(map(ModelRecord, names)))
+    return kind.start(rule, names)

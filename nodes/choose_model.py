@@ -6,8 +6,8 @@ from decimal import Decimal
 
 from langchain_core.runnables import RunnableConfig
 
+from costada.controller.arms import ModelOption, Money
 from costada.controller.experiment import UNIFORM
-from costada.controller.router import ModelOption, Money
 from costada.controller.step import draws
 from costada.nodes.attempts import load_prompt
 from costada.nodes.calls.budget import evaluation_bound, minimal_bound

@@ -20,7 +20,7 @@ from costada.controller.credit import Balance
 from costada.controller.example_front import JudgedCandidate
 from costada.controller.method import Controller, is_archiving
 from costada.controller.methods import METHODS, Method
-from costada.controller.router import DEFAULT_ROUTER
+from costada.controller.router_rules import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem
 from costada.models.menu import ModelEntry
 from costada.models.prices import PriceBook

@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 
-from costada.controller.router import ModelOption, attempt_price
+from costada.controller.arms import ModelOption, attempt_price
 from costada.nodes.attempts import load_prompt
 from costada.nodes.calls.budget import (
     FUNDS_QUEUES,

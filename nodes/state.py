@@ -17,7 +17,7 @@ from costada.controller.credit import NO_CREDIT, Credit
 from costada.controller.experiment import Toss
 from costada.controller.method import Controller
 from costada.controller.methods import METHODS
-from costada.controller.router import Router
+from costada.controller.router import ROUTERS, Router
 from costada.store.rows import LandedTickets
 from costada.store.user_inputs import InputKind
 from costada.values.evaluation import FrontMember
@@ -304,13 +304,14 @@ RECORDS = (Run, Step, Flight, ArchiveVersion, Account, Observed)
 
 
 def state_types() -> Iterator[type]:
-    """The frozen dataclasses of a graph's state: its records, the router, and all controllers.
+    """The frozen dataclasses of a graph's state: its records, all routers, and all controllers.
 
     Those of plug-ins come last, which are imported then.
     """
     yield from (*RECORDS, Router)
     for method in METHODS.values():
         yield cast(type, method.kind)
+    yield from dict.fromkeys(ROUTERS.values())
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}

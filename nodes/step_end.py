@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from costada.controller.arms import posterior
 from costada.controller.credit import NO_CREDIT, normalized_gain
 from costada.controller.guidance import Intervention, tactic_uses_left
 from costada.controller.method import Controller, is_guided
-from costada.controller.router import Router, posterior
+from costada.controller.router import Router
 from costada.controller.step import FLAT, OUT_OF_MONEY, is_flat, spent_at_gain, stop_reason
 from costada.nodes.attempts import idea_of
 from costada.nodes.calls.budget import close_account

@@ -72,14 +72,14 @@ class ModelRow(TypedDict):
     tries: Annotated[int, Column(
         "its attempts that have landed", "costada.controller.router:Router.tell")]
     dollars: Annotated[float, Column(
-        "what they cost", "costada.controller.router:dollar_sum", DOLLARS)]
+        "what they cost", "costada.controller.arms:dollar_sum", DOLLARS)]
     is_disabled: Annotated[bool, Column(
         "whether it gets no further requests of the run",
         "costada.controller.router:Router.disable")]
     mean: Annotated[float, Column(
-        "expected credit of its next attempt", "costada.controller.router:Posterior.mean")]
+        "expected credit of its next attempt", "costada.controller.arms:Posterior.mean")]
     deviation: Annotated[float, Column(
-        "standard deviation of that", "costada.controller.router:Posterior.deviation")]
+        "standard deviation of that", "costada.controller.arms:Posterior.deviation")]
     # fmt: on
 
 
@@ -239,7 +239,7 @@ class DerivedColumns(TypedDict, total=False):
         is_on_page=False)]
     dollars: Annotated[dict[str, float], Column(
         "dollars of each model so far; only with several models",
-        "costada.controller.router:dollar_sum", DOLLARS, is_on_page=False)]
+        "costada.controller.arms:dollar_sum", DOLLARS, is_on_page=False)]
     # fmt: on
 
 

@@ -7,6 +7,7 @@ A package of one's own registers plug-ins in the same groups:
   (`models/chat_models.py`)
 - `costada.problems`: a function that makes a `Problem` (`evaluators/registry.py`)
 - `costada.methods`: a `Method` (`controller/methods.py`)
+- `costada.routers`: a class derived from `Router` (`controller/router.py`)
 - `costada.engines`: an `Engine` class (`evaluators/remote/engine.py`)
 - `costada.folders`: a `FolderFormat` (`evaluators/folder_layout.py`)
 - `costada.compat_modules`: a module that stands in for others (`evaluators/sandbox/launch.py`)

@@ -17,7 +17,8 @@ from pydantic.fields import FieldInfo
 from costada.controller.constants import MAX_ITERATIONS, Constants, Guides
 from costada.controller.experiment import check_experiment
 from costada.controller.methods import METHODS
-from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
+from costada.controller.router import ROUTERS, router_kind, start_router
+from costada.controller.router_rules import DEFAULT_ROUTER, FIXED
 from costada.evaluators.remote.engine import IN_PROCESS, engine_and_place
 from costada.evaluators.sandbox.layers import Layer
 from costada.models.menu import ModelEntry
@@ -160,7 +161,7 @@ class RunConfig(SearchSettings):
     router: Annotated[
         str,
         Setting(
-            "costada.controller.router:router_rule",
+            "costada.controller.router:router_kind",
             MODELS,
             "ROUTER",
             names=(*ROUTERS, f"{FIXED}NAME"),
@@ -338,7 +339,7 @@ class RunConfig(SearchSettings):
     @model_validator(mode="after")
     def _check_menu(self) -> Self:
         if not self.models:
-            router_rule(self.router)
+            router_kind(self.router)
             if self.router != DEFAULT_ROUTER:
                 raise ValueError(f"router: got {self.router!r} without models, expected both")
             return self

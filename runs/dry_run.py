@@ -16,7 +16,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import Field
 
-from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
+from costada.controller.router_rules import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
 from costada.graph.build import compile_search
 from costada.graph.run_context import priced_models_by_role, with_reference_cost
 from costada.models.prices import ListPrice

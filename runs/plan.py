@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from pydantic import ValidationError
 
-from costada.controller.router import DEFAULT_ROUTER
+from costada.controller.router_rules import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem, check_problem, confine, layer_of
 from costada.evaluators.registry import problem
 from costada.evaluators.remote.backend import EngineBackend, check_backend, evaluated_by

@@ -11,14 +11,9 @@ from typing import Any
 
 from rows import call_row, trace_row
 
-from costada.controller.router import (
-    DEFAULT_ROUTER,
-    ModelOption,
-    Money,
-    Router,
-    posterior,
-    start_router,
-)
+from costada.controller.arms import ModelOption, Money, posterior
+from costada.controller.router import Router, start_router
+from costada.controller.router_rules import DEFAULT_ROUTER
 from costada.reports.page_server import PageServer
 from costada.reports.run_index import RunIndex
 from costada.runs.config import RunConfig

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costada.controller.allocation import Action, Allocation
+from costada.controller.arms import ModelRecord
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.costada_thompson import CostAdaThompson
 from costada.controller.credit import Balance
 from costada.controller.method import PaidStep
-from costada.controller.router import ModelRecord, Router
+from costada.controller.router import Router
 
 CONSTANTS = Constants(num_frontiers=2, reference_cost=0.01)
 SEED = CostAdaThompson.start(0.5, CONSTANTS)
@@ -75,7 +76,7 @@ def test_only_a_rise_of_the_incumbent_is_credited() -> None:
         after = told(higher_there, 1, score, 0.25, 0.25)
         assert after.router.records == (
             ModelRecord("1"),
-            ModelRecord("2", credit=credit, tries=1, dollars=0.25),
+            ModelRecord("2", credit, 1, 0.25, fruitless=int(not credit)),
         )
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costada.controller.allocation import Action, Allocation
+from costada.controller.arms import ModelOption, ModelRecord, Money
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.credit import Balance
@@ -30,7 +31,7 @@ from costada.controller.experiment import (
 )
 from costada.controller.guidance import Intervention, Mode
 from costada.controller.methods import METHODS
-from costada.controller.router import ModelOption, ModelRecord, Money, Router
+from costada.controller.router import Router
 
 NAMES = st.sampled_from(sorted(PROPENSITIES))
 

@@ -11,20 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from costada.controller.router import (
-    ROUTERS,
+from costada.controller.arms import (
     ModelOption,
     ModelRecord,
     Money,
-    Router,
     attempt_price,
-    has_first_tries_left,
     next_scale,
     normalized_gain_to_reference,
     posterior,
     scaled_gain,
-    start_router,
 )
+from costada.controller.router import Router, start_router
+from costada.controller.router_rules import PATIENCE, PROVEN_PATIENCE, RULES, has_first_tries_left
 
 RICH = Money(budget=100.0, left=100.0)
 NAMES = ("a", "b", "c", "d")
@@ -126,7 +124,9 @@ def test_proven_models_are_drawn_by_credit_per_dollar():
 def test_credit_against_a_reference_is_the_gain_over_half_the_distance_to_it(score, parent, credit):
     assert normalized_gain_to_reference(score, parent) == pytest.approx(credit)
     told = start_router("ucb1", ["a", "b"]).tell("b", score, parent, 0.25, has_reference=True)
-    assert told.records[1] == ModelRecord("b", pytest.approx(credit), 1, 0.25)
+    assert told.records[1] == ModelRecord(
+        "b", pytest.approx(credit), 1, 0.25, fruitless=int(not credit)
+    )
     assert told.records[0] == ModelRecord("a")
 
 
@@ -169,6 +169,25 @@ def test_cascade_asks_the_next_model_after_each_failure():
     router, prices = start_router("cascade", ("a", "b", "c")), {"a": 5.0, "b": 1.0, "c": 25.0}
     asked = [chosen(router, prices, attempt=attempt) for attempt in (1, 2, 3, 4)]
     assert asked == ["b", "a", "c", "c"]
+
+
+def test_patience_asks_the_next_model_after_attempts_without_a_gain():
+    router, prices = start_router("patience", ("a", "b", "c")), {"a": 5.0, "b": 1.0, "c": 25.0}
+    asked = []
+    for _ in range(3 * PATIENCE + 1):
+        asked.append(chosen(router, prices))
+        router = router.with_credit(asked[-1], 0.0, 0.01)
+    assert asked == ["b"] * PATIENCE + ["a"] * PATIENCE + ["c"] * PATIENCE + ["b"]
+    # a dearer model that has brought something is kept for longer
+    router = start_router("patience", ("a", "b"))
+    for _ in range(PATIENCE):
+        router = router.with_credit("b", 0.0, 0.01)
+    router = router.with_credit("a", 0.1, 0.01)
+    assert [each.fruitless for each in router.records] == [0, PATIENCE]
+    for _ in range(PROVEN_PATIENCE):
+        assert chosen(router, {"a": 5.0, "b": 1.0}) == "a"
+        router = router.with_credit("a", 0.0, 0.01)
+    assert chosen(router, {"a": 5.0, "b": 1.0}) == "b"
 
 
 def test_ucb1_is_blind_to_price():
@@ -242,7 +261,7 @@ def situations(draw):
             ModelRecord(name, share * tries, tries, draw(dollars) * (tries > 0), disabled)
         )
         options.append(ModelOption(name, draw(dollars), draw(st.integers(0, 4))))
-    rule = draw(st.sampled_from([*ROUTERS, f"fixed:{names[0]}"]))
+    rule = draw(st.sampled_from([*RULES, f"fixed:{names[0]}"]))
     budget = draw(st.floats(0.01, 200.0))
     money = Money(budget, draw(st.floats(-10.0, budget)))
     router = Router(rule, tuple(records), draw(st.floats(0.0, 2.0)))

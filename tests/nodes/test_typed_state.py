@@ -16,6 +16,7 @@ from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
 from costada.controller.allocation import Action, Allocation, Frontier
+from costada.controller.arms import ModelRecord
 from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
 from costada.controller.baselines.best_of_n import BestOfN
@@ -24,7 +25,7 @@ from costada.controller.costada import CostAda
 from costada.controller.costada_thompson import CostAdaThompson
 from costada.controller.credit import Credit
 from costada.controller.guidance import GuidanceCycle, Mode
-from costada.controller.router import ModelRecord, Router
+from costada.controller.router import Router
 from costada.nodes.saved_state import seal_of
 from costada.nodes.state import (
     Account,

@@ -14,18 +14,12 @@ from statistics import fmean
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import Archive
+from costada.controller.arms import ModelOption, ModelRecord, Money, attempt_price, dollar_sum
 from costada.controller.constants import Constants
 from costada.controller.credit import Balance, has_crossed
 from costada.controller.guidance import is_active
 from costada.controller.method import Controller, ParentRule, is_guided
 from costada.controller.methods import METHODS
-from costada.controller.router import (
-    ModelOption,
-    ModelRecord,
-    Money,
-    attempt_price,
-    dollar_sum,
-)
 from costada.controller.step import (
     BookedStep,
     StopReason,

@@ -9,7 +9,8 @@ from statistics import fmean
 
 from costada.controller.constants import Constants
 from costada.controller.methods import DEFAULT_METHOD
-from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, start_router
+from costada.controller.router import ROUTERS, start_router
+from costada.controller.router_rules import DEFAULT_ROUTER, FIXED
 from costada.experiments.comparison.metrics import (
     RunOutcome,
     best_score_at,

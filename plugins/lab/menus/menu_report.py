@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from costada.controller.router import DEFAULT_ROUTER
+from costada.controller.router_rules import DEFAULT_ROUTER
 from costada.experiments.comparison.comparison import Summary, summarize
 from costada.experiments.comparison.figures import LineStyle, svg_of
 from costada.experiments.comparison.metrics import Interval

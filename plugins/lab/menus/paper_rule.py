@@ -14,6 +14,7 @@ from costada.controller.allocation import (
     select_frontier,
     with_frontier,
 )
+from costada.controller.arms import ModelOption, Money
 from costada.controller.constants import Constants
 from costada.controller.credit import (
     cost_divisor,
@@ -21,7 +22,6 @@ from costada.controller.credit import (
     normalized_gain,
     remaining_ratio,
 )
-from costada.controller.router import ModelOption, Money
 
 
 @dataclass(frozen=True, slots=True)

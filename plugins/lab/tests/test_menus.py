@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replayed_answers import ReplayedAnswers
 
+from costada.controller.arms import ModelOption, Money
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
-from costada.controller.router import DEFAULT_ROUTER, ModelOption, Money, start_router
+from costada.controller.router import start_router
+from costada.controller.router_rules import DEFAULT_ROUTER
 from costada.evaluators.registry import problem
 from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costada.controller.router import Arm, ModelOption, ModelRecord, Money
+from costada.controller.arms import Arm, ModelOption, ModelRecord, Money
 from costada.plugins.lab.theory.games import Game, Share, share_of_opt
 from costada.plugins.lab.theory.policies import fractional_kube, ranking
 from costada.plugins.lab.theory.proposition import Instance

@@ -6,21 +6,13 @@ from functools import partial
 from math import inf, log, sqrt
 from random import Random
 
+from costada.controller.arms import Arm, ModelOption, ModelRecord, Money, Rule
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.credit import Balance
 from costada.controller.method import Guided, PaidStep, ParentRule
 from costada.controller.methods import METHODS, Method
-from costada.controller.router import (
-    DEFAULT_ROUTER,
-    Arm,
-    ModelOption,
-    ModelRecord,
-    Money,
-    Rule,
-    budgeted_thompson,
-    ucb1,
-)
+from costada.controller.router_rules import DEFAULT_ROUTER, budgeted_thompson, ucb1
 from costada.plugins.lab.theory.games import Course, Game, Policy
 
 SEED_SCORE = 0.1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from costada.controller.allocation import optimism_bonus
 from costada.controller.credit import cost_divisor, normalized_cost
-from costada.controller.router import DEFAULT_ROUTER
+from costada.controller.router_rules import DEFAULT_ROUTER
 from costada.plugins.lab.theory.games import TOTAL_GAIN, Share
 from costada.plugins.lab.theory.policies import (
     CHEAPEST,
