@@ -47,7 +47,7 @@ from costada.experiments.sweep.sweep_progress import (
 from costada.reports.terminal import SafeConsole, show
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.shared_purse import PurseAddress
-from costada.runs.user_input import known_names, split_list, split_list_or_all
+from costada.runs.user_input import known_methods, split_list, split_list_or_all
 from costada.store.address import check_database, check_path, is_database
 from costada.store.purse import Policy, Purse
 from costada.values.setting import MONEY, OUTPUT
@@ -60,7 +60,9 @@ Problems = Annotated[
 ]
 Methods = Annotated[
     str | None,
-    options.option(f"all, or of: {', '.join(METHODS)}. Required.", metavar="X,Y,..."),
+    options.option(
+        f"all, a group such as peers, or of: {', '.join(METHODS)}. Required.", metavar="X,Y,..."
+    ),
 ]
 Seeds = Annotated[
     str,
@@ -199,7 +201,7 @@ def sweep(
         with refusing(ExitCode.BAD_INPUT), ending_on_signal():
             grid = SweepGrid(
                 problems=split_list_or_all("--problems", problems or "", problem_names()),
-                methods=known_names("--methods", "method", methods or "", METHODS),
+                methods=known_methods("--methods", methods or ""),
                 seeds=_seeds(seeds),
                 budgets=() if budget is None else split_list("--budget", budget),
             )

@@ -48,6 +48,7 @@ class Method:
             that belongs to the method.
         nodes: Nodes of the graph that it replaces, by their names.
         inner: Nodes of its own.
+        group: What `--methods` may be given for all methods of the group; empty without one.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Method:
     switches: Mapping[str, bool | int | str]
     nodes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     inner: InnerGraph | None = None
+    group: str = ""
 
     def start(self, seed_score: float, constants: Constants) -> Controller:
         """The controller of a run that begins."""
@@ -124,6 +126,10 @@ class Methods(MutableMapping[str, Method]):
     def __len__(self) -> int:
         """How many methods there are."""
         return sum(1 for _ in self)
+
+    def in_group(self, group: str) -> tuple[str, ...]:
+        """The names of the methods of a group; imports all plug-ins with methods."""
+        return tuple(name for name, method in self.items() if method.group == group)
 
     def __contains__(self, name: object) -> bool:
         """Whether a method is known, without importing its plug-in."""

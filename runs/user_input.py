@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from costada.controller.methods import METHODS
 from costada.values.setting import expectation, refusal, unknown_name
 
 ALL = "all"
@@ -47,6 +48,20 @@ def known_names(option: str, kind: str, text: str, known: Iterable[str]) -> tupl
     if len(set(names)) < len(names):
         raise ValueError(f"{option}: got {text!r}, expected different {kind}s")
     return names
+
+
+def known_methods(option: str, text: str) -> tuple[str, ...]:
+    """The methods of a list with commas, where the name of a group stands for its methods.
+
+    Raises:
+        ValueError: As `known_names`.
+    """
+    words = split_list(option, text)
+    names: list[str] = []
+    for word in words:
+        is_name = word == ALL or word in METHODS
+        names += [word] if is_name else METHODS.in_group(word) or [word]
+    return known_names(option, "method", ",".join(names), METHODS)
 
 
 def as_option(field: str) -> str:

@@ -17,7 +17,7 @@ from costada.cli.command_errors import refusing
 from costada.cli.main import CALCULATIONS, PluginCommand
 from costada.reports.formats import counted
 from costada.runs.interruption import ExitCode, ending_on_signal
-from costada.runs.user_input import ALL, known_names
+from costada.runs.user_input import ALL, known_methods, known_names
 from costada.store.files import result_folder
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ SCORING_SEEDS = 40
 Methods = Annotated[
     str | None,
     options.option(
-        "Methods, or all; with --menu one.",
+        "Methods, a group such as peers, or all; with --menu one.",
         metavar="X,Y,...",
         show_default="all; with --menu costada",
     ),
@@ -126,7 +126,6 @@ def simulate(
 
     With --menu, compare routers on menus of several models instead; with --worlds, score worlds.
     """
-    from costada.controller.methods import METHODS
     from costada.experiments.comparison.outcomes import append_outcomes
     from costada.plugins.lab.landscape.simulation_batch import (
         Batch,
@@ -160,7 +159,7 @@ def simulate(
         )
         return
     with refusing(ExitCode.BAD_INPUT):
-        named = known_names("--methods", "method", methods or ALL, METHODS)
+        named = known_methods("--methods", methods or ALL)
         if out is not None:
             result_folder(out)
     if is_family:
@@ -347,7 +346,7 @@ def _compare_routers(
     out: Path | None,
 ) -> None:
     """Run every router on every menu; print a table of each, and where the first one wins."""
-    from costada.controller.methods import DEFAULT_METHOD, METHODS
+    from costada.controller.methods import DEFAULT_METHOD
     from costada.plugins.lab.menus.menu_batch import COMPARED, MenuBatch, by_menu, measure_run
     from costada.plugins.lab.menus.menu_file import menus_of
     from costada.plugins.lab.menus.menu_report import (
@@ -361,7 +360,7 @@ def _compare_routers(
     from costada.reports.terminal import table_console
 
     with refusing(ExitCode.BAD_INPUT):
-        named = known_names("--methods", "method", methods or DEFAULT_METHOD, METHODS)
+        named = known_methods("--methods", methods or DEFAULT_METHOD)
         if len(named) > 1:
             raise ValueError(f"--methods: got {methods} with --menu, expected one method")
         batch = MenuBatch(

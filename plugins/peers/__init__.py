@@ -5,12 +5,16 @@ from costada.plugins.peers.notes import INNER
 from costada.plugins.peers.peer import Gepa, OpenEvolve, ShinkaEvolve
 from costada.plugins.peers.peer_nodes import CHOOSING, NODES
 
+GROUP = "peers"
+"""What `--methods` is given for all of them."""
+
 OPENEVOLVE = Method(
     "openevolve",
     OpenEvolve,
     "five islands with a MAP-Elites grid each, blind to cost",
     switches={"max_attempts": 1},
     nodes=NODES,
+    group=GROUP,
 )
 
 GEPA = Method(
@@ -19,6 +23,7 @@ GEPA = Method(
     "parents from the Pareto front over examples and objectives, blind to cost",
     switches={"max_attempts": 1},
     nodes=NODES,
+    group=GROUP,
 )
 
 SHINKAEVOLVE = Method(
@@ -28,6 +33,7 @@ SHINKAEVOLVE = Method(
     switches={"max_attempts": 1},
     nodes=CHOOSING,
     inner=INNER,
+    group=GROUP,
 )
 
 PEERS = (OPENEVOLVE, GEPA, SHINKAEVOLVE)
