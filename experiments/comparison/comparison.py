@@ -33,6 +33,7 @@ SCORES = {cutoff: f"score_at_{cutoff:g}" for cutoff in CUTOFFS}
 OBJECTIVES = {cutoff: f"objective_at_{cutoff:g}" for cutoff in CUTOFFS}
 FINAL_SCORE, FINAL_OBJECTIVE = SCORES[1.0], OBJECTIVES[1.0]
 AUC, COST, OVERSHOOT, ITERATIONS = "normalized_auc", "cost", "overshoot_ratio", "iterations"
+TO_REACH = "dollars_to_reach"
 COMPARED: Mapping[str, Callable[[RunOutcome], float]] = {
     AUC: metrics.normalized_auc,
     FINAL_SCORE: partial(metrics.best_score_at, cutoff=1.0),
@@ -73,6 +74,8 @@ class Section:
     baseline: str | None  # the method that differences refer to; None if it has no run here
     # by method, then metric: run minus the baseline's run of the same seed
     differences: Mapping[str, Mapping[str, Summary]]
+    # by problem, the score of `dollars_to_reach`: the lowest final mean score of a method
+    targets: Mapping[str, float]
     # by methods A and B: smallest share of the budget at which A's mean curve reaches the mean
     # score that B has at the end
     shares: Mapping[tuple[str, str], float | None]
@@ -106,7 +109,25 @@ def section_of(runs: Mapping[str, Runs], baseline: str) -> Section:
     by_problem = next(iter(runs.values()))
     first = next(iter(by_problem.values()))[0]
     is_single = len(by_problem) == 1
-    summaries = {method: _summaries(of_method, is_single) for method, of_method in runs.items()}
+    targets = {
+        problem: min(
+            fmean(metrics.best_score_at(run, 1.0) for run in of_method[problem])
+            for of_method in runs.values()
+        )
+        for problem in by_problem
+    }
+    summaries = {
+        method: {
+            **_summaries(of_method, is_single),
+            TO_REACH: summarize(
+                [
+                    [metrics.dollars_to_reach(run, targets[problem]) for run in some]
+                    for problem, some in of_method.items()
+                ]
+            ),
+        }
+        for method, of_method in runs.items()
+    }
     compared = runs.get(baseline)
     differences = {
         method: _differences(of_method, compared)
@@ -130,6 +151,7 @@ def section_of(runs: Mapping[str, Runs], baseline: str) -> Section:
         summaries=summaries,
         baseline=baseline if compared else None,
         differences=differences,
+        targets=targets,
         shares=shares,
     )
 

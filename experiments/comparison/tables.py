@@ -18,6 +18,7 @@ from costada.experiments.comparison.comparison import (
     OBJECTIVES,
     OVERSHOOT,
     SCORES,
+    TO_REACH,
     Comparison,
     Mix,
     Rerun,
@@ -128,6 +129,11 @@ def score_interval(interval: Interval | None, sign: str = "") -> str:
 def dollars(summary: Summary | None) -> str:
     """A mean of dollars."""
     return NOTHING if summary is None else f"${summary.mean:.4f}"
+
+
+def dollars_interval(interval: Interval | None) -> str:
+    """The bounds of an interval of dollars."""
+    return NOTHING if interval is None else f"${interval.low:.4f} to ${interval.high:.4f}"
 
 
 def percent(share: float | None) -> str:
@@ -288,17 +294,28 @@ def _best_cell(by: Summaries, section: Section) -> str:
 
 
 def area_and_cost(section: Section) -> Table:
-    """Normalised AUC, AvgCost and overshoot."""
+    """Normalised AUC, dollars to reach a score, AvgCost and overshoot."""
     columns = [
         score_column("AUC", AUC),
         Column(INTERVAL, lambda by: score_interval(by[AUC].interval)),
+        Column("dollars to reach", lambda by: dollars(by[TO_REACH]), lambda by: -by[TO_REACH].mean),
+        Column(INTERVAL, lambda by: dollars_interval(by[TO_REACH].interval)),
         Column("AvgCost", lambda by: dollars(by[COST])),
         Column("overshoot, mean", lambda by: percent(by[OVERSHOOT].mean)),
         Column("overshoot, max", lambda by: percent(by[OVERSHOOT].largest)),
         Column("iterations", lambda by: f"{by[ITERATIONS].mean:.1f}"),
     ]
     ends_early = any(by[OVERSHOOT].smallest < 0 for by in section.summaries.values())
-    note = "A negative overshoot: runs that ended within the budget." if ends_early else ""
+    targets = ", ".join(
+        score(target) if len(section.targets) == 1 else f"{score(target)} on {problem}"
+        for problem, target in section.targets.items()
+    )
+    note = (
+        "Dollars to reach the lowest final mean score of a method"
+        f" ({targets}); the whole budget for a run that does not."
+    )
+    if ends_early:
+        note += " A negative overshoot: runs that ended within the budget."
     return by_method(section, "Normalised AUC, cost and overshoot", note, columns)
 
 

@@ -92,7 +92,7 @@ def test_the_smallest_is_the_best_of_a_minimised_objective():
 def test_a_run_within_its_budget_is_explained():
     (section,) = compare_outcomes([outcome([(0.75, 0.5)])]).sections
     (table,) = [each for each in section_tables(section) if "overshoot" in each.title]
-    assert table.rows[0][4] == "-25.00 %"
+    assert table.rows[0][6] == "-25.00 %"
     assert "ended within the budget" in table.note
 
 

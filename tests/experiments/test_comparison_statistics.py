@@ -51,6 +51,14 @@ def test_the_printed_fixture():
     assert scores == [0.4, 0.4, 0.6, 0.6, 0.9]
 
 
+def test_methods_are_compared_by_the_dollars_to_the_lowest_final_mean_score():
+    outcomes = runs_of({"costada": (0.8, 0.6), "uniform": (0.9, 0.5), "evox": (0.9, 0.9)}, 0.5)
+    (section,) = compare_outcomes(outcomes).sections
+    assert section.targets == {"toy": pytest.approx(0.7)}
+    found = {name: by["dollars_to_reach"].mean for name, by in section.summaries.items()}
+    assert found == {"costada": 0.75, "uniform": 0.75, "evox": 0.5}
+
+
 def test_a_share_is_crossed_but_for_rounding():
     run = outcome([(0.15, 0.5), (0.19, 0.6), (0.2, 0.7), (0.3, 0.8)], budget=0.2)
     assert 0.75 * run.budget > 0.15
