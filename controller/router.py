@@ -212,19 +212,19 @@ ROUTERS = Routers()
 """The routers by the name that `--router` is given; `fixed:NAME` is one for each model."""
 
 
-def router_kind(rule: str) -> type[Router]:
+def router_kind(name: str) -> type[Router]:
     """The class of a router.
 
     Raises:
         ValueError: There is no such router, or its plug-in is missing or cannot be loaded.
     """
-    if rule.startswith(FIXED) and len(rule) > len(FIXED):
+    if name.startswith(FIXED) and len(name) > len(FIXED):
         return Router
-    if is_missing(ENTRY_POINTS, rule):
-        raise ValueError(f"router {rule} is not installed")
-    if rule not in ROUTERS:
-        raise ValueError(f"router: got {rule!r}, expected {', '.join(ROUTERS)} or {FIXED}NAME")
-    return ROUTERS[rule]
+    if is_missing(ENTRY_POINTS, name):
+        raise ValueError(f"router {name} is not installed")
+    if name not in ROUTERS:
+        raise ValueError(f"router: got {name!r}, expected {', '.join(ROUTERS)} or {FIXED}NAME")
+    return ROUTERS[name]
 
 
 def start_router(rule: str, names: Sequence[str]) -> Router:
