@@ -107,4 +107,7 @@ def is_missing(group: str, name: str) -> bool:
 def _is_missing(plugin: EntryPoint) -> bool:
     """Whether the folder of a plug-in of this package is not installed; does not import it."""
     folder = plugin.module.removeprefix(OURS).split(".")[0]
-    return find_spec(OURS + folder) is None
+    try:
+        return find_spec(OURS + folder) is None
+    except ModuleNotFoundError:  # there are no plug-ins at all
+        return True
