@@ -167,6 +167,11 @@ class Constants(BaseModel):
         return self
 
     @property
+    def uses_per_guide(self) -> int:
+        """Steps that a guide with all of its tactics is used for."""
+        return self.tactics_per_guide * self.uses_per_tactic
+
+    @property
     def incumbent_threshold(self) -> float:
         """The cycle gain above which guidance succeeded (eps_inc, B.4.2)."""
         return 10 * self.progress_threshold

@@ -75,7 +75,7 @@ def window(constants: Constants, parallel: int) -> int:
         constants: Source of the uses of a guide.
         parallel: Steps that may be in flight (K).
     """
-    return constants.tactics_per_guide * constants.uses_per_tactic + parallel - 1
+    return constants.uses_per_guide + parallel - 1
 
 
 def is_within(last: Toss | None, ticket: TicketNumber, num_steps: int) -> bool:

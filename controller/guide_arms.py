@@ -90,7 +90,7 @@ class GuideArms:
 
     def after_choice(self, constants: Constants) -> Self:
         """The arms once one of them was chosen."""
-        return replace(self, wait=constants.tactics_per_guide * constants.uses_per_tactic)
+        return replace(self, wait=constants.uses_per_guide)
 
     @property
     def chance_of_guide(self) -> float:
