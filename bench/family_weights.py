@@ -24,7 +24,11 @@ FIRST_SEED, SEEDS = 200, 200
 def made_by(
     work: Callable[[Key], tuple[Key, Value]], keys: Sequence[Key], jobs: int
 ) -> dict[Key, Value]:
-    """What work makes of each key, in several processes."""
+    """What work makes of each key, in several processes.
+
+    They are forked, so that the functions of a script can be sent: the processes of
+    `plugins/lab/processes.py` import modules by name and do not have them.
+    """
     with Pool(jobs) as pool:
         return dict(pool.imap_unordered(work, keys, chunksize=16))
 

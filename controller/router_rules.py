@@ -95,7 +95,7 @@ def ucb1(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
 
 
 def patience(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
-    """The cheapest model until attempts in a row brought nothing, then the next dearer one.
+    """The cheapest model until attempts in a row brought nothing, then the next one by price.
 
     `PATIENCE` holds for a model that has never brought anything, `PROVEN_PATIENCE` for others.
     After the most expensive one comes the cheapest again.

@@ -71,8 +71,8 @@ def test_the_chances_of_both_arms_sum_to_one_also_for_extreme_records():
 def test_an_arm_that_earned_more_per_dollar_is_the_likelier_one():
     arms = GuideArms(ArmRecord(1.0, 0.2), ArmRecord(1.0, 0.2))
     better = replace(arms, guided=ArmRecord(1.5, 0.2))
-    dearer = replace(arms, guided=ArmRecord(1.0, 0.4))
-    assert dearer.chance_of_guide < arms.chance_of_guide < better.chance_of_guide
+    costlier = replace(arms, guided=ArmRecord(1.0, 0.4))
+    assert costlier.chance_of_guide < arms.chance_of_guide < better.chance_of_guide
 
 
 def test_the_priors_alone_decide_before_the_first_step():

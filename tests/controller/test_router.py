@@ -178,7 +178,7 @@ def test_patience_asks_the_next_model_after_attempts_without_a_gain():
         asked.append(chosen(router, prices))
         router = router.with_credit(asked[-1], 0.0, 0.01)
     assert asked == ["b"] * PATIENCE + ["a"] * PATIENCE + ["c"] * PATIENCE + ["b"]
-    # a dearer model that has brought something is kept for longer
+    # a more expensive model that has brought something is kept for longer
     router = start_router("patience", ("a", "b"))
     for _ in range(PATIENCE):
         router = router.with_credit("b", 0.0, 0.01)
