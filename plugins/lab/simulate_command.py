@@ -33,8 +33,8 @@ CURVES_FILE = "simulated.curves.jsonl"
 MENU_FIGURE, MENU_NUMBERS = "menus.svg", "menus.json"
 FAMILY_TABLES = "family.md"
 
-IN_FAMILY, IN_CREDIBLE = "family", "credible"
-"""Words for all worlds of the family, and for its credible ones."""
+IN_FAMILY, IN_CREDIBLE, IN_FILLED = "family", "credible", "credible+alone"
+"""Words for all worlds of the family, for its credible ones, and for these with `+alone`."""
 
 SCORING_SEEDS = 40
 """Runs that each world of the family is scored by before methods are compared in it."""
@@ -50,9 +50,10 @@ Methods = Annotated[
 World = Annotated[
     str,
     typer.Option(
-        metavar="landscape|recorded|family|credible|NAME",
+        metavar="landscape|recorded|family|credible|credible+alone|NAME",
         help="Outcomes: of random landscapes, or of recorded GLM-5 runs on one problem. family: all"
-        " worlds that --worlds lists, by weight; credible: those of them with weight; or one.",
+        " worlds that --worlds lists, by weight; credible: those of them with weight; +alone: a"
+        " prompt with nothing beside the parent counts as one with an equal program; or one world.",
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds for each method.")]
@@ -143,7 +144,7 @@ def simulate(
         others = (methods, menu, stop_when_flat, out)
         if worlds and (parallel > 1 or first_seed or any(each is not None for each in others)):
             raise ValueError("--worlds: got it with further options, expected --seeds and --jobs")
-        is_family = world in (IN_FAMILY, IN_CREDIBLE)
+        is_family = world in (IN_FAMILY, IN_CREDIBLE, IN_FILLED)
         if is_family and (parallel > 1 or menu is not None or stop_when_flat is not None):
             raise ValueError(
                 f"--world: got {world} with --parallel, --menu or --stop-when-flat, expected none"
@@ -163,7 +164,7 @@ def simulate(
         if out is not None:
             result_folder(out)
     if is_family:
-        _compare_in_family(named, chosen_seeds, budget, jobs, out, only_credible=world != IN_FAMILY)
+        _compare_in_family(named, chosen_seeds, budget, jobs, out, world)
         return
     batch = Batch(named, chosen_seeds, budget, parallel, chosen_world)
     if stop_when_flat is not None:
@@ -272,12 +273,11 @@ def _compare_in_family(
     budget: float,
     jobs: int | None,
     out: Path | None,
-    *,
-    only_credible: bool,
+    named_worlds: str,
 ) -> None:
     """Score the worlds, run every method in them, and print what differs."""
     from costada.plugins.lab.processes import in_processes
-    from costada.plugins.lab.recorded.family import FAMILY
+    from costada.plugins.lab.recorded.family import FAMILY, FILLED
     from costada.plugins.lab.recorded.family_comparison import FamilyBatch, measure
     from costada.plugins.lab.recorded.family_report import family_tables, markdown
     from costada.plugins.lab.recorded.world_scores import is_credible, weights
@@ -288,7 +288,11 @@ def _compare_in_family(
     _print_scores(scores, SCORING_SEEDS)
     by_world = {each.world: weight for each, weight in zip(scores, weights(scores), strict=True)}
     credible = [world for world in FAMILY if is_credible(by_world[world], [*by_world.values()])]
-    batch = FamilyBatch(methods, seeds, budget, tuple(credible) if only_credible else FAMILY)
+    worlds = FAMILY if named_worlds == IN_FAMILY else tuple(credible)
+    if named_worlds == IN_FILLED:  # not scored: each has the weight of the world without it
+        by_world |= {filled: by_world[world] for world, filled in FILLED.items()}
+        worlds = tuple(FILLED.get(world, world) for world in worlds)
+    batch = FamilyBatch(methods, seeds, budget, worlds)
     num_jobs, started = min(jobs or os.cpu_count() or 1, len(batch.runs)), monotonic()
     with refusing(ExitCode.FAILED), ending_on_signal():
         with in_processes(partial(measure, budget=budget), batch.runs, num_jobs) as finished:

@@ -5,7 +5,7 @@ from functools import partial
 
 from costada.plugins.lab.landscape.landscape import drawn_landscape
 from costada.plugins.lab.landscape.landscape_answers import Answers, LandscapeAnswers
-from costada.plugins.lab.recorded.family import FAMILY, FamilyAnswers
+from costada.plugins.lab.recorded.family import FAMILY, FILLED, FamilyAnswers
 from costada.plugins.lab.recorded.world import RecordedAnswers, recorded_world
 from costada.values.setting import unknown_name
 
@@ -14,7 +14,7 @@ LANDSCAPE, RECORDED = "landscape", "recorded"
 WORLDS: Mapping[str, Callable[[int], Answers]] = {
     LANDSCAPE: lambda seed: LandscapeAnswers(drawn_landscape(seed)),
     RECORDED: lambda seed: RecordedAnswers(recorded_world()),
-    **{world.name: partial(FamilyAnswers.of, world) for world in FAMILY},
+    **{world.name: partial(FamilyAnswers.of, world) for world in (*FAMILY, *FILLED.values())},
 }
 """What answers the calls of a run, by the name of the world; takes the seed of the run."""
 

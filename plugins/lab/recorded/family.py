@@ -14,13 +14,17 @@ ways:
   others like attempts without.
 - Whether cost and gain go together (`+costs`): tokens are those of an attempt with the same
   outcome, or else of any attempt.
+
+Recordings say next to nothing of attempts with no program beside the parent. A world is one of the
+family without `+alone`; with it, such an attempt without a tactic draws as one beside a program
+as good as the parent.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, product
 from math import inf
@@ -57,7 +61,7 @@ from costada.values.candidate import Candidate
 from costada.values.usage import Usage
 
 BINS, PARENT, CONTEXT = "bins", "parent", "context"
-RUNS, PRIOR, COSTS = "+runs", "+prior", "+costs"
+RUNS, PRIOR, COSTS, ALONE = "+runs", "+prior", "+costs", "+alone"
 
 NEAREST = 10
 """Attempts that an outcome is drawn from, and more where several are equally near."""
@@ -81,19 +85,22 @@ class World:
         depends_on_run: Whether attempts of a run depend on each other.
         has_prior: Whether the effect of tactics is uncertain.
         has_costs: Whether cost and gain go together.
+        fills_prompts: Whether attempts without a tactic and with nothing shown beside the parent
+            draw as those beside a program as good as the parent.
     """
 
     matching: str
     depends_on_run: bool = False
     has_prior: bool = False
     has_costs: bool = False
+    fills_prompts: bool = False
 
     @property
     def name(self) -> str:
         """Its name, such as `context+runs`."""
         marks = zip(
-            (RUNS, PRIOR, COSTS),
-            (self.depends_on_run, self.has_prior, self.has_costs),
+            (RUNS, PRIOR, COSTS, ALONE),
+            (self.depends_on_run, self.has_prior, self.has_costs, self.fills_prompts),
             strict=True,
         )
         return self.matching + "".join(mark for mark, is_on in marks if is_on)
@@ -112,6 +119,11 @@ FAMILY = tuple(
         (BINS, PARENT, CONTEXT), _NO_YES, _NO_YES, _NO_YES
     )
 )
+
+FILLED = {
+    world: replace(world, fills_prompts=True) for world in FAMILY if world.matching == CONTEXT
+}
+"""The same worlds with `+alone`, where the prompt counts."""
 
 Outcomes = Sequence[tuple[float | None, float, Transition]]
 """Score (None: failed), probability and recorded attempt of each possible outcome."""
@@ -334,12 +346,15 @@ class FamilyAnswers:
     def attempt(self, request: Request, rng: Random) -> tuple[str, Usage]:
         """A program with the outcome of a recorded attempt, and the tokens of a recorded call."""
         has_tactic = request.wording in (Wording.BREAKTHROUGH, Wording.REFINEMENT)
+        is_guided = has_tactic and rng.random() < self.effect
         matching, parent, shown = self.world.matching, request.parent.score, request.best_other
+        if self.world.fills_prompts and not (is_guided or request.other_scores):
+            shown = parent
         found = self.pool.draws(
             matching,
             parent,
             shown,
-            is_guided=has_tactic and rng.random() < self.effect,
+            is_guided=is_guided,
             run=self.run if rng.random() < SHARE_OF_RUN else None,
         )
         drawn = rng.choices(found.attempts, cum_weights=found.cumulative)[0]

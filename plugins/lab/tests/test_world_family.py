@@ -16,6 +16,7 @@ from costada.plugins.lab.recorded.family import (
     BINS,
     CONTEXT,
     FAMILY,
+    FILLED,
     PARENT,
     FamilyAnswers,
     Pool,
@@ -96,6 +97,20 @@ def test_the_nearest_prompts_decide_where_the_context_counts_and_only_there():
     assert outcomes(pool, CONTEXT, 0.6) == pytest.approx({0.6: 1.0})
     assert outcomes(pool, CONTEXT, 0.6, 0.96) == pytest.approx({0.96: 1.0})
     assert outcomes(pool, PARENT, 0.6, 0.96) == pytest.approx({0.6: 0.5, 0.96: 0.5})
+
+
+def test_an_attempt_with_nothing_shown_may_draw_as_one_beside_an_equal_program():
+    alone = [attempt(0.6, 0.96) for _ in range(10)]
+    beside_equal = [attempt(0.6, 0.6, 0.6) for _ in range(10)]
+    pool = pool_of(BEST, *alone, *beside_equal)
+    pool._tokens[False, None] = (Usage(1, 1),)
+    candidate = Candidate(id="1.1", program=Program.of(program_text(0.6, 1)), score=0.6)
+    scores = {}
+    for world in (World(CONTEXT), FILLED[World(CONTEXT)]):
+        answers = FamilyAnswers(world, pool, None, 1.0)
+        code, _ = answers.attempt(Request(candidate, (), Wording.BALANCED), Random(1))
+        scores[world.name] = evaluate(code).score
+    assert scores == {"context": 0.96, "context+alone": 0.6}
 
 
 def test_half_of_a_runs_attempts_come_from_one_recorded_run_in_a_world_with_dependence():
