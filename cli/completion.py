@@ -220,6 +220,7 @@ def _read_commands() -> dict[str, Any]:
         options = [each for each in shown if each.param_type_name == "option"]
         commands[name] = {
             "help": _paragraph(command.help),
+            "group": command.rich_help_panel,
             "options": {
                 spelling: {"help": _first_sentence(each.help), "value": _kind(each)}
                 for each in options

@@ -47,16 +47,23 @@ WATCHING = _epilog("stopped with Ctrl-C")
 OTHERS = _epilog("done", stopped="stopped")
 
 
+RUN, LOOK, COMPARE = "Run", "Look at runs", "Compare"
+PROBLEMS, SERVE = "Problems", "Serve"
+"""Headings of the groups of commands."""
+
+
 @dataclass(frozen=True, slots=True)
 class PluginCommand:
     """A command of a plug-in, registered under its name as an entry point of `costada.commands`.
 
     Attributes:
         function: The command; its parameters and docstring are read by Typer.
+        group: The heading that it is listed under.
         exit_codes: The end of its help text.
     """
 
     function: Callable[..., None]
+    group: str
     exit_codes: str
 
 
@@ -64,30 +71,41 @@ UsageError: Any = typer.BadParameter.__base__
 """Typer has no public name for it."""
 
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "run": ("run:run", RUNS),
-    "resume": ("run:resume", RUNS),
-    "fork": ("steer_command:fork", OTHERS),
-    "steer": ("steer_command:steer", OTHERS),
-    "submit": ("steer_command:submit", OTHERS),
-    "forecast": ("forecast:forecast", CALCULATIONS),
-    "sweep": ("sweep_command:sweep", SWEEPS),
-    "compare": ("sweep_command:compare", OTHERS),
-    "experiment": ("experiment_command:experiment", OTHERS),
-    "trace": ("show_runs:trace", OTHERS),
-    "diff": ("show_runs:diff", OTHERS),
-    "report": ("show_runs:report", OTHERS),
-    "export": ("show_runs:export", OTHERS),
-    "watch": ("show_runs:watch", WATCHING),
-    "runs": ("show_runs:runs", OTHERS),
-    "evaluate": ("problems:evaluate", EVALUATION),
-    "init": ("init:init", OTHERS),
-    "check": ("problems:check", OTHERS),
-    "graph": ("show_runs:graph", OTHERS),
-    "mcp": ("mcp_command:mcp", OTHERS),
-    "list": ("problems:list_problems", OTHERS),
+COMMANDS: Mapping[str, tuple[str, str, str]] = {
+    "run": ("run:run", RUN, RUNS),
+    "resume": ("run:resume", RUN, RUNS),
+    "fork": ("steer_command:fork", RUN, OTHERS),
+    "steer": ("steer_command:steer", RUN, OTHERS),
+    "submit": ("steer_command:submit", RUN, OTHERS),
+    "forecast": ("forecast:forecast", RUN, CALCULATIONS),
+    "watch": ("show_runs:watch", LOOK, WATCHING),
+    "report": ("show_runs:report", LOOK, OTHERS),
+    "trace": ("show_runs:trace", LOOK, OTHERS),
+    "diff": ("show_runs:diff", LOOK, OTHERS),
+    "export": ("show_runs:export", LOOK, OTHERS),
+    "graph": ("show_runs:graph", LOOK, OTHERS),
+    "runs": ("show_runs:runs", LOOK, OTHERS),
+    "sweep": ("sweep_command:sweep", COMPARE, SWEEPS),
+    "compare": ("sweep_command:compare", COMPARE, OTHERS),
+    "experiment": ("experiment_command:experiment", COMPARE, OTHERS),
+    "init": ("init:init", PROBLEMS, OTHERS),
+    "check": ("problems:check", PROBLEMS, OTHERS),
+    "evaluate": ("problems:evaluate", PROBLEMS, EVALUATION),
+    "list": ("problems:list_problems", PROBLEMS, OTHERS),
+    "mcp": ("mcp_command:mcp", SERVE, OTHERS),
 }
-"""Where the function of each command is, in this room, and the end of its help text."""
+"""Where the function of each command is, in this room, its group and the end of its help text."""
+
+MAX_LISTED = 16
+"""Options above which a help text lists only those of `FIRST_OPTIONS`."""
+
+HELP_ALL = "--help-all"
+
+FIRST_OPTIONS = frozenset(
+    "model models budget budget_policy preset price method parallel out seed max_iterations config"
+    " problems methods seeds jobs on purse serve".split()
+)
+"""Parameters of commands with many options that `--help` lists; `--help-all` lists all."""
 
 ENTRY_POINTS = "costada.commands"
 """Group of entry points; each is a `PluginCommand`."""
@@ -98,14 +116,37 @@ REFUSED = 2
 
 
 class Command(TyperCommand):
-    """A command that refuses values it cannot read in one line, as it refuses all others."""
+    """A command that refuses values it cannot read in one line, as it refuses all others.
+
+    The help of one with more than `MAX_LISTED` options lists `FIRST_OPTIONS`, with `--help-all` all.
+    """
+
+    lists_all = False
 
     def get_params(self, ctx: Any) -> Any:
-        """The parameters, see `_without_types`."""
-        return _without_types(super().get_params(ctx))
+        """The parameters, see `_with_usual_types`."""
+        return _with_usual_types(super().get_params(ctx))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The pieces of the usage line; a required argument has no braces."""
+        return [each.strip("{}") for each in super().collect_usage_pieces(ctx)]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help text; the process ends after it, so parameters may be changed for it."""
+        options = [each for each in self.params if each.param_type_name == "option"]
+        for each in options:
+            if not self.lists_all and len(options) > MAX_LISTED:
+                each.hidden = each.name not in FIRST_OPTIONS and not each.required
+            if isinstance(each.show_default, str) and " " not in each.show_default:
+                each.default, each.show_default = each.show_default, True
+        if hidden := sum(each.hidden for each in options):
+            self.epilog = f"{ctx.command_path} {HELP_ALL} lists {hidden} more options.\n\n{self.epilog}"
+        super().format_help(ctx, formatter)
 
     def make_context(self, info_name: Any, args: list[str], *rest: Any, **settings: Any) -> Any:
         """Read the arguments; a wrong value is named with its option and what was expected."""
+        if HELP_ALL in args:
+            self.lists_all, args = True, ["--help"]
         try:
             context = super().make_context(
                 # Extra words are refused below; Typer's own message would print a password.
@@ -131,11 +172,14 @@ class Command(TyperCommand):
         return context
 
 
-def _without_types(parameters: Any) -> Any:
-    """Parameters whose help leaves out the Python types of arguments and switches."""
+def _with_usual_types(parameters: Any) -> Any:
+    """Parameters whose help shows FLOAT for a number, and no type of arguments and switches."""
     for each in parameters:
         if each.param_type_name == "argument" or each.is_flag:
             each.display_type_rich = lambda ctx: None
+        elif each.metavar is None and (shown := each.display_type_rich(None)):
+            name = shown.strip("<>").upper()
+            each.metavar = name.replace("INT", "INTEGER").replace("STR", "TEXT")
     return parameters
 
 
@@ -163,8 +207,22 @@ class Commands(TyperGroup):
         self.commands = {name: TyperCommand(name) for name in names}
 
     def get_params(self, ctx: Any) -> Any:
-        """The parameters, see `_without_types`."""
-        return _without_types(super().get_params(ctx))
+        """The parameters, see `_with_usual_types`."""
+        return _with_usual_types(super().get_params(ctx))
+
+    def main(self, *arguments: Any, standalone_mode: bool = True, **settings: Any) -> Any:
+        """Run a command line; one that cannot be read is refused in one line."""
+        if not standalone_mode:
+            return super().main(*arguments, standalone_mode=False, **settings)
+        try:
+            code = super().main(*arguments, standalone_mode=False, **settings)
+        except UsageError as error:
+            from costada.cli.command_errors import say
+
+            code = error.exit_code
+            if message := error.format_message():  # none without arguments: the help is printed
+                say(message, f"See {error.ctx.command_path} --help.")
+        sys.exit(code)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Load a command, except to list it; `None` if there is none of that name.
@@ -175,16 +233,18 @@ class Commands(TyperGroup):
         if cmd_name not in self.commands or self.commands[cmd_name].help:
             return super().get_command(ctx, cmd_name)
         if cmd_name in COMMANDS:
-            place, epilog = COMMANDS[cmd_name]
+            place, group, epilog = COMMANDS[cmd_name]
             module, _, function = place.partition(":")
             found = getattr(import_module(f"costada.cli.{module}"), function)
         else:
             plugin = load_plugin(plugins_of(ENTRY_POINTS)[cmd_name], PluginCommand)
-            found, epilog = plugin.function, plugin.exit_codes
+            found, group, epilog = plugin.function, plugin.group, plugin.exit_codes
         # Typer keeps the line ends of a docstring, which are not those of the terminal.
         text = "\n\n".join(" ".join(part.split()) for part in docstring(found).split("\n\n"))
         alone = typer.Typer(add_completion=False)
-        alone.command(cmd_name, cls=Command, help=text, epilog=epilog)(found)
+        alone.command(
+            cmd_name, cls=Command, help=text, epilog=epilog, rich_help_panel=group
+        )(found)
         return typer.main.get_command(alone)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -208,6 +268,7 @@ class Commands(TyperGroup):
         for name, command in self.commands.items():
             if name in known:
                 command.help = known[name]["help"]
+                command.rich_help_panel = known[name]["group"]
                 continue
             try:
                 self.get_command(ctx, name)

@@ -20,7 +20,7 @@ PROCESSES.set_forkserver_preload(
     [
         "costada.agents.middleware",
         "costada.agents.tool",
-        *(f"costada.cli.{place.partition(':')[0]}" for place, _ in COMMANDS.values()),
+        *(f"costada.cli.{place.partition(':')[0]}" for place, *_ in COMMANDS.values()),
         "costada.experiments.comparison.comparison_report",
         "costada.experiments.comparison.comparison_report",
         "costada.models.chat_models",

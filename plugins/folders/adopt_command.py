@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from costada.cli.command_errors import refusing
-from costada.cli.main import OTHERS, PluginCommand
+from costada.cli.main import OTHERS, PROBLEMS, PluginCommand
 from costada.plugins.folders.prepare_command import ProblemPath
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
@@ -145,4 +145,4 @@ def _parsed(source: str) -> ast.Module:
         return ast.Module([], [])
 
 
-COMMAND = PluginCommand(adopt, OTHERS)
+COMMAND = PluginCommand(adopt, PROBLEMS, OTHERS)

@@ -10,7 +10,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import refusing
-from costada.cli.main import OTHERS, PluginCommand
+from costada.cli.main import OTHERS, PROBLEMS, PluginCommand
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
 
@@ -90,4 +90,4 @@ def prepare(
     show(f"Made {place}. Next: costada check {folder}")
 
 
-COMMAND = PluginCommand(prepare, OTHERS)
+COMMAND = PluginCommand(prepare, PROBLEMS, OTHERS)

@@ -9,7 +9,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import refusing
-from costada.cli.main import OTHERS, PluginCommand
+from costada.cli.main import OTHERS, SERVE, PluginCommand
 from costada.plugins.gateway.gateway_protocol import IDLE_SECONDS
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
@@ -54,4 +54,4 @@ def gateway(
         serve(settings, lambda address: show(address.base_url))
 
 
-COMMAND = PluginCommand(gateway, OTHERS)
+COMMAND = PluginCommand(gateway, SERVE, OTHERS)

@@ -14,7 +14,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import refusing
-from costada.cli.main import CALCULATIONS, PluginCommand
+from costada.cli.main import CALCULATIONS, COMPARE, PluginCommand
 from costada.reports.formats import counted
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import ALL, known_methods, known_names
@@ -398,4 +398,4 @@ def _compare_routers(
             console.print(str(out / name), markup=False, soft_wrap=True)
 
 
-COMMAND = PluginCommand(simulate, CALCULATIONS)
+COMMAND = PluginCommand(simulate, COMPARE, CALCULATIONS)

@@ -11,7 +11,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import refusing
-from costada.cli.main import CALCULATIONS, PluginCommand
+from costada.cli.main import CALCULATIONS, COMPARE, PluginCommand
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
 from costada.runs.user_input import split_list
@@ -85,4 +85,4 @@ def _num_steps(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-COMMAND = PluginCommand(theory, CALCULATIONS)
+COMMAND = PluginCommand(theory, COMPARE, CALCULATIONS)

@@ -1,5 +1,6 @@
 import os
 import pty
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -88,11 +89,41 @@ def test_the_package_is_a_command_of_the_interpreter_too():
     assert (done.stdout, done.stderr) == (f"costada {version('costada')}\n", "")
     done = subprocess.run([*command, "resum"], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.startswith("Usage: python -m costada ")
+    assert done.stderr.endswith("See python -m costada --help.\n")
 
 
-def test_a_misspelt_command_is_refused_with_the_right_one(invoke):
-    assert "No such command 'resum'. Did you mean 'resume'?" in invoke("resum").output
+def test_a_misspelt_command_is_refused_with_the_right_one_in_a_plain_line(invoke):
+    refused = invoke("resum")
+    assert refused.exit_code == 2
+    first, hint = refused.stderr.splitlines()
+    assert first == "costada: No such command 'resum'. Did you mean 'resume'?"
+    assert hint.endswith(" --help.")
+
+
+def test_commands_are_listed_in_groups(invoke):
+    text = invoke("--help").output
+    headings = re.findall(r"╭─ (.+?) ─", text)
+    assert headings == ["Options", "Run", "Look at runs", "Compare", "Problems", "Serve"]
+    compared = text.partition("─ Compare ─")[2].partition("─ Problems ─")[0]
+    assert re.findall(r"│ (\w+) ", compared)[:3] == ["sweep", "compare", "experiment"]
+
+
+def test_the_help_of_a_long_command_lists_the_first_options_and_counts_the_others(invoke):
+    listed, everything = (
+        set(re.findall(r"│ (--[a-z-]+)", invoke("run", option).output))
+        for option in ("--help", "--help-all")
+    )
+    assert {"--model", "--budget", "--parallel", "--out"} < listed < everything
+    assert "--retry-wait" in everything - listed
+    count = len(everything - listed)
+    assert f"costada run --help-all lists {count} more options." in invoke("run", "--help").output
+
+
+def test_types_and_defaults_are_shown_as_typer_does(invoke):
+    text = " ".join(invoke("run", "--help-all").output.replace("│", " ").split())
+    assert "--budget FLOAT Dollars to spend" in text
+    assert "[default: raise]" in text
+    assert "[OPTIONS] RUN" in invoke("trace", "--help").output
 
 
 @pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])

@@ -391,7 +391,7 @@ def test_types_and_choices_of_discover_are_those_of_the_configuration():
 
 
 def test_every_option_shows_the_description_of_its_setting(invoke):
-    text = " ".join(invoke("run", "--help").output.replace("│", " ").split())
+    text = " ".join(invoke("run", "--help-all").output.replace("│", " ").split())
     for name, field in RunConfig.model_fields.items():
         if name not in ("controller", "other_prices"):
             assert as_option(name) in text
