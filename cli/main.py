@@ -101,9 +101,9 @@ MAX_LISTED = 16
 
 HELP_ALL = "--help-all"
 
-FIRST_OPTIONS = frozenset(
-    "model models budget budget_policy preset price method parallel out seed max_iterations config"
-    " problems methods seeds jobs on purse serve".split()
+FIRST_OPTIONS = (
+    *("problems", "methods", "method", "model", "models", "budget", "budget_policy", "preset"),
+    *("price", "parallel", "seed", "seeds", "max_iterations", "jobs", "on", "purse", "out"),
 )
 """Parameters of commands with many options that `--help` lists; `--help-all` lists all."""
 
@@ -118,7 +118,7 @@ REFUSED = 2
 class Command(TyperCommand):
     """A command that refuses values it cannot read in one line, as it refuses all others.
 
-    The help of one with more than `MAX_LISTED` options lists `FIRST_OPTIONS`, with `--help-all` all.
+    The help of one with more than `MAX_LISTED` options lists `FIRST_OPTIONS`; `HELP_ALL`, all.
     """
 
     lists_all = False
@@ -133,14 +133,15 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help text; the process ends after it, so parameters may be changed for it."""
-        options = [each for each in self.params if each.param_type_name == "option"]
+        options: list[Any] = [each for each in self.params if each.param_type_name == "option"]
         for each in options:
             if not self.lists_all and len(options) > MAX_LISTED:
                 each.hidden = each.name not in FIRST_OPTIONS and not each.required
             if isinstance(each.show_default, str) and " " not in each.show_default:
                 each.default, each.show_default = each.show_default, True
         if hidden := sum(each.hidden for each in options):
-            self.epilog = f"{ctx.command_path} {HELP_ALL} lists {hidden} more options.\n\n{self.epilog}"
+            others = f"{ctx.command_path} {HELP_ALL} lists {hidden} more options."
+            self.epilog = f"{others}\n\n{self.epilog}"
         super().format_help(ctx, formatter)
 
     def make_context(self, info_name: Any, args: list[str], *rest: Any, **settings: Any) -> Any:
@@ -210,19 +211,23 @@ class Commands(TyperGroup):
         """The parameters, see `_with_usual_types`."""
         return _with_usual_types(super().get_params(ctx))
 
-    def main(self, *arguments: Any, standalone_mode: bool = True, **settings: Any) -> Any:
-        """Run a command line; one that cannot be read is refused in one line."""
-        if not standalone_mode:
-            return super().main(*arguments, standalone_mode=False, **settings)
+    def main(self, *arguments: Any, **settings: Any) -> Any:
+        """Run a command line and exit; one that cannot be read is refused in one line."""
+        exits = settings.get("standalone_mode", True)
+        settings["standalone_mode"] = False
         try:
-            code = super().main(*arguments, standalone_mode=False, **settings)
+            code = super().main(*arguments, **settings)
         except UsageError as error:
+            if not exits:
+                raise
             from costada.cli.command_errors import say
 
             code = error.exit_code
             if message := error.format_message():  # none without arguments: the help is printed
                 say(message, f"See {error.ctx.command_path} --help.")
-        sys.exit(code)
+        if exits:
+            sys.exit(code)
+        return code
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Load a command, except to list it; `None` if there is none of that name.
@@ -242,9 +247,7 @@ class Commands(TyperGroup):
         # Typer keeps the line ends of a docstring, which are not those of the terminal.
         text = "\n\n".join(" ".join(part.split()) for part in docstring(found).split("\n\n"))
         alone = typer.Typer(add_completion=False)
-        alone.command(
-            cmd_name, cls=Command, help=text, epilog=epilog, rich_help_panel=group
-        )(found)
+        alone.command(cmd_name, cls=Command, help=text, epilog=epilog, rich_help_panel=group)(found)
         return typer.main.get_command(alone)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -268,7 +271,7 @@ class Commands(TyperGroup):
         for name, command in self.commands.items():
             if name in known:
                 command.help = known[name]["help"]
-                command.rich_help_panel = known[name]["group"]
+                setattr(command, "rich_help_panel", known[name]["group"])  # noqa: B010
                 continue
             try:
                 self.get_command(ctx, name)
