@@ -87,7 +87,9 @@ def made_original(folder: Path, number: int) -> Original:
     begun = time.perf_counter()
     base = base_of(repository_files(root, folder / "none"), ())
     listed = time.perf_counter()
-    original = base.original(folder / f"problem-{number}")
+    problem = folder / f"problem-{number}"
+    problem.mkdir()
+    original = base.original(problem)
     made = time.perf_counter()
     print(f"{number} files: hashed in {listed - begun:.2f} s, copied once in {made - listed:.2f} s")
     return original
