@@ -13,6 +13,7 @@ from costada.prompts.file_changes import (
     WholeFile,
     read_changes,
 )
+from costada.prompts.function_edits import FunctionPlace, function_place, replace_function
 from costada.prompts.reply_parts import (
     find_edits,
     mismatch,
@@ -195,9 +196,15 @@ class _Draft:
             case FileEdit():
                 return self._edit(change)
             case WholeFile():
-                return self._write(change)
+                place = function_place(change.path or "")
+                return self._replace(place, change) if place else self._write(change)
             case Deletion():
                 path = self._resolve(change.path)
+                if place := function_place(path):
+                    return (
+                        f"`{path}` is a function, not a file; expected a SEARCH/REPLACE block in"
+                        f" `{place.path}` that removes it."
+                    )
                 if path not in self.files:
                     return _unknown(path, self._form, self.files)
                 if not self._form.patterns:
@@ -226,7 +233,8 @@ class _Draft:
                 f" `{FILE_SIGN} path` above it, and its lines are in none or several of the files."
             )
             return None
-        path = self._resolve(path)
+        place = function_place(path)
+        path = self._resolve(place.path if place else path)
         if expected := invalid_path_reason(path):
             return _not_allowed(path, expected)
         if path not in self.files:
@@ -294,6 +302,27 @@ class _Draft:
         else:
             return None
         self.files[path] = text.replace("\n", CRLF) if old and CRLF in old else text
+        return None
+
+    def _replace(self, place: FunctionPlace, change: WholeFile) -> str | None:
+        """Put a new text in the place of a function."""
+        path = self._resolve(place.path)
+        if path not in self.files:
+            return _unknown(path, self._form, self.files)
+        if not change.is_closed:
+            return f"The answer ends before `{path}::{place.name}` is complete."
+        old = self.files[path]
+        before = old.replace(CRLF, "\n")
+        replaced = replace_function(before, FunctionPlace(path, place.name), change.text)
+        if isinstance(replaced, str):
+            return replaced
+        name = _required_name(path, before, self._form)
+        if name and not defines(replaced.text, name):
+            return f"`{path}` no longer defines `{name}` at the top level."
+        if replaced.text != before:
+            self._lines.append(f"{path}: {rewrite_summary(change.text)}")
+            text = replaced.text
+            self.files[path] = text.replace("\n", CRLF) if CRLF in old else text
         return None
 
     def summary(self) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from costada.prompts.function_edits import function_place
 from costada.prompts.reply_parts import (
     BLOCK,
     Edit,
@@ -37,7 +38,7 @@ _PATH = re.compile(r"(?:[\w.@+~-]+[/\\])*[\w.@+~-]*\w\.\w{1,12}|/?(?:[\w.@+~-]+[
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A line that says which file follows, or which one to delete."""
+    """A line that says which file or function follows, or which file to delete."""
 
     path: str
     is_deletion: bool = False
@@ -49,7 +50,8 @@ def read_heading(line: str, known: Collection[str]) -> Heading | None:
     It may be written as `FILE: a.py`, `### a.py`, `**a.py**`, "1. `a.py` (new file):",
     `==> a.py <==`, or the path alone. A path that is not known counts only if it looks like one,
     or behind the very words that prompts ask for, `FILE:` and `DELETE:`. Without capitals or the
-    colon, `Delete a.py` deletes nothing: it may be one of the ideas that a reply weighs.
+    colon, `Delete a.py` deletes nothing: it may be one of the ideas that a reply weighs. A path may
+    be followed by the name of a function, as in `a.py::name`.
     """
     if len(line) > MAX_LINE_CHARS:
         return None
@@ -65,9 +67,17 @@ def read_heading(line: str, known: Collection[str]) -> Heading | None:
         return Heading(path if path in known else bare, bool(deletion))
     if sign := _SIGN.fullmatch(line.strip().strip("`*")):
         return Heading(sign["path"], sign["sign"] == DELETE_SIGN)
-    if marked and looks_like_path(path):
+    place = function_place(path)
+    file = place.path if place else path
+    if file in known or (marked and looks_like_path(file)):
         return Heading(path, bool(deletion))
     return None
+
+
+def names_function(text: str, known: Collection[str]) -> bool:
+    """Whether a word names a function of a file, as in `a.py::name`."""
+    place = function_place(text)
+    return place is not None and (place.path in known or looks_like_path(place.path))
 
 
 def _bare(line: str) -> str:
@@ -120,8 +130,8 @@ class WholeFile:
     """A file as a reply writes it.
 
     Attributes:
-        path: Its path; None if the reply does not say.
-        text: Its text.
+        path: Its path, or that of a function in it; None if the reply does not say.
+        text: Its text, or that of the function.
         language: The word for its language behind the backticks, in lower case.
         is_closed: Whether the fence ends before the reply does.
         is_headed: Whether the last line above or the fence itself gives the path.
@@ -209,7 +219,7 @@ class _Reader(Iterator[FileChange]):
         bare = line.strip()
         if bare.startswith("```"):
             info = Fence(0, 0, bare.strip("`").strip(), "", is_closed=True)
-            if info.path and (info.path in self._known or looks_like_path(info.path)):
+            if info.path and self._is_path(info.path):
                 self._path, self._is_used, self._is_headed = info.path, False, True
             return None
         heading = read_heading(line, self._known)
@@ -219,6 +229,10 @@ class _Reader(Iterator[FileChange]):
             return Deletion(heading.path)
         self._path, self._is_used, self._is_headed = heading.path, False, True
         return None
+
+    def _is_path(self, word: str) -> bool:
+        known = self._known
+        return word in known or looks_like_path(word) or names_function(word, known)
 
     def _edit(self) -> FileEdit:
         block, edit = next(self._blocks)
@@ -236,7 +250,7 @@ class _Reader(Iterator[FileChange]):
     def _fence(self, fence: Fence) -> WholeFile | None:
         if fence.is_diff or (not fence.text.strip() and fence.is_closed and not self._above):
             return None
-        own = fence.path if fence.path in self._known or looks_like_path(fence.path) else None
+        own = fence.path if self._is_path(fence.path) else None
         first, _, rest = fence.text.partition("\n")
         comment = path_comment(first, self._known)
         heading = read_heading(self._above, self._known) if self._above else None

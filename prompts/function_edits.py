@@ -1,0 +1,139 @@
+"""Functions as a reply names them, `path::name`: how a new text takes the place of one."""
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from costada.values.python_source import Definition, PythonSource, read_python, shifted
+
+SIGN = "::"
+"""Stands between the path of a file and the name of a function in it."""
+
+MAX_NEAREST = 3
+_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?:\(\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPlace:
+    """A function or class of a file; its name has those of the classes around it before dots."""
+
+    path: str
+    name: str
+
+
+def function_place(path: str) -> FunctionPlace | None:
+    """What `path::name` names; None if it is not of this form."""
+    file, sign, name = path.partition(SIGN)
+    # As pytest writes a method: path::Class::method.
+    name = name.replace(SIGN, ".")
+    if not sign or not file or not _NAME.fullmatch(name):
+        return None
+    return FunctionPlace(file.strip(), name.removesuffix("()"))
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A file with a new text of one function."""
+
+    text: str
+
+
+def replace_function(text: str, place: FunctionPlace, new: str) -> Replaced | str:
+    """The text of a file with a new function in the place of the old one, or why there is none.
+
+    The old decorators are replaced too, and the new text is indented like the old one. It may hold
+    further functions beside the one that is named.
+
+    Args:
+        text: The file, its lines ending in LF.
+        place: The function.
+        new: Its new text.
+    """
+    named = f"`{place.path}{SIGN}{place.name}`"
+    source = read_python(text)
+    if source is None:
+        return f"{named} cannot be found: the file is not Python; expected SEARCH/REPLACE blocks."
+    found = source.find(place.name)
+    if not found:
+        return f"{named} does not exist. {_nearest(source, place.name)}"
+    if len(found) > 1:
+        return (
+            f"{named} is defined {len(found)} times; expected SEARCH/REPLACE blocks, which say"
+            " where."
+        )
+    old = found[0]
+    given = read_python(new.strip("\n"))
+    if given is None:
+        return f"The new text of {named} is not complete Python: a bracket or string is left open."
+    part = _part(given, place.name)
+    if part is None:
+        defined = ", ".join(f"`{each.name}`" for each in given.definitions[:MAX_NEAREST])
+        return (
+            f"The block for {named} defines {defined or 'no function'}; expected the complete"
+            f" function `{place.name.rpartition('.')[2]}`, from its decorators to its last line."
+        )
+    lines = shifted(part, _indent_of(part), old.indent)
+    whole = [*source.lines[: old.first], *lines, *source.lines[old.end :]]
+    return Replaced("\n".join(whole))
+
+
+def _part(given: PythonSource, name: str) -> PythonSource | None:
+    """What of a new text goes into the file: all of it, or the method in a class around it."""
+    short = name.rpartition(".")[2]
+    if given.find(short):
+        return given
+    inner = given.find(name) or tuple(
+        each for each in given.definitions if each.name.endswith(f".{short}")
+    )
+    return read_python(given.text(inner[0])) if len(inner) == 1 else None
+
+
+def _indent_of(source: PythonSource) -> str:
+    first = next((line for line in source.lines if line.strip()), "")
+    return first[: len(first) - len(first.lstrip())]
+
+
+def _nearest(source: PythonSource, name: str) -> str:
+    """A sentence on the names that a file defines."""
+    names = list(dict.fromkeys(each.name for each in source.definitions))
+    short = {each.rpartition(".")[2]: each for each in names}
+    nearest = get_close_matches(name, names, n=MAX_NEAREST)
+    nearest += [
+        short[each]
+        for each in get_close_matches(name.rpartition(".")[2], short, n=MAX_NEAREST)
+        if short[each] not in nearest
+    ]
+    shown = ", ".join(f"`{each}`" for each in nearest[:MAX_NEAREST] or names[:MAX_NEAREST])
+    if not names:
+        return "The file defines no function."
+    return f"The nearest names are {shown}." if nearest else f"The file defines {shown}."
+
+
+def changed_functions(text: str, before: str) -> tuple[str, ...] | None:
+    """The functions of a text that another text lacks or has otherwise, by name.
+
+    None if something outside of functions differs too, or one of the texts is not Python. Of a
+    class whose methods alone differ, these are named.
+    """
+    new, old = read_python(text), read_python(before)
+    if new is None or old is None:
+        return None
+    leaves = [_leaves(each) for each in (new, old)]
+    if _rest(new, leaves[0]) != _rest(old, leaves[1]):
+        return None
+    known = {(each.name, old.text(each)) for each in leaves[1]}
+    changed = [each.name for each in leaves[0] if (each.name, new.text(each)) not in known]
+    return tuple(dict.fromkeys(changed))
+
+
+def _leaves(source: PythonSource) -> list[Definition]:
+    """All functions; methods too."""
+    return [each for each in source.definitions if not each.is_class]
+
+
+def _rest(source: PythonSource, functions: list[Definition]) -> list[str]:
+    """The lines outside of functions that are not blank."""
+    inside = {line for each in functions for line in range(each.first, each.end)}
+    return [
+        line for number, line in enumerate(source.lines) if number not in inside and line.strip()
+    ]
