@@ -40,8 +40,9 @@ class RunStatus(TypedDict):
     `spent` and `budget` are dollars; `spent` includes a running call at its upper bound, and
     `budget` may be lower than requested. `best_score` is normalised, higher is better;
     `best_objective` is in the problem's own units. Both are `None` before the first iteration.
-    `stop_reason` is `budget`, `iterations`, `flat` or `failures` for a finished run, `error` says
-    why a run failed or could not continue; otherwise they are empty. `folder` has the run's files.
+    `stop_reason` is `target`, `budget`, `iterations`, `flat` or `failures` for a finished run,
+    `error` says why a run failed or could not continue; otherwise they are empty. `folder` has the
+    run's files.
     """
 
     run: str

@@ -154,6 +154,7 @@ def run(
 
 
 @with_settings(
+    "target",
     *EXECUTION,
     "allow_invalid_start",
     "on_missing_usage",
@@ -172,7 +173,7 @@ def resume(
     as_json: options.JsonResult = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Resume an interrupted run, or one whose budget or iteration limit is raised."""
+    """Resume an interrupted run, or one whose limit or target is another one now."""
     from costada.runs.resume import check_lost_steps, extended_config
     from costada.runs.runner import is_finished, saved_state
 
@@ -197,6 +198,7 @@ def resume(
                 spent = f"${state['spent']:.6f} of {budget_text(config.budget)}"
                 text = f"this run has finished and has spent {spent}; it spends nothing more"
                 text += " without a higher limit (--budget, --max-iterations)"
+                text += " or a better --target" if config.target is not None else ""
                 show(f"{folder.place}: {text}", is_error=True)
     _carry_out(
         plan, config, folder, purse, as_json=as_json, is_quiet=quiet, accepts_loss=accept_loss

@@ -242,13 +242,16 @@ def decide_step(
     return ended, replace(decided, scheduled=None)
 
 
-StopReason = Literal["budget", "failures", "iterations", "flat"]
+StopReason = Literal["target", "budget", "failures", "iterations", "flat"]
 
 OUT_OF_MONEY = "out_of_money"
 """The trace's event of a step whose last attempt a hard budget could not pay for."""
 
 FLAT = "flat"
 """The trace's event of a step after which another gain is too unlikely."""
+
+TARGET = "target"
+"""The trace's event of a step after which the best program reaches the target."""
 
 SHAPE = 2.0
 """Shape of the prior of the rate of gains (a)."""
@@ -365,10 +368,12 @@ def stop_reason(
     is_out_of_money: bool = False,
     is_failing: bool = False,
     is_flat: bool = False,
+    has_reached_target: bool = False,
 ) -> StopReason | None:
     """Why a run ends after the completed step, None when it continues (Alg. 1).
 
-    The same for every method: the step that crosses the budget is the last one.
+    The same for every method: the step that crosses the budget is the last one. One that reaches
+    the target counts as that, whatever it spent.
 
     Args:
         budget: Dollars the run may spend (B).
@@ -378,7 +383,10 @@ def stop_reason(
         is_out_of_money: Whether what is left cannot pay for the call that was to be made next.
         is_failing: Whether so many attempts in a row failed that something must be wrong.
         is_flat: Whether another gain is too unlikely, where a run stops for that.
+        has_reached_target: Whether the best program is as good as the run is to find.
     """
+    if has_reached_target:
+        return "target"
     if is_out_of_money or has_crossed(budget, spent):
         return "budget"
     if is_failing:

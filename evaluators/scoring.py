@@ -51,6 +51,20 @@ def normalize(objective: float, reference: float | None, direction: Direction) -
     return float(score) if isfinite(objective) and isfinite(score) else 0.0
 
 
+TARGET_TOLERANCE = 1e-9
+"""Relative distance of a target below which rounding, not quality, keeps a score from it."""
+
+
+def reaches(score: float, target: float, reference: float | None, direction: Direction) -> bool:
+    """Whether a normalised score is as good as a target in the units of the objective.
+
+    Scores that an evaluator returns beside objectives are compared as they are, as their problem
+    has no reference. Raises as `normalize` does.
+    """
+    goal = normalize(target, reference, direction)
+    return score >= goal or isclose(score, goal, rel_tol=TARGET_TOLERANCE)
+
+
 def mean(values: Sequence[float]) -> float:
     """The mean of finite numbers, finite however large they are, and exact where all are equal."""
     # Halves, as shares of the largest numbers may add up to more than a float can hold.

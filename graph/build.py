@@ -7,7 +7,7 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import END, START, StateGraph
 from typing_extensions import Unpack
 
 from costada.controller.methods import METHODS
@@ -77,7 +77,13 @@ IN_FLIGHT: Mapping[str, Node | PayingNode] = {
 BRANCHES: Mapping[str, Branch] = {
     "allocate_frontier": Branch(
         after_allocation,
-        {"attempt": "build_context", "preparation": "guide", "approval": "approve_guide"},
+        {
+            "attempt": "build_context",
+            "preparation": "guide",
+            "approval": "approve_guide",
+            "landing": "evaluate",
+            "stop": END,
+        },
     ),
     "build_context": Branch(
         after_context,

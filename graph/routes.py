@@ -35,8 +35,15 @@ class Branch:
 
 def after_allocation(
     state: SearchState, context: RunContext
-) -> Literal["approval", "preparation", "attempt"]:
-    """`"preparation"` when a call is bought before the step begins; the caller may approve it."""
+) -> Literal["approval", "preparation", "attempt", "landing", "stop"]:
+    """`"preparation"` when a call is bought before the step begins; the caller may approve it.
+
+    No step has begun in a run that stops, as its target is reached.
+    """
+    if state["stop_reason"]:
+        return "stop"
+    if state["stopping"]:
+        return "landing"
     if not needs_guide(state):
         return "attempt"
     return "approval" if context.settings.approve_guides else "preparation"
@@ -203,21 +210,27 @@ def can_repeat(state: SearchState, context: RunContext) -> bool:
     return context.parallel == 1 or so_far < budget_of(state, context)
 
 
-def can_resume(state: SearchState, budget: float, max_iterations: int) -> bool:
+def can_resume(
+    state: SearchState, budget: float, max_iterations: int, target: float | None = None
+) -> bool:
     """Whether a stopped run has something left to do.
 
     It has when its budget or iteration limit was raised, and after too many failures, whose cause
-    may have passed. A run that stopped for want of gains needs a higher budget.
+    may have passed. A run that stopped for want of gains needs a higher budget, one that reached
+    its target another target.
 
     Args:
         state: The state of the stopped run.
         budget: Dollars that it may spend now (B).
         max_iterations: Iterations that it may make now (T_max).
+        target: The score at which it stops now.
     """
     if stop_reason(budget, state["spent"], state["iterations"], max_iterations):
         return False
     if state["stop_reason"] in ("budget", "flat"):
         return remaining(budget, state["spent"]) > state["remaining"]
+    if state["stop_reason"] == "target":
+        return target != state["account"].reached
     return True
 
 
@@ -230,4 +243,6 @@ def can_continue(state: SearchState, context: RunContext) -> bool:
     if context.purse and reason == "budget":
         # The purse may not have the whole budget.
         budget = min(budget, state["spent"] + max(0.0, float(context.purse.remaining)))
-    return can_resume({**state, "stop_reason": reason}, budget, context.constants.max_iterations)
+    stopped: SearchState = {**state, "stop_reason": reason}
+    limits = context.constants.max_iterations, context.settings.target
+    return can_resume(stopped, budget, *limits)

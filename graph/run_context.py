@@ -38,6 +38,7 @@ from costada.nodes.settings import MAX_PARALLEL, Settings
 from costada.prompts.tools import TOOLS
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
+from costada.values.evaluation import Direction
 from costada.values.roles import CANDIDATE, EVALUATION
 
 GivenModels = ChatModel | MenuModel | Sequence[ChatModel | MenuModel]
@@ -122,6 +123,7 @@ def run_context(
     _check_purse(context.purse, settings)
     _check_parents(context)
     _check_guides(context)
+    _check_target(context)
     check_experiment(settings.experiment, context.method, settings.constants, len(context.menu))
     start_router(context.router, [each.name for each in models.menu])
     # A caller who can be asked for more may begin with less than one request costs.
@@ -186,6 +188,16 @@ def _check_guides(context: RunContext) -> None:
         raise ValueError(
             f"guides: got {guides!r} with method {method.name!r}, which decides on guides itself;"
             " expected 'paper'"
+        )
+
+
+def _check_target(context: RunContext) -> None:
+    """Refuse a target that no minimised objective reaches."""
+    target, problem = context.settings.target, context.problem
+    if target is not None and target <= 0 and problem.direction is Direction.MINIMIZE:
+        raise ValueError(
+            f"target: got {target:g} for problem {problem.name!r}, which minimises a positive"
+            " objective; expected above 0"
         )
 
 

@@ -6,12 +6,19 @@ from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.experiment import Toss, is_within, toss, toss_calibration, window
-from costada.controller.step import ask_step
+from costada.controller.step import TARGET, ask_step
 from costada.nodes.calls.budget import draw_budget
-from costada.nodes.context import RunContext, SearchRuntime, balance_of, next_ticket
+from costada.nodes.context import (
+    RunContext,
+    SearchRuntime,
+    balance_of,
+    has_reached_target,
+    next_ticket,
+)
 from costada.nodes.open_run import open_run
 from costada.nodes.state import SearchState, Step, needs_guide
-from costada.values.numbering import START_TICKET, TicketNumber, next_iteration
+from costada.nodes.step_end import end_run
+from costada.values.numbering import START, START_TICKET, TicketNumber, next_iteration
 
 
 def allocate_frontier(state: SearchState, runtime: SearchRuntime) -> SearchState:
@@ -19,7 +26,8 @@ def allocate_frontier(state: SearchState, runtime: SearchRuntime) -> SearchState
 
     Opens a run at the first step, and when a thread whose run is over gets a new input. Where the
     method buys a call before its first step, that step begins when the call has been made. Steps in
-    flight count as visits. The step that a guide was bought for has the number of its ticket.
+    flight count as visits. The step that a guide was bought for has the number of its ticket. None
+    begins where the best program reaches the target already.
 
     Raises:
         ValueError: The run did not begin with the models and the router of this graph; or as
@@ -36,6 +44,10 @@ def allocate_frontier(state: SearchState, runtime: SearchRuntime) -> SearchState
     else:
         opening = open_run(state, context)
     current: SearchState = {**state, **opening}
+    if has_reached_target(current, context):
+        iterations = current.get("iterations", START)
+        stopping: SearchState = {**opening, "stopping": TARGET, "iterations": iterations}
+        return {**stopping, **end_run({**current, **stopping}, context)}
     controller = current["controller"]
     if needs_guide(current):
         return opening

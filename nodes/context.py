@@ -22,6 +22,7 @@ from costada.controller.method import Controller, is_archiving
 from costada.controller.methods import METHODS, Method
 from costada.controller.router_rules import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem
+from costada.evaluators.scoring import reaches
 from costada.models.menu import ModelEntry
 from costada.models.prices import PriceBook
 from costada.models.providers import RetryPolicy
@@ -270,6 +271,16 @@ def unjudged_of(step: Step, context: RunContext) -> UnjudgedProgram | None:
 def result_of(state: SearchState, context: RunContext) -> Candidate:
     """The candidate that the run returns: the incumbent, or the best one on validation examples."""
     return candidate_of(state.get("result", state["best"]), state, context)
+
+
+def has_reached_target(state: SearchState, context: RunContext) -> bool:
+    """Whether what the run returns is as good as it is to find."""
+    target, problem = context.settings.target, context.problem
+    if target is None:
+        return False
+    result = result_of(state, context)
+    goal = target, problem.reference, problem.direction
+    return result.is_valid and reaches(result.score, *goal)
 
 
 def is_estimated(candidate: Candidate, problem: Problem) -> bool:

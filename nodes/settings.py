@@ -211,6 +211,14 @@ class SearchSettings(RetryPolicy):
     """End the run when the chance of another gain within the remaining budget is below P. In
     simulated runs this is worth no more than a smaller budget."""
 
+    target: Annotated[
+        FiniteFloat | None,
+        Setting("costada.nodes.context:has_reached_target", SEARCH, "SCORE", "none"),
+    ] = None
+    """End the run when the best program reaches SCORE, in the units of combined_score: at least
+    SCORE, or at most where the problem minimises. If the evaluator returns scores of its own beside
+    objectives, SCORE is one of these. Iterations in flight are completed."""
+
     experiment: Annotated[
         ExperimentName | None,
         Setting("costada.controller.experiment:toss", SEARCH, default="none"),

@@ -278,12 +278,14 @@ class Account:
         extended: Budget in dollars that the caller granted when the graph's was used up; 0: none.
         doubtful: An iteration and the dollars in doubt that it was charged, the last one.
         spent_at_gain: Dollars spent when the best score last rose.
+        reached: The target at which the run last stopped; `None` if it never did.
     """
 
     granted: float | None = None
     extended: float = 0.0
     doubtful: tuple[Iteration, float] = (START, 0.0)
     spent_at_gain: float = 0.0
+    reached: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,8 +409,9 @@ class SearchOutput(TypedDict, total=False):
     `best_score` is normalised (higher is better), `best_objective` is in the benchmark's units.
     `spent` and `remaining` are dollars; `remaining` is 0 when the budget was crossed. `in_doubt` is
     the part of `spent` that stands for calls whose bill is unknown, at their upper bound.
-    `stop_reason` is `"budget"`, `"iterations"`, `"flat"` or `"failures"`, and empty while the run
-    continues; after `"failures"`, `last_failure` says what was wrong with the last attempt.
+    `stop_reason` is `"target"`, `"budget"`, `"iterations"`, `"flat"` or `"failures"`, and empty
+    while the run continues; after `"failures"`, `last_failure` says what was wrong with the last
+    attempt.
     """
 
     best_program: str

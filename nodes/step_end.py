@@ -8,7 +8,14 @@ from costada.controller.credit import NO_CREDIT, normalized_gain
 from costada.controller.guidance import Intervention, tactic_uses_left
 from costada.controller.method import Controller, is_guided
 from costada.controller.router import Router
-from costada.controller.step import FLAT, OUT_OF_MONEY, is_flat, spent_at_gain, stop_reason
+from costada.controller.step import (
+    FLAT,
+    OUT_OF_MONEY,
+    TARGET,
+    is_flat,
+    spent_at_gain,
+    stop_reason,
+)
 from costada.nodes.attempts import idea_of
 from costada.nodes.calls.budget import close_account
 from costada.nodes.context import (
@@ -18,6 +25,7 @@ from costada.nodes.context import (
     candidate_of,
     front_members,
     front_of,
+    has_reached_target,
     result_of,
     unjudged_of,
 )
@@ -105,7 +113,10 @@ def end_run(state: SearchState, context: RunContext) -> SearchState:
     if state["flight"].tickets:
         return {}
     close_account(state["run"].id, context)
-    return {"stop_reason": state["stopping"], "stopping": ""}
+    ended = SearchState(stop_reason=state["stopping"], stopping="")
+    if state["stopping"] == TARGET:
+        ended["account"] = replace(state["account"], reached=context.settings.target)
+    return ended
 
 
 def _unjudged(step: Step, context: RunContext) -> UnjudgedProgram:
@@ -155,6 +166,7 @@ def trace_row(
         OUT_OF_MONEY: attempt.is_out_of_money,
         CUT_SHORT: attempt.is_cut_short,
         FLAT: _is_flat(state, context),
+        TARGET: has_reached_target(state, context),
         STEERED: idea_of(step, context) is not None and not was_released(step),
         SUBMITTED: step.is_users_program,
         UNJUDGED: step.is_unjudged,
@@ -269,8 +281,10 @@ def why_it_stops(state: SearchState, context: RunContext) -> SearchState:
     """Why the run stops after this step, empty if it continues.
 
     A run that is resumed after too many failures counts them from 0. One that stops already keeps
-    its reason.
+    its reason, unless a step that was in flight has reached the target.
     """
+    if has_reached_target(state, context):
+        return SearchState(stopping=TARGET)
     if state["stopping"] == "failures":
         return SearchState(stopping="failures", failures=0)
     if state["stopping"]:

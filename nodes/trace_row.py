@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NotRequired, TypedDict, get_args, get_origin, get_type_hints
 
 from costada.controller.experiment import GUIDE_DECLINED
-from costada.controller.step import FLAT, OUT_OF_MONEY
+from costada.controller.step import FLAT, OUT_OF_MONEY, TARGET
 from costada.values.numbering import Iteration, TicketNumber
 
 DOLLARS, SECONDS, SHARE = "dollars", "seconds", "share"
@@ -320,6 +320,9 @@ EVENTS: Mapping[str, Event] = {
         "the step ended before its program was submitted", "costada.nodes.generate:ask_once"
     ),
     FLAT: Event("another gain is too unlikely", "costada.controller.step:is_flat"),
+    TARGET: Event(
+        "the best program reaches the target", "costada.nodes.context:has_reached_target"
+    ),
     DISABLED: Event(
         "this model gets no further requests", "costada.controller.router:Router.disable"
     ),

@@ -196,7 +196,8 @@ class IndexedRun:
     def _facts(self, settings: RunSettings) -> dict[str, object]:
         if not is_there(self.run.database):
             self._forget("")
-            return {**self._heading(heading(self.run, settings)), **self._standing(settings)}
+            facts = heading(self.run, settings)
+            return {**self._heading(facts), **self._standing(settings, facts)}
         with RunHistory.of(self.run.database) as history:
             run_id = history.last_run()
             if run_id != self._run_id:
@@ -209,8 +210,8 @@ class IndexedRun:
                             self._add_best(0.0, each.facts["objective"], each.facts["score"])
                 for step in history.steps(Iterations(run_id, known)):
                     self._add(step)
-                facts = self._heading(heading(self.run, settings, history, run_id))
-                return {**facts, **self._standing(settings)}
+                facts = heading(self.run, settings, history, run_id)
+                return {**self._heading(facts), **self._standing(settings, facts)}
 
     def _forget(self, run_id: str) -> None:
         self._run_id = run_id
@@ -220,7 +221,7 @@ class IndexedRun:
     def _add(self, step: dict[str, Any]) -> None:
         spent = _number(step["spent"])
         self._add_best(spent, step["best_objective"], step["best_score"])
-        kept = {name: step[name] for name in ("events", "failure", "attempts")}
+        kept = {name: step[name] for name in ("events", "failure", "attempts", "best_score")}
         kept |= {"spent": spent, "iteration": int(step["iteration"])}
         if not kept["failure"]:
             self._tail.clear()
@@ -238,8 +239,9 @@ class IndexedRun:
             for name in names
         }
 
-    def _standing(self, settings: RunSettings) -> dict[str, object]:
-        now = standing(self.run, settings, self._tail)
+    def _standing(self, settings: RunSettings, problem: Mapping[str, object]) -> dict[str, object]:
+        start_score = self._curve[0][2] if self._curve else None
+        now = standing(self.run, settings, self._tail, problem, start_score)
         last = self._tail[-1] if self._tail else {}
         curve = list(self._curve)
         if len(curve) > MAX_CURVE:

@@ -33,6 +33,8 @@ class RunSettings(Protocol):
     @property
     def max_failures(self) -> int: ...  # noqa: D102
     @property
+    def target(self) -> float | None: ...  # noqa: D102
+    @property
     def parallel(self) -> int: ...  # noqa: D102
     @property
     def order(self) -> str: ...  # noqa: D102

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from costada.nodes.trace_row import TraceRow
 
 REASONS = {
+    "target": "the target is reached",
     "budget": "the budget is used up",
     "iterations": "the iteration limit is reached",
     "flat": "another gain is too unlikely",

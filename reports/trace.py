@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from costada.controller.step import FLAT, OUT_OF_MONEY, StopReason, stop_reason
+from costada.evaluators.scoring import reaches
 from costada.nodes.trace_row import EVENTS, STEP_COLUMNS, Column, TraceRow, kind_of
 from costada.reports.terminal import TerminalTable
 from costada.store.address import StorePlace
 from costada.store.history import RunHistory
 from costada.store.rows import Origin, record
 from costada.store.run_store import RunStore
+from costada.values.evaluation import Direction
 from costada.values.numbering import START, TicketNumber
 
 if TYPE_CHECKING:
@@ -71,9 +73,16 @@ def charged_of_file(database: StorePlace, *, counts_lost: bool) -> float:
 
 
 def end_after(
-    last: Mapping[str, Any], settings: RunSettings, *, is_failing: bool = False
+    last: Mapping[str, Any],
+    settings: RunSettings,
+    problem: Mapping[str, Any],
+    *,
+    is_failing: bool = False,
 ) -> StopReason | None:
-    """Why a run ended after its last row, `None` if it had not ended."""
+    """Why a run ended after its last row, `None` if it had not ended.
+
+    `problem` holds `direction` and `reference` of the run's problem, as far as they are known.
+    """
     return stop_reason(
         settings.budget,
         last["spent"],
@@ -82,7 +91,17 @@ def end_after(
         is_out_of_money=OUT_OF_MONEY in last["events"],
         is_failing=is_failing,
         is_flat=FLAT in last["events"],
+        has_reached_target=reaches_target(last["best_score"], settings.target, problem),
     )
+
+
+def reaches_target(score: float, target: float | None, problem: Mapping[str, Any]) -> bool:
+    """Whether a best score reaches the target of a run, whose problem is as in `end_after`."""
+    if target is None or problem.get("direction") is None:
+        return False
+    reference = problem.get("reference")
+    known = None if reference is None else float(reference)
+    return reaches(score, target, known, Direction(problem["direction"]))
 
 
 def ticket_of(row: Mapping[str, Any]) -> TicketNumber:

@@ -44,6 +44,7 @@ class SearchKeywords(TypedDict, total=False):
     tool_evaluations: int
     prompt_order: Literal["constant-first", "paper"]
     stop_when_flat: float | None
+    target: float | None
     experiment: Literal["guides", "calibration", "router"] | None
     gains_in_flight: float | None
     seed: int

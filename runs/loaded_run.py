@@ -101,12 +101,14 @@ def load_run(path: str | Path) -> LoadedRun:
         program = history.program_of(run_id, best_id) or Program.of("")
         rows = history.steps(Iterations(run_id))
         charged = history.charged(run_id, counts_lost=settings.lost_calls == "count")
+        setup, start_score = history.setup(run_id), history.score_of(run_id, SEED_ID)
+    now = standing(folder, settings, rows, setup.problem if setup else {}, start_score)
     last: Row = steps[-1] if steps else {"iteration": 0, "spent": 0.0}
     return LoadedRun(
         _run=folder,
         path=folder.path,
         settings=settings.model_dump(mode="json"),
-        state=cast("State", standing(folder, settings, rows)["state"]),
+        state=cast("State", now["state"]),
         iterations=cast("int", last["iteration"]),
         spent=cast("float", last["spent"]),
         charged=float(charged),

@@ -133,7 +133,7 @@ def is_finished(folder: RunFolder) -> bool:
     if state is None or not state.get("stop_reason"):
         return False
     config = folder.load()
-    return not can_resume(state, config.budget, config.max_iterations)
+    return not can_resume(state, config.budget, config.max_iterations, config.target)
 
 
 def saved_state(folder: RunFolder) -> SearchState | None:

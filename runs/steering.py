@@ -96,10 +96,13 @@ def outlook(folder: RunFolder, added: Added) -> str:
         run_id = store.run_ids()[-1]
         last = store.last_step(run_id)
         row = record(store.step_line(run_id, last)) if last else None
-    end = end_after(row, config) if row else None
+        setup = store.setup(run_id)
+    end = end_after(row, config, setup.problem if setup else {}) if row else None
     resume = folder.next_command(config)
     if end == "iterations":
         resume += f" --max-iterations {config.max_iterations + 1}"
+    elif end == "target":
+        resume += " --target BETTER"
     elif end:
         resume += " --budget MORE"
     why = f" ({REASONS[end]})" if end else ""

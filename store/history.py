@@ -323,6 +323,14 @@ class RunHistory(RunFacts):
         )
         return self.program(found[0][0]) if found else None
 
+    def score_of(self, run_id: str, candidate_id: str) -> float | None:
+        """A candidate's score, `None` if the run has no such candidate."""
+        found = self._db.rows(
+            "SELECT score FROM costada_candidate WHERE run_id = ? AND id = ?",
+            (run_id, candidate_id),
+        )
+        return found[0][0] if found else None
+
     def front(self, run_id: str) -> list[str]:
         """Ids of the candidates on the Pareto front as it is now, oldest first; empty without one.
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from costada.values.evaluation import FrontMember
 
-RunEnd = Literal["budget", "iterations", "failures", "flat", "interrupted"]
+RunEnd = Literal["target", "budget", "iterations", "failures", "flat", "interrupted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,9 @@ class Discovery:
         spent: Dollars charged (C_t); above the budget by what the last iteration overshot.
         remaining: Dollars left, never below 0.
         iterations: Finished iterations.
-        stop_reason: Why the run ended: the budget or the iterations are used up, too many
-            consecutive attempts without a usable program (failures), or interrupted.
+        stop_reason: Why the run ended: the target is reached, the budget or the iterations are used
+            up, another gain is too unlikely (flat), too many consecutive attempts without a usable
+            program (failures), or interrupted.
         folder: The run folder; `None` if the run kept no files.
         sandbox: The sandbox of the candidates; `None` if the problem's own evaluate handles that.
         last_failure: The error of the last attempt, where failures ended the run.

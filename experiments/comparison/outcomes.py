@@ -185,13 +185,14 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
     if not rows:
         return "has not started"
     num_failures = failures_in_a_row(rows, config.max_failures, config.parallel)
-    reason = end_after(rows[-1], config, is_failing=num_failures >= config.max_failures)
+    setup = store.setup(run_ids[-1])
+    facts = setup.problem if setup else {}
+    reason = end_after(rows[-1], config, facts, is_failing=num_failures >= config.max_failures)
     if reason is None:
         spent = f"${rows[-1]['spent']:.4f} of {budget_text(config.budget)}"
         return f"not finished: {rows[-1]['iteration']} iterations, {spent}"
     if store.call_log.num_requests(run_ids[-1]) and not store.call_log.has_answer(run_ids[-1]):
         return "no request got a usable response"
-    setup = store.setup(run_ids[-1])
     if setup is None:
         return "its settings are not recorded; another version started it"
     seed = store.candidates.get(run_ids[-1], SEED_ID)

@@ -111,7 +111,7 @@ class Feed:
             "after": after,
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
             "heading": heading(self._run, settings),
-            "standing": standing(self._run, settings, ()),
+            "standing": standing(self._run, settings, (), {}),
             "task": None if is_news else task_of(settings),
             "settings": None if is_news else settings_rows(settings),
             "best": None,
@@ -133,6 +133,8 @@ class Feed:
             self._read_new_steps(history, run_id)
             steps = [step for step in self._steps if step["iteration"] > after]
             sent = {ticket for ticket, iteration in self._ended.items() if iteration <= after}
+            facts = heading(self._run, settings, history, run_id)
+            start = history.score_of(run_id, SEED_ID) if not self._steps else None
             newest = max(sent, default=TicketNumber(-1))
             missed = list[TicketNumber]()
             if newest > len(sent):  # some tickets before it have not ended, or ended later
@@ -141,8 +143,8 @@ class Feed:
             return {
                 **empty,
                 "run_id": run_id,
-                "heading": heading(self._run, settings, history, run_id),
-                "standing": standing(self._run, settings, self._steps),
+                "heading": facts,
+                "standing": standing(self._run, settings, self._steps, facts, start),
                 "task": None if is_news else task_of(settings, history, run_id),
                 "best": self._best_after(history, after if is_news else START),
                 "objectives": self._objectives(),

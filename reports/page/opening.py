@@ -14,7 +14,7 @@ from costada.evaluators.registry import problem as problem_named
 from costada.reports.patch import program_patch, program_rows
 from costada.reports.run_view import RunSettings, RunView
 from costada.reports.summary import REASONS
-from costada.reports.trace import end_after, failures_in_a_row
+from costada.reports.trace import end_after, failures_in_a_row, reaches_target
 from costada.store.candidates import SEED_ID
 from costada.store.history import RunHistory
 from costada.store.rows import RunSetup
@@ -119,19 +119,30 @@ def best_program(history: RunHistory, run_id: str, candidate_id: str) -> dict[st
 
 
 def standing(
-    run: RunView, settings: RunSettings, steps: Sequence[Mapping[str, Any]]
+    run: RunView,
+    settings: RunSettings,
+    steps: Sequence[Mapping[str, Any]],
+    problem: Mapping[str, object],
+    start_score: float | None = None,
 ) -> dict[str, str]:
     """Where a run stands: `state` in one word, `words` in a sentence.
 
-    `steps` are the trace rows of its finished iterations.
+    Args:
+        run: The folder of the run.
+        settings: Its settings.
+        steps: Trace rows of its finished iterations.
+        problem: Its heading.
+        start_score: Score of the initial program, if it is evaluated.
     """
     if run.is_running:
         return {"state": RUNNING, "words": "Running"}
     if not steps:
+        if start_score is not None and reaches_target(start_score, settings.target, problem):
+            return {"state": FINISHED, "words": f"Finished: {REASONS['target']}"}
         return {"state": WAITING, "words": "No iteration is finished yet"}
     num_failures = failures_in_a_row(steps, settings.max_failures, settings.parallel)
     is_failing = num_failures >= settings.max_failures
-    reason = end_after(steps[-1], settings, is_failing=is_failing)
+    reason = end_after(steps[-1], settings, problem, is_failing=is_failing)
     if reason is None:
         return {"state": STOPPED, "words": f"Stopped; resume with {run.resume_command}"}
     if reason == "failures":

@@ -105,6 +105,6 @@ def test_a_run_that_was_resumed_after_failures_counts_from_the_start_again(tmp_p
     steps = [step(number, failure="no") for number in range(1, 5)]
     assert failures_in_a_row(steps[:3], 3, 1) == 3
     assert failures_in_a_row(steps, 3, 1) == 1
-    stopped, resumed = (standing(folder, folder.load(), each) for each in (steps[:3], steps))
+    stopped, resumed = (standing(folder, folder.load(), each, {}) for each in (steps[:3], steps))
     assert stopped["words"].startswith("Stopped: too many attempts in a row")
     assert resumed["words"] == f"Stopped; resume with {folder.resume_command}"
