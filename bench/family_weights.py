@@ -4,19 +4,18 @@ from collections.abc import Callable, Sequence
 from multiprocessing import Pool
 from typing import TypeVar
 
-from costada.experiments.comparison.metrics import RunOutcome
 from costada.plugins.lab.recorded.family import FAMILY, World
 from costada.plugins.lab.recorded.world_scores import (
+    SCORING_SEEDS,
     compared_run,
-    held_out_losses,
     is_credible,
-    scored_worlds,
+    scored_family,
+    scoring_runs,
     weights,
 )
 
 Key, Value = TypeVar("Key"), TypeVar("Value")
 
-SCORING_SEEDS = 40
 FIRST_SEED, SEEDS = 200, 200
 """The seeds that decide, by docs/results/plan.md."""
 
@@ -33,18 +32,9 @@ def made_by(
         return dict(pool.imap_unordered(work, keys, chunksize=16))
 
 
-def _scored(run: tuple[str, int]) -> tuple[tuple[str, int], RunOutcome]:
-    return run, compared_run(run)
-
-
 def world_weights(jobs: int, *, only_credible: bool = False) -> dict[World, float]:
     """The weight of each world, of the credible ones alone if asked for."""
-    runs = [(world.name, seed) for world in FAMILY for seed in range(SCORING_SEEDS)]
-    found = made_by(_scored, runs, jobs)
-    outcomes = {
-        world: [found[world.name, seed] for seed in range(SCORING_SEEDS)] for world in FAMILY
-    }
-    scores = scored_worlds(FAMILY, held_out_losses(FAMILY), outcomes)
+    scores = scored_family(made_by(compared_run, scoring_runs(SCORING_SEEDS), jobs))
     known = dict(zip(FAMILY, weights(scores), strict=True))
     return {
         world: weight

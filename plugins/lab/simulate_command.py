@@ -23,7 +23,6 @@ from costada.store.files import result_folder
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from costada.experiments.comparison.metrics import RunOutcome
     from costada.plugins.lab.landscape.simulation_batch import Batch
     from costada.plugins.lab.recorded.world_scores import WorldScore
 
@@ -35,9 +34,6 @@ FAMILY_TABLES = "family.md"
 
 IN_FAMILY, IN_CREDIBLE, IN_FILLED = "family", "credible", "credible+alone"
 """Words for all worlds of the family, for its credible ones, and for these with `+alone`."""
-
-SCORING_SEEDS = 40
-"""Runs that each world of the family is scored by before methods are compared in it."""
 
 Methods = Annotated[
     str | None,
@@ -240,17 +236,14 @@ def _compare_stops(batch: Batch, threshold: float, jobs: int | None) -> None:
 def _scored_family(seeds: int, jobs: int | None) -> list[WorldScore]:
     """The score of each world of the family, from so many runs in each."""
     from costada.plugins.lab.processes import in_processes
-    from costada.plugins.lab.recorded.family import FAMILY
-    from costada.plugins.lab.recorded.world_scores import held_out_losses, scored_worlds
+    from costada.plugins.lab.recorded.world_scores import compared_run, scored_family, scoring_runs
 
-    runs = [(world.name, seed) for world in FAMILY for seed in range(seeds)]
+    runs = scoring_runs(seeds)
     num_jobs = min(jobs or os.cpu_count() or 1, len(runs))
     with refusing(ExitCode.FAILED), ending_on_signal():
-        losses = held_out_losses(FAMILY)
-        with in_processes(_named_run, runs, num_jobs) as finished:
+        with in_processes(compared_run, runs, num_jobs) as finished:
             outcomes = dict(_with_progress(finished, len(runs)))
-    by_world = {world: [outcomes[world.name, seed] for seed in range(seeds)] for world in FAMILY}
-    return scored_worlds(FAMILY, losses, by_world)
+        return scored_family(outcomes)
 
 
 def _print_scores(scores: Sequence[WorldScore], seeds: int) -> None:
@@ -280,7 +273,7 @@ def _compare_in_family(
     from costada.plugins.lab.recorded.family import FAMILY, FILLED
     from costada.plugins.lab.recorded.family_comparison import FamilyBatch, measure
     from costada.plugins.lab.recorded.family_report import family_tables, markdown
-    from costada.plugins.lab.recorded.world_scores import is_credible, weights
+    from costada.plugins.lab.recorded.world_scores import SCORING_SEEDS, is_credible, weights
     from costada.reports.terminal import TerminalTable, table_console
 
     console = table_console()
@@ -313,12 +306,6 @@ def _compare_in_family(
     _print_rate(len(batch.runs), seconds, num_jobs, console)
     if out is not None:
         console.print(str(out / FAMILY_TABLES), markup=False, soft_wrap=True)
-
-
-def _named_run(run: tuple[str, int]) -> tuple[tuple[str, int], RunOutcome]:
-    from costada.plugins.lab.recorded.world_scores import compared_run
-
-    return run, compared_run(run)
 
 
 def _with_progress(finished: Iterator[Result], total: int) -> list[Result]:

@@ -25,7 +25,7 @@ from costada.experiments.comparison.comparison import OBJECTIVES
 from costada.experiments.comparison.metrics import RunOutcome, best_score_at
 from costada.plugins.lab.landscape.simulation import simulate_run
 from costada.plugins.lab.published.published import RUNS, printed_numbers
-from costada.plugins.lab.recorded.family import SHARE_OF_RUN, Pool, World
+from costada.plugins.lab.recorded.family import FAMILY, SHARE_OF_RUN, Pool, World
 from costada.plugins.lab.recorded.table import Transition, recorded_transitions
 from costada.plugins.lab.recorded.world import UNBIASED_METHOD, weighted_transitions
 
@@ -51,6 +51,9 @@ COMPARED_CUTOFFS = (0.25, 0.5, 1.0)
 """The paper prints the same at 0.75 as at the end."""
 
 CREDIBLE_SHARE = 1 / 20
+
+SCORING_SEEDS = 40
+"""Runs in each world that the family is scored by before methods are compared in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +127,23 @@ def printed_cutoffs() -> tuple[PrintedCutoff, ...]:
     return tuple(cutoffs)
 
 
-def scored_worlds(
-    worlds: Sequence[World],
-    losses: Mapping[World, Mapping[str, float]],
-    outcomes: Mapping[World, Sequence[RunOutcome]],
-) -> list[WorldScore]:
-    """The score of each world, from its losses and from runs of AdaEvolve in it."""
+def scoring_runs(seeds: int) -> list[tuple[str, int]]:
+    """World and seed of each run that the family is scored by: so many in each world."""
+    return [(world.name, seed) for world in FAMILY for seed in range(seeds)]
+
+
+def scored_family(outcomes: Mapping[tuple[str, int], RunOutcome]) -> list[WorldScore]:
+    """The score of each world of the family, from what `compared_run` made of the scoring runs."""
+    losses = held_out_losses(FAMILY)
     return [
-        WorldScore(world, losses[world], *compared_with_paper(outcomes[world])) for world in worlds
+        WorldScore(
+            world,
+            losses[world],
+            *compared_with_paper(
+                [found for (name, _), found in outcomes.items() if name == world.name]
+            ),
+        )
+        for world in FAMILY
     ]
 
 
@@ -219,10 +231,10 @@ def probability_of_cost(world: World, pool: Pool, attempt: Transition) -> float:
     return (thirds.count(mine) + 1) / (len(thirds) + COST_CLASSES)
 
 
-def compared_run(run: tuple[str, int]) -> RunOutcome:
-    """The run of AdaEvolve in a world, by the world's name, with a seed."""
+def compared_run(run: tuple[str, int]) -> tuple[tuple[str, int], RunOutcome]:
+    """A scoring run: AdaEvolve in a world, by the world's name, with a seed."""
     world, seed = run
-    return simulate_run(METHOD, seed, BUDGET, world=world)
+    return run, simulate_run(METHOD, seed, BUDGET, world=world)
 
 
 def compared_with_paper(
