@@ -44,7 +44,7 @@ $(READY): Makefile pyproject.toml requirements.lock
 install: $(READY)  ## Create the environment from the lock file
 
 demo: install  ## Run circle packing with the offline model: no key, no network
-	@$(BIN)/costada run circle_packing --model offline --budget 1.0
+	@$(BIN)/costada demo
 
 reproduce: install  ## Compare all methods without a key, into reproduced/comparison.html
 	$(BIN)/costada sweep --problems circle_packing,heilbronn_convex --methods all --seeds 2 \

@@ -11,7 +11,7 @@ COMPLETING = "_COSTADA_COMPLETE"
 """Variable of the environment by which a shell asks for completions."""
 
 INSTALL, SHOW = "--install-completion", "--show-completion"
-WITH_EVALUATOR = ("run", "resume", "evaluate", "check")
+WITH_EVALUATOR = ("demo", "run", "resume", "evaluate", "check")
 SILENT = ("--help", "--quiet")
 REFUSED, INTERRUPTED = 2, 130
 

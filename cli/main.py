@@ -38,6 +38,7 @@ SPENDING = {
 RUNS = _epilog("done", **SPENDING, unpaid="too little is left in the purse")
 SWEEPS = _epilog("done", **SPENDING)
 CALCULATIONS = _epilog("done", failed="failed", stopped="stopped")
+DIAGNOSIS = _epilog("done", failed="no layer of the sandbox works", stopped="stopped")
 EVALUATION = _epilog(
     "done, also if the program failed",
     failed="the evaluator or the sandbox failed",
@@ -72,6 +73,7 @@ UsageError: Any = typer.BadParameter.__base__
 
 
 COMMANDS: Mapping[str, tuple[str, str, str]] = {
+    "demo": ("run:demo", RUN, RUNS),
     "run": ("run:run", RUN, RUNS),
     "resume": ("run:resume", RUN, RUNS),
     "fork": ("steer_command:fork", RUN, OTHERS),
@@ -92,6 +94,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "check": ("problems:check", PROBLEMS, OTHERS),
     "evaluate": ("problems:evaluate", PROBLEMS, EVALUATION),
     "list": ("problems:list_problems", PROBLEMS, OTHERS),
+    "doctor": ("doctor_command:doctor", PROBLEMS, DIAGNOSIS),
     "mcp": ("mcp_command:mcp", SERVE, OTHERS),
 }
 """Where the function of each command is, in this room, its group and the end of its help text."""
@@ -312,7 +315,7 @@ def main() -> None:
     Characters that the terminal's encoding lacks are shown as question marks. A run collects no
     garbage until everything is loaded, see `collect_garbage`.
     """
-    if sys.argv[1:2] in (["run"], ["resume"]):
+    if sys.argv[1:2] in (["demo"], ["run"], ["resume"]):
         gc.disable()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

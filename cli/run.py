@@ -153,6 +153,11 @@ def run(
     _carry_out(plan, config, folder, purse, as_json=as_json, is_quiet=quiet)
 
 
+def demo(out: Out = None) -> None:
+    """Run circle packing with the offline model: no key, no network, a simulated dollar."""
+    run(problem="circle_packing", model="offline", budget=1.0, out=out)
+
+
 @with_settings(
     "target",
     *EXECUTION,

@@ -124,7 +124,7 @@ def with_settings(
         def extended(
             set_values: list[str] | None = None, config_file: Path | None = None, **values: Any
         ) -> None:
-            given = {name: values.pop(name) for name in names if name in kinds}
+            given = {name: values.pop(name, None) for name in names if name in kinds}
             file = values.pop("models_file", None)
             read = partial(read_settings, given, set_values or [], config_file, names, file)
             command(settings=read, **values)

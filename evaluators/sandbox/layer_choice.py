@@ -54,6 +54,12 @@ def chosen_layer(layer: Layer) -> Layer:
     return layer
 
 
+def layer_fault(layer: Layer) -> str | None:
+    """Why a layer, which is not AUTO, does not work on this machine; `None` if it does."""
+    with _choosing:
+        return _probe_result(layer).fault
+
+
 def kind_for(
     layer: Layer,
     limits: Limits,
