@@ -83,9 +83,9 @@ class Effect:
         no_interval: Why there is none; empty if there is one.
         is_within_run: Whether the interval is over the tosses of the only run.
         has_few_jumps: Whether there are fewer than `FEW_JUMPS` jumps in all.
-        dollars_more: Dollars of further runs that would settle an effect of this size; 0 if the
-            interval excludes 0, infinite if the difference is 0, `None` without an interval or with
-            few jumps.
+        dollars_more: Dollars of further runs that would settle an effect of this size, at least
+            those of one; 0 if the interval excludes 0, infinite if the difference is 0, `None`
+            without an interval or with few jumps.
     """
 
     rate: str
@@ -137,7 +137,8 @@ def effect_of(runs: Sequence[Run], arms: tuple[str, str], rate: Rate, dollars: f
     more = None
     if deviation is not None and interval is not None and not has_few_jumps:
         is_excluded = not interval[0] <= 0.0 <= interval[1]
-        more = 0.0 if is_excluded else dollars_to_settle(difference, deviation, dollars) - dollars
+        needed = clusters_to_settle(difference, deviation, len(sums))
+        more = 0.0 if is_excluded else dollars * (needed / len(sums) - 1.0)
     return Effect(
         rate=rate.name,
         of_arm=dict(zip(arms, total.rates, strict=True)),
@@ -151,38 +152,25 @@ def effect_of(runs: Sequence[Run], arms: tuple[str, str], rate: Rate, dollars: f
     )
 
 
-def dollars_to_settle(difference: float, deviation: float, dollars: float) -> float:
-    """Dollars of all runs with which a test finds a difference of this size.
+def clusters_to_settle(difference: float, deviation: float, clusters: int) -> float:
+    """Runs, or tosses of the only run, with which a test finds a difference of this size.
 
-    The variance of the difference falls as the dollars rise. A two-sided test at `LEVEL` has
-    `POWER` once the difference is `z(1 - LEVEL / 2) + z(POWER)` standard errors.
+    The variance of the difference falls as they rise in number. A two-sided normal test at `LEVEL`
+    has `POWER` once the difference is `z(1 - LEVEL / 2) + z(POWER)` standard errors; Student's t
+    needs `z(1 - LEVEL / 2)^2 / 2` more (Guenther, "Sample Size Formulas for Normal Theory T Tests",
+    1981). It is at least one more than there are.
 
     Args:
         difference: Assumed to be the true one.
         deviation: Standard error of its estimate.
-        dollars: What the runs behind the estimate have cost.
+        clusters: How many are behind the estimate.
     """
     if difference == 0.0:
         return inf
-    ratio = _standard_errors() * deviation / abs(difference)
-    return dollars * ratio * ratio
-
-
-def attempts_to_separate(first: float, second: float) -> float:
-    """Attempts of each arm that separate two jump rates, if attempts are independent.
-
-    The two-sided test at `LEVEL` with `POWER`: `(z(1 - LEVEL / 2) + z(POWER))^2` times the sum of
-    the variances of one attempt of each arm, over the squared difference (Fleiss, Levin and Paik,
-    "Statistical Methods for Rates and Proportions", 2003, chapter 4).
-    """
-    variance = first * (1.0 - first) + second * (1.0 - second)
-    return (_standard_errors() / (first - second)) ** 2 * variance
-
-
-def _standard_errors() -> float:
-    """The standard errors that an effect has to be away from 0."""
     normal = NormalDist()
-    return normal.inv_cdf(1.0 - LEVEL / 2.0) + normal.inv_cdf(POWER)
+    quantile = normal.inv_cdf(1.0 - LEVEL / 2.0)
+    ratio = (quantile + normal.inv_cdf(POWER)) * deviation / abs(difference)
+    return max(clusters + 1.0, clusters * ratio * ratio + quantile * quantile / 2.0)
 
 
 def t_quantile(share: float, degrees: int) -> float:

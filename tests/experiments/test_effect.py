@@ -1,13 +1,14 @@
 """The effect of a part of the method, from tosses: by hand, by permutation and by simulation."""
 
 from dataclasses import replace
-from math import comb, inf, sqrt
+from math import ceil, comb, inf, sqrt
 from random import Random
 from statistics import NormalDist
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import nctdtr
 
 from costada.controller.constants import Constants
 from costada.experiments.effect.estimate import (
@@ -15,9 +16,9 @@ from costada.experiments.effect.estimate import (
     JUMP_RATE,
     RATES,
     TossOutcome,
-    attempts_to_separate,
-    dollars_to_settle,
+    clusters_to_settle,
     effect_of,
+    t_quantile,
 )
 from costada.experiments.effect.tossed_runs import toss_outcomes
 
@@ -49,9 +50,10 @@ def test_an_estimate_by_hand():
     assert found.deviation == pytest.approx(0.125)
     half = 12.7062047 * 0.125  # the 0.975 quantile of Student's t with one degree of freedom
     assert found.interval == pytest.approx((found.difference - half, found.difference + half))
-    # 1.959964 + 0.841621 standard errors, of which the dollars are the inverse square
-    needed = 10.0 * (2.801585 * 0.125 / found.difference) ** 2
-    assert found.dollars_more == pytest.approx(needed - 10.0)
+    # 1.959964 + 0.841621 standard errors, of which the runs are the inverse square, and 1.920729
+    # runs for Student's t; a run costs $5
+    needed = 2 * (2.801585 * 0.125 / found.difference) ** 2 + 1.920729
+    assert found.dollars_more == pytest.approx(5.0 * (needed - 2))
     assert not found.is_settled
 
 
@@ -185,6 +187,17 @@ def test_gains_below_the_threshold_of_progress_are_no_jumps():
     assert (found.steps, found.jumps) == (2, 1)
 
 
+def attempts_to_separate(first: float, second: float) -> float:
+    """Attempts of each arm that separate two jump rates, if attempts are independent.
+
+    `(z(1 - 0.05 / 2) + z(0.8))^2` times the sum of the variances of one attempt of each arm, over
+    the squared difference (Fleiss, Levin and Paik, "Statistical Methods for Rates and Proportions",
+    2003, chapter 4).
+    """
+    variance = first * (1.0 - first) + second * (1.0 - second)
+    return (2.801585 / (first - second)) ** 2 * variance
+
+
 def exact_power(attempts: int, first: float, second: float) -> float:
     """Power of the two-sided z-test of two shares with a pooled variance, over all outcomes."""
 
@@ -203,7 +216,7 @@ def exact_power(attempts: int, first: float, second: float) -> float:
 
 def test_210_attempts_an_arm_separate_jump_rates_of_6_and_1_percent():
     needed = attempts_to_separate(0.06, 0.01)
-    assert 205 < needed < 212
+    assert (ceil(needed), ceil(attempts_to_separate(0.03, 0.01))) == (209, 766)
     # independently: with a pooled variance under the null hypothesis
     normal, mean = NormalDist(), 0.035
     null, other = sqrt(2 * mean * (1 - mean)), sqrt(0.06 * 0.94 + 0.01 * 0.99)
@@ -226,9 +239,22 @@ def test_the_dollars_of_a_run_of_attempts_are_those_of_the_needed_attempts():
     found = effect_of(runs, ARMS, JUMP_RATE, spent)
     needed = 2 * attempts_to_separate(0.06, 0.01) * cost
     assert found.deviation is not None
-    dollars = dollars_to_settle(found.difference, found.deviation, spent)
-    assert dollars == pytest.approx(needed, rel=0.01)
+    dollars = cost * clusters_to_settle(found.difference, found.deviation, 400)
+    assert dollars == pytest.approx(needed, rel=0.015)
     assert 6 < dollars < 8
+
+
+@pytest.mark.parametrize("clusters", [2, 3, 4, 8, 25])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+def test_so_many_runs_have_the_power_of_a_t_test_and_are_more_than_there_are(clusters, share):
+    """By the noncentral t distribution, at a share of the difference that just excludes 0."""
+    difference = share * t_quantile(0.975, clusters - 1)
+    needed = clusters_to_settle(difference, 1.0, clusters)
+    assert needed >= clusters + 1
+    whole = ceil(needed)
+    noncentrality = difference * sqrt(whole / clusters)
+    power = 1 - nctdtr(whole - 1, noncentrality, t_quantile(0.975, whole - 1))
+    assert power > 0.79
 
 
 PATIENCE, WINDOW, STEPS, COST = 4, 6, 60, 0.02
