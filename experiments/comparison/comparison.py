@@ -110,10 +110,7 @@ def section_of(runs: Mapping[str, Runs], baseline: str) -> Section:
     first = next(iter(by_problem.values()))[0]
     is_single = len(by_problem) == 1
     targets = {
-        problem: min(
-            fmean(metrics.best_score_at(run, 1.0) for run in of_method[problem])
-            for of_method in runs.values()
-        )
+        problem: min(_mean_of_final(of_method[problem]) for of_method in runs.values())
         for problem in by_problem
     }
     summaries = {
@@ -154,6 +151,12 @@ def section_of(runs: Mapping[str, Runs], baseline: str) -> Section:
         targets=targets,
         shares=shares,
     )
+
+
+def _mean_of_final(runs: Sequence[RunOutcome]) -> float:
+    scores = [metrics.best_score_at(run, 1.0) for run in runs]
+    # The mean of equal scores may be rounded up, and then no run would reach it.
+    return min(fmean(scores), max(scores))
 
 
 def _differences(runs: Runs, baseline: Runs) -> dict[str, Summary]:

@@ -1,6 +1,7 @@
 from bisect import bisect_right
 from dataclasses import replace
 from math import isclose
+from statistics import fmean
 
 import pytest
 from compared_runs import outcome, runs_of
@@ -57,6 +58,16 @@ def test_methods_are_compared_by_the_dollars_to_the_lowest_final_mean_score():
     assert section.targets == {"toy": pytest.approx(0.7)}
     found = {name: by["dollars_to_reach"].mean for name, by in section.summaries.items()}
     assert found == {"costada": 0.75, "uniform": 0.75, "evox": 0.5}
+
+
+def test_runs_that_all_end_at_one_score_reach_it():
+    """The mean of three times 0.8 is rounded up."""
+    assert fmean([0.8] * 3) > 0.8
+    outcomes = runs_of({"costada": (0.8,) * 3, "uniform": (0.8,) * 3}, 0.5)
+    (section,) = compare_outcomes(outcomes).sections
+    assert section.targets == {"toy": 0.8}
+    found = {name: by["dollars_to_reach"].mean for name, by in section.summaries.items()}
+    assert found == {"costada": 0.5, "uniform": 0.5}
 
 
 def test_a_share_is_crossed_but_for_rounding():
