@@ -68,7 +68,8 @@ class Estimate:
     def title(self) -> str:
         """The runs in a few words."""
         first = self.runs[0]
-        return f"{first.experiment} on {first.problem}{self.label}, {first.method}"
+        by = f"{first.model}, {first.method}, {budget_text(first.budget)}"
+        return f"{first.experiment} on {first.problem}{self.label}, {by}"
 
 
 def estimates_of(found: TossedRuns) -> list[Estimate]:

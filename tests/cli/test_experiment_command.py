@@ -103,6 +103,15 @@ def test_a_seed_counts_once_and_other_settings_are_kept_apart(invoke, tossed, tm
     assert "toy [" in answer_of(invoke, tmp_path)
 
 
+def test_runs_with_other_budgets_are_told_apart_by_the_budget(invoke, tossed, tmp_path):
+    shutil.copytree(tossed, tmp_path / "a")
+    run_in(tmp_path / "b", experiment="guides", budget=0.02)
+    words = answer_of(invoke, tmp_path)
+    assert "toy [" not in words
+    for budget in ("$0.1", "$0.02"):
+        assert f", costada, {budget}: " in words
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
