@@ -127,9 +127,14 @@ class Methods(MutableMapping[str, Method]):
         """How many methods there are."""
         return sum(1 for _ in self)
 
-    def in_group(self, group: str) -> tuple[str, ...]:
-        """The names of the methods of a group; imports all plug-ins with methods."""
-        return tuple(name for name, method in self.items() if method.group == group)
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """The names of the methods of each group; imports all plug-ins with methods."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name, method in self.items():
+            if method.group:
+                found[method.group] = (*found.get(method.group, ()), name)
+        return found
 
     def __contains__(self, name: object) -> bool:
         """Whether a method is known, without importing its plug-in."""

@@ -51,17 +51,23 @@ def known_names(option: str, kind: str, text: str, known: Iterable[str]) -> tupl
 
 
 def known_methods(option: str, text: str) -> tuple[str, ...]:
-    """The methods of a list with commas, where the name of a group stands for its methods.
+    """The methods of a list with commas, where `all` and the name of a group stand for several.
 
     Raises:
-        ValueError: As `known_names`.
+        ValueError: A word is unknown, a method occurs twice, or there is none.
     """
-    words = split_list(option, text)
     names: list[str] = []
-    for word in words:
-        is_name = word == ALL or word in METHODS
-        names += [word] if is_name else METHODS.in_group(word) or [word]
-    return known_names(option, "method", ",".join(names), METHODS)
+    for word in split_list(option, text):
+        if word in METHODS:
+            names.append(word)
+            continue
+        several = {ALL: tuple(METHODS), **METHODS.groups}
+        if word not in several:
+            raise ValueError(f"{option}: {unknown_name('method', word, (*METHODS, *several))}")
+        names += several[word]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{option}: got {text!r}, expected different methods")
+    return tuple(names)
 
 
 def as_option(field: str) -> str:

@@ -10,7 +10,7 @@ NAMES = tuple(each.name for each in PEERS)
 
 
 def test_the_group_stands_for_its_methods():
-    assert set(METHODS.in_group(GROUP)) == set(NAMES)
+    assert set(METHODS.groups[GROUP]) == set(NAMES)
     found = known_methods("--methods", "costada,peers")
     assert found[0] == "costada"
     assert set(found[1:]) == set(NAMES)
@@ -20,8 +20,11 @@ def test_the_group_stands_for_its_methods():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("peers,gepa", "expected different methods"),
-        ("peer", "Unknown method 'peer'"),
+        ("peers,gepa", "got 'peers,gepa', expected different methods"),
+        ("all,peers", "got 'all,peers', expected different methods"),
+        ("costada,costada", "expected different methods"),
+        ("peer", "Unknown method 'peer'. Did you mean 'peers'"),
+        ("peerz,costada", "Known: adaevolve, all, .*, openevolve, peers, "),
         ("", "expected one or more"),
     ],
 )
