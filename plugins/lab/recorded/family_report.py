@@ -99,12 +99,6 @@ def _judged(found: Mapping[str, Judgement]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _by_world(found: Mapping[str, Judgement]) -> Iterator[tuple[str, ...]]:
-    for name, judged in found.items():
-        worlds = judged.in_credible.values()
-        yield name, *(_cell(each.mean, each.interval, ".3f") for each in worlds)
-
-
 def _secondary(
     measured: Measured, batch: FamilyBatch, world_weights: Mapping[World, float]
 ) -> FamilyTable:
