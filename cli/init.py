@@ -88,12 +88,33 @@ ScoreCommand = Annotated[
 ]
 
 
+TestCommand = Annotated[
+    str | None,
+    typer.Option(
+        "--test",
+        metavar="COMMAND",
+        help="Must succeed in a copy of the repository before the score counts.",
+    ),
+]
+FocusedFunctions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--focus",
+        metavar="PATH::NAME",
+        help="Function of the repository that prompts show in full; repeatable. The slowest of the"
+        " score command if absent.",
+    ),
+]
+
+
 def init(
     folder: NewFolder,
     benchmark: BenchmarkName = None,
     repository: Repository = None,
     edited: Edited = None,
     command: ScoreCommand = None,
+    test: TestCommand = None,
+    focus: FocusedFunctions = None,
 ) -> None:
     """Write a problem folder: an example with a test, a benchmark, or one for a repository."""
     notes: Sequence[str] = ()
@@ -101,10 +122,12 @@ def init(
         if repository is not None:
             if benchmark:
                 raise ValueError("--from and --from-repo are both given; expected one of them")
-            texts, notes = _repository_texts(folder, repository, edited or [], command or "")
-        elif edited or command:
+            settings = {"program": edited, "command": command, "test": test, "focus": focus}
+            texts, notes = _repository_texts(folder, repository, settings)
+        elif edited or command or test or focus:
             raise ValueError(
-                "--edit and --score belong to --from-repo; expected the repository's path"
+                "--edit, --score, --test and --focus belong to --from-repo; expected the"
+                " repository's path"
             )
         else:
             texts = _benchmark_texts(benchmark) if benchmark else _example_texts()
@@ -132,9 +155,14 @@ def _benchmark_texts(name: str) -> dict[str, str]:
 
 
 def _repository_texts(
-    folder: Path, repository: Path, edited: Sequence[str], command: str
+    folder: Path, repository: Path, given: Mapping[str, str | list[str] | None]
 ) -> tuple[dict[str, str], list[str]]:
     """The files of a problem folder for a repository, and what to know about its copies.
+
+    Args:
+        folder: The problem folder.
+        repository: The repository.
+        given: Settings by their key in `problem.toml`.
 
     Raises:
         ValueError: If an option is missing, or the repository cannot be used like this.
@@ -142,14 +170,15 @@ def _repository_texts(
     from costada.evaluators.folder_settings import FolderSettings
     from costada.evaluators.repository import load_repository
 
-    for name, value in {"--edit": edited, "--score": command}.items():
-        if not value:
-            raise ValueError(f"{name} is missing; needed with --from-repo")
+    edited, command = given["program"], given["command"]
+    if not edited or not isinstance(command, str) or not command:
+        name = "--score" if edited else "--edit"
+        raise ValueError(f"{name} is missing; needed with --from-repo")
     root, place = repository.resolve(), folder.resolve()
     is_inside = place.is_relative_to(root)
     path = os.path.relpath(root, place) if is_inside else str(root)
     task = REPOSITORY_TASK.format(name=root.name, command=command, files=", ".join(edited))
-    settings = {"repository": path, "program": list(edited), "command": command}
+    settings = {"repository": path, **{name: value for name, value in given.items() if value}}
     problem = load_repository(place, FolderSettings.model_validate(settings), task)
     notes = [f"Candidates change {counted(len(problem.start), 'file')} of {root}.", *problem.notes]
     program = shlex.split(command)[0]

@@ -190,6 +190,7 @@ def check(
 
 def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
     """Add facts about a folder as they become known; why a run would be refused, if it would."""
+    from costada.evaluators.focus import with_focus
     from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
     from costada.evaluators.folders import load_folder, read_folder
     from costada.evaluators.problem import confine, gpu_note
@@ -209,6 +210,10 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
         timeout=wanted.timeout,
         memory_mb=wanted.memory_mb,
     )
+    known = len(problem.notes)
+    problem = with_focus(problem)
+    if focus := problem.notes[known:]:
+        facts["focus"] = " ".join(focus)
     facts |= _prompt(problem)
     if note := gpu_note(problem):
         facts["gpus"] = note

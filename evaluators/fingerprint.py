@@ -47,7 +47,10 @@ EVALUATOR = (
     *("evaluate", "score", "arguments", "calls", "holdout", "evaluator_source"),
     *DATA_SET,
 )
-FOR_MODELS = ("task", "initial_program", "editable", "reserved", "timing_metrics")
+FOR_MODELS = (
+    *("task", "initial_program", "editable", "reserved", "timing_metrics"),
+    *("focus", "prompt_tokens", "shown"),
+)
 """Fields that decide what a model sees or starts from, not how programs are evaluated."""
 
 MODELS = ("models", "candidate_models")

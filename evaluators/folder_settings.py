@@ -51,6 +51,9 @@ class FolderSettings(BaseModel, ProblemSettings):
     command: str | None = None
     """Command that scores a candidate in its copy of the `repository`: its last line is a number or
     JSON, or the file of its `--benchmark-json` or `--export-json` holds measured times."""
+    test: str | None = None
+    """Command that must succeed in the copy of the `repository` before `command` scores it; a
+    candidate on which it fails is rejected."""
     language: str | None = None
     """Language of the program; by the file's ending if absent."""
     config: str | None = None
@@ -136,8 +139,9 @@ def read_settings(path: Path) -> FolderSettings:
         if any(each["type"] == UNKNOWN_KEY for each in found):
             faults += f" (known keys: {', '.join(KEYS)})"
         raise ValueError(f"{path}: {faults}") from None
-    if settings.command is not None and settings.repository is None:
-        raise ValueError(f"{path}: repository is missing; needed where command is given")
+    for name in ("command", "test"):
+        if getattr(settings, name) is not None and settings.repository is None:
+            raise ValueError(f"{path}: repository is missing; needed where {name} is given")
     if settings.direction is Direction.MINIMIZE and settings.reference is None:
         raise ValueError(f"{path}: reference is missing; needed where direction is 'minimize'")
     if settings.metric in FAILURES and settings.direction is Direction.MAXIMIZE:

@@ -69,7 +69,7 @@ class Base:
             ValueError: If the repository has changed since the problem was loaded, or a link is
                 where a folder is to be.
         """
-        place = _originals(folder) / self.digest[:32]
+        place = hidden_folder(folder, ORIGINALS) / self.digest[:32]
         with _making:
             if place not in _made or _made[place].identity != _identity(place):
                 self._make(place)
@@ -150,16 +150,21 @@ def base_of(repository: RepositoryFiles, changed: Collection[str]) -> Base:
     return Base(repository, paths, folders, digest)
 
 
-def _originals(folder: Path) -> Path:
-    """The folder of all originals; a link there would have files changed elsewhere."""
+def hidden_folder(folder: Path, name: str) -> Path:
+    """A folder for what is kept in a problem folder; makes it if it is not there.
+
+    Raises:
+        OSError: If it cannot be made.
+        ValueError: If it is a link, which would have files changed elsewhere.
+    """
     hidden = folder / HIDDEN_FOLDER
-    for place in (hidden, hidden / ORIGINALS):
+    for place in (hidden, hidden / name):
         if place.is_symlink():
             raise ValueError(f"{place} is a link; expected a folder, or nothing")
         place.mkdir(exist_ok=True)
     with suppress(FileExistsError), open(hidden / ".gitignore", "x") as file:
         file.write("*\n")
-    return hidden / ORIGINALS
+    return hidden / name
 
 
 def _identity(place: Path) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from costada.evaluators.data_set import DataSet
 from costada.evaluators.data_set_evaluator import DataSetEvaluator
 from costada.evaluators.fingerprint import fingerprint
 from costada.evaluators.granted_models import FunctionCall, GrantedModels, SendableModels
+from costada.evaluators.named_functions import resolve_focus
 from costada.evaluators.problem_checks import (
     check_called_function,
     check_calls,
@@ -112,6 +113,8 @@ class Problem(ProblemFields):
         check_preload(self.preload, self.sandbox, self.interpreter)
         check_running(self)
         check_calls(self)
+        if self.focus:
+            object.__setattr__(self, "focus", resolve_focus(self.focus, self.start))
         for name in ("examples", "validation"):
             object.__setattr__(self, name, DataSet.of(name, getattr(self, name)))
         check_data_set(self)

@@ -47,6 +47,10 @@ def check_fields(problem: ProblemFields) -> None:
         raise ValueError(f"limits is {problem.limits!r}; expected Limits(...)")
     _check_program(problem)
     _check_entry_point(problem.entry_point, problem.initial_program)
+    if problem.focus and isinstance(problem.initial_program, str):
+        raise ValueError(
+            f"focus is {problem.focus!r}, but initial_program is one text; expected none"
+        )
     if problem.holdout is not None and (problem.score is None or problem.calls is None):
         raise ValueError("holdout is given without score and calls; expected it with both")
 

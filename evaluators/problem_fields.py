@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol, cast, get_args
 
@@ -19,7 +19,15 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot_kind import PRELOAD
 from costada.values.candidate import Program
 from costada.values.evaluation import Direction, Evaluation, is_storable
-from costada.values.program_form import PYTHON, TEXT, ProgramForm, file_ending, find_language
+from costada.values.program_form import (
+    NO_FOCUS,
+    PYTHON,
+    TEXT,
+    Focus,
+    ProgramForm,
+    file_ending,
+    find_language,
+)
 
 Evaluator = Callable[[Any], Evaluation]
 """Program in, evaluation out (F, Sec. 3). Deterministic, never a model.
@@ -64,6 +72,7 @@ class Holdout:
     margin: float
 
 
+CHARACTERS_PER_TOKEN = 3
 GPUS = "an integer, or a fraction of one GPU"
 WEIGHT = "a positive number (an objective that is minimised is subtracted)"
 MAX_MODEL_NAME = 120
@@ -158,6 +167,12 @@ class ProblemSettings:
     readable: Annotated[Sequence[str], AfterValidator(tuple), Expected("a list of paths")] = ()
     """Absolute paths and patterns of files and folders, beside the system's, that what runs in the
     sandbox may read. Programs are found in the folders, and in `bin` there."""
+    focus: Annotated[Sequence[str], AfterValidator(tuple), Expected("a list of functions")] = ()
+    """Functions of several files in Python that prompts show in full, as `path::name` or
+    `module.name`; of a repository, those that take most of the time of its `command` if absent."""
+    prompt_tokens: OptionalCount = None
+    """Tokens of several files that a prompt shows, at three characters each; 8000 where functions
+    are in focus and 20000 elsewhere if absent."""
     direction: Annotated[Direction, Field(strict=False), _choices(Direction)] = Direction.MAXIMIZE
     """Which way `combined_score` improves; `minimize` needs a reference."""
     reference: PositiveNumber = None
@@ -233,6 +248,8 @@ class ProblemFields(ProblemSettings):
     reserved: Sequence[str] = ()
     """Patterns of paths that no candidate has, whatever `editable` says: those of a problem
     folder's own files."""
+    shown: Focus = NO_FOCUS
+    """What prompts show first, as measured; see `evaluators/focus.py`."""
     language: str = PYTHON.name
     """Language of a candidate of one text, such as `Python` or `C++`."""
     file_name: str = ""
@@ -295,6 +312,8 @@ class ProblemFields(ProblemSettings):
             entry_point=self.entry_point,
             build=self.build,
             run=self.run,
+            focus=replace(self.shown, functions=self.shown.functions or tuple(self.focus)),
+            max_characters=self.prompt_tokens and CHARACTERS_PER_TOKEN * self.prompt_tokens,
         )
 
     @property

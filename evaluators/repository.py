@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from signal import Signals
@@ -51,7 +51,7 @@ from costada.values.evaluation import (
 )
 from costada.values.program_form import language_of
 
-BUILD, COMMAND = "build", "command"
+BUILD, TEST, COMMAND = "build", "test", "command"
 PROCESSES = 64
 """How many processes the commands may start where the settings do not say."""
 
@@ -115,8 +115,9 @@ class RepositoryEvaluator(Confined):
 
     @property
     def commands(self) -> dict[str, list[str]]:
-        """The words of the command that builds, if there is one, and of the one that scores."""
-        given = {BUILD: self.settings.build, COMMAND: self.settings.command}
+        """Words of the commands that build and test, if there are any, and of that which scores."""
+        settings = self.settings
+        given = {BUILD: settings.build, TEST: settings.test, COMMAND: settings.command}
         return {name: shlex.split(text) for name, text in given.items() if text}
 
     @property
@@ -139,18 +140,26 @@ class RepositoryEvaluator(Confined):
         for path in program:
             if fault := self.base.conflict(path):
                 return failed(f"the program has a file where none can be: {fault}")
-        run = run_in_copy(
+        return self._evaluation_of(self.run(program, self.commands, self.report_file))
+
+    def run(
+        self,
+        program: Program,
+        commands: Mapping[str, Sequence[str]],
+        report_file: str | None = None,
+    ) -> CandidateResult:
+        """What commands do in a copy with a program's files; raises as `run_in_copy` does."""
+        return run_in_copy(
             program,
             self.base.original(self.folder),
-            self.commands,
+            commands,
             self.limits,
-            report_file=self.report_file,
+            report_file=report_file,
             layer=self.layer,
             interpreter=self.interpreter,
             readable=self.readable,
             connect=self.connect,
         )
-        return self._evaluation_of(run)
 
     def hint(self, error: str, log: str) -> str:
         """What may help where a command fails for where it runs; empty if nothing is known."""
@@ -296,7 +305,7 @@ def _check_settings(where: Path, settings: FolderSettings) -> None:
             raise ValueError(f"{where}: {name} is {value!r}; expected none beside repository")
     if not any([settings.program] if isinstance(settings.program, str) else settings.program):
         raise ValueError(f"{where}: program is missing; expected patterns such as 'src/*.py'")
-    for name in (BUILD, COMMAND):
+    for name in (BUILD, TEST, COMMAND):
         command = getattr(settings, name)
         try:
             words = shlex.split(command or "")
@@ -321,7 +330,7 @@ def _usual_language(paths: Iterable[str]) -> str:
 
 def _shown_to_guide(settings: FolderSettings, base: Base) -> str:
     """The commands, and the files of the repository that they name."""
-    commands = [text for text in (settings.build, settings.command) if text]
+    commands = [text for text in (settings.build, settings.test, settings.command) if text]
     parts = [f"$ {text}" for text in commands]
     for word in dict.fromkeys(word for text in commands for word in re.split(r"[\s'\"=]+", text)):
         path = str(PurePosixPath(word)) if word else ""

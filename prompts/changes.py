@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from difflib import unified_diff
 
 from costada.prompts.file_changes import (
-    FILE_SIGN,
     Deletion,
     FileChange,
     FileEdit,
@@ -13,7 +12,12 @@ from costada.prompts.file_changes import (
     WholeFile,
     read_changes,
 )
-from costada.prompts.function_edits import FunctionPlace, function_place, replace_function
+from costada.prompts.function_edits import (
+    FILE_SIGN,
+    FunctionPlace,
+    function_place,
+    replace_function,
+)
 from costada.prompts.reply_parts import (
     find_edits,
     mismatch,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from costada.prompts.function_edits import function_place
+from costada.prompts.function_edits import FILE_SIGN, function_place
 from costada.prompts.reply_parts import (
     BLOCK,
     Edit,
@@ -15,8 +15,8 @@ from costada.prompts.reply_parts import (
 )
 from costada.values.program_form import MAX_PATH_BYTES
 
-FILE_SIGN, DELETE_SIGN = "FILE:", "DELETE:"
-"""Words before a path that prompts ask for: above a file or its changes, and to delete a file."""
+DELETE_SIGN = "DELETE:"
+"""Word before the path of a file to delete; `FILE_SIGN` is that above a file or its changes."""
 
 MAX_LINE_CHARS = 300
 """Longer lines are not read as headings."""

@@ -2,9 +2,12 @@
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import get_close_matches, unified_diff
 
 from costada.values.python_source import Definition, PythonSource, read_python, shifted
+
+FILE_SIGN = "FILE:"
+"""Word that prompts ask for before the path of a file or function."""
 
 SIGN = "::"
 """Stands between the path of a file and the name of a function in it."""
@@ -109,26 +112,24 @@ def _nearest(source: PythonSource, name: str) -> str:
     return f"The nearest names are {shown}." if nearest else f"The file defines {shown}."
 
 
-def changed_functions(text: str, before: str) -> tuple[str, ...] | None:
-    """The functions of a text that another text lacks or has otherwise, by name.
+def changed_parts(text: str, before: str, path: str) -> dict[str, str]:
+    """What differs of a file from another text of it: functions by `path::name`, and other lines.
 
-    None if something outside of functions differs too, or one of the texts is not Python. Of a
-    class whose methods alone differ, these are named.
+    Of a class whose methods alone differ, these are given. The whole text by its path if one of the
+    two is not Python.
     """
     new, old = read_python(text), read_python(before)
     if new is None or old is None:
-        return None
-    leaves = [_leaves(each) for each in (new, old)]
-    if _rest(new, leaves[0]) != _rest(old, leaves[1]):
-        return None
-    known = {(each.name, old.text(each)) for each in leaves[1]}
-    changed = [each.name for each in leaves[0] if (each.name, new.text(each)) not in known]
-    return tuple(dict.fromkeys(changed))
-
-
-def _leaves(source: PythonSource) -> list[Definition]:
-    """All functions; methods too."""
-    return [each for each in source.definitions if not each.is_class]
+        return {path: text}
+    functions = [[each for each in one.definitions if not each.is_class] for one in (new, old)]
+    known = {(each.name, old.text(each)) for each in functions[1]}
+    changed = [each for each in functions[0] if (each.name, new.text(each)) not in known]
+    parts = {f"{path}{SIGN}{each.name}": new.text(each) for each in changed}
+    rests = [_rest(one, inside) for one, inside in zip((new, old), functions, strict=True)]
+    if rests[0] != rests[1]:
+        lines = list(unified_diff(rests[1], rests[0], n=0, lineterm=""))[2:]
+        parts[f"{path}, outside of functions"] = "\n".join(lines)
+    return parts
 
 
 def _rest(source: PythonSource, functions: list[Definition]) -> list[str]:

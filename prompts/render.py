@@ -7,7 +7,9 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from costada.prompts.file_changes import DELETE_SIGN, FILE_SIGN
+from costada.prompts.file_changes import DELETE_SIGN
+from costada.prompts.focused_view import focused_files
+from costada.prompts.function_edits import FILE_SIGN, SIGN, changed_parts
 from costada.prompts.reply_parts import fenced
 from costada.prompts.requests import (
     FailedAttempt,
@@ -39,11 +41,8 @@ third in 45 % and up to the fourth in 22 %. A cache that costs a quarter more to
 to read pays from 22 % on.
 """
 
-FILES_LIMIT = 60_000
-"""Characters of files that are shown whole; of further ones a model sees name and outline."""
-
 OTHER_FILES_LIMIT = 20_000
-"""The same of a program that is not the one to change."""
+"""Characters shown whole of the files of a program that is not the one to change."""
 
 OUTLINE_LINES = 40
 OUTLINE_WIDTH = 120
@@ -160,13 +159,14 @@ def choose_files(files: Mapping[str, str], form: ProgramForm, limit: int) -> Sho
     """The files that fit into a number of characters.
 
     First come the file of the entry point and those with marks around what is meant to change, then
-    the shortest.
+    those near the command that scores, then the shortest.
     """
-    start = _path_begin(form)
+    start, near = _path_begin(form), form.focus.near
 
-    def rank(path: str) -> tuple[bool, int, str]:
+    def rank(path: str) -> tuple[bool, int, int, str]:
         is_wanted = BLOCK_START in files[path] or (start != "" and path.startswith(start))
-        return not is_wanted, len(files[path]), path
+        place = near.index(path) if path in near else len(near)
+        return not is_wanted, place, len(files[path]), path
 
     room, chosen = limit, set()
     for path in sorted(files, key=rank):
@@ -186,10 +186,17 @@ def _path_begin(form: ProgramForm) -> str:
 
 
 def example_path(form: ProgramForm) -> str:
-    """A path for an example of a change: the entry point's file, or the first."""
+    """A path for an example of a change: of a function in focus, the entry point, or the first."""
+    if form.focus.functions:
+        return form.focus.functions[0].partition(SIGN)[0]
     start = _path_begin(form)
     found = (path for path in form.paths if start and path.startswith(start))
     return next(found, form.paths[0])
+
+
+def example_function(form: ProgramForm) -> str:
+    """A function for an example of a change: the first in focus, or one that need not be there."""
+    return next(iter(form.focus.functions), f"{example_path(form)}{SIGN}Class.method")
 
 
 def outline(text: str) -> str:
@@ -209,7 +216,7 @@ def program_block(
     code: str | Program,
     form: ProgramForm,
     base: str | Program | None = None,
-    limit: int = FILES_LIMIT,
+    limit: int | None = None,
 ) -> str:
     """A program for a prompt.
 
@@ -218,16 +225,23 @@ def program_block(
         form: What the files of a program may be.
         base: The program that a prompt shows beside it: of several files, those that are equal
             there are left out.
-        limit: Characters of files shown whole.
+        limit: Characters of files shown whole; None as the form says.
     """
     program = Program.of(code)
     if program.is_one_text:
         return fenced(program.text, form.language.fence)
+    is_whole = base is None and limit is None
+    if is_whole and form.focus.functions and (focused := focused_files(program, form)):
+        return focused
+    limit = limit or form.shown_characters
     known = Program(()) if base is None else Program.of(base)
     files = changed_files(program, known)
+    num_changed = len(files)
+    if base is not None and form.focus.functions:
+        files = _changed_functions(files, known)
     view = choose_files(files, form, limit)
     parts = [
-        f"{FILE_SIGN} {path}\n{fenced(text, form.language_at(path).fence)}"
+        f"{FILE_SIGN} {path}\n{fenced(text, form.language_at(path.partition(SIGN)[0]).fence)}"
         for path, text in view.whole.items()
     ]
     if view.outlined:
@@ -238,10 +252,16 @@ def program_block(
     if base is not None:
         gone = ", ".join(f"`{path}`" for path in known if path not in program)
         parts += [f"It does not have {gone}."] if gone else []
-        same = len(program) - len(files)
+        same = len(program) - num_changed
         noun = "file is" if same == 1 else "files are"
         parts += [f"{same} {noun} as in the current program."] if same else []
     return "\n\n".join(parts)
+
+
+def _changed_functions(files: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """The changed functions of files by `path::name`, and by its path what is not Python."""
+    parts = (changed_parts(text, known.get(path, ""), path) for path, text in files.items())
+    return {place: text for part in parts for place, text in part.items()}
 
 
 def cut(text: str, limit: int) -> str:
@@ -256,7 +276,10 @@ def failed_program(code: str | Program, form: ProgramForm, current: str | Progra
     program = Program.of(code)
     if program.is_one_text:
         return fenced(cut(program.text, CODE_LIMIT), form.language.fence)
-    changed = changed_files(program, Program.of(current))
+    known = Program.of(current)
+    changed = changed_files(program, known)
+    if form.focus.functions:
+        changed = _changed_functions(changed, known)
     begun = {path: cut(text, CODE_LIMIT) for path, text in changed.items()}
     return program_block(Program.of(begun), form, limit=FAILED_FILES_LIMIT)
 
@@ -382,6 +405,7 @@ GLOBALS = {
     "FILE_SIGN": FILE_SIGN,
     "DELETE_SIGN": DELETE_SIGN,
     "OTHER_FILES_LIMIT": OTHER_FILES_LIMIT,
+    "example_function": example_function,
     "example_path": example_path,
     "is_document": is_document,
     "is_python_text": is_python_text,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from costada.prompts.file_changes import FILE_SIGN
+from costada.prompts.function_edits import FILE_SIGN
 from costada.prompts.render import Prompt, PromptOrder, fields_of, render
 from costada.prompts.requests import PYTHON_TEXT, ProgramView
 from costada.values.program_form import ProgramForm

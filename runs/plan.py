@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from pydantic import ValidationError
 
 from costada.controller.router_rules import DEFAULT_ROUTER
+from costada.evaluators.focus import with_focus
 from costada.evaluators.problem import Problem, check_problem, confine, layer_of
 from costada.evaluators.registry import problem
 from costada.evaluators.remote.backend import EngineBackend, check_backend, evaluated_by
@@ -350,6 +351,8 @@ def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
         found = replace(found, notes=(*found.notes, note))
     if granted and isinstance(found.backend, EngineBackend):
         METERED_ENDPOINT.check(*found.backend.place_of_models())
+    if config.preflight:
+        found = with_focus(found)
     # Where the evaluator asks models, the run evaluates it: their calls belong on its ledger.
     is_free = config.preflight and not granted
     seed_evaluation = check_problem(found) if is_free else found.seed_evaluation

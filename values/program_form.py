@@ -175,6 +175,30 @@ def _matches(parts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Focus:
+    """What of several files a prompt shows first.
+
+    Attributes:
+        functions: Functions to show in full, as `path::name`, the most important first.
+        shares: The share of the measured time that each of them takes; empty if they were named by
+            a user.
+        tests: Texts beside the program that show how they are used, by where they are.
+        near: Paths of files to show before others, the first one first.
+    """
+
+    functions: tuple[str, ...] = ()
+    shares: tuple[float, ...] = ()
+    tests: tuple[tuple[str, str], ...] = ()
+    near: tuple[str, ...] = ()
+
+
+NO_FOCUS = Focus()
+WHOLE_CHARACTERS, FOCUSED_CHARACTERS = 60_000, 24_000
+"""Characters of the files in a prompt, unless the problem says: of whole files, and of parts around
+functions in focus."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramForm:
     """What the candidates of a problem look like, for what writes, reads and runs them.
 
@@ -187,6 +211,8 @@ class ProgramForm:
         entry_point: Function that the evaluator calls; None if it does not say.
         build: Command that builds a candidate; None if there is nothing to build.
         run: Command that runs it; None if it is not run by a command.
+        focus: What of several files is shown first.
+        max_characters: Characters of the files that a prompt shows; None as the focus asks for.
     """
 
     paths: tuple[str, ...] = ()
@@ -196,6 +222,14 @@ class ProgramForm:
     entry_point: str | None = None
     build: str | None = None
     run: str | None = None
+    focus: Focus = NO_FOCUS
+    max_characters: int | None = None
+
+    @property
+    def shown_characters(self) -> int:
+        """Characters of the files of a program that a prompt shows."""
+        usual = FOCUSED_CHARACTERS if self.focus.functions else WHOLE_CHARACTERS
+        return self.max_characters or usual
 
     @property
     def is_one_text(self) -> bool:

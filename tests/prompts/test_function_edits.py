@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from costada.prompts.changes import Change, read_change
-from costada.prompts.function_edits import changed_functions
+from costada.prompts.function_edits import changed_parts
 from costada.prompts.whole_texts import Rejection
 from costada.values.candidate import Program
 from costada.values.program_form import ProgramForm
@@ -158,11 +158,13 @@ def test_the_function_of_the_entry_point_stays_defined():
     assert changed(reply("src/tree.py::fetch", method), form=form).count("class A") == 0
 
 
-def test_the_functions_that_differ_are_named():
-    assert changed_functions(TREE.replace("return [text]", "return []"), TREE) == ("Tree.walk",)
-    more = "\n\ndef either():\n    return 3\n"
-    assert changed_functions(f"{TREE}{more}", TREE) == ("either",)
-    plain = "A = 1\n\n\ndef f():\n    pass\n"
-    assert changed_functions(f"{plain}\n\ndef g():\n    pass\n", plain) == ("g",)
-    assert changed_functions(plain.replace("1", "2"), plain) is None
-    assert changed_functions("def f(:\n'''", plain) is None
+def test_the_parts_that_differ_are_functions_and_other_lines():
+    walk = "    def walk(self):\n        return []"
+    new = TREE.replace(TREE[TREE.index("    def walk") : TREE.index("\n\n    class Node")], walk)
+    assert changed_parts(new, TREE, "a.py") == {"a.py::Tree.walk": walk}
+    more = f"import re\n{TREE}\n\ndef more():\n    pass\n"
+    assert changed_parts(more, TREE, "a.py") == {
+        "a.py::more": "def more():\n    pass",
+        "a.py, outside of functions": "@@ -0,0 +1 @@\n+import re",
+    }
+    assert changed_parts("def f(:\n'''", TREE, "a.py") == {"a.py": "def f(:\n'''"}

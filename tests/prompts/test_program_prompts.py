@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from costada.prompts.render import (
-    FILES_LIMIT,
     OUTLINE_LINES,
     generation_prompt,
     guide_prompt,
@@ -15,7 +14,7 @@ from costada.prompts.render import (
 from costada.prompts.requests import FailedAttempt, GenerationRequest, GuideRequest, ProgramView
 from costada.prompts.tools import FoundProgram, program_text, tools_for
 from costada.values.candidate import Program
-from costada.values.program_form import ProgramForm, find_language
+from costada.values.program_form import WHOLE_CHARACTERS, ProgramForm, find_language
 
 FILES = Program.of(
     {"a/solve.py": "def solve():\n    return 1\n", "hints.md": "# Hints\n", "z.py": "Z = 1\n"}
@@ -133,7 +132,7 @@ def test_files_that_do_not_fit_are_outlined():
     program = Program.of({**FILES, "large.py": large})
     text = program_block(program, FORM)
     assert "FILE: z.py\n```python\nZ = 1\n```" in text
-    assert f"Files that do not fit into {FILES_LIMIT} characters" in text
+    assert f"Files that do not fit into {WHOLE_CHARACTERS} characters" in text
     assert f"- `large.py`, {len(large)} characters\n```text\n1: def step_0(x):\n" in text
     assert len(text) < 3000
 
