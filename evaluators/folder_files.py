@@ -21,6 +21,8 @@ from costada.evaluators.import_paths import (
     imported_modules,
     module_files,
 )
+from costada.evaluators.sandbox.inside.orders import FOLDER
+from costada.evaluators.sandbox.slot_kind import CopiedFile
 from costada.evaluators.shown_paths import is_output, open_shown, unshown_reason
 from costada.values.python_syntax import parsed_module
 
@@ -152,25 +154,44 @@ class EvaluatorFile:
         """
         return shown_files(self.folder, self.files, self.path)
 
-    def identities(self) -> dict[Path, tuple[Path, tuple[int, int]]]:
-        """The same, each with device and inode of what was opened there, however links change.
+    @property
+    def place(self) -> str:
+        """Where the evaluator is in the copy of its folder."""
+        return _place(self.path, self.folder, self.shown())
 
-        Files that this user cannot read are left out.
+    def copied(self) -> tuple[CopiedFile, ...]:
+        """The same files, each with what was opened there, however links change.
+
+        Files that this user cannot read are left out. In the copy they lie to each other as here.
 
         Raises:
             ValueError: As `shown` does, or if a file may no longer be shown.
         """
-        found = {}
-        for path, listable in self.shown().items():
+        found, shown = [], self.shown()
+        for path, listable in shown.items():
             with suppress(PermissionError), open_shown(path, self.folder, listable) as file:
                 about = os.fstat(file.fileno())
-                found[path] = listable, (about.st_dev, about.st_ino)
-        return found
+                found.append(
+                    CopiedFile(
+                        path=str(path),
+                        place=_place(path, self.folder, shown),
+                        identity=(about.st_dev, about.st_ino),
+                        size=about.st_size,
+                        changed=about.st_mtime_ns,
+                    )
+                )
+        return tuple(found)
 
     def decided_by(self) -> tuple[object, ...]:
         """What evaluations depend on: every file of the folder, and helpers of other folders."""
         helpers = [path for path in self.shown() if not path.is_relative_to(self.folder)]
         return (self.folder, *sorted(helpers))
+
+
+def _place(path: Path, folder: Path, shown: Iterable[Path]) -> str:
+    """Where a file is in the copy: as it lies to the folder, and to helpers around that."""
+    base = os.path.commonpath([folder, *(file.parent for file in shown)])
+    return str(PurePosixPath(FOLDER, path.relative_to(base)))
 
 
 def shown_files(

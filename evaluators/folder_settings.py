@@ -1,6 +1,7 @@
 """The settings of a problem folder: what `problem.toml` may say."""
 
 import tomllib
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +30,9 @@ from costada.values.evaluation import Direction
 from costada.values.setting import expectation, refusal
 
 SETTINGS_FILE = "problem.toml"
+EVALUATOR_PROCESSES = 256
+"""How many processes an `evaluate(program_path)` may start where the settings do not say."""
+
 MAX_SETTINGS = 2**20
 """Bytes of `problem.toml`."""
 
@@ -77,7 +81,8 @@ class FolderSettings(BaseModel, ProblemSettings):
     threads: Size = Limits().threads
     """Threads that a candidate may have at once."""
     processes: NumProcesses = Limits().processes
-    """Processes that it may have besides its first."""
+    """Processes that it may have besides its first; 256 where an evaluator that is given a path, or
+    64 where a command of a `repository`, starts them and nothing is said."""
     scratch_mb: Size = Limits().scratch_mb
     """Size of the files that it may write, in MiB."""
     result_mb: Annotated[Size, Field(le=MAX_LIMIT // MEBIBYTE)] = Limits().result_bytes // MEBIBYTE
@@ -99,6 +104,12 @@ class FolderSettings(BaseModel, ProblemSettings):
     def data_files(self) -> tuple[str, ...]:
         """The files of the examples."""
         return tuple(name for name in (self.examples, self.validation) if name is not None)
+
+    @property
+    def limits_of_evaluator(self) -> Limits:
+        """The same for an `evaluate(program_path)`, which may start processes unless it says 0."""
+        is_said = "processes" in self.model_fields_set
+        return self.limits if is_said else replace(self.limits, processes=EVALUATOR_PROCESSES)
 
     @property
     def limits(self) -> Limits:

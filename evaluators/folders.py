@@ -137,6 +137,7 @@ def load_folder(
         evaluator.shown()
         own_fields = {
             "evaluator_source": _guide_blocks(layout.source),
+            "limits": settings.limits_of_evaluator,
             "evaluate": FolderEvaluator(
                 evaluator=evaluator,
                 settings=settings,
@@ -156,8 +157,7 @@ def load_folder(
             interpreter=found.interpreter,
             evaluators=config.evaluators,
             notes=(*config.notes, *_notes_on_start(found)),
-            **settings.problem_fields(),
-            **own_fields,
+            **{**settings.problem_fields(), **own_fields},
         )
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None

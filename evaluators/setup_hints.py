@@ -64,8 +64,8 @@ UNSCORED_HINT = (
 )
 NETWORK_HINT = "The sandbox has no network, so an evaluator that needs it cannot run there"
 SHARED_HINT = (
-    "Of multiprocessing, the sandbox allows pools, queues and locks with the start method fork, in"
-    " the evaluator's own Python: no shared memory, Array, Manager or other start method"
+    "The sandbox has no sockets, so no Manager of multiprocessing; where Linux allows no"
+    " namespaces, it has no shared memory either, and pools need the start method fork"
 )
 NO_MODES = "chmod has no effect"
 BUILT_HINT = (
@@ -74,16 +74,12 @@ BUILT_HINT = (
     " choose --sandbox bubblewrap or container, as another user than root; or --sandbox process,"
     " under which programs can also read your files and use the network"
 )
-PROGRAM_HINT = (
-    "Files of the problem's folder cannot be executed in the sandbox: start the program that reads"
-    ' them, as in ["sh", path]'
-)
 READ_ONLY_HINT = (
-    "Only the working folder can be written to in the sandbox: use paths relative to that, or"
-    " tempfile"
+    "Only the copy of the problem's folder can be written to in the sandbox: use paths relative to"
+    " that, or tempfile"
 )
 WORKING_FOLDER_HINT = (
-    "{path} is in the problem's folder, but the working folder is another one, and empty: open it"
+    "{path} is in the problem's folder, but the working folder is the evaluator's: open it"
     ' as Path(__file__).resolve().{parent} / "{path}"'
 )
 HOME_HINT = "HOME is the scratch folder in the sandbox, which holds no files of yours"
@@ -196,8 +192,6 @@ def _execution_hint(said: str, error: str, code: str, setup: Setup) -> str:
     path = found[1] or found[2]
     if found[1] is None and not STARTING_CODE.search(code):
         return ""
-    if any(base / path in setup.shown for base in _bases(setup)):
-        return PROGRAM_HINT
     is_own = not os.path.isabs(path) and not any((base / path).exists() for base in _bases(setup))
     if is_own and not setup.layer.implementation.may_change_modes():
         return BUILT_HINT.format(layer=setup.layer.value)

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from costada.evaluators.sandbox.candidate_results import CandidateResult, results_of
 from costada.evaluators.sandbox.codec import Value
 from costada.evaluators.sandbox.execution import execute_in_any, request_for, too_slow
-from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE, REPOSITORY
+from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE, PROGRAM, REPOSITORY
 from costada.evaluators.sandbox.layer_choice import kind_for
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -17,7 +18,6 @@ from costada.evaluators.sandbox.slot_kind import (
     LATE,
     PRELOAD,
     Original,
-    ReadableFile,
     SlotKind,
 )
 from costada.values.candidate import Program
@@ -143,10 +143,10 @@ def run_evaluator(
     readable: Sequence[str] = (),
     connect: Connect | None = None,
 ) -> CandidateResult:
-    """Run the evaluator of a folder on a candidate, both in the same confined process.
+    """Run the evaluator of a folder on a candidate, in a clean copy of its folder.
 
     It is given the path of the candidate's file, which has the name given, or of the folder that
-    holds its files.
+    holds its files. What it writes ends with the evaluation.
     The output is a dict with "metrics" and "artifacts", whose values are numbers, strings or None;
     see `inside/evaluator_contracts.py`. If a stage after the first fails, the result is that of the
     stages before, with the error among its artifacts.
@@ -160,21 +160,31 @@ def run_evaluator(
         RuntimeError: If the sandbox itself does not work.
         ValueError: If this machine does not offer the layer, or declared files are not there.
     """
-    shown = evaluator.identities()
-    files = [
-        ReadableFile(str(path), str(listable), identity)
-        for path, (listable, identity) in shown.items()
-    ]
+    program = named_files(source, file_name)
+    if fault := program.fault(limits):
+        return CandidateResult(None, fault, "", 0.0)
+    copied = evaluator.copied()
     kind = kind_for(layer, limits, preload, interpreter, readable)
-    kind = replace(kind, files=tuple(files))
-    thresholds = list(evaluator.thresholds)
-    call = {"mode": "evaluator", "evaluator": str(evaluator.path), "thresholds": thresholds}
-    call["contract"] = evaluator.contract
+    call: dict[str, object] = {
+        "mode": "evaluator",
+        "evaluator": evaluator.place,
+        "contract": evaluator.contract,
+        "thresholds": list(evaluator.thresholds),
+        "program": str(PurePosixPath(PROGRAM, program.path)),
+    }
     calls = [{"stage": stage} for stage in range(1, evaluator.num_stages + 1)] or [{}]
-    texts = [path.read_text(errors="replace") for path in shown if path.suffix == ".py"]
-    program, seconds = named_files(source, file_name), limits.wall_seconds
-    text = "".join(texts)
-    return _last_stage(_run(program, call, calls, limits, kind, seconds, text, connect=connect))
+    placed = {f"{PROGRAM}/{path}": text for path, text in program.encoded.items()}
+    request = replace(request_for(placed, call, calls, connect), evaluates=True)
+    own = [Path(file.path) for file in copied if file.path.endswith(".py")]
+    texts = [*(path.read_text(errors="replace") for path in own), *program.files.values()]
+    execution = execute_in_any(
+        replace(kind, files=copied),
+        request,
+        limits,
+        limits.wall_seconds,
+        needs_all=any(LATE in text for text in texts),
+    )
+    return _last_stage(results_of(execution))
 
 
 def find_syntax_faults(
@@ -232,7 +242,6 @@ def _run(
     limits: Limits,
     kind: SlotKind,
     seconds: float,
-    evaluator_text: str = "",
     slots: Pool = SLOTS,
     connect: Connect | None = None,
 ) -> list[CandidateResult]:
@@ -240,7 +249,7 @@ def _run(
     if fault := program.fault(limits):
         return [CandidateResult(None, fault, "", 0.0)] * len(calls)
     request = request_for(program.encoded, {**call, "program": program.path}, calls, connect)
-    needs_all = LATE in evaluator_text or any(LATE in text for text in program.files.values())
+    needs_all = any(LATE in text for text in program.files.values())
     return results_of(
         execute_in_any(kind, request, limits, seconds, needs_all=needs_all, slots=slots)
     )

@@ -61,6 +61,7 @@ class Request:
     may_execute: bool = False  # whether the worker starts programs in other languages
     is_build: bool = False
     has_built: bool = False  # whether a build came before
+    evaluates: bool = False  # whether the worker runs the evaluator of a folder
     connect: Connect | None = None  # serves the connections to its models; None: it has none
 
 
@@ -484,7 +485,8 @@ def _order_of(limits: Limits, request: Request) -> dict[str, int]:
     order = {name: getattr(limits, name) for name in CHILD_LIMITS}
     order["cpu_seconds"] = min(cpu_seconds, MAX_CPU_SECONDS)
     wanted = {
-        "may_execute": request.is_command or request.may_execute,
+        "may_execute": request.is_command or request.may_execute or request.evaluates,
+        "evaluates": request.evaluates,
         "keeps_files": request.is_build,
         "has_built": request.has_built,
         "has_models": request.connect is not None,

@@ -96,6 +96,7 @@ class Slot:
             undoing.callback(self.destroy)
             self._layer.launch()
             try:
+                self._layer.send_files()
                 self.await_ready()
             except BrokenPipeError:
                 was_killed = self._layer.was_killed()

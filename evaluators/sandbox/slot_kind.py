@@ -6,16 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from glob import glob, has_magic
+from math import ceil
 from pathlib import Path
 
+from costada.evaluators.sandbox.inside.orders import MAX_COPIED_BYTES, ORIGINAL
 from costada.evaluators.sandbox.interpreter import Interpreter
-from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 
 PRELOAD = ("numpy", "scipy.optimize")
 """Modules that most candidates import; importing them in a candidate costs no time."""
 
 LATE = "scipy"
 """Loaded before the first candidate that names it: a process without it forks in half the time."""
+
+
+BLOCK_BYTES = 4096
+NUM_FOLDERS = 4  # that of a copy, and those in it
 
 
 @cache
@@ -34,18 +40,14 @@ def can_fork() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadableFile:
-    """A file that candidates may read."""
+class CopiedFile:
+    """A file of an evaluator, of which each of its candidates is evaluated beside a clean copy."""
 
     path: str
-    folder: str  # the outermost folder around it that may be listed
+    place: str  # in the copy
     identity: tuple[int, int]  # device and inode: a replaced file makes another kind of slot
-
-    @property
-    def folders(self) -> list[str]:
-        """The folders around it that may be listed."""
-        around = map(str, Path(self.path).parents)
-        return [path for path in around if f"{path}/".startswith(f"{self.folder}/")]
+    size: int  # in bytes
+    changed: int  # in nanoseconds: a file that was written to makes another kind of slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class SlotKind:
         layer: Name of the layer that confines the candidates; never AUTO. The classes of layers
             know what a slot is prepared for, so this file does not know them.
         preload: Modules loaded before any candidate starts, or before the first that names them.
-        files: Files outside of its working folder that a candidate may read.
+        files: Files of an evaluator, which each candidate gets in a clean copy; none of an
+            `original` then.
         is_single_use: Whether each candidate gets an interpreter of its own, started ahead,
             instead of a fork of a loaded one.
         files_mb: Size of the slot's private file system in MiB, where it can have one; 0: none
@@ -82,7 +85,7 @@ class SlotKind:
 
     layer: str
     preload: tuple[str, ...]
-    files: tuple[ReadableFile, ...] = ()
+    files: tuple[CopiedFile, ...] = ()
     is_single_use: bool = field(default_factory=lambda: not can_fork())
     files_mb: int = Limits().files_mb
     interpreter: Interpreter | None = None
@@ -98,7 +101,26 @@ class SlotKind:
     @property
     def room_mb(self) -> int:
         """Size of the file system where copies of the original have room beside the files."""
-        return self.files_mb + (self.original.megabytes if self.original else 0)
+        return self.files_mb + (self.copied.megabytes if self.copied else 0)
+
+    @property
+    def copied(self) -> Original | None:
+        """The folder of which each candidate gets a copy; for an evaluator, the server makes it."""
+        if not self.files:
+            return self.original
+        blocks = [1 + file.size // BLOCK_BYTES for file in self.files if file not in self.linked]
+        folders = {place for file in self.files for place in Path(file.place).parents}
+        return Original(
+            path=ORIGINAL,
+            num_files=len(self.files) + len(folders) + NUM_FOLDERS,
+            megabytes=ceil(sum(blocks) * BLOCK_BYTES / MEBIBYTE),
+            identity=(0, 0),
+        )
+
+    @property
+    def linked(self) -> tuple[CopiedFile, ...]:
+        """The files that are too large to be copied: candidates read them where they are."""
+        return tuple(file for file in self.files if file.size > MAX_COPIED_BYTES)
 
 
 def readable_paths(patterns: Sequence[str]) -> tuple[str, ...]:

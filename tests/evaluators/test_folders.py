@@ -93,7 +93,7 @@ def test_a_folder_without_settings_takes_its_name_and_the_defaults(make_folder):
         assert (problem.name, problem.task) == ("tens", "Return a number up to 10.")
         assert (problem.initial_program, problem.evaluator_source) == (PROGRAM, SKYDISCOVER)
         assert (problem.entry_point, problem.reference, problem.human) == (None, None, None)
-        assert (problem.direction, problem.limits) == (Direction.MAXIMIZE, Limits())
+        assert (problem.direction, problem.limits) == (Direction.MAXIMIZE, Limits(processes=256))
 
 
 def test_settings_fill_every_field_of_the_problem(make_folder):

@@ -46,13 +46,13 @@ def folder_with(tmp_path, evaluator, settings="", program="x = 1\n"):
 def test_a_refused_process_is_named_with_the_setting_that_allows_it(tmp_path, start, name):
     evaluator = SWALLOWING.replace("START", start)
     with pytest.raises(ValueError, match=r"validity 0") as refused:
-        check_problem(folder_with(tmp_path, evaluator))
+        check_problem(folder_with(tmp_path, evaluator, "processes = 0"))
     [line, *log] = str(refused.value).splitlines()
     pattern = rf".* {PROCESS_REFUSED}{name}: .* write processes = 16 in problem\.toml"
     assert re.fullmatch(pattern, line)
     assert log[-1] == "retry 29"
     assert str(refused.value).count(PROCESS_REFUSED) == 1
-    allowed = folder_with(tmp_path, evaluator, "processes = 16")
+    allowed = folder_with(tmp_path, evaluator)
     assert check_problem(allowed).score == 0.5
 
 
@@ -78,19 +78,18 @@ def evaluate(program_path):
 )
 @pytest.mark.parametrize("evaluator", [POOL, CAUGHT_POOL], ids=["raised", "caught"])
 def test_a_refused_pool_is_named_with_the_setting_that_allows_it(tmp_path, evaluator):
-    """It fails at its first semaphore, before it starts a process."""
-    with pytest.raises(ValueError, match="Permission denied") as refused:
-        check_problem(folder_with(tmp_path, evaluator))
-    hint = str(refused.value).splitlines()[-1]
-    assert PROCESS_REFUSED in hint
-    assert hint.endswith("write processes = 16 in problem.toml")
-    allowed = folder_with(tmp_path, evaluator, "processes = 16")
+    with pytest.raises(ValueError, match=r"not permitted|Permission denied") as refused:
+        check_problem(folder_with(tmp_path, evaluator, "processes = 0"))
+    assert PROCESS_REFUSED in str(refused.value)
+    assert "write processes = 16 in problem.toml" in str(refused.value)
+    allowed = folder_with(tmp_path, evaluator)
     assert check_problem(allowed).score == 3.0
 
 
 def test_a_process_is_not_said_to_be_refused_where_there_are_no_limits(tmp_path):
     evaluator = SWALLOWING.replace("START", COMMAND)
-    problem = confine(folder_with(tmp_path, evaluator), sandbox=Layer.NONE)
+    refusing = folder_with(tmp_path, evaluator, "processes = 0")
+    problem = confine(refusing, sandbox=Layer.NONE)
     evaluation = check_problem(problem)
     assert evaluation.score == 0.5
     assert PROCESS_REFUSED not in evaluation.artifacts["log"]
@@ -135,7 +134,6 @@ import multiprocessing, os, socket, subprocess
 def evaluate(program_path):
     BODY
 """
-BESIDE = "open(os.path.join(os.path.dirname(__file__), 'out.txt'), 'w')"
 
 
 @pytest.mark.parametrize(
@@ -145,27 +143,21 @@ BESIDE = "open(os.path.join(os.path.dirname(__file__), 'out.txt'), 'w')"
             "open('/nowhere/of/data.csv')",
             "/nowhere/of/data.csv is outside of the problem's folder: copy it into",
         ),
-        pytest.param(BESIDE, "Only the working folder can be written ", marks=CONFINED),
         ("open(os.path.expanduser('~/data.csv'))", "HOME is the scratch folder in the sandbox"),
         ("open('absent.csv')", "open('absent.csv')"),
-        ("open('data/cases.txt')", "data/cases.txt is in the problem's folder, but the working "),
+        (
+            "os.chdir('data')\n    open('data/cases.txt')",
+            "data/cases.txt is in the problem's folder, but the working ",
+        ),
         pytest.param(
             "open('/proc/cpuinfo')", "/proc/cpuinfo belongs to the system", marks=CONFINED
         ),
         pytest.param(
-            "open('/tmp/out.txt', 'w')", "Only the working folder can be written ", marks=CONFINED
+            "open('/tmp/out.txt', 'w')", "Only the copy of the problem's folder ", marks=CONFINED
         ),
-        pytest.param("os.nice(1)", "os.nice(1)", marks=CONFINED),  # see https://example.org
+        pytest.param("os.nice(-1)", "os.nice(-1)", marks=CONFINED),  # see https://example.org
         pytest.param(
-            "multiprocessing.Manager()", "Of multiprocessing, the sandbox allows ", marks=CONFINED
-        ),
-        pytest.param(
-            "multiprocessing.Array('d', 3)", "Of multiprocessing, the sandbox all", marks=CONFINED
-        ),
-        pytest.param(
-            "subprocess.run([os.path.join(os.path.dirname(__file__), 'judge.sh')])",
-            "Files of the problem's folder cannot be executed in the sandbox: ",
-            marks=CONFINED,
+            "multiprocessing.Manager()", "The sandbox has no sockets, so no Manager", marks=CONFINED
         ),
         ("open('cases')", "open('cases')"),
         ("os.environ.get('SETTING')\n    {}['RMSE']", "{}['RMSE']"),
@@ -183,10 +175,8 @@ BESIDE = "open(os.path.join(os.path.dirname(__file__), 'out.txt'), 'w')"
 def test_an_evaluator_that_fails_for_where_it_runs_gets_the_hint_that_helps(tmp_path, body, last):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "cases.txt").write_text("1")
-    (tmp_path / "judge.sh").write_text("#!/bin/sh\necho 1\n")
-    (tmp_path / "judge.sh").chmod(0o755)
     evaluator = RAISING.replace("BODY", body)
-    settings = 'processes = 16\nfiles = ["data/cases.txt"]'
+    settings = 'files = ["data/cases.txt"]'
     with pytest.raises(ValueError, match=r"evaluator\.py failed: ") as refused:
         check_problem(folder_with(tmp_path, evaluator, settings))
     lines = str(refused.value).partition("\nEnd of its log")[0].splitlines()
@@ -229,19 +219,22 @@ def test_what_an_evaluator_builds_runs_or_the_layers_are_named_where_it_does(
         pytest.skip(str(error))
     text = BUILDING.replace("START", start).replace("COPY", 'shutil.copy("/bin/true", "built")')
     text = text if is_caught else text.replace("OSError as", "ZeroDivisionError as")
-    problem = confine(folder_with(tmp_path, text, "processes = 16"), sandbox=layer)
-    if layer.implementation.may_change_modes():
-        assert check_problem(problem).score == 0.5
+    problem = confine(folder_with(tmp_path, text), sandbox=layer)
+    try:
+        evaluation = check_problem(problem)
+    except ValueError as error:
+        refusal = str(error)
+    else:
+        assert evaluation.score == 0.5
         return
     said = rf"(?s)chmod has no effect under {layer}.*0o755.* --sandbox process"
-    with pytest.raises(ValueError, match=said):
-        check_problem(problem)
+    assert re.search(said, refusal)
     made = (
         'made = os.open("built", os.O_CREAT | os.O_WRONLY, 0o755)\n'
         '        os.write(made, open("/bin/true", "rb").read())\n        os.close(made)'
     )
     text = BUILDING.replace("START", start).replace("COPY", made)
-    problem = confine(folder_with(tmp_path, text, "processes = 16"), sandbox=layer)
+    problem = confine(folder_with(tmp_path, text), sandbox=layer)
     assert check_problem(problem).score == 0.5
 
 
@@ -249,7 +242,7 @@ def test_what_an_evaluator_builds_runs_or_the_layers_are_named_where_it_does(
 def test_the_setting_of_a_refused_process_is_said_first_and_nothing_of_files(tmp_path):
     evaluator = RAISING.replace("BODY", COMMAND.replace("sys.executable", "'python3'"))
     with pytest.raises(ValueError, match=r"evaluator\.py failed: ") as refused:
-        check_problem(folder_with(tmp_path, evaluator))
+        check_problem(folder_with(tmp_path, evaluator, "processes = 0"))
     text = str(refused.value)
     assert f"evaluator.py failed: {PROCESS_REFUSED} (python3): " in text.splitlines()[0]
     assert "An evaluator sees" not in text

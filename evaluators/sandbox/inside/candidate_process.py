@@ -37,7 +37,7 @@ from costada.evaluators.sandbox.inside.error_reports import (
 from costada.evaluators.sandbox.inside.evaluator_contracts import load_evaluator
 from costada.evaluators.sandbox.inside.foreign_code import new_module, run_module
 from costada.evaluators.sandbox.inside.model_connections import offer_models
-from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER, CANDIDATE_FILE
+from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER, CANDIDATE_FILE, HOME
 from costada.evaluators.sandbox.inside.scored_commands import load_commands
 from costada.evaluators.sandbox.inside.semaphores import offer_semaphores
 from costada.evaluators.sandbox.inside.syntax_check import load_check
@@ -80,7 +80,8 @@ class CandidateProcess:
         if limits != self._limits:
             self._limits = limits
             self._no_memory = codec.encode({"error": out_of_memory(limits), "is_own_fault": True})
-            if limits.keys() >= {"has_models", "may_execute"} and not self._models_code:
+            has_commands = "may_execute" in limits and "evaluates" not in limits
+            if "has_models" in limits and has_commands and not self._models_code:
                 self._models_code = models_code()
         tempfile.tempdir = None  # the server may have cached a folder for temporary files
 
@@ -176,7 +177,7 @@ class CandidateProcess:
     def _offer_models(self, request: dict[str, Any], channel_fd: int) -> None:
         """Let clients in this process reach models, or in those that its commands start."""
         os.environ.update(request["environment"])
-        if "may_execute" in self._limits:
+        if "evaluates" not in self._limits and "may_execute" in self._limits:
             offer_to_commands(self._models_code, channel_fd)
             request["channel_fd"] = channel_fd
         else:
@@ -276,8 +277,16 @@ def _become_command(
 
 
 def _evaluator(request: Request) -> Callable[..., object]:
-    """Load a problem folder's evaluator; its evaluation of the candidate's file or folder."""
-    return load_evaluator(request, os.path.abspath(request["program"]))
+    """Load a problem folder's evaluator; its evaluation of the candidate's file or folder.
+
+    It starts in its folder, and has another one for what is temporary.
+    """
+    own = os.path.abspath(request["evaluator"])
+    program = os.path.abspath(request["program"])
+    os.environ["HOME"] = os.environ["TMPDIR"] = os.path.abspath(HOME)
+    with suppress(FileNotFoundError):  # then loading it says so
+        os.chdir(os.path.dirname(own))
+    return load_evaluator({**request, "evaluator": own}, program)
 
 
 def _syntax_check(request: Request) -> Callable[..., object]:

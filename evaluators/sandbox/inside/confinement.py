@@ -109,8 +109,8 @@ class Confinement:
 
         Candidates may read the system's libraries and what is `readable`, but not what is
         `hidden` among it; read `files`, each given with the device and inode that it must have;
-        list what is `listable`; read `programs` and `tools` if they may execute programs. With
-        `owns_files`, the only files of which they may change the mode are their own.
+        write to the folders `writable` too; read `programs` and `tools` if they may execute
+        programs. With `owns_files`, the only files of which they may change the mode are their own.
         """
         import landlockpy
 
@@ -127,7 +127,8 @@ class Confinement:
         self._new_filter = seccomp.Filter
         self._readable: list[str] = []
         self._files = settings["files"]
-        self._listable = list(settings["listable"])
+        self._listable: list[str] = []
+        self._writable = settings["writable"]
         real = Path(settings["hidden"]).resolve()
         self._hidden, self._above = _identity(real), set(map(_identity, real.parents)) - {None}
         self._searched: set[Identity | None] = set()
@@ -146,6 +147,7 @@ class Confinement:
         self._beside_scratch = (
             kernel.landlock_rule(os.open("/", os.O_PATH), read),
             kernel.landlock_rule(os.open(os.devnull, os.O_PATH), use),
+            *(kernel.landlock_rule(os.open(path, os.O_PATH), write) for path in self._writable),
         )
         self._scratch_fd = -1  # refused by the kernel: no worker begins without this set
 
@@ -204,7 +206,8 @@ class Confinement:
             access = read if os.path.isdir(path) else self._landlock.AccessFS.READ_FILE
             rules.allow_path(path, access)
         rules.allow_path(os.devnull, use)
-        rules.allow_path(folder, write)
+        for path in (folder, *self._writable):
+            rules.allow_path(path, write)
         return rules
 
     def _allow_file(

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from costada.evaluators.sandbox.inside.foreign_code import capture_exception
-from costada.evaluators.sandbox.inside.orders import policy
+from costada.evaluators.sandbox.inside.orders import PROGRAM, policy
 from costada.values.provider_error import (
     LOST_CONNECTION,
     is_named,
@@ -63,7 +63,9 @@ class Files:
         self._texts: Mapping[str, bytes] = request["files"]
         self._folder = os.getcwd()
         self.has_evaluator = "evaluator" in request
-        self.evaluator: str | None = request.get("evaluator")
+        self.evaluator: str | None = None
+        if self.has_evaluator:
+            self.evaluator = os.path.join(self._folder, request["evaluator"])
         self._evaluator_text = b""
         if self.evaluator:
             with suppress(OSError), open(self.evaluator, "rb") as file:
@@ -71,8 +73,9 @@ class Files:
 
     def shown(self) -> dict[str, File]:
         """What an error may show, by full path; made for an error, as most programs have none."""
+        place = f"{PROGRAM}/" if self.has_evaluator else ""
         shown = {
-            os.path.join(self._folder, path): File(path, _text(found))
+            os.path.join(self._folder, path): File(path.removeprefix(place), _text(found))
             for path, found in self._texts.items()
         }
         if self.evaluator:

@@ -1,5 +1,7 @@
 """The files that a candidate begins with: a clean copy of a folder, or of what a build has left.
 
+The folder is a repository's, or holds the files of an evaluator that the server itself has copied.
+
 A clean copy is an overlay where the kernel allows one: what a candidate writes goes to a file
 system in memory that ends with its processes, and the time does not depend on the number of files.
 Elsewhere files are copied, with blocks shared where the file system can clone them. There is never
@@ -13,12 +15,13 @@ one wrote. Where programs are confined to their folder, they reach the copies of
 import os
 import shutil
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from costada.evaluators.sandbox.inside import kernel
+from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, MAX_COPIED_BYTES, PROGRAM
 from costada.evaluators.sandbox.inside.process_tree import run_in_fork
 from costada.evaluators.sandbox.inside.scratch_folder import MAX_INODES, MEBIBYTE
 
@@ -35,6 +38,9 @@ FICLONE = 0x40049409
 BUILT = "built"
 """Name of the folder beside that of the candidate."""
 
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  (covered by a file system of the slot)
+"""Where the C library keeps semaphores and shared memory that have a name."""
+
 
 class CleanCopies:
     """Gives each candidate of a slot its copy of one folder.
@@ -43,6 +49,7 @@ class CleanCopies:
         is_overlay: Whether copies are overlays; their size is bounded by their own file system.
         num_files: Files and folders that a copy adds to a candidate's own.
         megabytes: Size that a copy adds to a candidate's own files, in MiB.
+        has_shared_memory: Whether candidates have a `SHARED_MEMORY` of their own.
     """
 
     def __init__(self, settings: Mapping[str, Any], folder: str, *, may_mount: bool) -> None:
@@ -55,8 +62,12 @@ class CleanCopies:
         self.is_overlay = may_mount and kernel.IS_LINUX and _succeeds(self._mount, folder)
         self.num_files = 0 if self.is_overlay else settings["num_files"]
         self.megabytes = 0 if self.is_overlay else settings["megabytes"]
+        self.has_shared_memory = False
         if self.is_overlay:
             kernel.unshare(kernel.CLONE_NEWNS)
+            if settings["is_received"] and os.path.isdir(SHARED_MEMORY):
+                kernel.mount_tmpfs(SHARED_MEMORY, _bounds(settings))
+                self.has_shared_memory = True
 
     def enter(self, folder_fd: int, name: str) -> None:
         """Make a fresh copy the working folder of this process; in a new folder of this name.
@@ -92,11 +103,13 @@ def _mount_overlay(settings: Mapping[str, Any], name: str) -> None:
     All else is read-only from then on, so nothing but the copy can be changed in any layer.
     The file system that takes what is written is hidden below the overlay.
     """
-    size, num_inodes = settings["upper_mb"], MAX_INODES + settings["num_files"]
     with kernel.with_capability(CAPABILITIES):
         kernel.unshare(kernel.CLONE_NEWNS)
         kernel.make_read_only()
-        kernel.mount_tmpfs(".", f"size={size}m,nr_inodes={num_inodes},mode=700")
+        if settings["is_received"]:
+            with suppress(OSError):  # there is none
+                kernel.make_writable(SHARED_MEMORY)
+        kernel.mount_tmpfs(".", _bounds(settings))
         os.chdir(f"../{name}")
         os.mkdir(UPPER, stat.S_IRWXU)
         os.mkdir(INNER, stat.S_IRWXU)
@@ -106,6 +119,45 @@ def _mount_overlay(settings: Mapping[str, Any], name: str) -> None:
         kernel.mount_overlay(".", options)
         os.close(lower_fd)
         os.chdir(f"../{name}")
+
+
+def _bounds(settings: Mapping[str, Any]) -> str:
+    """The options of a file system for what one candidate writes."""
+    size, num_inodes = settings["upper_mb"], MAX_INODES + settings["num_files"]
+    return f"size={size}m,nr_inodes={num_inodes},mode=700"
+
+
+def copy_evaluator(files: Iterable[tuple[str, str, list[int]]], target: str) -> None:
+    """Make the folder of which each candidate of an evaluator gets a copy.
+
+    Args:
+        files: Path, place in the folder, and device and inode that the file must have, if files
+            have the same here as where they were listed. One that is gone, or another file by now,
+            is left out.
+        target: The folder; an empty one may be there.
+    """
+    for name in (FOLDER, HOME, PROGRAM):
+        os.makedirs(os.path.join(target, name), exist_ok=True)
+    for path, place, identity in files:
+        there = os.path.join(target, place)
+        os.makedirs(os.path.dirname(there), exist_ok=True)
+        try:
+            # A pipe in its place must not wait for a writer.
+            given = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        except OSError:
+            continue
+        with given:
+            about = os.fstat(given.fileno())
+            if identity and [about.st_dev, about.st_ino] != identity:
+                continue
+            if about.st_size > MAX_COPIED_BYTES:
+                os.symlink(path, there)
+                continue
+            with open(there, "xb") as made:
+                if not _clone(given.fileno(), made.fileno()):
+                    shutil.copyfileobj(given, made)
+                mode = stat.S_IMODE(about.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
+                os.fchmod(made.fileno(), mode | stat.S_IRUSR | stat.S_IWUSR)
 
 
 def copy_folder(source: str, target: str) -> None:

@@ -27,8 +27,10 @@ from costada.evaluators.sandbox.inside import (
 from costada.evaluators.sandbox.inside.file_copies import (
     BUILT,
     CAPABILITIES,
+    SHARED_MEMORY,
     CleanCopies,
     copy_built,
+    copy_evaluator,
 )
 from costada.evaluators.sandbox.inside.orders import (
     BEGIN,
@@ -37,6 +39,7 @@ from costada.evaluators.sandbox.inside.orders import (
     KEEPING,
     MAX_DESCRIPTORS,
     MAX_ORDER_BYTES,
+    ORIGINAL,
     SEED,
     Order,
     Permissions,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 0.1
 FILES_WATCH_SECONDS = 0.5
 KILOBYTES_PER_MB = 1024
+CHUNK_BYTES = 65536
 FIRST_TO_KILL = b"1000"
 """Where memory runs out, the kernel kills a candidate before any other process."""
 
@@ -68,18 +72,36 @@ class Server:
         if settings["makes_folder"]:
             os.mkdir(path, stat.S_IRWXU)
         self.copies, num_copied = None, 0
+        self.spared: tuple[str, ...] = ()
         # Before any folder is opened: copies move this process to another mount namespace.
         if original := settings["original"]:
+            is_received, num_copied = original["is_received"], original["num_files"]
+            if is_received:
+                self.spared = (ORIGINAL,)
+                os.mkdir(original["path"], stat.S_IRWXU)
             # Each process that a spawn server starts has lost what a mount needs.
             forks = settings["role"] == "fork_server"
             self.copies = CleanCopies(original, path, may_mount=forks)
-            num_copied = self.copies.num_files
+            if self.copies.is_overlay and not is_received:
+                num_copied = 0
         self.files = scratch_folder.PrivateFiles(path, settings["files_mb"], num_copied)
         self.folder = self.files.folder
+        if self.spared:
+            copy_evaluator(self._received(), settings["original"]["path"])
         if self.has_limits:
             # What candidates may not delete, cleaning up after them must not delete either.
             needed = CAPABILITIES if self.copies else kernel.CAP_SYS_ADMIN
             kernel.drop_privileges(retained=needed)
+
+    def _received(self) -> list[tuple[str, str, list[int]]]:
+        """The files of an evaluator, which come in the first line of the socket."""
+        line = b""
+        while not line.endswith(b"\n"):
+            line += (chunk := self.control.recv(CHUNK_BYTES))
+            if not chunk:
+                sys.exit("no files of an evaluator were sent")
+        found: list[tuple[str, str, list[int]]] = json.loads(line)
+        return found
 
     def protect(self) -> None:
         """Close this process's memory to others, and have orphans reparented to it."""
@@ -118,10 +140,15 @@ class ForkServer(Server):
         self._programs = settings["programs"]
         has_overlay = self.copies is not None and self.copies.is_overlay
         self._owns_files = settings["owns_files"] or has_overlay
+        has_shared_memory = self.copies is not None and self.copies.has_shared_memory
+        self._shared_memory = (
+            scratch_folder.SlotFolder(SHARED_MEMORY) if has_shared_memory else None
+        )
         self._confinement = None
         self._filter = None
         if settings["confines"]:
-            owning = {"owns_files": self._owns_files}
+            writable = (SHARED_MEMORY,) if has_shared_memory else ()
+            owning = {"owns_files": self._owns_files, "writable": writable}
             self._confinement = confinement.Confinement({**settings, **owning})
         elif self.has_limits:
             self._filter = confinement.limiting_filter()
@@ -178,7 +205,7 @@ class ForkServer(Server):
                         self._permit_executing()
                         with suppress(FileNotFoundError):
                             self.folder.rename(self.work, BUILT)
-                    if not self._cleared(BUILT if order.keys() & KEEPING else ""):
+                    if not self._cleared(BUILT if order.keys() & KEEPING else None):
                         break
                     self._say_ready()
         self.files.remove()
@@ -193,10 +220,13 @@ class ForkServer(Server):
             self._order_text = text
         return self._order
 
-    def _cleared(self, spared: str = "") -> bool:
+    def _cleared(self, built: str | None = None) -> bool:
         """Replace the scratch folder by an empty one; whether the slot can be used further."""
         os.close(self._work_fd)
-        self.folder.clear(os.path.join(self.work, CANDIDATE_FILE), spared)
+        usual = os.path.join(self.work, CANDIDATE_FILE)
+        self.folder.clear(usual, (*self.spared, built) if built else self.spared)
+        if self._shared_memory:
+            self._shared_memory.clear(usual)
         if not self.folder.is_in_place:
             return False
         self._make_work_folder()

@@ -126,6 +126,11 @@ def make_read_only() -> None:
     _set_mount(b"/", MOUNT_ATTR_RDONLY, 0)
 
 
+def make_writable(folder: str) -> None:
+    """Have what is mounted at a folder take files again, in the namespace of this process."""
+    _set_mount(os.fsencode(folder), 0, MOUNT_ATTR_RDONLY)
+
+
 def _set_mount(folder: bytes, added: int, removed: int) -> None:
     """Change the attributes of the mounts at and below a folder."""
     attributes = (ctypes.c_uint64 * 4)(added, removed, 0, 0)
@@ -141,7 +146,7 @@ def cover_read_only(writable: list[str]) -> None:
         _check(LIBC.mount(folder, folder, None, MS_BIND | MS_REC, None))
     make_read_only()
     for folder in map(os.fsencode, writable):
-        _set_mount(folder, 0, MOUNT_ATTR_RDONLY)
+        make_writable(os.fsdecode(folder))
 
 
 def mount_overlay(folder: str, options: str) -> None:

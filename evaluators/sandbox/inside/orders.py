@@ -21,6 +21,15 @@ BUILD_FOLDER = ".build"
 REPOSITORY, HOME = "repository", "home"
 """Where the files of a repository and what its commands keep are, in a copy of both."""
 
+FOLDER, PROGRAM = "folder", "program"
+"""Where the files of an evaluator and those of a candidate are, in the working folder of both."""
+
+ORIGINAL = "original"
+"""The folder beside that working folder, of which it is a copy."""
+
+MAX_COPIED_BYTES = 32 * 2**20
+"""Larger files of an evaluator are links to the file itself, which can only be read."""
+
 MODELS_ADDRESS = ("127.0.0.1", 9)
 """Where clients of a candidate are told that its models are; nothing listens there."""
 
@@ -44,7 +53,7 @@ Order = Mapping[str, int]
 
 With may_execute, it becomes another program; with keeps_files, what it leaves is put aside, and
 each worker with has_built starts with a copy of that. One with has_models has a thread more, which
-carries what it sends to models.
+carries what it sends to models. One that evaluates runs the evaluator of a folder.
 """
 
 
@@ -58,12 +67,13 @@ class Permissions(NamedTuple):
 
     may_start_processes: bool
     may_execute: bool  # other programs, in its own place or in processes
+    evaluates: bool = False  # may also bound and schedule its own processes
 
     @classmethod
     def of(cls, order: Order) -> Self:
         """What an order permits."""
         may_start = order["processes"] > 0
-        return cls(may_start, may_start or "may_execute" in order)
+        return cls(may_start, may_start or "may_execute" in order, "evaluates" in order)
 
 
 def too_many_threads(allowed: int) -> str:

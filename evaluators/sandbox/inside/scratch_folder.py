@@ -7,10 +7,11 @@ by descriptors from the folder that was opened before the first candidate, and n
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from errno import EEXIST, ENOTEMPTY
 from functools import partial
+from itertools import islice
 from math import inf
 from pathlib import Path
 
@@ -72,7 +73,7 @@ class SlotFolder:
         """Rename something in it."""
         os.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
-    def clear(self, usual: str, spared: str = "") -> None:
+    def clear(self, usual: str, spared: Collection[str] = ()) -> None:
         """Empty it except for `spared`; mostly it holds one folder with one file, `usual`.
 
         Names of other files are read only in a fork of this process.
@@ -87,20 +88,20 @@ class SlotFolder:
                 os.close(inner_fd)
             os.rmdir(folder, dir_fd=self._fd)
         with os.scandir(self._fd) as entries:
-            is_empty = next(entries, None) is None
+            is_empty = all(entry.name in spared for entry in islice(entries, len(spared) + 1))
         if not is_empty and run_in_fork(partial(self.empty, spared)):
             raise OSError(f"{usual} and its neighbours cannot be removed")
 
-    def empty(self, spared: str = "") -> int:
+    def empty(self, spared: Collection[str] = ()) -> int:
         """Delete all that is in it, however deep, and whatever its permissions; 0.
 
-        The folder `spared` stays.
+        The folders `spared` stay.
         """
         os.fchmod(self._fd, stat.S_IRWXU)
 
         def enter(folder_fd: int) -> list[str]:
             is_top = _identity(folder_fd) == self._identity
-            return _emptied(folder_fd, spared if is_top else "")
+            return _emptied(folder_fd, spared if is_top else ())
 
         _walk(os.dup(self._fd), enter, lambda name, above_fd: os.rmdir(name, dir_fd=above_fd))
         return 0
@@ -204,12 +205,12 @@ def _walk(
         os.close(here)
 
 
-def _emptied(folder_fd: int, spared: str) -> list[str]:
+def _emptied(folder_fd: int, spared: Collection[str]) -> list[str]:
     """Delete files and empty folders in a folder but `spared`; the names of its other folders."""
     left = []
     with os.scandir(folder_fd) as entries:
         for entry in entries:
-            if entry.name == spared:
+            if entry.name in spared:
                 continue
             if not entry.is_dir(follow_symlinks=False):
                 os.unlink(entry.name, dir_fd=folder_fd)

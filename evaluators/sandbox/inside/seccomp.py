@@ -87,6 +87,9 @@ FAMILIES = (2, 10, 16)
 
 EXECUTION = "execve execveat"
 PROCESSES = "fork setpgid setsid vfork"
+BOUNDS = {"sched_setaffinity": 0, "setpriority": 1}
+"""The place of the argument that names a process; 0 is the caller."""
+
 MODES = "chmod fchmod fchmodat fchmodat2 utime utimensat utimes futimesat"
 OWNERS = "chown fchown fchownat lchown"
 """Landlock does not cover these two: where files of others could be reached, they answer success
@@ -101,9 +104,8 @@ space without data, which would be taken faster than anyone can watch.
 """
 REFUSED = """
 accept accept4 bind connect execve execveat fork io_uring_setup listen memfd_create mknod mknodat
-mount ptrace rt_sigqueueinfo rt_tgsigqueueinfo sched_setaffinity sched_setscheduler setns
-setpriority setpgid setrlimit setsid setsockopt shmget socket tkill truncate unshare vfork
-process_vm_readv process_vm_writev
+mount ptrace rt_sigqueueinfo rt_tgsigqueueinfo sched_setscheduler setns setpgid setsid setsockopt
+shmget socket tkill truncate unshare vfork process_vm_readv process_vm_writev
 """
 """Refused as not permitted (EPERM); calls in no list fail as unknown (ENOSYS)."""
 
@@ -181,6 +183,7 @@ def confining(
         _add(rules, ALLOW, name, Arg(0, EQ, OWN_PROCESS))
         _add(rules, REFUSE, name, Arg(0, NE, OWN_PROCESS))
     _add_by_argument(rules)
+    _add_bounds(rules, may_set=permissions.evaluates)
     if permissions.may_execute:  # programs in Rust hear of their children over such a pair
         _add_pair(rules, SOCK_SEQPACKET)
     _refuse_hiding(rules)
@@ -240,8 +243,20 @@ def _add_by_argument(rules: pyseccomp.SyscallFilter) -> None:
                 _add(rules, ALLOW, name, Arg(place, MASKED_EQ, bit, 0))
     _add(rules, ALLOW, "sendto", Arg(4, EQ, 0))
     _add(rules, ALLOW, "prlimit64", Arg(2, EQ, 0))
-    _add(rules, REFUSE, "prlimit64", Arg(2, NE, 0))
     _add_pair(rules, SOCK_STREAM)
+
+
+def _add_bounds(rules: pyseccomp.SyscallFilter, *, may_set: bool) -> None:
+    """Allow or refuse a process to set its own limits, cores and priority; never those of others.
+
+    Limits are set where `prlimit64` has new ones, in its third argument.
+    """
+    _add(rules, REFUSE, "prlimit64", Arg(0, NE, 0), Arg(2, NE, 0))
+    _add(rules, ALLOW if may_set else REFUSE, "prlimit64", Arg(0, EQ, 0), Arg(2, NE, 0))
+    for name, place in BOUNDS.items():
+        _add(rules, REFUSE, name, Arg(place, NE, 0))
+        _add(rules, ALLOW if may_set else REFUSE, name, Arg(place, EQ, 0))
+    _add(rules, ALLOW if may_set else REFUSE, "setrlimit")
 
 
 def _add_pair(rules: pyseccomp.SyscallFilter, kind: int) -> None:

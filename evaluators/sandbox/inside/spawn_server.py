@@ -107,7 +107,8 @@ class SpawnServer(Server):
                 text, descriptors = message
                 order = json.loads(text.splitlines()[-1])
                 self.say(self._carry_out(order, descriptors))
-                self.folder.empty(BUILT if order.keys() & KEEPING else "")
+                kept = (BUILT,) if order.keys() & KEEPING else ()
+                self.folder.empty((*self.spared, *kept))
                 if not self.folder.is_in_place:
                     break
                 self._prepared = PreparedProcess(self._settings)
@@ -139,7 +140,7 @@ class SpawnServer(Server):
             if descriptors:
                 return text, descriptors
             if b"clear" in text:
-                self.folder.empty()
+                self.folder.empty(self.spared)
                 self._say_ready()
             if not text:
                 return None

@@ -5,6 +5,7 @@ A new layer is a file beside this one with a class that derives from `SandboxLay
 process that is started directly, in a temporary folder of its own.
 """
 
+import json
 import os
 import signal
 import socket
@@ -185,7 +186,7 @@ class SandboxLayer:
     def _server_command(self, **control: object) -> list[str]:
         """The command of the server, with the settings that `inside/server_main.py` reads."""
         kind, python = self.kind, self.kind.interpreter or own_interpreter()
-        files = [(file.path, *file.identity) for file in kind.files]
+        files = [(file.path, *file.identity) for file in kind.linked]
         readable = [*python.standard_folders, *python.libraries, *kind.readable]
         if not self.is_this_system:  # an identity would match no file there
             readable += [path for path, *_ in files]
@@ -198,7 +199,7 @@ class SandboxLayer:
             "scratch": self.scratch,
             "makes_folder": not self.has_filesystem,
             "files_mb": kind.room_mb if self.has_limits and not self.has_filesystem else 0,
-            "original": kind.original and {**asdict(kind.original), "upper_mb": kind.files_mb},
+            "original": self._original,
             "confines": self.confines,
             "has_limits": self.has_limits,
             "preload": [name for name in self.preloaded if name not in self.loaded_late],
@@ -213,9 +214,35 @@ class SandboxLayer:
             "hidden": str(PACKAGE_FOLDER),
             "readable": readable,
             "files": files,
-            "listable": list(dict.fromkeys(path for file in kind.files for path in file.folders)),
         }
         return server_command(python, settings)
+
+    @property
+    def _original(self) -> dict[str, object] | None:
+        """What is copied for each candidate, and whether the server has to make it first."""
+        if (copied := self.kind.copied) is None:
+            return None
+        path = os.path.join(os.path.dirname(self.scratch), copied.path)
+        return {
+            **asdict(copied),
+            "path": path,
+            "upper_mb": self.kind.files_mb,
+            "is_received": bool(self.kind.files),
+        }
+
+    def send_files(self) -> None:
+        """Send the server of an evaluator the list of the files to copy.
+
+        Raises:
+            BrokenPipeError: If the server has ended.
+        """
+        if not self.kind.files:
+            return
+        files = [
+            (file.path, file.place, file.identity if self.is_this_system else ())
+            for file in self.kind.files
+        ]
+        self.control.sendall(json.dumps(files).encode() + b"\n")
 
     @property
     def _mounted(self) -> list[str]:

@@ -55,6 +55,7 @@ def test_an_error_beside_a_score_is_on_the_screen(invoke, starting):
 
 
 def test_a_start_that_is_refused_is_on_the_screen_and_the_reason_below_it(invoke, starting):
+    (starting / "problem.toml").write_text("processes = 0\n")
     result = invoke("check", starting, "--json")
     assert result.exit_code == 2
     found = json.loads(result.stdout)
@@ -75,7 +76,7 @@ def test_an_adopted_folder_has_the_settings_that_its_evaluator_needs(invoke, sta
     ]
     problem = load_folder(starting)
     assert problem.entry_point == "place"
-    assert (problem.limits.wall_seconds, problem.limits.processes) == (40, 16)
+    assert (problem.limits.wall_seconds, problem.limits.processes) == (40, 256)
     assert check_problem(problem).score == 0.5
 
 

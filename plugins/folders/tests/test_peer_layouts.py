@@ -136,7 +136,7 @@ def test_what_is_missing_is_named_with_the_other_names_that_it_may_have(write):
 def test_a_configuration_is_taken_over_as_far_as_it_concerns_evaluations(write):
     problem = load_folder(write(LEGACY_FILES))
     assert problem.task == "Write x."
-    assert problem.limits == Limits(wall_seconds=7.0)
+    assert problem.limits == Limits(wall_seconds=7.0, processes=256)
     assert problem.evaluators == 3
     assert problem.notes == (
         "config.yaml: took over evaluator.cascade_evaluation, evaluator.parallel_evaluations,"

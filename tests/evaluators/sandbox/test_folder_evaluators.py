@@ -69,16 +69,59 @@ def test_it_may_read_its_folder_and_import_from_it_and_write_to_its_working_fold
     assert evaluate(folder, evaluator, layer=layer).output["metrics"] == {"a": 14.0}
 
 
-def test_it_may_not_write_to_its_folder_nor_read_another(confined, tmp_path):
+def test_what_it_writes_to_its_folder_ends_with_the_evaluation(confined, tmp_path):
     folder = tmp_path / "problem"
+    evaluator = (
+        "def evaluate(path):\n"
+        "    before = (HERE / 'new').exists()\n"
+        "    (HERE / 'new').write_text('x')\n"
+        "    (HERE / 'evaluator.py').write_text('')\n"
+        "    return {'before': before}"
+    )
+    for _ in range(2):
+        result = evaluate(folder, evaluator, layer=confined)
+        assert (result.error, result.output and result.output["metrics"]) == (None, {"before": 0.0})
+    assert [path.name for path in folder.iterdir()] == ["evaluator.py"]
+    assert (folder / "evaluator.py").read_text() == LOAD + evaluator
+
+
+def test_it_may_not_read_what_is_beside_its_folder(confined, tmp_path):
     (tmp_path / "secret").write_text("CANARY")
-    result = evaluate(folder, "def evaluate(path): (HERE / 'new').write_text('x')", layer=confined)
-    assert result.error.startswith(("PermissionError", "OSError: [Errno 30]"))
-    assert not (folder / "new").exists()
-    read = "def evaluate(path): return {'a': (HERE.parent / 'secret').read_text()}"
-    result = evaluate(folder, read, layer=confined)
+    read = (
+        f"def evaluate(path): return {{'a': pathlib.Path({str(tmp_path)!r}, 'secret').read_text()}}"
+    )
+    result = evaluate(tmp_path / "problem", read, layer=confined)
     assert "secret" in result.error
     assert "CANARY" not in f"{result}"
+
+
+WORKS = """
+import multiprocessing, subprocess, sys
+from multiprocessing import shared_memory
+def square(x): return x * x
+def evaluate(path):
+    if any(key.startswith('COSTADA') for key in os.environ): raise SystemExit
+    relative = open('data/cases.txt').read()
+    os.chdir('data')
+    moved = open('cases.txt').read()
+    with multiprocessing.get_context('spawn').Lock(): pass
+    with multiprocessing.Pool(2) as pool: squares = pool.map(square, [1, 2])
+    block = shared_memory.SharedMemory(create=True, size=10)
+    block.close(); block.unlink()
+    pathlib.Path('tool.c').write_text('int main(void){return 7;}')
+    subprocess.run(['gcc', 'tool.c', '-o', 'tool'], check=True)
+    status = subprocess.run(['./tool']).returncode
+    return {'lengths': len(relative) + len(moved), 'sum': sum(squares), 'status': status}
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_it_may_start_build_and_execute_what_it_needs(confined, tmp_path):
+    write_all(tmp_path, {"data/cases.txt": "four"})
+    limits = Limits(wall_seconds=60, processes=16)
+    result = evaluate(tmp_path, WORKS, layer=confined, limits=limits)
+    assert result.error is None
+    assert result.output["metrics"] == {"lengths": 8.0, "sum": 5.0, "status": 7.0}
 
 
 @pytest.mark.parametrize("is_new_folder", [True, False])

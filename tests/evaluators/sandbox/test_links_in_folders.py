@@ -9,7 +9,7 @@ from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.folders import load_folder
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
 from costada.evaluators.sandbox.slot import Slot
-from costada.evaluators.sandbox.slot_kind import ReadableFile, SlotKind
+from costada.evaluators.sandbox.slot_kind import CopiedFile, SlotKind
 from costada.values.evaluation import EVALUATOR_FAULT
 
 pytestmark = pytest.mark.process
@@ -116,9 +116,10 @@ def test_a_folder_on_the_import_path_is_neither_hidden_nor_behind_a_link(folder,
 def test_a_link_that_changes_after_the_check_shows_nothing_else(confined, folder):
     path = folder / "alias.json"
     about = path.stat()
-    readable = ReadableFile(str(path), str(folder), (about.st_dev, about.st_ino))
-    source = f"def f(): return open({str(path)!r}).read()"
-    kind = SlotKind(confined, (), (readable,))
+    identity = (about.st_dev, about.st_ino)
+    copied = CopiedFile(str(path), "folder/cases.json", identity, about.st_size, 0)
+    source = "def f(): return open('folder/cases.json').read()"
+    kind = SlotKind(confined, (), (copied,))
     slot = Slot(kind)
     try:
         assert run_in(slot, source).output == "own"
@@ -132,7 +133,7 @@ def test_a_link_that_changes_after_the_check_shows_nothing_else(confined, folder
     finally:
         slot.close()
     assert result.output is None
-    assert "PermissionError" in result.error
+    assert "FileNotFoundError" in result.error
 
 
 @pytest.mark.parametrize(
