@@ -370,9 +370,27 @@ def _evaluation_facts(problem: Problem, evaluation: Evaluation) -> Facts:
     if evaluation.examples:
         facts["maximises"] = "the mean score over the examples"
         facts["examples"] = f"{len(evaluation.examples)}, {len(evaluation.validation)} to validate"
+    facts["prompts show"] = _shown_in_prompts(problem, evaluation)
     if said := reported_error(evaluation.artifacts):
         facts["error"] = f"{said} (returned beside the score)"
     return facts
+
+
+def _shown_in_prompts(problem: Problem, evaluation: Evaluation) -> str:
+    """What of an evaluator's answer a prompt about its program holds, the most useful first."""
+    from costada.nodes.context import prompt_view
+    from costada.prompts.render import MAX_METRICS, TEXT_LIMIT, most_useful_first
+    from costada.store.candidates import SEED_ID
+    from costada.values.candidate import Candidate
+
+    view = prompt_view(Candidate.from_evaluation(SEED_ID, problem.start, evaluation, ""), problem)
+    names = [*view.metrics]
+    more = f" and {len(names) - MAX_METRICS} more not" if len(names) > MAX_METRICS else ""
+    parts = ["score", *([f"{', '.join(names[:MAX_METRICS])}{more}"] if names else [])]
+    for name, text in most_useful_first(view.artifacts):
+        size = f"{TEXT_LIMIT:,} of {len(text):,}" if len(text) > TEXT_LIMIT else f"{len(text):,}"
+        parts.append(f"{name} ({size} characters)")
+    return "; ".join(parts)
 
 
 def _variation(evaluations: MeteredEvaluations, first: Evaluation) -> Facts:

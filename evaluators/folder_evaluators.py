@@ -20,7 +20,12 @@ from costada.evaluators.sandbox.candidate_results import CandidateResult
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
 from costada.evaluators.sandbox.execution import too_slow
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
-from costada.evaluators.sandbox.inside.scored_commands import FAILURES, names_failure
+from costada.evaluators.sandbox.inside.scored_commands import (
+    FAILURES,
+    as_metrics,
+    as_text,
+    names_failure,
+)
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandboxed import Confined
@@ -116,13 +121,17 @@ class FolderScore(FolderFunction):
 
 
 def scored_answer(answer: object, settings: FolderSettings, function: str) -> Evaluation:
-    """Evaluation of what a function returned: an `Evaluation`, or a dict with a `combined_score`.
+    """Evaluation of what a function returned.
+
+    That is an `Evaluation`, a dict with a `combined_score`, or `(score, side_info)`.
 
     Raises:
         InvalidEvaluation: It is neither, or a number in it is too large.
     """
     if isinstance(answer, Evaluation):
         return answer
+    if isinstance(answer, tuple):
+        answer = as_metrics(answer)
     if not isinstance(answer, Mapping):
         given = type(answer).__name__
         raise InvalidEvaluation(
@@ -274,7 +283,7 @@ def _unlike_scores(found: Mapping[str, float]) -> list[str]:
 def sort_values(values: Mapping[str, object]) -> tuple[dict[str, float], dict[str, str]]:
     """Finite numbers as metrics, and everything else as text in artifacts."""
     numbers = {k: v for k, v in values.items() if isinstance(v, float) and isfinite(v)}
-    return numbers, {k: storable(str(v)) for k, v in values.items() if k not in numbers}
+    return numbers, {k: storable(as_text(v)) for k, v in values.items() if k not in numbers}
 
 
 def evaluation_error(error: str, limits: Limits) -> str:

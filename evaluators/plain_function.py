@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from inspect import getsource
 from pathlib import Path
 
-from costada.evaluators.folder_evaluators import is_number, scored_answer
+from costada.evaluators.folder_evaluators import scored_answer
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.problem import Problem
 from costada.evaluators.problem_checks import check_called_function
+from costada.evaluators.sandbox.inside.scored_commands import as_metrics
 from costada.values.evaluation import COMBINED_SCORE, Evaluation, InvalidEvaluation
 from costada.values.program_form import TEXT, Language, language_of
 
@@ -41,13 +42,11 @@ class FunctionScore:
             InvalidEvaluation: The function returned nothing of these.
             Exception: Whatever the function raises.
         """
-        answer = self.function(text)
-        if is_number(answer):
-            answer = {COMBINED_SCORE: answer}
-        elif not isinstance(answer, Evaluation | Mapping):
+        answer = as_metrics(self.function(text))
+        if not isinstance(answer, Evaluation | Mapping):
             raise InvalidEvaluation(
                 f"evaluate returned {type(answer).__name__}; expected a number, a dict with"
-                f" {COMBINED_SCORE}, or an Evaluation"
+                f" {COMBINED_SCORE}, (score, side_info), or an Evaluation"
             )
         return scored_answer(answer, FolderSettings(), "evaluate")
 
@@ -59,8 +58,8 @@ def function_problem(
 
     Args:
         evaluate: Called with a text, in this process. It returns a number, higher is better, a dict
-            with `combined_score`, or an `Evaluation`. It rejects a text by `ValueError`, whose
-            message the model sees, and gives feedback by `costada.log`.
+            with `combined_score`, `(score, side_info)`, or an `Evaluation`. It rejects a text by
+            `ValueError`, whose message the model sees, and gives feedback by `costada.log`.
         start: The text to begin with, or the path of a file that holds it.
         task: What the text is for, in words for the model.
 

@@ -201,7 +201,7 @@ class RepositoryEvaluator(Confined):
         if EVALUATOR_FAULT in evaluation.artifacts:
             known = ", ".join(sorted(metrics)) or "no number"
             reason = f"the command reports no {COMBINED_SCORE}; expected a number (found {known})"
-            return failed(reason, metrics=metrics, artifacts=log, seconds=seconds)
+            return failed(reason, metrics=metrics, artifacts={**log, **texts}, seconds=seconds)
         return evaluation
 
 

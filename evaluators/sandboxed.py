@@ -304,7 +304,9 @@ class SandboxedEvaluator(CandidateRunner):
         )
         if second.error is not None:
             reason += f" ({second.error})"
-        return failed(reason, artifacts=published.artifacts, seconds=seconds)
+        return failed(
+            reason, metrics=published.metrics, artifacts=published.artifacts, seconds=seconds
+        )
 
     def call_here(self, called: FunctionCall, output: object) -> Evaluation:
         """What a score function, called here, says of an output, or how it failed."""

@@ -59,6 +59,9 @@ TEXT_LIMIT = 2000
 EXAMPLE_LIMIT = 1000
 """Characters shown of an example of a data set, and of the feedback on it."""
 
+SMALLEST_DECIMAL = 0.001
+"""Numbers from here on are shown with four decimals."""
+
 CODE_LIMIT = 1500
 """Characters shown of a program that failed."""
 
@@ -271,6 +274,22 @@ def cut(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[the first {limit} of {len(text)} characters]"
 
 
+def cut_middle(text: str, limit: int) -> str:
+    """The beginning and the end of a text, with a note where more was dropped between them.
+
+    Of a log or a traceback the end says most.
+    """
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} of {len(text)} characters]\n{text[-half:]}"
+
+
+def decimals(value: float) -> str:
+    """A number with four decimals; of a smaller one four digits, so that it is not shown as 0."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= SMALLEST_DECIMAL else f"{value:.4g}"
+
+
 def failed_program(code: str | Program, form: ProgramForm, current: str | Program) -> str:
     """Start of the failed program, or of each changed file."""
     program = Program.of(code)
@@ -290,19 +309,30 @@ def evaluator_report(failure: FailedAttempt) -> str:
     The feedback comes first and the log last. Texts that the error repeats are left out, and so is
     what does not fit into `REPORT_LIMIT` characters, which is said.
     """
-    ranks = {FEEDBACK: 0, LOG: 2}
-    texts = sorted(failure.artifacts.items(), key=lambda each: ranks.get(each[0], 1))
+    texts = most_useful_first(failure.artifacts)
     new = [each for each in texts if each[1].strip() and each[1].strip() not in failure.error]
-    shown = [*_metric_lines(failure.metrics)[:MAX_METRICS], *_output_blocks(new)[:MAX_OUTPUTS]]
+    num_first = sum(name == FEEDBACK for name, _ in new)
+    blocks = _output_blocks(new)[:MAX_OUTPUTS]
+    numbers = _metric_lines(failure.metrics)[:MAX_METRICS]
+    shown = [*blocks[:num_first], *(["\n"] if num_first else []), *numbers, *blocks[num_first:]]
     report, num_shown = "", 0
     for part in shown:
         if len(report) + len(part) <= REPORT_LIMIT:
             report += part
-            num_shown += 1
+            num_shown += bool(part.strip())
     total = len(failure.metrics) + len(new)
     if num_shown < total:
         report += f"\n[{total - num_shown} more of its {total} numbers and texts]\n"
     return f"The evaluator reported:\n\n{report.strip()}\n\n" if report else ""
+
+
+def most_useful_first(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The texts of an evaluator in the order of prompts: the feedback first, what was printed last.
+
+    Those that do not fit are the last ones.
+    """
+    ranks = {FEEDBACK: 0, LOG: 2, "stdout": 2}
+    return sorted(artifacts.items(), key=lambda each: ranks.get(each[0], 1))
 
 
 def metric_lines(metrics: Mapping[str, float]) -> str:
@@ -316,7 +346,7 @@ def metric_lines(metrics: Mapping[str, float]) -> str:
 
 def evaluator_outputs(outputs: Mapping[str, str]) -> str:
     """The texts of an evaluator beside a program, and how many more there are."""
-    blocks, shown = _output_blocks(outputs.items()), list[str]()
+    blocks, shown = _output_blocks(most_useful_first(outputs)), list[str]()
     for block in blocks[:MAX_OUTPUTS]:
         if sum(map(len, shown)) + len(block) <= OUTPUTS_LIMIT:
             shown.append(block)
@@ -326,14 +356,18 @@ def evaluator_outputs(outputs: Mapping[str, str]) -> str:
 
 
 def _metric_lines(metrics: Mapping[str, float]) -> list[str]:
-    return [f"- {_short(name)}: {value:.4f}\n" for name, value in metrics.items()]
+    return [f"- {_short(name)}: {decimals(value)}\n" for name, value in metrics.items()]
 
 
 def _output_blocks(outputs: Iterable[tuple[str, str]]) -> list[str]:
     return [
-        f"\nEvaluator output `{_short(name)}`:\n\n{fenced(cut(text, TEXT_LIMIT), 'text')}\n"
+        f"\nEvaluator output `{_short(name)}`:\n\n{fenced(_bounded(name, text), 'text')}\n"
         for name, text in outputs
     ]
+
+
+def _bounded(name: str, text: str) -> str:
+    return cut(text, TEXT_LIMIT) if name == FEEDBACK else cut_middle(text, TEXT_LIMIT)
 
 
 def _short(name: str) -> str:
@@ -380,6 +414,7 @@ def templates(package: str = "costada.prompts") -> "Environment":
 FILTERS = {
     "fence": fenced,
     "cut": cut,
+    "cut_middle": cut_middle,
     "program": program_block,
     "failed_program": failed_program,
     "evaluator_report": evaluator_report,
@@ -387,7 +422,7 @@ FILTERS = {
     "metric_lines": metric_lines,
     "in_code": "`{}`".format,
     "one_line": lambda text: " ".join(text.split()),
-    "decimals": "{:.4f}".format,
+    "decimals": decimals,
     "long_decimals": "{:.6f}".format,
     "signed_decimals": "{:+.4f}".format,
     "signed_long_decimals": "{:+.6f}".format,

@@ -152,8 +152,9 @@ def test_long_errors_artifacts_and_failed_programs_are_cut():
     user = generation_prompt(request).user
     assert user.count("é") == TEXT_LIMIT
     assert user.count("ö") == CODE_LIMIT
-    assert "a" * TEXT_LIMIT + "\n[the first 2000 of 2001 characters]" in user
-    assert cut("abc", 3) == "abc"
+    half = "a" * (TEXT_LIMIT // 2)
+    assert f"{half}\n[1 of 2001 characters]\n{half}\n" in user
+    assert (cut("abc", 3), cut("abcd", 3)) == ("abc", "abc\n[the first 3 of 4 characters]")
 
 
 def test_a_retry_shows_what_the_evaluator_reports_beside_the_error():
@@ -172,8 +173,8 @@ def test_a_retry_shows_what_the_evaluator_reports_beside_the_error():
     retry = user.split("## Failed attempt\n")[1]
     assert (
         "The evaluator reported:\n\n"
-        "- num_outside: 2.0000\n\n"
         "Evaluator output `feedback`:\n\n```text\nshrink circle 25\n```\n\n"
+        "- num_outside: 2.0000\n\n"
         "Evaluator output `circles`:\n\n```text\nCircle 25 is outside the unit square\n```\n\n"
         "Evaluator output `log`:\n\n```text\nsolver done\n```\n\n"
         "Find the cause"

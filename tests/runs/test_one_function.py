@@ -81,7 +81,9 @@ def test_a_function_returns_a_number_a_dict_or_an_evaluation(answer, score):
 
 @pytest.mark.parametrize("answer", [None, "0.5", (0.5, "good")])
 def test_any_other_answer_is_a_fault_of_the_function(answer):
-    expected = r"evaluate returned \w+; expected a number, a dict with combined_score, or an Eval"
+    expected = (
+        r"evaluate returned \w+; expected a number, .*, \(score, side_info\), or an Evaluation"
+    )
     with pytest.raises(ValueError, match=expected):
         search(writer(), lambda text: answer)
 

@@ -1,10 +1,10 @@
 """How an evaluator that runs beside the candidate is called, by its contract.
 
-`evaluate(program_path)` returns a dict of metrics, or an object with `metrics` and `artifacts`. In
-stages, `evaluate_stage1` to `evaluate_stage3` are called instead, each if the metrics so far reach
-the threshold of the stage before. A command line is run with `--program_path` and `--results_dir`,
-and leaves `metrics.json` and `correct.json` in the latter; or it is run with the program's path
-alone, and prints one JSON object.
+`evaluate(program_path)` returns a dict of metrics, an object with `metrics` and `artifacts`, a
+score, or `(score, side_info)`. In stages, `evaluate_stage1` to `evaluate_stage3` are called
+instead, each if the metrics so far reach the threshold of the stage before. A command line is run
+with `--program_path` and `--results_dir`, and leaves `metrics.json` and `correct.json` in the
+latter; or it is run with the program's path alone, and prints one JSON object.
 
 The names of files and functions are those of OpenEvolve, SkyDiscover and ShinkaEvolve.
 """
@@ -21,12 +21,15 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from costada.evaluators.sandbox.inside.foreign_code import load_module
-from costada.evaluators.sandbox.inside.scored_commands import names_failure
+from costada.evaluators.sandbox.inside.scored_commands import as_metrics, as_text, names_failure
 
 COMMAND_LINE, PRINTED_JSON = "evaluate.py --program_path --results_dir", "evaluator.py PROGRAM"
 """The contracts of evaluators that are run as programs; any other is called."""
 
 COMBINED_SCORE, VALIDITY, ERROR = "combined_score", "validity", "error"
+FEEDBACK, TEXT_FEEDBACK = "feedback", "text_feedback"
+"""Names of the comment on a program, here and in `metrics.json`."""
+
 RESULTS_FOLDER = "results"
 CONTAINER_FOLDER = "/benchmark"
 """Where SkyDiscover's containers hold the files beside an evaluator that prints its result."""
@@ -116,6 +119,8 @@ def _run_for_files(file: str, program: str) -> Answer:
     correct = _left_in(results, "correct.json", file)
     public, private = metrics.pop("public", None), metrics.pop("private", None)
     metrics |= public if isinstance(public, dict) else {}
+    if FEEDBACK not in metrics and TEXT_FEEDBACK in metrics:
+        metrics[FEEDBACK] = metrics.pop(TEXT_FEEDBACK)
     answer = _as_dict(metrics)
     if not correct.get("correct"):
         error = str(correct.get("error") or "not correct")
@@ -164,6 +169,7 @@ def _as_dict(result: object) -> Answer:
         import asyncio
 
         result = asyncio.run(result)
+    result = as_metrics(result)
     metrics = getattr(result, "metrics", result)
     if not isinstance(metrics, dict):
         raise TypeError(f"evaluate returned {type(result).__name__}; expected a dict of metrics")
@@ -193,6 +199,4 @@ def _plain(value: object) -> float | str | None:
         return None
     if isinstance(value, Real) or getattr(value, "shape", None) == ():
         return float(value)  # type: ignore[arg-type]
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    return str(value).replace(os.getcwd() + os.sep, "")[:MAX_ARTIFACT_CHARS]
+    return as_text(value).replace(os.getcwd() + os.sep, "")[:MAX_ARTIFACT_CHARS]

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import exp, inf, isfinite, log
+from numbers import Real
 from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO
@@ -220,6 +221,39 @@ def _read_metrics(values: Mapping[str, object]) -> Report:
 
 def _shortened(value: object) -> str:
     return repr(value)[:MAX_NAME_CHARS]
+
+
+def as_metrics(answer: object) -> object:
+    """What an evaluator returned, where it is a score or `(score, side_info)`, as one dict.
+
+    The latter is what GEPA's `optimize_anything` takes. The `scores` in the side information are
+    metrics by name. Any other answer is returned as it is.
+    """
+    match answer:
+        case (score, side_info) if isinstance(answer, tuple):
+            further = {} if side_info is None else side_info
+        case _:
+            score, further = answer, {}
+    is_number = isinstance(score, Real) or getattr(score, "shape", None) == ()
+    if not is_number or not isinstance(further, Mapping):
+        return answer
+    scores = further.get("scores")
+    if not isinstance(scores, Mapping):
+        return {**further, COMBINED_SCORE: score}
+    rest = {name: value for name, value in further.items() if name != "scores"}
+    return {**rest, **scores, COMBINED_SCORE: score}
+
+
+def as_text(value: object) -> str:
+    """A value of an evaluator as a model reads it: strings of a list as lines, the rest as JSON."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return "\n".join(value)
+    if isinstance(value, Mapping | list | tuple):
+        with suppress(TypeError, ValueError, RecursionError):
+            return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
 
 
 def names_failure(name: str) -> bool:

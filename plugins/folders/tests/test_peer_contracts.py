@@ -213,7 +213,7 @@ def test_an_error_in_place_of_a_score_is_the_reason_of_the_failure(write, values
         ({"error": 1000.0}, "reports error 1000, and no combined_score"),
         ({"num_failed": 3, "timeout": True}, "reports num_failed 3, timeout 1, and no"),
         ({"exception": "solver broke"}, "solver broke"),
-        ({"combined_score": 0.0, "failed": ["case 1"]}, "['case 1']"),
+        ({"combined_score": 0.0, "failed": ["case 1"]}, "case 1"),
     ],
 )
 def test_what_is_named_like_a_failure_is_never_a_score(write, answer, error):
@@ -313,7 +313,7 @@ def test_an_evaluator_that_leaves_files_is_run_as_a_program(write):
     problem = write(FILES + MAIN, name="evaluate.py")
     evaluation = check_problem(problem)
     assert (evaluation.objective, evaluation.metrics["gap"]) == (3.0, 7.0)
-    assert evaluation.artifacts["text_feedback"] == "go on"
+    assert evaluation.artifacts["feedback"] == "go on"
     assert evaluation.artifacts["hint"] == "more"
     assert json.loads(evaluation.artifacts[PRIVATE_METRICS]) == {"seed": 7}
     assert PRIVATE_METRICS in UNSHOWN
