@@ -23,7 +23,7 @@ from costada.nodes.context import ChatModel
 from costada.nodes.pool import NODE_THREADS
 from costada.nodes.state import SearchInput, SearchOutput
 from costada.prompts.reply_parts import fenced
-from costada.reports.summary import REASONS
+from costada.reports.summary import end_text
 from costada.runs.keywords import ToolKeywords
 from costada.runs.plan import problems_by_name
 from costada.runs.search_graph import create_discovery_graph
@@ -125,7 +125,7 @@ def answer_text(problem: Problem, found: SearchOutput) -> str:
     """A search's result in words, with its program, for a model to read."""
     seed = problem.seed_evaluation
     before = f", {_score_text(seed.score, seed.objective)} before" if seed else ""
-    reason = REASONS[found["stop_reason"]]
+    reason = end_text(found["stop_reason"], found["remaining"])
     if found["stop_reason"] == "failures":
         reason += f", the last one: {found['last_failure']}"
     return (

@@ -36,7 +36,7 @@ Every other file of the repository stays as it is. Keep what other files import 
 """
 REPOSITORY_SETTINGS = """\
 
-# A lower score is better; reference is the one that counts as 1:
+# A lower score is better; reference is that of score 1:
 # direction = "minimize"
 # reference = 1.0
 # timeout = 360.0  # seconds of one evaluation

@@ -35,12 +35,10 @@ def summary_text(
     `failures` says how many iterations failed and why, where none has found anything better;
     `num_waiting` counts the ideas and programs of users that no step has taken.
     """
-    from costada.reports.summary import REASONS, cache_text
+    from costada.reports.summary import cache_text, end_text
 
     end = {"interrupted": "Interrupted", "failures": "Stopped"}.get(result.stop_reason, "Finished")
-    reason = REASONS[result.stop_reason]
-    if result.stop_reason == "budget" and result.remaining > 0:
-        reason = "the rest of the budget pays for no further call"
+    reason = end_text(result.stop_reason, result.remaining)
     objective = "none" if result.best_objective is None else f"{result.best_objective:.10g}"
     over = result.spent - config.budget
     overshoot = f" (overshoot {percent(over / config.budget)})" if over > 0 else ""

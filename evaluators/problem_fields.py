@@ -176,7 +176,7 @@ class ProblemSettings:
     direction: Annotated[Direction, Field(strict=False), _choices(Direction)] = Direction.MAXIMIZE
     """Which way `combined_score` improves; `minimize` needs a reference."""
     reference: PositiveNumber = None
-    """The `combined_score` that counts as score 1; without it, `combined_score` is the score."""
+    """The `combined_score` of score 1; without it, `combined_score` is the score."""
     cpus: Count = 1
     """Cores of a worker that one evaluation needs, for `--evaluations`."""
     gpus: Gpus = 0.0

@@ -33,7 +33,7 @@ def normalize(objective: float, reference: float | None, direction: Direction) -
 
     Args:
         objective: Value in benchmark units.
-        reference: Positive objective that counts as 1; None leaves a maximised objective as is.
+        reference: Positive objective of score 1; None leaves a maximised objective as is.
         direction: Which way the objective improves.
 
     Returns:

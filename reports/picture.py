@@ -125,7 +125,7 @@ def _objective(axes: Axes, data: ReportData) -> None:
     bests = [nan if best is None else best for best in known]
     axes.step(costs, bests, where="post", color=BLUE, linewidth=2.2, label="best so far", zorder=3)
     if data.reference is not None:
-        axes.axhline(data.reference, color=RED, linestyle=":", linewidth=1.4, label="counts as 1")
+        axes.axhline(data.reference, color=RED, linestyle=":", linewidth=1.4, label="score 1")
     if costs[-1] > NEAR_BUDGET * data.budget:
         axes.axvline(data.budget, color=RED, linestyle="--", linewidth=1.2, label="budget")
     axes.set_xlim(left=0.0)

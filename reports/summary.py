@@ -31,11 +31,20 @@ REASONS = {
     "failures": "too many attempts in a row yielded no usable program",
     "interrupted": "",
 }
+"""Why a run has ended."""
+
 NUM_EXAMPLES = 3
 """Examples of a data set that are printed of an evaluation."""
 
 NUM_LINES, NUM_CHARACTERS = 20, 2000
 """Limits of a printed text of an evaluation."""
+
+
+def end_text(reason: str, remaining: float) -> str:
+    """Why a run has ended, with `remaining` dollars of its budget left."""
+    if reason == "budget" and remaining > 0:
+        return "no further call fits the budget"
+    return REASONS[reason]
 
 
 def sum_by_role(used: Iterable[UsedCalls]) -> Mapping[str, UsedCalls]:

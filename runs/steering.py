@@ -11,7 +11,7 @@ from costada.evaluators.folders import ProblemFolder, read_folder
 from costada.evaluators.initial_program import files_in
 from costada.prompts.changes import invalid_program_reason
 from costada.reports.formats import counted
-from costada.reports.summary import REASONS
+from costada.reports.summary import end_text
 from costada.reports.trace import end_after
 from costada.runs.folder import RunFolder
 from costada.store.address import is_there
@@ -105,7 +105,7 @@ def outlook(folder: RunFolder, added: Added) -> str:
         resume += " --target BETTER"
     elif end:
         resume += " --budget MORE"
-    why = f" ({REASONS[end]})" if end else ""
+    why = f" ({end_text(end, config.budget - row['spent'])})" if end and row else ""
     return f"{first}it waits until the run is resumed{why}: {resume}"
 
 

@@ -23,7 +23,7 @@ SETTINGS = """\
 
 {lines}
 # direction = "minimize"  # which way combined_score improves; then a reference is needed
-# reference = 1.0         # the combined_score that counts as score 1
+# reference = 1.0         # the combined_score of score 1
 # memory_mb = 4096        # memory of one evaluation, in MiB
 # files = ["data/*.csv"]  # what the evaluator may read besides what its code imports or names
 # preload = ["numpy"]     # modules loaded before a candidate starts, which costs it no time

@@ -13,7 +13,7 @@ from costada.evaluators.registry import is_built_in
 from costada.evaluators.registry import problem as problem_named
 from costada.reports.patch import program_patch, program_rows
 from costada.reports.run_view import RunSettings, RunView
-from costada.reports.summary import REASONS
+from costada.reports.summary import REASONS, end_text
 from costada.reports.trace import end_after, failures_in_a_row, reaches_target
 from costada.store.candidates import SEED_ID
 from costada.store.history import RunHistory
@@ -148,4 +148,5 @@ def standing(
     if reason == "failures":
         words = f"Stopped: {REASONS[reason]}; resume with {run.resume_command}"
         return {"state": STOPPED, "words": words}
-    return {"state": FINISHED, "words": f"Finished: {REASONS[reason]}"}
+    left = settings.budget - steps[-1]["spent"]
+    return {"state": FINISHED, "words": f"Finished: {end_text(reason, left)}"}

@@ -241,7 +241,7 @@ def test_the_heading_describes_the_problem_as_it_was_when_the_run_began(tmp_path
     [
         (step(3), "stopped", "Stopped; resume with costada resume "),
         (step(3, spent=1.0), "finished", "Finished: the budget is used up"),
-        (step(3, events=["out_of_money"]), "finished", "Finished: the budget is used up"),
+        (step(3, events=["out_of_money"]), "finished", "Finished: no further call fits the budget"),
         (step(10), "finished", "Finished: the iteration limit is reached"),
     ],
 )

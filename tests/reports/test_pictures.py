@@ -89,7 +89,7 @@ def test_legends_lie_between_title_and_panel_and_cover_neither(make_row):
         assert panel.x0 <= legend.x0
         assert legend.x1 <= panel.x1
     words = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert words == ["candidate", "best so far", "counts as 1", "budget"]
+    assert words == ["candidate", "best so far", "score 1", "budget"]
 
 
 @pytest.mark.parametrize("reference", [0.5, 5.0])

@@ -203,7 +203,7 @@ def test_a_hard_budget_for_no_call_is_refused_and_the_end_of_one_is_reported(
     assert not folder.exists()
     result = invoke("run", near, "--budget", "0.03", *options, "--out", folder)
     assert result.exit_code == 0
-    assert "the rest of the budget pays for no further call" in result.stdout
+    assert "no further call fits the budget" in result.stdout
 
 
 PRICES = {"price": "1,2"}

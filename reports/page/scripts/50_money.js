@@ -54,7 +54,7 @@ function drawObjective(pen, steps, axis) {
   axis.drawBehind(pen);
   if (reference !== null && inside(reference)) {
     pen.add("path", { class: "goal", d: `M${pen.box.left} ${pen.y(reference)}H${pen.box.right}` });
-    label(pen, pen.box.left + 6, pen.y(reference) - 5, `counts as 1: ${decimals(reference)}`, "quiet");
+    label(pen, pen.box.left + 6, pen.y(reference) - 5, `score 1 = ${decimals(reference)}`, "quiet");
   }
   const tried = steps.filter((step) => inside(step.objective));
   for (const name of [null, ...run.menu]) {
@@ -76,7 +76,7 @@ function drawObjective(pen, steps, axis) {
   if (axis.kind === "dollars") drawBudget(pen, budget <= axis.x[1], budget, "vertical");
   const far = steps.filter((step) => step.objective !== null && !inside(step.objective)).length;
   const fails = failed.length ? `${plural(failed.length, "iteration")} without an objective (crosses at the top). ` : "";
-  byId("objective-note").textContent = fails + (far ? `${plural(far, "candidate lies", "candidates lie")} outside the picture.` : "");
+  byId("objective-note").textContent = fails + (far ? `${plural(far, "candidate is", "candidates are")} off the chart.` : "");
 }
 
 function drawBudget(pen, isShown, budget, direction) {

@@ -83,7 +83,7 @@ function drawFront(pen, front, shown, numFar) {
     const [x, y] = at(best);
     pen.add("circle", { class: "chosen", cx: pen.x(x).toFixed(1), cy: pen.y(y).toFixed(1), r: 8 });
   }
-  const far = numFar ? ` ${plural(numFar, "candidate lies", "candidates lie")} outside the picture.` : "";
+  const far = numFar ? ` ${plural(numFar, "candidate is", "candidates are")} off the chart.` : "";
   byId("front-note").textContent = `${plural(run.front.length, "candidate")} on the front: no other one is at least as good in every objective and better in one.${far}`;
 }
 

@@ -33,7 +33,7 @@ function keyFigures() {
   const [said, last, start] = [run.heading, lastStep(), seed()];
   const best = last?.best_objective ?? start?.objective ?? null;
   const gain = best !== null && start?.objective != null && best !== start.objective ? `${signed(best - start.objective, 4)} over the start` : "that of the start";
-  const known = said.reference !== null && said.reference !== undefined ? `, counts as 1: ${decimals(said.reference)}` : "";
+  const known = said.reference !== null && said.reference !== undefined ? `, score 1 = ${decimals(said.reference)}` : "";
   const bests = run.steps.filter((step) => step.global_gain > 0).length;
   const guides = run.steps.filter(isGuided).length;
   const proven = run.steps.filter((step) => step.events.includes("consolidation_opened")).length;
