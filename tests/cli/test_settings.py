@@ -90,6 +90,7 @@ REFUSALS = [
     ({"bugdet": 2}, "Unknown setting 'bugdet'. Did you mean 'budget'? Known: "),
     ({"budget": 0}, f"--budget: got 0, {IS_POSITIVE}"),
     ({"budget": nan}, f"--budget: got nan, {IS_FINITE}"),
+    ({"target": inf}, f"--target: got inf, {IS_FINITE}"),
     ({"budget": True}, "--budget: got True, expected a number"),
     ({"budget": "much"}, "--budget: got 'much', expected a number"),
     (
