@@ -34,6 +34,11 @@ from costada.evaluators.sandbox.inside.error_reports import (
     outage_seconds,
     report_refused_processes,
 )
+from costada.evaluators.sandbox.inside.evaluator_children import (
+    ChildAccess,
+    EvaluatorChildren,
+    confine_children,
+)
 from costada.evaluators.sandbox.inside.evaluator_contracts import load_evaluator
 from costada.evaluators.sandbox.inside.foreign_code import new_module, run_module
 from costada.evaluators.sandbox.inside.model_connections import offer_models
@@ -74,6 +79,12 @@ class CandidateProcess:
         self._no_memory = b""
         self._models_code: Mapping[str, bytes] = {}
         self._module: ModuleType | None = None
+        self._access: ChildAccess | None = None
+        self._given: Sequence[str] = ()
+
+    def confine_children(self, access: ChildAccess, given: Sequence[str]) -> None:
+        """Have evaluators confine what they start that runs a candidate; see the module."""
+        self._access, self._given = access, given
 
     def prepare(self, limits: Mapping[str, int]) -> None:
         """Prepare for what was ordered; see `Order`."""
@@ -121,6 +132,11 @@ class CandidateProcess:
         _send(result_fd, b"")
         if channel_fd is not None:
             self._offer_models(request, channel_fd)
+        if self._access is not None and "evaluator" in request:
+            texts = [text.decode("utf-8", "replace") for text in request["files"].values()]
+            place = request["evaluator"]
+            confine_children(EvaluatorChildren(self._access, self._given, place, texts))
+            os.set_inheritable(result_fd, False)
         if "words" in request:
             _become_command(request, loading, request_fd, result_fd, channel_fd)
             return

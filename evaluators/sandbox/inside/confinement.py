@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from costada.evaluators.sandbox.inside import kernel
+from costada.evaluators.sandbox.inside.evaluator_children import ChildAccess
 from costada.evaluators.sandbox.inside.kernel import IS_LINUX
 from costada.evaluators.sandbox.inside.orders import Order, Permissions
 
@@ -149,7 +150,26 @@ class Confinement:
             kernel.landlock_rule(os.open(os.devnull, os.O_PATH), use),
             *(kernel.landlock_rule(os.open(path, os.O_PATH), write) for path in self._writable),
         )
+        of_file = landlockpy.AccessFS
+        self.of_children = ChildAccess(
+            handled=self._handled,
+            read=read,
+            write=write,
+            of_file=use | (write & int(of_file.EXECUTE | of_file.TRUNCATE)),
+            readable=self._beside_slot(),
+        )
         self._scratch_fd = -1  # refused by the kernel: no worker begins without this set
+
+    def _beside_slot(self) -> tuple[str, ...]:
+        """What lies outside of the slot's folder, as far as candidates may read it."""
+        outermost = "/" + self._slot.split("/")[1]
+        others = (f"/{name}" for name in os.listdir("/") if name not in ("dev", "proc"))
+        found = [path for path in others if path != outermost]
+        for path in (*self._readable, *self._programs):
+            is_around = f"{self._slot}/".startswith(f"{path}/")
+            if path.startswith(f"{outermost}/") and not is_around:
+                found.append(path)
+        return tuple(found)
 
     def prepare(self, permissions: Permissions) -> None:
         """Prepare the rules and the filter for the next candidate, which may do this."""

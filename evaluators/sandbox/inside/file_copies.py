@@ -127,8 +127,8 @@ def _bounds(settings: Mapping[str, Any]) -> str:
     return f"size={size}m,nr_inodes={num_inodes},mode=700"
 
 
-def copy_evaluator(files: Iterable[tuple[str, str, list[int]]], target: str) -> None:
-    """Make the folder of which each candidate of an evaluator gets a copy.
+def copy_evaluator(files: Iterable[tuple[str, str, list[int]]], target: str) -> list[str]:
+    """Make the folder of which each candidate of an evaluator gets a copy; the places in it.
 
     Args:
         files: Path, place in the folder, and device and inode that the file must have, if files
@@ -138,6 +138,7 @@ def copy_evaluator(files: Iterable[tuple[str, str, list[int]]], target: str) -> 
     """
     for name in (FOLDER, HOME, PROGRAM):
         os.makedirs(os.path.join(target, name), exist_ok=True)
+    places = []
     for path, place, identity in files:
         there = os.path.join(target, place)
         os.makedirs(os.path.dirname(there), exist_ok=True)
@@ -150,6 +151,7 @@ def copy_evaluator(files: Iterable[tuple[str, str, list[int]]], target: str) -> 
             about = os.fstat(given.fileno())
             if identity and [about.st_dev, about.st_ino] != identity:
                 continue
+            places.append(place)
             if about.st_size > MAX_COPIED_BYTES:
                 os.symlink(path, there)
                 continue
@@ -158,6 +160,7 @@ def copy_evaluator(files: Iterable[tuple[str, str, list[int]]], target: str) -> 
                     shutil.copyfileobj(given, made)
                 mode = stat.S_IMODE(about.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
                 os.fchmod(made.fileno(), mode | stat.S_IRUSR | stat.S_IWUSR)
+    return places
 
 
 def copy_folder(source: str, target: str) -> None:

@@ -73,6 +73,7 @@ class Server:
             os.mkdir(path, stat.S_IRWXU)
         self.copies, num_copied = None, 0
         self.spared: tuple[str, ...] = ()
+        self.copied_places: list[str] = []
         # Before any folder is opened: copies move this process to another mount namespace.
         if original := settings["original"]:
             is_received, num_copied = original["is_received"], original["num_files"]
@@ -87,7 +88,7 @@ class Server:
         self.files = scratch_folder.PrivateFiles(path, settings["files_mb"], num_copied)
         self.folder = self.files.folder
         if self.spared:
-            copy_evaluator(self._received(), settings["original"]["path"])
+            self.copied_places = copy_evaluator(self._received(), settings["original"]["path"])
         if self.has_limits:
             # What candidates may not delete, cleaning up after them must not delete either.
             needed = CAPABILITIES if self.copies else kernel.CAP_SYS_ADMIN
@@ -150,6 +151,8 @@ class ForkServer(Server):
             writable = (SHARED_MEMORY,) if has_shared_memory else ()
             owning = {"owns_files": self._owns_files, "writable": writable}
             self._confinement = confinement.Confinement({**settings, **owning})
+            if self.spared:
+                process.confine_children(self._confinement.of_children, self.copied_places)
         elif self.has_limits:
             self._filter = confinement.limiting_filter()
         self._order_text = b""

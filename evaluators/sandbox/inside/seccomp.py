@@ -87,6 +87,9 @@ FAMILIES = (2, 10, 16)
 
 EXECUTION = "execve execveat"
 PROCESSES = "fork setpgid setsid vfork"
+RESTRICTING = "landlock_create_ruleset landlock_add_rule landlock_restrict_self"
+"""By which an evaluator restricts those of its children further that run its candidate."""
+
 BOUNDS = {"sched_setaffinity": 0, "setpriority": 1}
 """The place of the argument that names a process; 0 is the caller."""
 
@@ -184,6 +187,8 @@ def confining(
         _add(rules, REFUSE, name, Arg(0, NE, OWN_PROCESS))
     _add_by_argument(rules)
     _add_bounds(rules, may_set=permissions.evaluates)
+    for name in RESTRICTING.split() if permissions.evaluates else ():
+        _add(rules, ALLOW, name)
     if permissions.may_execute:  # programs in Rust hear of their children over such a pair
         _add_pair(rules, SOCK_SEQPACKET)
     _refuse_hiding(rules)

@@ -1,0 +1,146 @@
+"""What an evaluator starts that runs its candidate can neither read the answers nor reach it."""
+
+import json
+import shutil
+
+import pytest
+from sandbox_runs import PRELOAD
+
+from costada.evaluators.folder_files import EvaluatorFile
+from costada.evaluators.sandbox.candidate_runs import run_evaluator
+from costada.evaluators.sandbox.limits import Limits
+
+pytestmark = pytest.mark.process
+
+LIMITS = Limits(wall_seconds=60, processes=16)
+PROBE = """
+import ctypes, json, os, pathlib, subprocess, sys, tempfile
+folder, answers = pathlib.Path(sys.argv[1]), "answers.txt"
+def tried(function):
+    try: return int(function() is not False)
+    except OSError: return 0
+def rewrite():
+    with open(folder / "data" / answers, "a") as file: file.write("x")
+child = "import sys; print(open(sys.argv[1]).read())"
+def by_child():
+    command = [sys.executable, "-c", child, str(folder / "data" / answers)]
+    return subprocess.run(command, capture_output=True).returncode == 0
+print(json.dumps({
+    "reads": tried((folder / "data" / answers).read_text),
+    "reads through a child": tried(by_child),
+    "reads the evaluator": tried((folder / "evaluator.py").read_text),
+    "writes": tried(rewrite),
+    "adds": tried(lambda: (folder / "new").write_text("x")),
+    "removes": tried((folder / "data" / answers).unlink),
+    "links": tried(lambda: os.link(folder / "data" / answers, tempfile.gettempdir() + "/a")),
+    "signals": tried(lambda: os.kill(int(sys.argv[3]), 0)),
+    "reads memory": tried(lambda: open(f"/proc/{int(sys.argv[3])}/mem", "rb").read(1)),
+    "lists shared memory": tried(lambda: os.listdir("/dev/shm")),
+    "uses its temporary folder": tried(lambda: tempfile.TemporaryFile().write(b"x")),
+    "reads what is named": tried(lambda: open(sys.argv[2]).read()),
+}))
+"""
+ALLOWED = {"uses its temporary folder", "reads what is named"}
+STARTING = """
+import json, os, shutil, subprocess, sys, tempfile
+HERE = os.path.dirname(os.path.abspath(__file__))
+GIVEN = os.path.join(HERE, "data", "given.txt")
+ME = str(os.getpid())
+LISTED = "data/answers.txt"
+def evaluate(path):
+    said = START
+    if said.returncode: raise RuntimeError(said.stderr)
+    return json.loads(said.stdout)
+def run(*words, **named):
+    return subprocess.run(*words, capture_output=True, text=True, **named)
+def script(path):
+    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
+        file.write(f"import runpy\\nrunpy.run_path({path!r})\\n")
+    return file.name
+"""
+STARTS = {
+    "path": "run([sys.executable, path, HERE, GIVEN, ME])",
+    "copy": "run([sys.executable, shutil.copy(path, 'copy.py'), HERE, GIVEN, ME])",
+    "script": "run([sys.executable, script(path), HERE, GIVEN, ME])",
+    "code": "run([sys.executable, '-c', open(path).read(), HERE, GIVEN, ME])",
+    "pipe": "run([sys.executable, '-', HERE, GIVEN, ME], input=open(path).read())",
+    "shell": "run(f'{sys.executable} {path} {HERE} {GIVEN} {ME}', shell=True)",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("problem")
+    (place / "data").mkdir()
+    (place / "data" / "answers.txt").write_text("42")
+    (place / "data" / "given.txt").write_text("6 * 7")
+    return place
+
+
+def evaluate(folder, text, source, layer, name="candidate.py"):
+    (folder / "evaluator.py").write_text(text)
+    evaluator = EvaluatorFile(folder, folder / "evaluator.py")
+    return run_evaluator(source, evaluator, LIMITS, layer, PRELOAD, file_name=name)
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_candidate_that_is_started_reaches_nothing_of_the_evaluator(confined, folder, start):
+    result = evaluate(folder, STARTING.replace("START", STARTS[start]), PROBE, confined)
+    assert result.error is None
+    done = {name for name, is_done in result.output["metrics"].items() if is_done}
+    assert done == ALLOWED
+
+
+def test_a_fork_of_the_evaluator_that_becomes_the_candidate_does_not_either(confined, folder):
+    becoming = (
+        "def evaluate(path):\n"
+        "    with open('said', 'w') as file:\n"
+        "        if not (number := os.fork()):\n"
+        "            os.dup2(file.fileno(), 1)\n"
+        "            os.execv(sys.executable, [sys.executable, path, HERE, GIVEN, ME])\n"
+        "        os.waitpid(number, 0)\n"
+        "    return json.load(open('said'))\n"
+    )
+    text = STARTING.replace("START", "None") + becoming
+    metrics = evaluate(folder, text, PROBE, confined).output["metrics"]
+    assert {name for name, is_done in metrics.items() if is_done} == ALLOWED
+
+
+def test_a_script_of_the_evaluator_is_a_part_of_it(confined, folder):
+    (folder / "worker.py").write_text(
+        "import json, runpy, sys\n"
+        "answer = runpy.run_path(sys.argv[1])['answer']\n"
+        "print(json.dumps({'right': answer == int(open('data/answers.txt').read())}))\n"
+    )
+    text = STARTING.replace("START", "run([sys.executable, 'worker.py', path])")
+    result = evaluate(folder, text, "answer = 42\n", confined)
+    assert (result.error, result.output["metrics"]) == (None, {"right": 1.0})
+
+
+BUILDING = """
+import subprocess
+LISTED = "data/answers.txt"
+def evaluate(path):
+    built = subprocess.run(["gcc", path, "-o", "solution"], capture_output=True, text=True)
+    if built.returncode: return {"error": built.stderr, "combined_score": 0.0}
+    said = subprocess.run(["./solution"], capture_output=True, text=True).stdout
+    return {"combined_score": float(said)}
+"""
+HONEST = '#include <stdio.h>\nint main(void) { puts("41"); return 0; }\n'
+INCLUDING = """
+#include <stdio.h>
+extern const char answers[];
+__asm__(".data\\n.globl answers\\nanswers: .incbin \\"PATH\\"\\n.byte 0\\n");
+int main(void) { puts(answers); return 0; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_a_build_includes_no_answers(confined, folder):
+    honest = evaluate(folder, BUILDING, HONEST, confined, "candidate.c")
+    assert honest.output["metrics"] == {"combined_score": 41.0}
+    for path in ("data/answers.txt", "../program/../folder/data/answers.txt"):
+        source = INCLUDING.replace("PATH", path)
+        metrics = evaluate(folder, BUILDING, source, confined, "candidate.c").output["metrics"]
+        assert metrics["combined_score"] == 0.0
+        assert "answers.txt" in json.dumps(metrics)
