@@ -27,7 +27,7 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.reports.formats import budget_text
 from costada.reports.status import update_status
 from costada.reports.terminal import show
-from costada.runs.config import EXECUTION, RunConfig
+from costada.runs.config import EXECUTION, OFFLINE, RunConfig
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import ExitCode, draining_on_signal, ending_on_signal
 from costada.runs.shared_purse import PurseAddress, paid_from
@@ -137,6 +137,9 @@ def run(
             folder.check_free()
         plan = make_plan(config, sends_requests=not dry_run)
         for remark in () if quiet else plan.remarks:
+            say(remark)
+        # What the offline model is said to cost is nobody's money.
+        if not quiet and config.model != OFFLINE and (remark := plan.budget_remark):
             say(remark)
         if dry_run:
             from costada.runs.dry_run import dry_run_json, dry_run_of, dry_run_text, first_prompts

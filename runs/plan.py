@@ -7,11 +7,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from pydantic import ValidationError
 
+from costada.controller.methods import METHODS, chooses_guides
 from costada.controller.router_rules import DEFAULT_ROUTER
 from costada.evaluators.focus import with_focus
 from costada.evaluators.problem import Problem, check_problem, confine, layer_of
@@ -25,11 +27,12 @@ from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel, ModelEntry, label_of
 from costada.models.prices import price_book
 from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STANDARD_TIER
-from costada.nodes.attempts import first_prompt
-from costada.nodes.calls.budget import evaluation_bound, least_budget
+from costada.nodes.attempts import first_prompt, ordinary_input
+from costada.nodes.calls.budget import evaluation_bound, expected_cost, least_budget
 from costada.nodes.calls.granted_calls import METERED_ENDPOINT
 from costada.nodes.context import ChatModel, PricedModel
 from costada.nodes.settings import Settings
+from costada.reports.formats import budget_text
 from costada.reports.tracking import check_trackers
 from costada.runs.config import RunConfig, checked_config, is_openai
 from costada.runs.gateways import gateway_choice
@@ -49,6 +52,9 @@ from costada.values.setting import OBJECT_MARK
 
 if TYPE_CHECKING:
     from costada.runs.models_file import GivenModel
+
+ENOUGH_ITERATIONS = 10
+"""Iterations that a budget should pay for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +221,37 @@ class Plan:
         """What to know of the problem's settings, and of what its score is made, line by line."""
         artifacts = self.seed_evaluation.artifacts if self.seed_evaluation else {}
         return (*self.problem.notes, *filter(None, [artifacts.get(SCORED_BY)]))
+
+    @property
+    def budget_remark(self) -> str:
+        """That the budget is small beside what a run is expected to cost; empty where it is not.
+
+        It should pay for ten iterations, or all where there are fewer, and for a guide beside one
+        iteration where the method buys guides.
+        """
+        constants, method = self.settings.constants, METHODS[self.settings.method]
+        models = priced_models(
+            self.menu or self.model, self.guide_model, self.problem, self.settings
+        )
+        step, guide = fmean(each.expected for each in models.menu), 0.0
+        if chooses_guides(method) and constants.guides != "never":
+            tokens = ordinary_input(self.problem, constants, self.settings.method)
+            guide = float(expected_cost(models.guide_model or models.menu[0], tokens))
+        count = min(ENOUGH_ITERATIONS, constants.max_iterations)
+        if self.budget < count * step:
+            paid = max(1, int(self.budget / step))
+            return (
+                f"the budget of {budget_text(self.budget)} pays for about {paid} of {count}"
+                f" iterations, each expected to cost ${step:.4g}; --budget {count * step:.2g} pays"
+                f" for {count} (costada forecast)"
+            )
+        if count > 1 and self.budget < step + guide:
+            return (
+                f"the budget of {budget_text(self.budget)} pays for no guide, expected to cost"
+                f" ${guide:.4g} beside an iteration of ${step:.4g}; --budget"
+                f" {step + guide:.2g} pays for one"
+            )
+        return ""
 
     @property
     def call_timeout(self) -> float:

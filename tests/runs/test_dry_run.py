@@ -13,6 +13,7 @@ from costada.runs.plan import plan_run
 pytestmark = pytest.mark.process
 
 PRICED = ("--model", "openai:mine", "--price", "1,2")
+DEAR_GUIDE = ("--guide-model", "openai:dear", "--guide-price", "100,100")
 
 
 @pytest.fixture
@@ -211,3 +212,25 @@ def test_a_hard_budget_leaves_the_bound_of_an_evaluation_after_the_last_step(
     assert forecast["budgets"][0]["steps"] == 0  # of $0.25
     assert forecast["budgets"][2]["steps"] == min(found["steps"], 100)
     assert any("An evaluation costs at most $0.5000" in each for each in forecast["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        (("--budget", "0.1"), "pays for about "),
+        (("--budget", "0.1", "--quiet"), ""),
+        (("--budget", "10"), ""),
+        (("--budget", "0.1", "--max-iterations", "2"), ""),
+        (
+            ("--budget", "0.1", "--max-iterations", "2", *DEAR_GUIDE),
+            "pays for no guide, expected to cost",
+        ),
+    ],
+)
+def test_a_budget_too_small_for_ten_iterations_or_a_guide_is_warned_of(
+    invoke, near, server, options, warned
+):
+    # An iteration is expected to cost 2 * EXPECTED_ANSWER millionths of a dollar and its prompt.
+    result = invoke("run", near, *PRICED, "--base-url", server.url, *options, "--dry-run")
+    assert result.exit_code == 0
+    assert (warned in result.stderr) if warned else ("pays for" not in result.stderr)
