@@ -54,6 +54,10 @@ from costada.values.program_form import (
 MAX_CHARACTERS = 10 * MAX_PROGRAM_CHARACTERS
 """Programs of several files with more characters are refused."""
 
+GROWTH = 10_000
+"""Characters by which an answer may enlarge files beyond the limits: those of a repository may be
+there from the start."""
+
 MAX_DIFF = 20_000
 """Lines of two texts together that are compared."""
 
@@ -378,11 +382,12 @@ def invalid_program_reason(files: dict[str, str], parent: Program, form: Program
     for path, text in files.items():
         if parent.get(path) != text and not form.allows(path):
             return _unknown(path, form, parent)
-        if parent.get(path) != text and (reason := invalid_text_reason(text, parent.get(path, ""))):
+        reason = invalid_text_reason(text, parent.get(path, ""), GROWTH)
+        if parent.get(path) != text and reason:
             return f"`{path}` {reason}."
     total, before = (sum(map(len, each.values())) for each in (files, parent))
-    if total > max(MAX_CHARACTERS, before):
-        return f"The files have {total} characters; at most {MAX_CHARACTERS} are allowed."
+    if total > (limit := max(MAX_CHARACTERS, before + GROWTH)):
+        return f"The files have {total} characters; at most {limit} are allowed."
     entries = [path for path in _entry_paths(form) if path in files]
     if _entry_paths(form) and not entries:
         return f"The entry point `{form.entry_point}` needs `{_entry_paths(form)[0]}`."

@@ -221,12 +221,15 @@ def edit_text(parent: str, edits: tuple[Edit, ...]) -> tuple[str, str, tuple[Edi
     return code, patch_summary(patched), patched.unmatched
 
 
-def invalid_text_reason(text: str, parent: str) -> str | None:
-    """Why a changed text cannot be that of a candidate; None if it can."""
+def invalid_text_reason(text: str, parent: str, growth: int = 0) -> str | None:
+    """Why a changed text cannot be that of a candidate; None if it can.
+
+    One beyond the limit may have `growth` characters more than its parent.
+    """
     # What a parent has already, its child may keep; the same goes for a length beyond the limit.
     if len(UNREADABLE.findall(text)) > len(UNREADABLE.findall(parent)):
         return "holds a character that cannot be encoded"
-    limit = max(MAX_PROGRAM_CHARACTERS, len(parent))
+    limit = max(MAX_PROGRAM_CHARACTERS, len(parent) + growth)
     if len(text) > limit:
         return f"has {len(text)} characters; at most {limit} are allowed"
     return None

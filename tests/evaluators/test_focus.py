@@ -3,10 +3,12 @@
 import json
 
 import pytest
-from made_repositories import make_repository, problem_of
+from made_repositories import git, make_repository, problem_of
 
 from costada.evaluators.focus import with_focus
 from costada.evaluators.named_functions import resolve_focus
+from costada.evaluators.sandbox.layer_choice import chosen_layer
+from costada.evaluators.sandbox.layers import UNCONFINED, Layer
 from costada.nodes.attempts import first_prompt
 from costada.prompts.changes import read_change
 
@@ -117,3 +119,25 @@ def test_a_prompt_keeps_to_its_tokens(repository, tmp_path):
     assert "    return 1\n" in prompt
     assert "total += abs(number)" not in prompt
     assert "Further files: `src/a.py`." in prompt
+
+
+@pytest.mark.process
+def test_no_code_of_a_repository_runs_outside_of_the_sandbox(tmp_path):
+    if chosen_layer(Layer.AUTO) in UNCONFINED:
+        pytest.skip("no layer of this machine confines programs")
+    marker = tmp_path / "marker"
+    writing = (
+        f"import contextlib\nwith contextlib.suppress(OSError):\n    open({str(marker)!r}, 'w')\n"
+    )
+    files = {"conftest.py": writing, "sitecustomize.py": writing, "src/solver.py": writing}
+    bench = "import conftest, solver\nprint(0.5)\n"
+    root = make_repository((tmp_path / "repository").resolve(), {**files, "bench.py": bench})
+    hooks = root / ".git" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in ("post-checkout", "post-index-change", "pre-commit", "reference-transaction"):
+        (hooks / name).write_text(f"#!/bin/sh\ntouch '{marker}'\n")
+        (hooks / name).chmod(0o755)
+    git(root, "config", "core.fsmonitor", str(hooks / "pre-commit"))
+    problem = with_focus(problem_of(root, tmp_path / "problem"))
+    assert problem.evaluate(problem.start).score == 0.5
+    assert not marker.exists()

@@ -168,3 +168,10 @@ def test_the_parts_that_differ_are_functions_and_other_lines():
         "a.py, outside of functions": "@@ -0,0 +1 @@\n+import re",
     }
     assert changed_parts("def f(:\n'''", TREE, "a.py") == {"a.py": "def f(:\n'''"}
+
+
+def test_a_file_beyond_the_limit_may_grow_a_little():
+    start = Program.of({**START, "src/tree.py": TREE + "# long\n" * 20_000})
+    assert "def fetch(tree, url=')')" in changed(reply("src/tree.py::fetch", NEW_FETCH), start)
+    longer = f"{NEW_FETCH}{'# more' * 2000}\n"
+    assert "are allowed" in refusal(reply("src/tree.py::fetch", longer), start)
