@@ -24,23 +24,23 @@ pytestmark = pytest.mark.process
 PRICED = ("--model", "openai:mine", "--price", "1,1")
 FAILED, REFUSED = 1, 2
 COUNTING = """from pathlib import Path
-import runpy
 
 
-def evaluate(program_path):
+def score(output):
     with Path(r"{log}").open("a") as log:
         log.write("x")
-    return {{"combined_score": runpy.run_path(program_path)["value"](), "validity": 1.0}}
+    return {{"combined_score": output}}
 """
 
 
 @pytest.fixture
 def counted(tmp_path, near):
-    """A problem folder whose evaluator writes a letter to a file whenever it runs."""
+    """A problem folder whose `score`, which is called in the run, writes a letter to a file."""
     folder, log = tmp_path / "counted", tmp_path / "evaluations"
     folder.mkdir()
     for name in ("problem.md", "initial_program.py"):
         (folder / name).write_text((near / name).read_text())
+    (folder / "problem.toml").write_text('entry_point = "value"\n')
     (folder / "evaluator.py").write_text(COUNTING.format(log=log))
     log.touch()
     return folder, log
