@@ -57,8 +57,8 @@ from costada.controller.guidance import (
     new_cycle,
     should_intervene,
 )
-from costada.controller.guide_arms import NO_ARMS, GuideArms
 from costada.controller.method import Evidence, PaidStep, ParentRule
+from costada.controller.unguided_yield import NO_STEPS, UnguidedYield
 from costada.values.numbering import START, Iteration, next_iteration
 
 
@@ -81,7 +81,7 @@ class CostAda:
         guide_failed: Whether a guide without a usable tactic was paid since the last decision.
         undivided: Of each frontier, the averages of credit that is not divided by cost; empty
             except in an experiment on that.
-        arms: What steps with and without a tactic earned, where guides are learned.
+        unguided: What steps without a tactic bring per dollar, where guides are learned.
     """
 
     iteration: Iteration
@@ -97,7 +97,7 @@ class CostAda:
     pending: Mode | None = None
     guide_failed: bool = False
     undivided: tuple[Averages, ...] = ()
-    arms: GuideArms = NO_ARMS
+    unguided: UnguidedYield = NO_STEPS
 
     parents: ClassVar[ParentRule] = ParentRule.ARCHIVE
 
@@ -179,7 +179,7 @@ class CostAda:
         """
         mode = self._pending_mode()
         cycle = new_cycle(mode, self.incumbent_score, num_tactics, constants)
-        return replace(self, pending=None, cycle=cycle, arms=replace(self.arms, wait=0))
+        return replace(self, pending=None, cycle=cycle)
 
     def fail_guide(self) -> Self:
         """The controller after the pending guide yielded no usable tactic.
@@ -236,7 +236,7 @@ class CostAda:
             stagnation=stagnation(self.stagnation, earned.global_gain, constants),
             low_yield_cost=low_yield_cost(self.low_yield_cost, step.cost, is_low),
             undivided=self._undivided_after(allocation.frontier, earned, constants),
-            arms=self._arms_after(step, earned.global_gain, constants),
+            unguided=self._unguided_after(step, earned.global_gain, constants),
         )
         return credited, earned
 
@@ -251,12 +251,14 @@ class CostAda:
         )
         return tuple(kept)
 
-    def _arms_after(self, step: PaidStep, global_gain: float, constants: Constants) -> GuideArms:
-        """The arms after a step; one that paid for a guide without a usable tactic is guided."""
+    def _unguided_after(
+        self, step: PaidStep, global_gain: float, constants: Constants
+    ) -> UnguidedYield:
+        """The yield after a step; one that paid for a guide without a usable tactic is guided."""
         if constants.guides != "learned":
-            return self.arms
+            return self.unguided
         is_guided = step.is_guided or self.guide_failed
-        return self.arms.after_step(global_gain, step.cost, is_guided=is_guided)
+        return self.unguided.after_step(global_gain, step.cost, is_guided=is_guided)
 
     def _credit_of(
         self, frontier: Frontier, step: PaidStep, ratio: float, constants: Constants
@@ -322,27 +324,22 @@ class CostAda:
         scheduled = None
         if ended.pending is None:
             scheduled = ended._scheduled_mode(backed_off, balance, constants)
-        if scheduled is None:
-            return ended, Intervention(None, succeeded, backed_off)
-        ended = replace(ended, pending=scheduled)
-        if constants.guides != "learned":
-            return ended, Intervention(scheduled, succeeded, backed_off)
-        chance = self.arms.chance_of_guide
-        ended = replace(ended, arms=self.arms.after_choice(constants))
-        return ended, Intervention(scheduled, succeeded, backed_off, chance=chance)
+        if scheduled is not None:
+            ended = replace(ended, pending=scheduled)
+        return ended, Intervention(scheduled, succeeded, backed_off)
 
     def _scheduled_mode(
         self, backed_off: bool, balance: Balance, constants: Constants
     ) -> Mode | None:
         ratio, num_frontiers = balance.ratio, len(self.frontiers)
         is_due = should_intervene(
-            is_free=is_free_for_guide(self.consolidation_left, self.cycle, backed_off)
-            and self.arms.wait == 0,
+            is_free=is_free_for_guide(self.consolidation_left, self.cycle, backed_off),
             can_afford=can_afford_guide(balance.budget, balance.spent, constants),
             is_stagnant=is_stagnant(self.stagnation, ratio, num_frontiers, constants),
             has_low_yield=has_low_yield(
                 self.stagnation, self.low_yield_cost, ratio, num_frontiers, constants
-            ),
+            )
+            and not (constants.guides == "learned" and self.unguided.pays),
             constants=constants,
         )
         return guide_mode(self.mode_override, self.guidance_proven) if is_due else None

@@ -229,15 +229,12 @@ class Intervention:
         opened_consolidation: Whether guidance succeeded in this step (zeta_t).
         backed_off: Whether guidance came to nothing in this step (Backoff_t).
         notes: Events that only one method knows, for the trace.
-        chance: Probability with which the scheduled guide is bought, and nothing is scheduled
-            otherwise; `None` where it is bought for certain. `decide_step` tosses.
     """
 
     scheduled: Mode | None
     opened_consolidation: bool
     backed_off: bool
     notes: tuple[str, ...] = ()
-    chance: float | None = None
 
 
 def required_patience(remaining_ratio: float, num_frontiers: int, constants: Constants) -> int:
@@ -290,11 +287,10 @@ def is_free_for_guide(
 def has_reason(is_stagnant: bool, has_low_yield: bool, constants: Constants) -> bool:
     """Whether a guide is wanted where it is free and affordable (P_t or Y_t, B.4.6).
 
-    `guides` puts a fixed answer in the place of the paper's evidence; where it is learned, a guide
-    is bought with a chance (`costada.controller.guide_arms`).
+    With `always` and `never`, a fixed answer takes the place of the paper's evidence.
     """
-    if constants.guides != "paper":
-        return constants.guides != "never"
+    if constants.guides in ("always", "never"):
+        return constants.guides == "always"
     return is_stagnant or has_low_yield
 
 

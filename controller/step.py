@@ -1,21 +1,20 @@
 """One step of a search, and why a run stops: what the graph's nodes and the simulation both call.
 
-In the order of a step: `ask_step`, `draw_attempt` for each attempt, `tell_step`, `decide_step` and
-`stop_reason`.
+In the order of a step: `ask_step`, `draw_attempt` for each attempt, `tell_step`, then the method's
+own `decide` and `stop_reason`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import pow
 from operator import attrgetter
 from random import Random
-from typing import Any, Literal, cast
+from typing import Literal
 
 from costada.controller.allocation import Action, Allocation
 from costada.controller.archive import FITNESS_ONLY, Archive, distance, novelties
 from costada.controller.constants import Constants
 from costada.controller.credit import Balance, Credit, has_crossed, made_progress
-from costada.controller.guidance import Intervention
 from costada.controller.method import Controller, PaidStep, is_archiving
 from costada.values.candidate import Candidate, Program
 from costada.values.numbering import Iteration, TicketNumber, next_iteration
@@ -208,38 +207,6 @@ def tell_step(
     rng = draws(run_seed, iteration, "maintenance")
     maintained, changed = updated.maintain(tuple(kept), rng, constants)
     return BookedStep(maintained, changed, earned)
-
-
-def decide_step(
-    controller: Controller,
-    allocation: Allocation,
-    balance: Balance,
-    run_seed: int,
-    constants: Constants,
-    *,
-    is_last: bool = False,
-) -> tuple[Controller, Intervention]:
-    """End a step, and decide whether the next one buys a guide (B.4).
-
-    Where the method buys it with a chance, the toss is that of the iteration, so a step that is
-    repeated decides alike.
-
-    Args:
-        controller: As `tell_step` left it.
-        allocation: Where and how the step searched.
-        balance: Budget and spending after the step.
-        run_seed: Start of the run's randomness.
-        constants: The method's constants.
-        is_last: Whether the run ends with this step.
-    """
-    ended, decided = controller.decide(allocation, balance, constants, is_last=is_last)
-    if decided.scheduled is None or decided.chance is None:
-        return ended, decided
-    if draws(run_seed, ended.iteration, "intervention").random() < decided.chance:
-        return ended, decided
-    # a controller is a frozen dataclass, which its protocol cannot say
-    ended = replace(cast(Any, ended), pending=None)
-    return ended, replace(decided, scheduled=None)
 
 
 StopReason = Literal["target", "budget", "failures", "iterations", "flat"]

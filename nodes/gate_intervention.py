@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from costada.controller.experiment import toss_guide, window
-from costada.controller.step import decide_step
 from costada.nodes.context import SearchRuntime, balance_of
 from costada.nodes.state import SearchState, has_current_step
 from costada.nodes.step_end import end_run, end_step, why_it_stops
@@ -20,13 +19,8 @@ def gate_intervention(state: SearchState, runtime: SearchRuntime) -> SearchState
         return end_run(state, context)
     stop = why_it_stops(state, context)
     step, balance = state["step"], balance_of(state, context)
-    controller, decided = decide_step(
-        state["controller"],
-        step.allocation,
-        balance,
-        state["run"].seed,
-        context.constants,
-        is_last=bool(stop),
+    controller, decided = state["controller"].decide(
+        step.allocation, balance, context.constants, is_last=bool(stop)
     )
     if context.settings.experiment == "guides":
         flight, seed = state["flight"], state["run"].seed

@@ -213,8 +213,6 @@ def trace_row(
         row["toss"] = toss.ticket if toss else None
         row["arm"] = toss.arm if toss else None
         row["arm_probability"] = toss.probability if toss else None
-    if decided.chance is not None:
-        row["guide_chance"] = decided.chance
     if step.dollars_by_role:
         row["dollars_by_role"] = dict(step.dollars_by_role)
     if context.has_choice:

@@ -213,11 +213,6 @@ class TraceRow(TypedDict):
     arm_probability: NotRequired[Annotated[float | None, Column(
         "probability of that arm; only with `--experiment`", "costada.controller.experiment:toss",
         SHARE, label="probability of the arm")]]
-    guide_chance: NotRequired[Annotated[float, Column(
-        "chance with which the next step was to buy a guide, where that was tossed at its end; only"
-        " with `guides` learned",
-        "costada.controller.guide_arms:GuideArms.chance_of_guide", SHARE,
-        label="chance of a guide")]]
     # fmt: on
 
 

@@ -24,7 +24,6 @@ from costada.controller.step import (
     BookedStep,
     StopReason,
     ask_step,
-    decide_step,
     draw_attempt,
     draws,
     is_flat,
@@ -498,13 +497,8 @@ class SimulatedRun:
         self.archives = booked.archives
         if self._memory is not None:
             self._memory.land(allocation.frontier, ticket.evaluated, ticket.number)
-        self.controller, _ = decide_step(
-            booked.controller,
-            allocation,
-            self._balance(),
-            self._seed,
-            self._constants,
-            is_last=is_last,
+        self.controller, _ = booked.controller.decide(
+            allocation, self._balance(), self._constants, is_last=is_last
         )
         best = self.best.score
         self._points.append(Point(iteration, self._balance().spent, best, best))
