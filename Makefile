@@ -52,8 +52,8 @@ reproduce: install  ## Compare all methods without a key, into reproduced/compar
 	$(BIN)/costada simulate --world credible --first-seed 200 --seeds 40 --out reproduced/family
 	$(BIN)/costada simulate --seeds 100 --out reproduced/simulated
 	$(BIN)/costada simulate --world recorded --seeds 100 --out reproduced/recorded
-	$(BIN)/costada simulate --menu random --seeds 20 --out reproduced/menus
-	$(BIN)/costada simulate --menu random --world recorded --seeds 20 --out reproduced/menus-recorded
+	$(BIN)/costada simulate --menu random --seeds 10 --out reproduced/menus
+	$(BIN)/costada simulate --menu random --world recorded --seeds 10 --out reproduced/menus-recorded
 	$(BIN)/costada theory --out reproduced/theory
 	$(BIN)/costada compare reproduced --published
 
