@@ -153,6 +153,21 @@ ProblemPath = Annotated[
     Path,
     typer.Argument(parser=options.named_path, metavar="DIR", help="A problem folder."),
 ]
+Confirm = Annotated[
+    bool,
+    typer.Option(
+        "--confirm",
+        help="Confirm what problem.toml declares that the evaluator needs, for its files as they"
+        " are now.",
+    ),
+]
+CandidateToo = Annotated[
+    bool,
+    typer.Option(
+        "--candidate-too",
+        help="Confirm it for candidates too, where the evaluator may import them.",
+    ),
+]
 Facts = dict[str, str]
 """What is known of a folder, in the order of the screen."""
 
@@ -165,7 +180,11 @@ SHORT_SECONDS = 2.0
 
 @with_settings("sandbox", "timeout", "memory_mb", from_file=False)
 def check(
-    folder: ProblemPath, settings: Callable[[], dict[str, Any]], as_json: options.AsJson = False
+    folder: ProblemPath,
+    settings: Callable[[], dict[str, Any]],
+    as_json: options.AsJson = False,
+    confirm: Confirm = False,
+    candidate_too: CandidateToo = False,
 ) -> None:
     """Print what a problem folder contains and needs, and evaluate its initial program.
 
@@ -181,11 +200,27 @@ def check(
         keeping_output_clean(),
     ):
         wanted = RunConfig.model_validate({"problem": str(folder), **settings()})
+        if confirm or candidate_too:
+            _confirm(folder, candidate_too=candidate_too)
         fault = _look(folder, wanted, facts)
     show(json.dumps(facts | {"fault": fault}, indent=2) if as_json else _screen(folder, facts))
     if fault:
         say(fault)
         raise typer.Exit(ExitCode.BAD_INPUT)
+
+
+def _confirm(folder: Path, *, candidate_too: bool) -> None:
+    """Keep that the user confirms what the evaluator of a folder needs."""
+    from costada.evaluators.consent import confirm
+    from costada.evaluators.folder_layout import IN_RUN
+    from costada.evaluators.folders import read_folder
+
+    found = read_folder(folder)
+    needs = found.settings.needs
+    if found.layout.contract in IN_RUN or not needs:
+        raise ValueError(f"--confirm: {folder} declares nothing; expected network or keys")
+    evaluator = found.layout.evaluator_file(found.settings)
+    confirm(evaluator.folder, needs, evaluator, candidate_too=candidate_too)
 
 
 def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
@@ -202,6 +237,8 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
         facts |= {**_parts(found), **missing.facts, **_further_parts(found)}
         if missing.refusal:
             return missing.refusal
+        if fault := _consent(found, facts):
+            return fault
     else:
         facts |= _repository_parts(load_folder(folder))
     problem = confine(
@@ -225,6 +262,21 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
     if fault and not evaluations.asks_models and (proposal := _other_layer(problem, wanted, fault)):
         facts["try"] = proposal
     return fault
+
+
+def _consent(found: ProblemFolder, facts: Facts) -> str | None:
+    """Add what a folder's evaluator is given; why it may not be, if it may not."""
+    from costada.evaluators.consent import consent_fault, may_import_candidate
+    from costada.evaluators.folder_layout import IN_RUN
+
+    if found.layout.contract in IN_RUN:
+        return None
+    evaluator, needs = found.layout.evaluator_file(found.settings), found.settings.needs
+    if may_import_candidate(evaluator.sources()):
+        facts["candidate"] = "may run in the evaluator's process, and has what that has"
+    if needs:
+        facts["opens"] = "; ".join(needs.opened())
+    return consent_fault(evaluator.folder, needs, evaluator)
 
 
 def _parts(found: ProblemFolder) -> Facts:

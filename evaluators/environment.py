@@ -16,10 +16,15 @@ PROGRAM, VENV_SETTINGS = Path("bin", "python"), "pyvenv.cfg"
 
 def environment_folder(folder: Path) -> Path:
     """Where the environment of a problem folder is, or is to be."""
+    return user_place(folder, "environments")
+
+
+def user_place(folder: Path, kind: str) -> Path:
+    """Where something of a kind is kept with the user's data for a problem folder."""
     path = folder.resolve()
     data = Path(os.environ.get(DATA_FOLDER) or "~/.local/share").expanduser()
     name = f"{path.name}-{sha256(os.fsencode(path)).hexdigest()[:12]}"
-    return data / "costada" / "environments" / name
+    return data / "costada" / kind / name
 
 
 def interpreter_of(folder: Path) -> str | None:

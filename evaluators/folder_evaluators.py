@@ -3,6 +3,7 @@
 A `score(output)` runs in this process, an `evaluate(program_path)` in the sandbox.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import SupportsFloat, TypeGuard
 
+from costada.evaluators.consent import consent_fault
 from costada.evaluators.data_set import Example
 from costada.evaluators.fingerprint import Unknown
 from costada.evaluators.folder_files import EvaluatorFile, reads_elsewhere
@@ -172,8 +174,14 @@ class FolderEvaluator(Confined):
         return self.evaluator.decided_by()
 
     def __call__(self, source: str | Program) -> Evaluation:
-        """Evaluation of a program; raises as `SandboxedEvaluator` does."""
+        """Evaluation of a program; raises as `SandboxedEvaluator` does.
+
+        It raises a ValueError too if what the evaluator needs is not confirmed, or no longer.
+        """
         self.check_granted()
+        needs, folder = self.settings.needs, self.evaluator.folder
+        if fault := consent_fault(folder, needs, self.evaluator):
+            raise ValueError(f"{folder}: {fault}")
         run = run_evaluator(
             source,
             self.evaluator,
@@ -184,6 +192,8 @@ class FolderEvaluator(Confined):
             self.file_name,
             self.readable,
             self.connect,
+            {name: os.environ[name] for name in needs.keys},
+            has_network=bool(needs.network),
         )
         return self._evaluation_of(run)
 

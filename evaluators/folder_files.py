@@ -182,6 +182,11 @@ class EvaluatorFile:
                 )
         return tuple(found)
 
+    def sources(self) -> list[str]:
+        """The texts of its Python files."""
+        own = [path for path in self.shown() if path.suffix == ".py"]
+        return [path.read_text("utf-8", "replace") for path in own]
+
     def decided_by(self) -> tuple[object, ...]:
         """What evaluations depend on: every file of the folder, and helpers of other folders."""
         helpers = [path for path in self.shown() if not path.is_relative_to(self.folder)]
@@ -296,7 +301,7 @@ def reads_elsewhere(folder: Path, evaluator: Path | None = None) -> bool:
 
 
 def _reads_elsewhere(source: str) -> bool:
-    names = _referred_names(source)
+    names = referred_names(source)
     if names is None:
         return True
     if not names & READING:
@@ -316,7 +321,7 @@ def _nodes_in(source: str) -> list[ast.AST]:
 
 
 @lru_cache(maxsize=MAX_SOURCES)
-def _referred_names(source: str) -> frozenset[str] | None:
+def referred_names(source: str) -> frozenset[str] | None:
     """Globals and attributes that a program refers to, no local variables; None if unparsable."""
     try:
         waiting = [compile(source, EVALUATOR_FILE, "exec", dont_inherit=True)]

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from costada.evaluators.consent import Needs
 from costada.evaluators.problem_fields import (
     SETTINGS_OF_PROBLEM,
     Models,
+    NonEmptyString,
     ProblemSettings,
     Weights,
 )
@@ -87,6 +89,12 @@ class FolderSettings(BaseModel, ProblemSettings):
     """Size of the files that it may write, in MiB."""
     result_mb: Annotated[Size, Field(le=MAX_LIMIT // MEBIBYTE)] = Limits().result_bytes // MEBIBYTE
     """Size of what it may return, all calls together, in MiB."""
+    network: Annotated[tuple[NonEmptyString, ...], Field(strict=False)] = ()
+    """Hosts that an `evaluate(program_path)` asks. It gets the whole network, once you have
+    confirmed that: `costada check` shows what is opened."""
+    keys: Annotated[tuple[NonEmptyString, ...], Field(strict=False)] = ()
+    """Names of the environment variables whose values an `evaluate(program_path)` gets, once you
+    have confirmed that."""
     files: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """What an `evaluate(program_path)` may read of the folder, besides what its code imports or
     names: paths or patterns. Of a `repository`, ignored files that its copies hold too."""
@@ -94,6 +102,11 @@ class FolderSettings(BaseModel, ProblemSettings):
     weights: Weights = Field(default_factory=dict)
     models: Models = Field(default_factory=dict)
     candidate_models: Models = Field(default_factory=dict)
+
+    @property
+    def needs(self) -> Needs:
+        """What the evaluator needs beyond its confinement."""
+        return Needs(self.network, self.keys)
 
     def problem_fields(self) -> dict[str, Any]:
         """The fields of a problem that the settings give."""

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
+from costada.evaluators.consent import consent_fault
 from costada.evaluators.data_set import DataSet, read_examples
 from costada.evaluators.environment import interpreter_of
 from costada.evaluators.folder_evaluators import (
@@ -124,6 +125,7 @@ def load_folder(
     """
     folder, given = _settings_of(path)
     if given.repository is not None:
+        _check_no_needs(folder, given)
         return load_repository(folder, given, read_text(folder / TASK_FILE, folder))
     found = read_folder(folder, interpreter=interpreter)
     layout, settings, program = found.layout, found.settings, found.program
@@ -131,10 +133,12 @@ def load_folder(
     if refusal := found.missing.refusal:
         raise ValueError(f"{folder}: {refusal}")
     if layout.contract in IN_RUN:
+        _check_no_needs(folder, settings)
         own_fields = _native(layout, settings, program, may_ask_models)
     else:
         evaluator = layout.evaluator_file(settings)
-        evaluator.shown()
+        if fault := consent_fault(folder, settings.needs, evaluator):
+            raise ValueError(f"{folder}: {fault}")
         own_fields = {
             "evaluator_source": _guide_blocks(layout.source),
             "limits": settings.limits_of_evaluator,
@@ -161,6 +165,16 @@ def load_folder(
         )
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
+
+
+def _check_no_needs(folder: Path, settings: FolderSettings) -> None:
+    """Refuse declarations that hold for an `evaluate(program_path)` alone."""
+    for name in ("network", "keys"):
+        if value := getattr(settings, name):
+            raise ValueError(
+                f"{folder / SETTINGS_FILE}: {name} is {list(value)!r}; expected none without an"
+                " evaluate(program_path)"
+            )
 
 
 def _notes_on_start(found: ProblemFolder) -> list[str]:

@@ -62,7 +62,10 @@ UNSCORED_HINT = (
     "A number whose name tells a failure is never maximised. If it is the objective, name it in"
     f' {SETTINGS_FILE}: metric, with direction = "minimize" and reference if less is better'
 )
-NETWORK_HINT = "The sandbox has no network, so an evaluator that needs it cannot run there"
+NETWORK_HINT = (
+    "The sandbox has no network, so an evaluator that needs it declares that in problem.toml:"
+    ' network = ["HOST"]'
+)
 SHARED_HINT = (
     "The sandbox has no sockets, so no Manager of multiprocessing; where Linux allows no"
     " namespaces, it has no shared memory either, and pools need the start method fork"
@@ -138,8 +141,8 @@ def setup_hint(error: str, log: str, setup: Setup) -> str:
         return NETWORK_HINT
     if name := _missing_variable(error, setup.source):
         return (
-            f"The sandbox does not pass on environment variables such as {name}, so an evaluator"
-            " that needs them cannot run there"
+            f"The sandbox does not pass on environment variables such as {name}, unless"
+            f' problem.toml declares them: keys = ["{name}"]'
         )
     if found := NO_MODULE.search(said):
         is_own = any((base / f"{found[1]}.py").exists() for base in _bases(setup))

@@ -142,6 +142,9 @@ def run_evaluator(
     file_name: str = CANDIDATE_FILE,
     readable: Sequence[str] = (),
     connect: Connect | None = None,
+    keys: Mapping[str, str] | None = None,
+    *,
+    has_network: bool = False,
 ) -> CandidateResult:
     """Run the evaluator of a folder on a candidate, in a clean copy of its folder.
 
@@ -152,7 +155,9 @@ def run_evaluator(
     stages before, with the error among its artifacts.
     `interpreter` is the path of the Python that runs both; that of this process if absent.
     `readable` are files and folders beside the system's that both may read, and `connect` serves
-    each connection that either opens to the models.
+    each connection that either opens to the models. `keys` are environment variables that the
+    evaluator gets; with `has_network` it reaches every address. What it starts that runs the
+    candidate has neither.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -171,6 +176,7 @@ def run_evaluator(
         "contract": evaluator.contract,
         "thresholds": list(evaluator.thresholds),
         "program": str(PurePosixPath(PROGRAM, program.path)),
+        "keys": dict(keys or {}),
     }
     calls = [{"stage": stage} for stage in range(1, evaluator.num_stages + 1)] or [{}]
     placed = {f"{PROGRAM}/{path}": text for path, text in program.encoded.items()}
@@ -178,7 +184,7 @@ def run_evaluator(
     own = [Path(file.path) for file in copied if file.path.endswith(".py")]
     texts = [*(path.read_text(errors="replace") for path in own), *program.files.values()]
     execution = execute_in_any(
-        replace(kind, files=copied),
+        replace(kind, files=copied, has_network=has_network),
         request,
         limits,
         limits.wall_seconds,

@@ -38,6 +38,12 @@ WITHOUT_SITE = "-S"
 
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime")
+NETWORK_FILES = (
+    *("/etc/gai.conf", "/etc/host.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/pki"),
+    *("/etc/protocols", "/etc/resolv.conf", "/etc/services", "/etc/ssl/certs"),
+)
+"""What looking up a name and trusting a server need."""
+
 TOOLS = (
     *("/usr/include", "/usr/libexec", "/usr/share", "/usr/local/include", "/usr/local/share"),
     *("/usr/local/go", "/etc/alternatives", "/etc/java*", "/etc/R", "/etc/julia"),

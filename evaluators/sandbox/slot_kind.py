@@ -81,6 +81,8 @@ class SlotKind:
         original: What the working folder of each candidate is a copy of; None: it is empty.
         readable: Files and folders beside the system's that candidates may read; programs are
             looked for in the folders, and in a `bin` in them.
+        has_network: Whether the evaluator reaches the network; what it starts that runs its
+            candidate does not.
     """
 
     layer: str
@@ -91,6 +93,7 @@ class SlotKind:
     interpreter: Interpreter | None = None
     original: Original | None = None
     readable: tuple[str, ...] = ()
+    has_network: bool = False
 
     @property
     def programs(self) -> list[str]:

@@ -135,7 +135,8 @@ class CandidateProcess:
         if self._access is not None and "evaluator" in request:
             texts = [text.decode("utf-8", "replace") for text in request["files"].values()]
             place = request["evaluator"]
-            confine_children(EvaluatorChildren(self._access, self._given, place, texts))
+            keys = request["keys"]
+            confine_children(EvaluatorChildren(self._access, self._given, place, texts, keys))
             os.set_inheritable(result_fd, False)
         if "words" in request:
             _become_command(request, loading, request_fd, result_fd, channel_fd)
@@ -299,6 +300,7 @@ def _evaluator(request: Request) -> Callable[..., object]:
     """
     own = os.path.abspath(request["evaluator"])
     program = os.path.abspath(request["program"])
+    os.environ.update(request["keys"])
     os.environ["HOME"] = os.environ["TMPDIR"] = os.path.abspath(HOME)
     with suppress(FileNotFoundError):  # then loading it says so
         os.chdir(os.path.dirname(own))

@@ -32,6 +32,9 @@ READABLE = (
 
 ABI_OF_SIGNAL_SCOPE = 6  # from this version on, Landlock itself keeps signals inside
 
+STARTED = Permissions(may_start_processes=True, may_execute=True)
+"""What those processes of an evaluator may do that run its candidate, as far as the evaluator."""
+
 Identity = tuple[int, int]
 """Device and inode of a file or folder."""
 
@@ -124,6 +127,7 @@ class Confinement:
         self._compile = partial(
             seccomp.confining, has_scope=has_scope, owns_files=settings["owns_files"]
         )
+        self._has_network = settings["has_network"]
         self._filters: dict[Permissions, seccomp.Filter] = {}
         self._new_filter = seccomp.Filter
         self._readable: list[str] = []
@@ -157,6 +161,7 @@ class Confinement:
             write=write,
             of_file=use | (write & int(of_file.EXECUTE | of_file.TRUNCATE)),
             readable=self._beside_slot(),
+            own_filter=self._new_filter(self._compile(STARTED)) if self._has_network else None,
         )
         self._scratch_fd = -1  # refused by the kernel: no worker begins without this set
 
@@ -174,7 +179,8 @@ class Confinement:
     def prepare(self, permissions: Permissions) -> None:
         """Prepare the rules and the filter for the next candidate, which may do this."""
         if permissions not in self._slot_rules:
-            self._filters[permissions] = self._new_filter(self._compile(permissions))
+            compiled = self._compile(permissions, has_network=self._has_network)
+            self._filters[permissions] = self._new_filter(compiled)
             programs = self._programs if permissions.may_execute else []
             rules = self._writing(self._slot, [*self._readable, *programs])
             for path, *identity in self._files:
@@ -217,7 +223,10 @@ class Confinement:
 
     def _ruleset(self) -> "landlockpy.Ruleset":
         scope = self._landlock.Scope
-        return self._landlock.Ruleset(scoped=scope.ABSTRACT_UNIX_SOCKET | scope.SIGNAL)
+        connecting = self._landlock.AccessNet.BIND_TCP if self._has_network else None
+        return self._landlock.Ruleset(
+            handled_net=connecting, scoped=scope.ABSTRACT_UNIX_SOCKET | scope.SIGNAL
+        )
 
     def _writing(self, folder: str, readable: list[str]) -> "landlockpy.Ruleset":
         read, write, use = self._accesses()

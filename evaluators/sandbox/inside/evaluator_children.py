@@ -14,12 +14,14 @@ import inspect
 import os
 import re
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from costada.evaluators.sandbox.inside import kernel
 from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, PROGRAM
+
+if TYPE_CHECKING:
+    from costada.evaluators.sandbox.inside.seccomp import Filter
 
 USABLE = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 PATH_IN_TEXT = re.compile(r"[^\s'\"=,;()<>|&]+")
@@ -43,13 +45,19 @@ class ChildAccess(NamedTuple):
     write: int
     of_file: int  # those that a rule for a file may have
     readable: tuple[str, ...]  # paths outside of the working folder
+    own_filter: "Filter | None" = None  # without the network that the evaluator has
 
 
 class EvaluatorChildren:
     """Decides which commands run the candidate, and what these may reach."""
 
     def __init__(
-        self, access: ChildAccess, given: Collection[str], evaluator: str, texts: Iterable[str]
+        self,
+        access: ChildAccess,
+        given: Collection[str],
+        evaluator: str,
+        texts: Iterable[str],
+        keys: Collection[str] = (),
     ) -> None:
         """Begin in the working folder.
 
@@ -58,8 +66,10 @@ class EvaluatorChildren:
             given: The evaluator's files, as paths below the working folder.
             evaluator: The evaluator's own file among them.
             texts: The candidate's files.
+            keys: Variables that only the evaluator has.
         """
         self._access = access
+        self._keys = frozenset(keys)
         root = os.getcwd()
         self._root = os.path.join(root, "")
         places = (os.path.join(root, name) for name in (FOLDER, HOME, PROGRAM))
@@ -103,6 +113,20 @@ class EvaluatorChildren:
         finally:
             for descriptor in opened:
                 os.close(descriptor)
+
+    def restrict(self, rules_fd: int) -> None:
+        """Have this process keep to the rules, for good."""
+        kernel.landlock(rules_fd)
+        if self._access.own_filter is not None:
+            self._access.own_filter.enforce()
+
+    def without_keys(self, environment: Mapping[Any, Any]) -> dict[Any, Any]:
+        """The variables of a process that runs the candidate."""
+        return {
+            name: value
+            for name, value in environment.items()
+            if os.fsdecode(name) not in self._keys
+        }
 
     def _runs_candidate(
         self, words: Sequence[str], folder: str, environment: Mapping[str, str]
@@ -191,9 +215,10 @@ def _confine_popen(children: EvaluatorChildren) -> None:
         def restrict() -> None:
             if theirs is not None:
                 theirs()
-            kernel.landlock(rules_fd)
+            children.restrict(rules_fd)
 
         own["preexec_fn"] = restrict
+        own["env"] = children.without_keys(environment)
         try:
             begin(*given.args, **given.kwargs)
         finally:
@@ -214,18 +239,19 @@ def _confine_system() -> None:
 
 def _confine_exec(children: EvaluatorChildren) -> None:
     """Have a fork of the evaluator restrict itself before it executes a program."""
+    execute = os.execve
 
-    def confined(execute: Callable[..., NoReturn], path: Any, args: Any, *rest: Any) -> NoReturn:
+    def execve(path: Any, args: Any, env: Mapping[Any, Any]) -> NoReturn:
         words = [os.fsdecode(path), *_words(args)[1:]]
-        environment = _texts(rest[0] if rest else os.environ)
-        rules_fd = children.rules_for(words, os.getcwd(), environment)
+        rules_fd = children.rules_for(words, os.getcwd(), _texts(env))
         if rules_fd is not None:
-            kernel.landlock(rules_fd)
+            children.restrict(rules_fd)
             os.close(rules_fd)
-        execute(path, args, *rest)
+            env = children.without_keys(env)
+        execute(path, args, env)
 
-    os.execv = partial(confined, os.execv)
-    os.execve = partial(confined, os.execve)
+    os.execve = execve
+    os.execv = lambda path, args: execve(path, args, os.environ)
 
 
 def _words(given: Any) -> list[str]:

@@ -88,7 +88,7 @@ FAMILIES = (2, 10, 16)
 EXECUTION = "execve execveat"
 PROCESSES = "fork setpgid setsid vfork"
 RESTRICTING = "landlock_create_ruleset landlock_add_rule landlock_restrict_self"
-"""By which an evaluator restricts those of its children further that run its candidate."""
+"""Calls of Landlock."""
 
 BOUNDS = {"sched_setaffinity": 0, "setpriority": 1}
 """The place of the argument that names a process; 0 is the caller."""
@@ -187,8 +187,6 @@ def confining(
         _add(rules, REFUSE, name, Arg(0, NE, OWN_PROCESS))
     _add_by_argument(rules)
     _add_bounds(rules, may_set=permissions.evaluates)
-    for name in RESTRICTING.split() if permissions.evaluates else ():
-        _add(rules, ALLOW, name)
     if permissions.may_execute:  # programs in Rust hear of their children over such a pair
         _add_pair(rules, SOCK_SEQPACKET)
     _refuse_hiding(rules)
@@ -252,7 +250,7 @@ def _add_by_argument(rules: pyseccomp.SyscallFilter) -> None:
 
 
 def _add_bounds(rules: pyseccomp.SyscallFilter, *, may_set: bool) -> None:
-    """Allow or refuse a process to set its own limits, cores and priority; never those of others.
+    """Let an evaluator set its own limits, cores and priority, and restrict itself; refuse others.
 
     Limits are set where `prlimit64` has new ones, in its third argument.
     """
@@ -262,6 +260,10 @@ def _add_bounds(rules: pyseccomp.SyscallFilter, *, may_set: bool) -> None:
         _add(rules, REFUSE, name, Arg(place, NE, 0))
         _add(rules, ALLOW if may_set else REFUSE, name, Arg(place, EQ, 0))
     _add(rules, ALLOW if may_set else REFUSE, "setrlimit")
+    if may_set:  # it restricts those of its children further that run its candidate
+        for name in RESTRICTING.split():
+            _add(rules, ALLOW, name)
+        _add(rules, ALLOW, "prctl", Arg(0, EQ, PR_SET_SECCOMP))
 
 
 def _add_pair(rules: pyseccomp.SyscallFilter, kind: int) -> None:

@@ -55,6 +55,7 @@ class Bubblewrap(SandboxLayer):
         if program is None:
             raise FileNotFoundError("bwrap is not installed: apt-get install bubblewrap")
         command = [program, "--unshare-all", "--unshare-user", "--cap-drop", "ALL"]
+        command += ["--share-net"] if self.kind.has_network else []
         for capability in MOUNTING if self.kind.copied else ():
             command += ["--cap-add", capability]
         command += ["--hostname", "sandbox"]

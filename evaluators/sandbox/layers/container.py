@@ -36,7 +36,7 @@ PROXY_VARIABLES = ("ALL_PROXY", "FTP_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PR
 """Engines set these in a container if they are configured to, user names and all."""
 
 CONFINEMENT = (
-    *("--network", "none", "--ipc", "none", "--hostname", "sandbox"),
+    *("--ipc", "none", "--hostname", "sandbox"),
     *("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
     *("--security-opt", "label=disable", "--pids-limit", str(MAX_PROCESSES)),
     *("--tmpfs", "/dev/shm:rw,size=4k,mode=0555"),  # noqa: S108  (of the container)
@@ -83,7 +83,8 @@ class Container(SandboxLayer):
         """
         self.path.mkdir(mode=0o700)
         mounts = [*SYSTEM_FOLDERS, *SYSTEM_FILES, *self._mounted]
-        runner = run_command(self.path, mounts, self.kind.room_mb, self._environment)
+        network = "bridge" if self.kind.has_network else "none"
+        runner = run_command(self.path, mounts, self.kind.room_mb, self._environment, network)
         command = [*runner, *self._server_command(control_path=INNER_SOCKET)]
         with closing(ContainerSocket(self.path)) as listener:
             self._start(command, helper_environment(), [])
@@ -105,7 +106,11 @@ class Container(SandboxLayer):
 
 
 def run_command(
-    folder: Path, mounts: Sequence[str], files_mb: int, environment: Mapping[str, str]
+    folder: Path,
+    mounts: Sequence[str],
+    files_mb: int,
+    environment: Mapping[str, str],
+    network: str = "none",
 ) -> list[str]:
     """The command that runs the command appended to it in a container; makes the image.
 
@@ -130,7 +135,8 @@ def run_command(
     cleared = dict.fromkeys((*PROXY_VARIABLES, *map(str.lower, PROXY_VARIABLES)), "")
     size = files_mb * MEBIBYTE
     command = [engine.program, "run", "--rm", "--pull", "never", "--name", folder.name]
-    command += ["--stop-signal", "KILL", *CONFINEMENT, "--memory", str(memory)]
+    command += ["--stop-signal", "KILL"]
+    command += ["--network", network, *CONFINEMENT, "--memory", str(memory)]
     if not is_rootless:  # otherwise root in the container is this user already
         command += ["--user", f"{os.getuid()}:{os.getgid()}"]
     command += [*engine.options, "--tmpfs"]

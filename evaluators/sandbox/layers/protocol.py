@@ -25,6 +25,7 @@ from costada.evaluators.sandbox.inside.process_tree import SIGNALLED
 from costada.evaluators.sandbox.inside.scratch_folder import SlotFolder
 from costada.evaluators.sandbox.interpreter import own_interpreter
 from costada.evaluators.sandbox.launch import (
+    NETWORK_FILES,
     PACKAGE_FOLDER,
     compat_files,
     guard_files,
@@ -188,6 +189,7 @@ class SandboxLayer:
         kind, python = self.kind, self.kind.interpreter or own_interpreter()
         files = [(file.path, *file.identity) for file in kind.linked]
         readable = [*python.standard_folders, *python.libraries, *kind.readable]
+        readable += NETWORK_FILES if kind.has_network else ()
         if not self.is_this_system:  # an identity would match no file there
             readable += [path for path, *_ in files]
             files = []
@@ -211,6 +213,7 @@ class SandboxLayer:
             "programs": [*kind.programs, *python.program_paths],
             "tools": tools(),
             "owns_files": self.may_change_modes(),
+            "has_network": kind.has_network,
             "hidden": str(PACKAGE_FOLDER),
             "readable": readable,
             "files": files,
@@ -250,6 +253,7 @@ class SandboxLayer:
         kind = self.kind
         originals = [kind.original.path] if kind.original else []
         others = [*(file.path for file in kind.files), *originals, *kind.readable, *tools()]
+        others += NETWORK_FILES if kind.has_network else ()
         return mounted_paths(kind.interpreter or own_interpreter(), others)
 
     def settle(self) -> None:

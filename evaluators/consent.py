@@ -1,0 +1,130 @@
+"""What the evaluator of a folder needs beyond its confinement, and that the user has confirmed it.
+
+A folder may come from somebody else, so it declares what it needs and opens nothing by that. The
+user confirms a declaration once, for the content of the evaluator's files as it is then. That is
+kept with the user's data and never in the folder, which could confirm itself otherwise.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from costada.evaluators.environment import user_place
+from costada.evaluators.folder_files import EvaluatorFile, content_hash, referred_names
+
+CONSENTS = "consents"
+IMPORTING = frozenset(
+    (
+        *("importlib", "runpy", "import_module", "run_path", "run_module", "__import__"),
+        *("spec_from_file_location", "module_from_spec", "SourceFileLoader", "imp", "load_module"),
+        *("exec", "eval", "compile", "execfile", "run_shinka_eval", "multiprocessing"),
+    )
+)
+"""Names by which an evaluator may run its candidate in its own process, or in a fork of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What an evaluator declares in `problem.toml`.
+
+    Attributes:
+        network: Hosts that it asks.
+        keys: Names of the environment variables that it is given.
+    """
+
+    network: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything is declared."""
+        return bool(self.network or self.keys)
+
+    def opened(self) -> list[str]:
+        """What exactly is opened to the evaluator, a sentence for each."""
+        lines = []
+        if self.network:
+            lines.append(
+                f"the network, for {', '.join(self.network)}; every other address can be reached"
+                " too, services of this machine and its network included"
+            )
+        if self.keys:
+            lines.append(f"the values of {', '.join(self.keys)}")
+        return lines
+
+    def missing_keys(self) -> list[str]:
+        """The variables that are not set here."""
+        return [name for name in self.keys if not os.environ.get(name)]
+
+
+def may_import_candidate(sources: Iterable[str]) -> bool:
+    """Whether an evaluator of these sources may run its candidate in its own process.
+
+    The names in its code decide, those in its strings do not. A wrong guess asks the user once
+    more.
+    """
+    names = (referred_names(source) for source in sources)
+    return any(found is None or found & IMPORTING for found in names)
+
+
+def confirm(folder: Path, needs: Needs, evaluator: EvaluatorFile, *, candidate_too: bool) -> Path:
+    """Keep that the user confirms what the evaluator of a folder needs; the file that says so.
+
+    `candidate_too` says that the candidate may use it as well.
+    """
+    place = user_place(folder, CONSENTS).with_suffix(".json")
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    told = {
+        "folder": str(folder.resolve()),
+        "needs": asdict(needs),
+        "content": _digest(needs, evaluator),
+        "candidate_too": candidate_too,
+    }
+    fresh = place.with_name(f"{place.name}.{os.getpid()}")
+    with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
+        json.dump(told, file, indent=2)
+    fresh.replace(place)
+    return place
+
+
+def consent_fault(folder: Path, needs: Needs, evaluator: EvaluatorFile) -> str | None:
+    """Why the evaluator of a folder may not have what it needs; None if it may."""
+    if not needs:
+        return None
+    command = f"costada check {folder} --confirm"
+    shares = may_import_candidate(evaluator.sources())
+    if shares:
+        command += " --candidate-too"
+    what = "; ".join(needs.opened())
+    place = user_place(folder, CONSENTS).with_suffix(".json")
+    try:
+        told = json.loads(place.read_bytes())
+    except FileNotFoundError:
+        return f"the evaluator needs {what}; to confirm that: {command}"
+    except ValueError:
+        return f"{place} is not JSON; expected what {command} writes"
+    if told.get("content") != _digest(needs, evaluator):
+        return (
+            "the evaluator, or what it declares, has changed since you confirmed it. It needs"
+            f" {what}; to confirm that: {command}"
+        )
+    if shares and not told.get("candidate_too"):
+        return (
+            "the evaluator may run its candidate in its own process, so the candidate has what you"
+            f" confirmed, too; to confirm that: {command}"
+        )
+    if missing := needs.missing_keys():
+        return f"keys names {', '.join(missing)}; expected variables that are set here"
+    return None
+
+
+def _digest(needs: Needs, evaluator: EvaluatorFile) -> str:
+    """Hash of what is declared and of each file that the evaluator may read."""
+    whole = sha256(json.dumps(asdict(needs), sort_keys=True).encode())
+    for path in sorted(evaluator.shown()):
+        about = path.stat()
+        known = content_hash(path) or f"{about.st_size} {about.st_mtime_ns}".encode()
+        whole.update(sha256(os.fsencode(path)).digest() + sha256(known).digest())
+    return whole.hexdigest()

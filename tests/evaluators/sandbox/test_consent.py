@@ -1,0 +1,170 @@
+"""What an evaluator declares is opened to it once the user has confirmed that, and to it alone."""
+
+import socket
+import threading
+
+import pytest
+
+from costada.evaluators.consent import Needs, confirm, consent_fault, may_import_candidate
+from costada.evaluators.environment import user_place
+from costada.evaluators.folder_files import EvaluatorFile
+from costada.evaluators.folders import load_folder
+from costada.evaluators.problem import confine
+
+STARTING = "import subprocess\ndef evaluate(path):\n    return {'combined_score': 1.0}\n"
+NEEDS = Needs(network=("api.example.org",), keys=("EXAMPLE_KEY",))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("EXAMPLE_KEY", "secret-value")
+    place = tmp_path / "problem"
+    place.mkdir()
+    (place / "evaluator.py").write_text(STARTING)
+    return place
+
+
+def evaluator_of(folder):
+    return EvaluatorFile(folder, folder / "evaluator.py")
+
+
+def fault_of(folder, needs=NEEDS):
+    return consent_fault(folder, needs, evaluator_of(folder))
+
+
+def test_nothing_is_asked_for_an_evaluator_that_declares_nothing(folder):
+    assert fault_of(folder, Needs()) is None
+
+
+def test_a_declaration_is_refused_until_it_is_confirmed(folder):
+    command = f"costada check {folder} --confirm"
+    assert fault_of(folder).endswith(f"to confirm that: {command}")
+    assert "api.example.org; every other address can be reached too" in fault_of(folder)
+    place = confirm(folder, NEEDS, evaluator_of(folder), candidate_too=False)
+    assert fault_of(folder) is None
+    assert not place.is_relative_to(folder)
+    assert place.stat().st_mode & 0o077 == 0
+    assert "secret-value" not in place.read_text()
+
+
+@pytest.mark.parametrize("change", ["declaration", "evaluator"])
+def test_what_changes_after_the_consent_is_asked_for_again(folder, change):
+    confirm(folder, NEEDS, evaluator_of(folder), candidate_too=True)
+    needs = NEEDS
+    if change == "declaration":
+        needs = Needs(network=("other.example.org",), keys=NEEDS.keys)
+    else:
+        (folder / "evaluator.py").write_text(STARTING + "# more\n")
+    assert "has changed since you confirmed it" in fault_of(folder, needs)
+
+
+def test_a_folder_cannot_confirm_itself(folder):
+    confirm(folder, NEEDS, evaluator_of(folder), candidate_too=True)
+    place = user_place(folder, "consents").with_suffix(".json")
+    place.rename(folder / place.name)
+    assert "to confirm that" in fault_of(folder)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import runpy\ndef evaluate(path): runpy.run_path(path)",
+        "def evaluate(path): exec(open(path).read())",
+        "from importlib import util\nfrom importlib.util import spec_from_file_location as load\n"
+        "def evaluate(path): load('x', path)",
+        "def evaluate(path:",
+    ],
+)
+def test_an_evaluator_that_may_import_its_candidate_needs_a_second_word(folder, source):
+    assert may_import_candidate([source])
+    assert not may_import_candidate([STARTING, "CODE = 'import runpy'"])
+    (folder / "evaluator.py").write_text(source)
+    confirm(folder, NEEDS, evaluator_of(folder), candidate_too=False)
+    assert fault_of(folder).endswith("--confirm --candidate-too")
+    confirm(folder, NEEDS, evaluator_of(folder), candidate_too=True)
+    assert fault_of(folder) is None
+
+
+def test_a_key_that_is_not_set_is_named(folder, monkeypatch):
+    confirm(folder, NEEDS, evaluator_of(folder), candidate_too=False)
+    monkeypatch.delenv("EXAMPLE_KEY")
+    assert "keys names EXAMPLE_KEY" in fault_of(folder)
+
+
+ASKING = """
+import json, os, socket, subprocess, sys
+def evaluate(path):
+    with socket.create_connection(("127.0.0.1", PORT)) as found: answer = found.recv(2)
+    said = subprocess.run([sys.executable, path, "PORT"], capture_output=True, text=True)
+    if said.returncode: raise RuntimeError(said.stderr)
+    key = os.environ["EXAMPLE_KEY"] == "secret-value"
+    return {"combined_score": float(answer == b"42" and key), **json.loads(said.stdout)}
+"""
+TRYING = """
+import json, os, socket, sys
+def tried(kind):
+    try: socket.socket(socket.AF_INET, kind)
+    except OSError: return 0
+    return 1
+kinds = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}
+found = {name: tried(kind) for name, kind in kinds.items()}
+print(json.dumps({**found, "key": int("EXAMPLE_KEY" in os.environ)}))
+"""
+
+
+@pytest.mark.process
+def test_an_evaluator_has_what_is_confirmed_and_its_candidate_has_not(folder, confined):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"42")
+
+        threading.Thread(target=answer, daemon=True).start()
+        (folder / "evaluator.py").write_text(ASKING.replace("PORT", str(port)))
+        (folder / "problem.md").write_text("Try.")
+        (folder / "initial_program.py").write_text(TRYING)
+        (folder / "problem.toml").write_text(
+            'network = ["api.example.org"]\nkeys = ["EXAMPLE_KEY"]\n'
+        )
+        with pytest.raises(ValueError, match="to confirm that: costada check"):
+            load_folder(folder)
+        confirm(folder, NEEDS, evaluator_of(folder), candidate_too=False)
+        problem = confine(load_folder(folder), sandbox=confined)
+        evaluation = problem.evaluate_program(problem.start)
+    assert evaluation.error is None
+    found = {name: evaluation.metrics[name] for name in ("tcp", "udp", "key")}
+    assert (evaluation.score, found) == (1.0, {"tcp": 0.0, "udp": 0.0, "key": 0.0})
+    (folder / "evaluator.py").write_text(STARTING)
+    with pytest.raises(ValueError, match="has changed since you confirmed it"):
+        problem.evaluate_program(problem.start)
+
+
+@pytest.mark.process
+def test_a_check_shows_what_is_opened_and_how_to_confirm_it(folder, invoke):
+    (folder / "problem.md").write_text("Try.")
+    (folder / "initial_program.py").write_text("x = 1\n")
+    (folder / "problem.toml").write_text('keys = ["EXAMPLE_KEY"]\n')
+    refused = invoke("check", folder)
+    assert refused.exit_code == 2
+    assert "opens         the values of EXAMPLE_KEY" in refused.stdout
+    assert f"costada check {folder} --confirm" in refused.stderr
+    assert invoke("check", folder, "--confirm").exit_code == 0
+    assert invoke("check", folder).exit_code == 0
+    (folder / "problem.toml").write_text("")
+    nothing = invoke("check", folder, "--confirm")
+    assert nothing.exit_code == 2
+    assert "declares nothing" in nothing.stderr
+
+
+def test_a_native_score_and_a_repository_declare_nothing(folder):
+    (folder / "evaluator.py").write_text("def score(output): return {}\n")
+    texts = {"problem.md": "Try.", "initial_program.py": "def f(): return 1\n"}
+    for settings in ('entry_point = "f"\n', 'repository = "."\ncommand = "true"\n'):
+        for name, text in {**texts, "problem.toml": f'{settings}network = ["a"]\n'}.items():
+            (folder / name).write_text(text)
+        with pytest.raises(ValueError, match="network is"):
+            load_folder(folder)
