@@ -13,7 +13,7 @@ from costada.evaluators.sandbox.layers import BY_STRENGTH, Layer, container
 from costada.evaluators.sandbox.layers.container import ENGINES, local_engine, run_command
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import Slot
-from costada.evaluators.sandbox.slot_kind import ReadableFile, SlotKind
+from costada.evaluators.sandbox.slot_kind import CopiedFile, SlotKind
 
 pytestmark = [
     pytest.mark.process,
@@ -75,11 +75,11 @@ def slot(engine, tmp_path_factory):
     """A slot that was started among secrets, with a file that its candidates may read."""
     folder = tmp_path_factory.mktemp("problem")
     (folder / "data.txt").write_text("known")
-    readable = ReadableFile(str(folder / "data.txt"), str(folder), (0, 0))
+    copied = CopiedFile(str(folder / "data.txt"), "folder/data.txt", (0, 0), 5, 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HTTPS_PROXY", "http://user:CANARY@proxy")
         patch.setenv("OPENAI_API_KEY", "sk-CANARY")
-        slot = Slot(SlotKind(Layer.CONTAINER, (), (readable,)))
+        slot = Slot(SlotKind(Layer.CONTAINER, (), (copied,)))
     yield slot
     slot.close()
 
@@ -221,7 +221,7 @@ def test_a_candidate_sees_no_more_than_in_the_other_layers(slot):
     threads = {name for name in environment if name.endswith("_THREADS")}
     assert set(environment) - threads == {"HOME", "TMPDIR", "PYTHONHASHSEED"}
     assert environment["HOME"] == cwd == "/tmp/costada/work"
-    assert files == ["candidate.py"]
+    assert sorted(files) == ["candidate.py", "folder", "home", "program"]
     source = "def f(): return open('/proc/self/environ').read()"
     assert "CANARY" not in f"{run_in(slot, source)}"
 
@@ -242,12 +242,14 @@ def test_limits_hold(slot):
     assert filled.error == "the program's files took more than 10 MB"
 
 
-def test_a_file_of_a_problem_can_be_read(slot):
-    [readable] = slot.kind.files
-    new = Path(readable.folder) / "new"
-    assert run_in(slot, f"def f(): return open({readable.path!r}).read()").output == "known"
-    assert "programs may not" in run_in(slot, f"def f(): open({str(new)!r}, 'w')").error
-    assert not new.exists()
+def test_a_candidate_of_an_evaluator_has_a_copy_of_its_files(slot):
+    [copied] = slot.kind.files
+    own = "def f(): return open('folder/data.txt').read()"
+    assert run_in(slot, own).output == "known"
+    write = "def f(): return open('folder/data.txt', 'w').write('x')"
+    assert run_in(slot, write).output == 1
+    assert Path(copied.path).read_text() == "known"
+    assert run_in(slot, own).output == "known"
 
 
 @pytest.mark.parametrize("end", ["close", "destroy"])
