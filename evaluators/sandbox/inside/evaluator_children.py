@@ -250,7 +250,7 @@ def _confine_exec(children: EvaluatorChildren) -> None:
             env = children.without_keys(env)
         execute(path, args, env)
 
-    os.execve = execve
+    os.execve = execve  # type: ignore[assignment]
     os.execv = lambda path, args: execve(path, args, os.environ)
 
 

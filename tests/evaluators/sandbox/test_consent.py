@@ -150,7 +150,7 @@ def test_a_check_shows_what_is_opened_and_how_to_confirm_it(folder, invoke):
     (folder / "problem.toml").write_text('keys = ["EXAMPLE_KEY"]\n')
     refused = invoke("check", folder)
     assert refused.exit_code == 2
-    assert "opens         the values of EXAMPLE_KEY" in refused.stdout
+    assert "  opens     the values of EXAMPLE_KEY\n" in refused.stdout
     assert f"costada check {folder} --confirm" in refused.stderr
     assert invoke("check", folder, "--confirm").exit_code == 0
     assert invoke("check", folder).exit_code == 0
