@@ -28,9 +28,11 @@ TRY_SHARE = 0.07
 FIRST_TRIES_SHARE = 0.15
 """Most of the budget that all first tries of a model may cost."""
 
-PATIENCE, PROVEN_PATIENCE = 10, 40
-"""Attempts in a row that may bring nothing before another model is asked: of a model that has never
-brought anything, and of others."""
+PROVEN_PATIENCE = 10.0
+"""How many times as long `patience` asks a model in vain that has brought something before."""
+
+MAX_PRICE_RATIO = 10.0
+"""For `patience`, a model is at most so many times cheaper than the most expensive one."""
 
 UCB_SCALE = 2.0
 """Factor under the root of UCB1's bonus (Auer et al. 2002)."""
@@ -95,17 +97,21 @@ def ucb1(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
 
 
 def patience(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:
-    """The cheapest model until attempts in a row brought nothing, then the next one by price.
+    """The model with the fewest attempts in vain, weighed by the square root of its price.
 
-    `PATIENCE` holds for a model that has never brought anything, `PROVEN_PATIENCE` for others.
-    After the most expensive one comes the cheapest again.
+    The latest attempts in a row that brought nothing count, those in flight, and the next one. The
+    cheapest model begins. Models that never help share the attempts in proportion to
+    `1 / sqrt(c_m)`, as optimum allocation shares samples among strata of unequal cost (Cochran
+    1977, Sec. 5.5). A model that has brought something is asked `PROVEN_PATIENCE` times as long.
     """
+    least = max(arm.price for arm in arms) / MAX_PRICE_RATIO
 
-    def turn(arm: Arm) -> int:
-        record = arm.record
-        return record.fruitless // (PROVEN_PATIENCE if record.credit else PATIENCE)
+    def weighed(arm: Arm) -> float:
+        in_vain = arm.record.fruitless + arm.option.launched + 1
+        price = max(arm.price, least) or 1.0  # 1 where all models are free
+        return in_vain * sqrt(price) / (PROVEN_PATIENCE if arm.record.credit else 1.0)
 
-    return min(arms, key=lambda arm: (turn(arm), arm.option.expected))
+    return min(arms, key=lambda arm: (weighed(arm), arm.option.expected))
 
 
 def cascade(arms: Sequence[Arm], money: Money, attempt: int, rng: Random) -> Arm:

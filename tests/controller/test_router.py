@@ -22,7 +22,7 @@ from costada.controller.arms import (
     scaled_gain,
 )
 from costada.controller.router import Router, start_router
-from costada.controller.router_rules import PATIENCE, PROVEN_PATIENCE, RULES, has_first_tries_left
+from costada.controller.router_rules import RULES, has_first_tries_left
 
 RICH = Money(budget=100.0, left=100.0)
 NAMES = ("a", "b", "c", "d")
@@ -171,23 +171,49 @@ def test_cascade_asks_the_next_model_after_each_failure():
     assert asked == ["b", "a", "c", "c"]
 
 
-def test_patience_asks_the_next_model_after_attempts_without_a_gain():
-    router, prices = start_router("patience", ("a", "b", "c")), {"a": 5.0, "b": 1.0, "c": 25.0}
-    asked = []
-    for _ in range(3 * PATIENCE + 1):
+def asked_in_vain(prices, attempts):
+    """The models that `patience` asks where none ever helps and each costs its list price."""
+    router, asked = start_router("patience", tuple(prices)), []
+    for _ in range(attempts):
         asked.append(chosen(router, prices))
-        router = router.with_credit(asked[-1], 0.0, 0.01)
-    assert asked == ["b"] * PATIENCE + ["a"] * PATIENCE + ["c"] * PATIENCE + ["b"]
-    # a more expensive model that has brought something is kept for longer
-    router = start_router("patience", ("a", "b"))
-    for _ in range(PATIENCE):
-        router = router.with_credit("b", 0.0, 0.01)
-    router = router.with_credit("a", 0.1, 0.01)
-    assert [each.fruitless for each in router.records] == [0, PATIENCE]
-    for _ in range(PROVEN_PATIENCE):
-        assert chosen(router, {"a": 5.0, "b": 1.0}) == "a"
-        router = router.with_credit("a", 0.0, 0.01)
-    assert chosen(router, {"a": 5.0, "b": 1.0}) == "b"
+        router = router.with_credit(asked[-1], 0.0, prices[asked[-1]])
+    return asked
+
+
+def test_patience_counts_attempts_in_vain_by_the_root_of_the_price():
+    # b: 1, 2, 3, ...; a: 2, 4, 6, ...; c: 3, 6, ...; the cheaper one on a tie
+    prices = {"a": 4.0, "b": 1.0, "c": 9.0}
+    assert "".join(asked_in_vain(prices, 10)) == "bbabcbabba"
+    # attempts in flight count: b has 2 with the next one, a 2 and c 3; with two of b, a is next
+    router = start_router("patience", tuple(prices))
+    assert chosen(router, prices, b=1) == "b"
+    assert chosen(router, prices, b=2) == "a"
+
+
+def test_patience_lasts_ten_times_as_long_with_a_model_that_has_brought_something():
+    router, prices = start_router("patience", ("a", "b")), {"a": 4.0, "b": 1.0}
+    router = router.with_credit("b", 0.0, 1.0).with_credit("b", 0.0, 1.0)
+    router = router.with_credit("a", 0.1, 4.0)
+    # b stands at 3; a at 2 / 10, 4 / 10, ..., and at 3 after 14 attempts
+    for _ in range(14):
+        assert chosen(router, prices) == "a"
+        router = router.with_credit("a", 0.0, 4.0)
+    assert chosen(router, prices) == "b"
+
+
+def test_patience_does_not_stay_for_ever_with_a_free_model():
+    # a free model counts as ten times cheaper, whose root is 3.2: b for every third of a
+    assert "".join(asked_in_vain({"a": 0.0, "b": 5.0}, 12)) == "aaabaaabaaab"
+    assert "".join(asked_in_vain({"a": 0.0, "b": 0.0}, 4)) == "abab"
+
+
+@given(st.lists(st.floats(1.0, 10.0), min_size=2, max_size=4))
+def test_patience_bounds_what_models_that_never_help_cost(prices):
+    asked = asked_in_vain(dict(zip(NAMES, prices, strict=False)), 40)
+    tries = [asked.count(name) for name in NAMES[: len(prices)]]
+    for mine, my_price in zip(tries, prices, strict=True):
+        for other, its_price in zip(tries, prices, strict=True):
+            assert mine * my_price**0.5 <= (other + 1) * its_price**0.5 * (1 + 1e-9)
 
 
 def test_ucb1_is_blind_to_price():
