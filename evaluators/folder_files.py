@@ -154,27 +154,24 @@ class EvaluatorFile:
         """
         return shown_files(self.folder, self.files, self.path)
 
-    @property
-    def place(self) -> str:
-        """Where the evaluator is in the copy of its folder."""
-        return _place(self.path, self.folder, self.shown())
-
     def copied(self) -> tuple[CopiedFile, ...]:
         """The same files, each with what was opened there, however links change.
 
-        Files that this user cannot read are left out. In the copy they lie to each other as here.
+        Files that this user cannot read are left out. In the copy they lie to each other as here,
+        below `FOLDER`.
 
         Raises:
             ValueError: As `shown` does, or if a file may no longer be shown.
         """
         found, shown = [], self.shown()
+        base = os.path.commonpath([self.folder, *{path.parent for path in shown}])
         for path, listable in shown.items():
             with suppress(PermissionError), open_shown(path, self.folder, listable) as file:
                 about = os.fstat(file.fileno())
                 found.append(
                     CopiedFile(
                         path=str(path),
-                        place=_place(path, self.folder, shown),
+                        place=str(PurePosixPath(FOLDER, path.relative_to(base))),
                         identity=(about.st_dev, about.st_ino),
                         size=about.st_size,
                         changed=about.st_mtime_ns,
@@ -191,12 +188,6 @@ class EvaluatorFile:
         """What evaluations depend on: every file of the folder, and helpers of other folders."""
         helpers = [path for path in self.shown() if not path.is_relative_to(self.folder)]
         return (self.folder, *sorted(helpers))
-
-
-def _place(path: Path, folder: Path, shown: Iterable[Path]) -> str:
-    """Where a file is in the copy: as it lies to the folder, and to helpers around that."""
-    base = os.path.commonpath([folder, *(file.parent for file in shown)])
-    return str(PurePosixPath(FOLDER, path.relative_to(base)))
 
 
 def shown_files(

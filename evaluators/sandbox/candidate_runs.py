@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from costada.evaluators.sandbox.candidate_results import CandidateResult, results_of
 from costada.evaluators.sandbox.codec import Value
 from costada.evaluators.sandbox.execution import execute_in_any, request_for, too_slow
-from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE, PROGRAM, REPOSITORY
+from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE, FOLDER, PROGRAM, REPOSITORY
 from costada.evaluators.sandbox.layer_choice import kind_for
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -169,10 +169,11 @@ def run_evaluator(
     if fault := program.fault(limits):
         return CandidateResult(None, fault, "", 0.0)
     copied = evaluator.copied()
+    places = {file.path: file.place for file in copied}
     kind = kind_for(layer, limits, preload, interpreter, readable)
     call: dict[str, object] = {
         "mode": "evaluator",
-        "evaluator": evaluator.place,
+        "evaluator": places.get(str(evaluator.path), f"{FOLDER}/{evaluator.path.name}"),
         "contract": evaluator.contract,
         "thresholds": list(evaluator.thresholds),
         "program": str(PurePosixPath(PROGRAM, program.path)),
