@@ -61,6 +61,8 @@ def test_every_conditional_edge_is_labelled():
         ("allocate_frontier", "build_context"): "attempt",
         ("allocate_frontier", "guide"): "preparation",
         ("allocate_frontier", "approve_guide"): "approval",
+        ("allocate_frontier", "evaluate"): "landing",
+        ("allocate_frontier", "__end__"): "stop",
         ("build_context", "generate"): "proposal",
         ("build_context", "choose_model"): "choice",
         ("build_context", "evaluate"): "submission",
