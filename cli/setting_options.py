@@ -109,7 +109,7 @@ def _plain_type(field: FieldInfo) -> tuple[type, str | None]:
 
 
 def with_settings(
-    *names: str, from_file: bool = True, shown_default: str | None = None
+    *names: str, from_file: bool = True, shown_default: str | None = None, **own_options: Any
 ) -> Callable[[Command], Command]:
     """Give a command options for settings; its argument `settings` returns the given values.
 
@@ -117,6 +117,7 @@ def with_settings(
         *names: The settings that the command takes.
         from_file: Whether the command also has `--config` and `--set`.
         shown_default: What the help shows in place of the settings' defaults.
+        **own_options: Annotations of options that replace those of settings, by name.
     """
 
     def extend(command: Command) -> Command:
@@ -130,6 +131,7 @@ def with_settings(
             command(settings=read, **values)
 
         kinds = {name: kind for name in names if (kind := setting_option(name, shown_default))}
+        kinds |= own_options
         shared = {"set_values": SetValues, "config_file": ConfigFile} if from_file else {}
         if MENU in kinds:
             shared["models_file"] = ModelsFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
@@ -45,12 +45,13 @@ from costada.experiments.sweep.sweep_progress import (
     sweep_text,
 )
 from costada.reports.terminal import SafeConsole, show
+from costada.runs.config import MENU
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.user_input import known_methods, split_list, split_list_or_all
 from costada.store.address import check_database, check_path, is_database
 from costada.store.purse import Policy, Purse
-from costada.values.setting import MONEY, OUTPUT
+from costada.values.setting import MODELS, MONEY, OUTPUT
 
 Problems = Annotated[
     str | None,
@@ -62,6 +63,16 @@ Methods = Annotated[
     str | None,
     options.option(
         f"all, a group such as peers, or of: {', '.join(METHODS)}. Required.", metavar="X,Y,..."
+    ),
+]
+Models = Annotated[
+    str | None,
+    options.option(
+        "Model of each run, as for costada run; with several, every combination is run with each.",
+        "--model",
+        metavar="A,B,...",
+        show_default="offline",
+        panel=MODELS,
     ),
 ]
 Seeds = Annotated[
@@ -167,7 +178,7 @@ VARIED = ("problem", "method", "seed", "budget")
 SHARED_SETTINGS = [name for name in ALL_SETTINGS if name not in VARIED]
 
 
-@with_settings(*SHARED_SETTINGS)
+@with_settings(*SHARED_SETTINGS, model=Models)
 def sweep(
     settings: Callable[[], dict[str, Any]],
     out: SweepFolder,
@@ -202,12 +213,13 @@ def sweep(
             grid = SweepGrid(
                 problems=split_list_or_all("--problems", problems or "", problem_names()),
                 methods=known_methods("--methods", methods or ""),
+                models=_models(given := settings()),
                 seeds=_seeds(seeds),
                 budgets=() if budget is None else split_list("--budget", budget),
             )
             address = _purse_address(purse, total, out, on)
             database = _database(store)
-            wanted = sweep_runs(grid, settings(), out.absolute() if on else out, database)
+            wanted = sweep_runs(grid, given, out.absolute() if on else out, database)
             reader = held.enter_context(steps_in(database))
             wanted = tuple(replace(run, purse=address) for run in wanted)
             num_jobs = jobs or (len(wanted) if on else os.cpu_count() or 1)
@@ -341,6 +353,14 @@ def _forecast_json(runs: Sequence[SweepRun], num_jobs: int, left: float) -> str:
         "budget_policy": runs[0].config.budget_policy,
     }
     return json.dumps(facts, indent=2)
+
+
+def _models(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The models of `model`; none if it is not set, or names those of a menu."""
+    model = given.get("model")
+    if not isinstance(model, str) or MENU in given:
+        return ()
+    return split_list("--model", model)
 
 
 def _seeds(text: str) -> tuple[int, ...]:

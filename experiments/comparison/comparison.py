@@ -1,8 +1,8 @@
-"""Methods side by side, as data: by problem, model and budget, and averaged over problems."""
+"""Methods, or models, side by side as data: by problem and budget, and averaged over problems."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby, product
@@ -27,7 +27,9 @@ from costada.values.setting import unknown_name
 
 Metric = Callable[[RunOutcome], float | None]
 Runs = Mapping[str, tuple[RunOutcome, ...]]
-"""Runs of one method by problem, those of a problem by seed."""
+"""Runs of one method or model by problem, those of a problem by seed."""
+Subject = Literal["method", "model"]
+"""What is compared."""
 
 SCORES = {cutoff: f"score_at_{cutoff:g}" for cutoff in CUTOFFS}
 OBJECTIVES = {cutoff: f"objective_at_{cutoff:g}" for cutoff in CUTOFFS}
@@ -63,15 +65,20 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The runs that can be compared with each other: one model, one budget, the same problems."""
+    """Runs that can be compared: of methods with one model, or of models under one method.
 
+    All have one budget and the same problems. Where models are compared, "method" below is a model.
+    """
+
+    subject: Subject
     problems: tuple[str, ...]  # several for an average over benchmarks
-    model: str
+    model: str  # of all runs, or of the first one if models are compared
+    method: str  # of all runs, or of the first one if methods are compared
     budget: float  # dollars each run might spend (B)
     is_minimized: bool | None  # whether a smaller objective is better; None over several problems
     runs: Mapping[str, Runs]  # by method, in the order in which methods are shown
     summaries: Mapping[str, Mapping[str, Summary]]  # by method, then metric
-    baseline: str | None  # the method that differences refer to; None if it has no run here
+    baseline: str | None  # what differences refer to; None if it has no run here
     # by method, then metric: run minus the baseline's run of the same seed
     differences: Mapping[str, Mapping[str, Summary]]
     # by problem, the score of `dollars_to_reach`: the lowest final mean score of a method
@@ -104,8 +111,8 @@ def ordered_methods(names: set[str]) -> list[str]:
     return [*known, *sorted(names - set(known))]
 
 
-def section_of(runs: Mapping[str, Runs], baseline: str) -> Section:
-    """Summaries and differences of the runs of one model and budget; all have the same problems."""
+def section_of(runs: Mapping[str, Runs], baseline: str, subject: Subject = "method") -> Section:
+    """Summaries and differences of runs by `subject`; each has the same problems and budget."""
     by_problem = next(iter(runs.values()))
     first = next(iter(by_problem.values()))[0]
     is_single = len(by_problem) == 1
@@ -140,8 +147,10 @@ def section_of(runs: Mapping[str, Runs], baseline: str) -> Section:
         for one, other in product(runs, runs)
     }
     return Section(
+        subject=subject,
         problems=tuple(by_problem),
         model=first.model,
+        method=first.method,
         budget=first.budget,
         is_minimized=first.is_minimized if is_single else None,
         runs=runs,
@@ -265,6 +274,8 @@ class Comparison:
     sections: tuple[Section, ...]
     # one per model and budget with several problems that all its methods have
     averages: tuple[Section, ...]
+    # several models under one method and budget: each average over problems, then its problems
+    across_models: tuple[Section, ...]
     reruns: tuple[Rerun, ...]  # budgets against cutoffs of larger ones
     mixes: tuple[Mix, ...]  # what is kept apart though its name is the same
 
@@ -283,32 +294,75 @@ def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None
     outcomes, models = _separate_kinds(outcomes, "model")
     # groupby joins neighbours only, so both groupings below rely on this order.
     outcomes.sort(key=lambda each: (each.model, -each.budget, each.problem, each.seed))
-    sections, averages = [], []
+    sections: list[Section] = []
+    averages: list[Section] = []
     for _, some in groupby(outcomes, key=lambda each: (each.model, each.budget)):
-        of_setting = []
-        for problem, group in groupby(some, key=lambda each: each.problem):
-            runs = runs_by_method(list(group))
-            of_setting.append(section_of({name: {problem: runs[name]} for name in runs}, chosen))
-        sections += of_setting
-        methods = {method for section in of_setting for method in section.runs}
-        complete = [section for section in of_setting if set(section.runs) == methods]
-        if len(complete) > 1:
-            runs_of: dict[str, Runs] = {
-                method: {
-                    name: runs for each in complete for name, runs in each.runs[method].items()
-                }
-                for method in complete[0].runs
-            }
-            averages.append(section_of(runs_of, complete[0].baseline or ""))
-    mixes = (*problems, *models)
-    return Comparison(chosen, tuple(sections), tuple(averages), _reruns(sections), mixes)
+        of_problems, over_problems = _side_by_side(some, chosen, "method")
+        sections += of_problems
+        averages += over_problems
+    return Comparison(
+        baseline=chosen,
+        sections=tuple(sections),
+        averages=tuple(averages),
+        across_models=_across_models(outcomes),
+        reruns=_reruns(sections),
+        mixes=(*problems, *models),
+    )
 
 
-def runs_by_method(outcomes: Sequence[RunOutcome]) -> dict[str, tuple[RunOutcome, ...]]:
-    """The runs of each method, methods in the order in which they are shown."""
+def _side_by_side(
+    outcomes: Iterable[RunOutcome], baseline: str, subject: Subject
+) -> tuple[list[Section], list[Section]]:
+    """A section per problem, and their average if several have the same methods or models."""
+    sections = []
+    for problem, group in groupby(outcomes, key=lambda each: each.problem):
+        runs = runs_by(subject, list(group))
+        by_name = {name: {problem: runs[name]} for name in runs}
+        sections.append(section_of(by_name, baseline, subject))
+    names = {name for section in sections for name in section.runs}
+    complete = [section for section in sections if set(section.runs) == names]
+    if len(complete) < 2:
+        return sections, []
+    runs_of: dict[str, Runs] = {
+        name: {problem: runs for each in complete for problem, runs in each.runs[name].items()}
+        for name in complete[0].runs
+    }
+    return sections, [section_of(runs_of, complete[0].baseline or "", subject)]
+
+
+OF_A_MODEL = ("model", "models", "router", "price")
+"""Settings in which runs of different models may differ; their parts follow after a dot."""
+
+
+def _across_models(outcomes: Sequence[RunOutcome]) -> tuple[Section, ...]:
+    """The runs of each method by model, where models have runs that are equal in all else.
+
+    Differences refer to the first model in alphabetical order.
+    """
+
+    def setting(run: RunOutcome) -> tuple[str, float, str]:
+        others = {
+            name: text
+            for name, text in run.settings.items()
+            if name.partition(".")[0] not in OF_A_MODEL
+        }
+        return run.method, -run.budget, digest(others)
+
+    found: list[Section] = []
+    ordered = sorted(outcomes, key=lambda run: (*setting(run), run.problem, run.seed))
+    for _, group in groupby(ordered, key=setting):
+        some = list(group)
+        models = {run.model for run in some}
+        sections, averages = _side_by_side(some, min(models), "model")
+        found += [section for section in (*averages, *sections) if len(section.runs) > 1]
+    return tuple(found)
+
+
+def runs_by(subject: Subject, outcomes: Sequence[RunOutcome]) -> dict[str, tuple[RunOutcome, ...]]:
+    """The runs of each method or model, in the order in which they are shown."""
     return {
-        method: tuple(each for each in outcomes if each.method == method)
-        for method in ordered_methods({each.method for each in outcomes})
+        name: tuple(each for each in outcomes if getattr(each, subject) == name)
+        for name in ordered_methods({getattr(each, subject) for each in outcomes})
     }
 
 

@@ -128,7 +128,7 @@ def _number(value: float | None) -> str:
 def _table_groups(
     comparison: Comparison, published: Sequence[Table]
 ) -> Iterator[tuple[str, Sequence[Table]]]:
-    for section in (*comparison.averages, *comparison.sections):
+    for section in (*comparison.averages, *comparison.sections, *comparison.across_models):
         yield section_title(section), section_tables(section)
     if comparison.mixes:
         yield "Kept apart", [mix_table(comparison.mixes)]
@@ -225,7 +225,7 @@ class RunPage:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A section of the page: one problem, or all problems of one model and budget."""
+    """A section of the page: one problem, or all problems of one model or method and budget."""
 
     anchor: str
     title: str
@@ -289,7 +289,7 @@ def to_html(
 
 
 def _parts(comparison: Comparison, styles: LineStyles, out: Path) -> list[Part]:
-    """The parts: each model and budget over its problems, then each problem."""
+    """The parts: each model and budget over its problems, each problem, then models compared."""
     averages = {(each.model, each.budget): each for each in comparison.averages}
     settings = groupby(comparison.sections, key=lambda each: (each.model, each.budget))
     parts = []
@@ -307,6 +307,9 @@ def _parts(comparison: Comparison, styles: LineStyles, out: Path) -> list[Part]:
         parts.append(Part(anchor, title, [paths], note, section_tables(average) if average else ()))
         for place, section in enumerate(sections):
             parts.append(_problem_part(f"{anchor}-{place}", section, styles, [], out))
+    for number, section in enumerate(comparison.across_models):
+        tables = section_tables(section)
+        parts.append(Part(f"models-{number}", section_title(section), [], "", tables))
     return parts
 
 

@@ -62,7 +62,8 @@ def section_title(section: Section) -> str:
     """What is compared in a section, in a few words."""
     problems = section.problems
     what = problems[0] if len(problems) == 1 else f"mean of {len(problems)} problems"
-    return f"{what}, {section.model}, {money(section.budget)}"
+    shared = section.model if section.subject == "method" else f"{section.method} by model"
+    return f"{what}, {shared}, {money(section.budget)}"
 
 
 def missing_runs(section: Section) -> str:
@@ -173,13 +174,13 @@ class Column:
     rank: Callable[[Summaries], float] | None = None
 
 
-def by_method(section: Section, title: str, note: str, columns: Sequence[Column]) -> Table:
-    """The table of a section with a row per method; without columns it has no row.
+def table_of(section: Section, title: str, note: str, columns: Sequence[Column]) -> Table:
+    """The table of a section with a row per method or model; without columns it has no row.
 
-    The best of a column is marked only where all methods have runs of the same seeds.
+    The best of a column is marked only where all rows have runs of the same seeds.
     """
     summaries = section.summaries
-    header = (METHOD, *(column.heading for column in columns))
+    header = (section.subject, *(column.heading for column in columns))
     if not columns:
         return Table(title, note, header, ())
     rows = [(method, *(column.text(by) for column in columns)) for method, by in summaries.items()]
@@ -234,17 +235,17 @@ def section_tables(section: Section) -> tuple[Table, ...]:
     roles = dict.fromkeys(role for runs in section.runs.values() for role in roles_of(runs))
     tables = (
         final_quality(section),
-        by_method(
+        table_of(
             section,
             f"Objective at shares of the budget{_direction(section)}",
             "The objective of the candidate that is best by score at each share of the budget.",
             objectives if _has_objectives(section) else [],
         ),
-        by_method(section, "Normalised score at shares of the budget", "", scores),
+        table_of(section, "Normalised score at shares of the budget", "", scores),
         area_and_cost(section),
         differences(section),
         share_matrix(section),
-        by_method(
+        table_of(
             section, "Dollars by kind of call, mean per run", "", list(map(_role_column, roles))
         ),
     )
@@ -285,7 +286,7 @@ def final_quality(section: Section) -> Table:
     }
     if given := ", ".join(f"{count} of {method}" for method, count in counts.items() if count):
         notes.append(f"Ended by failures in a row, counted with their last iteration: {given}.")
-    return by_method(section, f"Final quality{_direction(section)}", " ".join(notes), columns)
+    return table_of(section, f"Final quality{_direction(section)}", " ".join(notes), columns)
 
 
 def _best_cell(by: Summaries, section: Section) -> str:
@@ -311,12 +312,12 @@ def area_and_cost(section: Section) -> Table:
         for problem, target in section.targets.items()
     )
     note = (
-        "Dollars to reach the lowest final mean score of a method"
+        f"Dollars to reach the lowest final mean score of a {section.subject}"
         f" ({targets}); the whole budget for a run that does not."
     )
     if ends_early:
         note += " A negative overshoot: runs that ended within the budget."
-    return by_method(section, "Normalised AUC, cost and overshoot", note, columns)
+    return table_of(section, "Normalised AUC, cost and overshoot", note, columns)
 
 
 def differences(section: Section) -> Table:
@@ -329,13 +330,15 @@ def differences(section: Section) -> Table:
                 cells.append(f"{found[metric].mean:+.4f}")
                 cells.append(score_interval(found[metric].interval, "+"))
             rows.append((*cells, str(found[AUC].n)))
-    header = (METHOD, "AUC", INTERVAL, "final score", INTERVAL, "pairs")
+    header = (section.subject, "AUC", INTERVAL, "final score", INTERVAL, "pairs")
     note = (
         f"Each run minus the {section.baseline} run of the same problem and seed: above 0 is"
         f" better than {section.baseline}."
     )
     missing = missing_runs(section)
-    warning = missing and f"Each row is over the seeds that both methods have: {missing}."
+    warning = (
+        missing and f"Each row is over the seeds that both {section.subject}s have: {missing}."
+    )
     title = f"Difference to {section.baseline}"
     return Table(title, note, header, tuple(rows), warning=warning)
 
@@ -347,10 +350,10 @@ def share_matrix(section: Section) -> Table:
         (one, *(percent(section.shares[one, other]) for other in methods)) for one in methods
     )
     note = (
-        "The smallest share of the budget at which the mean curve of the method on the left"
-        " reaches the final mean score of the method above; - if it never does."
+        f"The smallest share of the budget at which the mean curve of the {section.subject} on the"
+        f" left reaches the final mean score of the {section.subject} above; - if it never does."
     )
-    title = "Share of the budget to reach another method's final score"
+    title = f"Share of the budget to reach another {section.subject}'s final score"
     header, warning = ("reaches", *methods), unequal_seeds(section)
     return Table(title, note, header, rows if len(methods) > 1 else (), warning=warning)
 

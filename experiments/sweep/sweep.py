@@ -82,6 +82,7 @@ class SweepGrid:
 
     problems: tuple[str, ...]  # names of benchmarks, or problem folders
     methods: tuple[str, ...]
+    models: tuple[str, ...]  # ids; none: what the shared settings say
     seeds: tuple[int, ...]  # where each run's randomness starts
     budgets: tuple[str, ...]  # dollars; none: what the preset or the default says
 
@@ -146,33 +147,54 @@ def sweep_runs(
 ) -> tuple[SweepRun, ...]:
     """Every run of a sweep, all first seeds before the second ones.
 
-    A run lives in `out/<problem>/<method>/seed-<n>`, with `budget-<B>` before the seed when
-    there is more than one budget. `given` are the settings that all runs share; `store` is the
-    database that keeps the runs, see `run_in`.
+    A run lives in `out/<problem>/<method>/seed-<n>`, with `model-<id>` and `budget-<B>` before
+    the seed when there are several of them. `given` are the settings that all runs share; `store`
+    is the database that keeps the runs, see `run_in`.
 
     Raises:
         ValueError: If a setting is wrong, or two runs would share a folder.
     """
+    if len(grid.models) > 1:
+        _check_prices(given)
     runs: dict[Path, SweepRun] = {}
-    for seed, problem, method, budget in product(
-        grid.seeds, grid.problems, grid.methods, grid.budgets or (None,)
+    for seed, problem, method, model, budget in product(
+        grid.seeds,
+        grid.problems,
+        grid.methods,
+        grid.models or (given.get("model"),),
+        grid.budgets or (None,),
     ):
-        wanted = {"problem": problem, "method": method, "seed": seed, "budget": budget}
-        config = RunConfig.model_validate({**given, **wanted})
+        wanted = {"problem": problem, "method": method, "model": model, "seed": seed}
+        config = RunConfig.model_validate({**given, **wanted, "budget": budget})
         problem_name = re.sub(r"[^\w-]+", "-", Path(config.problem).name).strip("-") or "problem"
-        parts = [problem_name, config.method, f"seed-{config.seed}"]
+        parts = [problem_name, config.method]
+        if len(grid.models) > 1:
+            parts.append("model-" + re.sub(r"[^\w.-]+", "-", config.model))
         if len(grid.budgets) > 1:
-            parts.insert(2, f"budget-{config.budget}")
+            parts.append(f"budget-{config.budget}")
+        parts.append(f"seed-{config.seed}")
         path = out.joinpath(*parts)
         if other := runs.get(path):
             if other.config == config:
                 raise ValueError(f"{path}: asked for twice, expected each run once")
+            what = "problem" if other.config.problem != config.problem else "model"
+            first, second = getattr(other.config, what), getattr(config, what)
             raise ValueError(
-                f"{path}: got two problems of that name, {other.config.problem} and"
-                f" {config.problem}; sweep them into different folders"
+                f"{path}: got two {what}s of that name, {first} and {second}; sweep them into"
+                " different folders"
             )
         runs[path] = run_in(out, "/".join(parts), config, store)
     return tuple(runs.values())
+
+
+def _check_prices(given: Mapping[str, object]) -> None:
+    """Refuse settings that would give several models one price."""
+    for name in ("price", "preset"):
+        if (value := given.get(name)) is not None:
+            raise ValueError(
+                f"{name}: got {value} with several models, expected the price of each from the"
+                " list or as --set other_prices.NAME=IN,OUT"
+            )
 
 
 def with_progress(run: SweepRun, *, may_run: bool = False) -> SweepRun:
@@ -275,13 +297,14 @@ def checked_inputs(runs: Sequence[SweepRun]) -> tuple[SweepRun, ...]:
     from costada.store.rows import changes
 
     unfinished = [run.config for run in runs if run.status is not Status.FINISHED]
-    least: dict[tuple[str, float], Decimal] = {}
-    for config in {config.problem: config for config in unfinished}.values():
+    least: dict[tuple[str, str, float], Decimal] = {}
+    for config in {(config.problem, config.model): config for config in unfinished}.values():
         plan = plan_run(config)
-        for budget in {other.budget for other in unfinished if other.problem == config.problem}:
+        kind = (config.problem, config.model)
+        for budget in {each.budget for each in unfinished if (each.problem, each.model) == kind}:
             of_budget = replace(plan, budget=budget)
             of_budget.graph()  # raises if no request can be paid from it
-            least[config.problem, budget] = of_budget.least_budget
+            least[*kind, budget] = of_budget.least_budget
         facts = problem_texts(plan.problem)
         for run in runs:
             is_same = run.has_begun and run.config.problem == config.problem
@@ -296,8 +319,9 @@ def checked_inputs(runs: Sequence[SweepRun]) -> tuple[SweepRun, ...]:
                     " choose another --out"
                 )
     return tuple(
-        replace(run, least=least.get((run.config.problem, run.config.budget), Decimal(0)))
+        replace(run, least=least.get((config.problem, config.model, config.budget), Decimal(0)))
         for run in runs
+        for config in (run.config,)
     )
 
 

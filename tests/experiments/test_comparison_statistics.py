@@ -279,6 +279,37 @@ def test_models_and_budgets_are_kept_apart():
     assert [(each.model, each.budget) for each in sections] == [("a", 2.0), ("a", 1.0), ("b", 1.0)]
 
 
+MODELS = ["glm-5", "offline"]
+
+
+def test_one_method_is_compared_across_models_of_equal_other_settings():
+    cheap = runs_of({"costada": (0.8, 0.6), "evox": (0.9,)}, 0.5, settings={"price": "1,2"})
+    dear = runs_of({"costada": (0.9, 0.9)}, 0.5, model="offline", settings={"model.name": "x"})
+    apart = runs_of({"evox": (0.9,)}, model="third", settings={"max_failures": "3"})
+    comparison = compare_outcomes([*cheap, *dear, *apart])
+    (section,) = comparison.across_models
+    assert (section.subject, section.method, list(section.runs)) == ("model", "costada", MODELS)
+    assert section.targets == {"toy": pytest.approx(0.7)}
+    found = {name: by["dollars_to_reach"].mean for name, by in section.summaries.items()}
+    assert found == {"glm-5": 0.75, "offline": 0.5}
+    assert section.summaries["offline"]["normalized_auc"].mean == pytest.approx(0.65)
+    assert section.baseline == "glm-5"
+    assert section.differences["offline"]["score_at_1"].mean == pytest.approx(0.2)
+    assert compare_outcomes(cheap).across_models == ()
+
+
+def test_a_method_is_averaged_over_problems_that_have_all_models():
+    runs = [
+        run
+        for model in MODELS
+        for problem in ("one", "two")
+        for run in runs_of({"costada": (0.8, 0.6)}, problem=problem, model=model)
+    ]
+    average, *single = compare_outcomes(runs).across_models
+    assert average.problems == ("one", "two")
+    assert [section.problems for section in single] == [("one",), ("two",)]
+
+
 def test_a_small_budget_is_compared_with_the_larger_one_at_the_same_dollars():
     large = [outcome([(0.3, 0.5), (0.6, 0.7), (1.1, 0.9)], seed=seed) for seed in (0, 1)]
     small = [outcome([(0.3, 0.5), (0.5, 0.8)], budget=0.5, seed=0)]

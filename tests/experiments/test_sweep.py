@@ -50,7 +50,7 @@ SHARED = {"max_iterations": 3}
 
 def grid(**changes: Any) -> SweepGrid:
     fields = {"problems": ("circle_packing",), "methods": ("costada",), "seeds": (0,)}
-    return SweepGrid(**{**fields, "budgets": (), **changes})
+    return SweepGrid(**{**fields, "models": (), "budgets": (), **changes})
 
 
 def names(runs):
@@ -91,6 +91,40 @@ def test_runs_get_a_folder_per_budget_if_there_are_several(tmp_path):
     assert run.name == "circle_packing/costada/seed-0"
     (run,) = sweep_runs(grid(), {"preset": "gpt-5.4"}, tmp_path)
     assert (run.config.budget, run.config.reference_cost) == (5.0, 0.1)
+
+
+def test_runs_get_a_folder_per_model_if_there_are_several(tmp_path):
+    runs = sweep_runs(
+        grid(models=("offline", "openai:glm-5"), budgets=("0.5", "1")), SHARED, tmp_path
+    )
+    assert [(run.name, run.config.model, run.config.budget) for run in runs] == [
+        (f"circle_packing/costada/model-{folder}/budget-{budget}/seed-0", model, budget)
+        for folder, model in (("offline", "offline"), ("openai-glm-5", "openai:glm-5"))
+        for budget in (0.5, 1.0)
+    ]
+    (run,) = sweep_runs(grid(models=("openai:glm-5",)), SHARED, tmp_path)
+    assert (run.name, run.config.model) == ("circle_packing/costada/seed-0", "openai:glm-5")
+    with pytest.raises(ValueError, match="got two models of that name, openai:a b and openai:a-b"):
+        sweep_runs(grid(models=("openai:a b", "openai:a-b")), SHARED, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["price", "preset"])
+def test_one_price_for_several_models_is_refused(tmp_path, name):
+    given = {**SHARED, name: {"price": "1,2", "preset": "glm-5"}[name]}
+    assert len(sweep_runs(grid(models=("offline",)), given, tmp_path)) == 1
+    with pytest.raises(ValueError, match=f"{name}: got .* with several models, expected the price"):
+        sweep_runs(grid(models=("offline", "openai:glm-5")), given, tmp_path)
+
+
+def test_each_model_of_a_sweep_is_checked_with_its_own_price(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "unused")
+    models = ("offline", "openai:mine")
+    with pytest.raises(ValueError, match=r"mine.*has no known price"):
+        checked_inputs(sweep_runs(grid(models=models), SHARED, tmp_path))
+    shared = {**SHARED, "budget_policy": "hard", "other_prices": {"mine": "5,7"}}
+    runs = checked_inputs(sweep_runs(grid(models=models), shared, tmp_path))
+    least = [run.least for run in runs]
+    assert least[1] > least[0] > 0
 
 
 def test_equal_names_of_runs_or_problems_are_refused(near, tmp_path):

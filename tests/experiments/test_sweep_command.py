@@ -244,7 +244,7 @@ def test_the_log_of_a_failed_process_is_kept(tmp_path):
 
 @pytest.mark.parametrize("generator", ["model", "agent", "sh -c 'cp a b; exit 1' {prompt}"])
 def test_the_run_command_accepts_the_options_of_a_sweep(generator, near, tmp_path, invoke):
-    grid = SweepGrid((str(near),), ("uniform",), (7,), ("0.5",))
+    grid = SweepGrid((str(near),), ("uniform",), (), (7,), ("0.5",))
     (run,) = sweep_runs(grid, {"generator": generator}, tmp_path)
     result = invoke("run", *options_of(run), run.config.problem, "--dry-run")
     assert result.exit_code == ExitCode.FINISHED, result.output
@@ -286,7 +286,7 @@ def test_a_swept_run_that_gets_two_sigterms_keeps_the_answer_in_flight(near, tmp
 
 
 def test_a_second_ctrl_c_ends_runs_at_once(near, tmp_path):
-    runs = sweep_runs(SweepGrid((str(near),), ("uniform",), (0, 1), ()), {}, tmp_path)
+    runs = sweep_runs(SweepGrid((str(near),), ("uniform",), (), (0, 1), ()), {}, tmp_path)
     heard = []
 
     def begin(run):

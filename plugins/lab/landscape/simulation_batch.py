@@ -20,7 +20,7 @@ from costada.experiments.comparison.comparison import (
     Section,
     Summary,
     dollars_metric,
-    runs_by_method,
+    runs_by,
     section_of,
     summarize,
 )
@@ -146,7 +146,7 @@ LEGENDS = dict.fromkeys(WORLDS, RECORDED_LEGEND) | {
 
 def section_of_outcomes(outcomes: Sequence[RunOutcome]) -> Section:
     """Summaries and differences of the runs of one simulation."""
-    problem, runs = outcomes[0].problem, runs_by_method(outcomes)
+    problem, runs = outcomes[0].problem, runs_by("method", outcomes)
     return section_of({name: {problem: runs[name]} for name in runs}, DEFAULT_METHOD)
 
 
