@@ -286,10 +286,10 @@ def _parts(found: ProblemFolder) -> Facts:
     layout, program = found.layout, found.program
     evaluator = layout.evaluator.relative_to(layout.folder)
     config = [layout.config.path.name] if layout.config.path else []
-    texts = [program.source] if isinstance(program.source, str) else [*program.source.values()]
-    size = f"{sum(map(len, texts)):,} characters"
-    files = "" if isinstance(program.source, str) else f", {_num_files(len(texts))}"
-    start = program_place(layout.folder)
+    texts = Program.of(program.source or "").values()
+    size = f"{sum(map(len, texts)):,} characters" if program.source else "not written yet"
+    files = f", {_num_files(len(texts))}" if isinstance(program.source, dict) else ""
+    start = "" if program.source is None else program_place(layout.folder)
     others = other_programs(layout.folder, start) if start else []
     taken = [f"{start} (not {', '.join(others)})" if others else start] if start else []
     return {
@@ -368,6 +368,8 @@ def _evaluate_start(evaluations: MeteredEvaluations) -> tuple[str | None, Evalua
     from costada.evaluators.problem import check_problem
 
     problem = evaluations.problem
+    if problem.initial_program is None:
+        return None, check_problem(problem)
     evaluation = evaluations.evaluate(problem.start)
     try:
         check_problem(replace(problem, seed_evaluation=evaluation))
@@ -409,6 +411,9 @@ def _evaluation_facts(problem: Problem, evaluation: Evaluation) -> Facts:
     from costada.evaluators.sandbox.layer_choice import described_layer
 
     layer = layer_of(problem)
+    if problem.initial_program is None:
+        confined = {"sandbox": described_layer(layer)} if layer else {}
+        return {**confined, "start": "none, the first attempts write it"}
     objective = evaluation.objective
     worth = "" if objective in (None, evaluation.score) else f" (objective {objective:.10g})"
     facts = {

@@ -248,10 +248,11 @@ def exchange(
 
     A migrant counts even if a later one took its place again.
     """
+    archives, seeds = replace_empty_start(archives, iteration)
     if not is_migration_due(iteration, constants):
-        return archives, ()
+        return archives, seeds
     ring = list(archives)
-    arrivals: list[Arrival] = []
+    arrivals = list(seeds)
     for source in range(len(ring)):
         destination = (source + 1) % len(ring)
         for candidate in ring[source].top(constants.num_migrants):
@@ -262,6 +263,30 @@ def exchange(
             if ring[destination] is not before:
                 arrivals.append(Arrival(destination, migrant))
     return tuple(ring), tuple(arrivals)
+
+
+def replace_empty_start(
+    archives: tuple[Archive, ...], iteration: Iteration
+) -> tuple[tuple[Archive, ...], tuple[Arrival, ...]]:
+    """The archives after the first program of a run without an initial one takes its place.
+
+    The empty program leaves every frontier, and those that held nothing else get a copy of the
+    first. All others, and those of which no program is valid yet, are returned as they are.
+    """
+    members = [each for archive in archives for each in archive.members]
+    first = next((each for each in members if not each.program.is_empty), None)
+    if first is None or not any(each.program.is_empty for each in members):
+        return archives, ()
+    seeded = list(archives)
+    arrivals: list[Arrival] = []
+    for frontier, archive in enumerate(archives):
+        kept = tuple(each for each in archive.members if not each.program.is_empty)
+        if not kept:
+            arrivals.append(Arrival(frontier, migrant_copy(first, frontier, iteration)))
+            kept = (arrivals[-1].candidate,)
+        if kept != archive.members:
+            seeded[frontier] = replace(archive, members=kept)
+    return tuple(seeded), tuple(arrivals)
 
 
 def migrant_copy(candidate: Candidate, destination: int, iteration: Iteration) -> Candidate:

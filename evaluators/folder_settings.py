@@ -4,7 +4,7 @@ import tomllib
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from costada.evaluators.consent import Needs
 from costada.evaluators.problem_fields import (
     SETTINGS_OF_PROBLEM,
+    Expected,
     Models,
     NonEmptyString,
     ProblemSettings,
@@ -51,6 +52,9 @@ class FolderSettings(BaseModel, ProblemSettings):
     program: str | Annotated[tuple[str, ...], Field(strict=False)] = ""
     """The initial program: a file, a folder, or patterns of files that candidates may change, add
     and delete; `initial_program.*` or the folder `initial_program` if absent."""
+    start: Annotated[Literal["none"] | None, Expected("'none'")] = None
+    """`none` if there is no initial program: the first attempts write it from `problem.md`, which
+    says how it is used. Needs `entry_point`, `language`, or `program`, the name of its file."""
     repository: str | None = None
     """Folder, such as a git repository, of which each candidate is a clean copy; relative to the
     problem folder. The patterns of `program` are below it."""

@@ -180,7 +180,7 @@ def _check_no_needs(folder: Path, settings: FolderSettings) -> None:
 def _notes_on_start(found: ProblemFolder) -> list[str]:
     """Which of several initial programs a folder starts from, where no setting says it."""
     folder = found.layout.folder
-    start = "" if found.settings.program else program_place(folder)
+    start = "" if found.settings.program or found.settings.start else program_place(folder)
     others = other_programs(folder, start) if start else []
     wanted = f"to choose another: program = NAME in {SETTINGS_FILE}"
     return [f"the start is {start}, not {' or '.join(others)}; {wanted}"] if others else []
@@ -230,7 +230,7 @@ def _native(
 ) -> dict[str, Any]:
     """Run a native evaluator in this process, for the fields of a problem that it defines."""
     path = layout.evaluator
-    is_python = program.language == PYTHON.name and isinstance(program.source, str)
+    is_python = program.language == PYTHON.name and not isinstance(program.source, dict)
     if is_python and settings.entry_point is None and settings.run is None:
         raise ValueError(
             f"{layout.folder / SETTINGS_FILE}: entry_point is missing; needed where {path.name}"

@@ -39,14 +39,14 @@ class InitialProgram:
     """The program that a search starts from, as its folder describes it.
 
     Attributes:
-        source: Its text, or the text of each file by relative path.
+        source: Its text, or the text of each file by relative path; None if there is none yet.
         editable: Patterns of the paths that candidates may add, change or delete.
         reserved: Patterns of the problem's own files, where candidates lie beside these.
         language: Name of its language, by the settings or the endings of its files.
         file_name: Name of a single file that is not in Python; empty otherwise.
     """
 
-    source: str | dict[str, str]
+    source: str | dict[str, str] | None
     editable: tuple[str, ...]
     language: str
     reserved: tuple[str, ...] = ()
@@ -70,6 +70,8 @@ def read_initial_program(
     Raises:
         ValueError: Naming what is missing, not text, or outside of the folder.
     """
+    if settings.start:
+        return _unwritten(settings)
     named = settings.program or _found(folder)
     if isinstance(named, str) and not any(sign in named for sign in WILDCARDS):
         place = folder / named
@@ -92,13 +94,34 @@ def read_initial_program(
     return InitialProgram(files, editable, chosen, reserved)
 
 
+def _unwritten(settings: FolderSettings) -> InitialProgram:
+    """The description of a program that the first attempts are to write."""
+    name = settings.program
+    if not isinstance(name, str) or any(sign in name for sign in f"{WILDCARDS}/"):
+        raise ValueError(
+            f"program is {name!r} in {SETTINGS_FILE}; expected the name of one file, as"
+            " start is 'none'"
+        )
+    if not (name or settings.language or settings.entry_point):
+        raise ValueError(
+            f"start is 'none' in {SETTINGS_FILE}, but nothing says what a program is; expected"
+            " entry_point, language, or program with the name of its file"
+        )
+    named = language_of(name).name if name else PYTHON.name
+    file_name = "" if PurePosixPath(name).suffix in PYTHON.endings else name
+    return InitialProgram(None, (), settings.language or named, file_name=file_name)
+
+
 def program_place(folder: Path) -> str:
     """The initial program's file in a problem folder, or the folder that its paths begin in.
 
     Empty if they begin in the problem folder. Raises `ValueError` if the settings are malformed or
     do not say which of several files it is.
     """
-    named = read_settings(folder / SETTINGS_FILE).program or _found(folder)
+    settings = read_settings(folder / SETTINGS_FILE)
+    named = settings.program or ("" if settings.start else _found(folder))
+    if settings.start and not named:
+        return ""
     if not isinstance(named, str) or any(sign in named for sign in WILDCARDS):
         return ""
     return PurePosixPath(named).as_posix()

@@ -60,7 +60,8 @@ def function_problem(
         evaluate: Called with a text, in this process. It returns a number, higher is better, a dict
             with `combined_score`, `(score, side_info)`, or an `Evaluation`. It rejects a text by
             `ValueError`, whose message the model sees, and gives feedback by `costada.log`.
-        start: The text to begin with, or the path of a file that holds it.
+        start: The text to begin with, or the path of a file that holds it; None if the first
+            attempts write it from the task.
         task: What the text is for, in words for the model.
 
     Raises:
@@ -71,12 +72,13 @@ def function_problem(
     if not callable(evaluate):
         raise ValueError(f"evaluate: got {evaluate!r}, expected a function")
     check_called_function("evaluate", evaluate)
-    if not isinstance(start, str | Path):
+    if not isinstance(start, str | Path | None):
         raise ValueError(f"start: got {start!r}, expected {TEXTS}, or the Path of a file with it")
     if not isinstance(task, str) or not task.strip():
         raise ValueError(f"task: got {task!r}, expected what the text is for, in words")
-    text, language, name = _read(start)
-    if not (language.is_document or language.name == QUERIES) or _is_python(text, language):
+    text, language, name = (None, TEXT, "") if start is None else _read(start)
+    is_text = language.is_document or language.name == QUERIES
+    if text is not None and (not is_text or _is_python(text, language)):
         found = "Python" if language.is_text else language.name
         raise ValueError(f"start: got a program in {found}, expected {TEXTS}; {PROGRAMS}")
     return Problem(

@@ -113,6 +113,8 @@ class Problem(ProblemFields):
         check_preload(self.preload, self.sandbox, self.interpreter)
         check_running(self)
         check_calls(self)
+        if self.initial_program is None:
+            object.__setattr__(self, "seed_evaluation", failed("there is no program yet"))
         if self.focus:
             object.__setattr__(self, "focus", resolve_focus(self.focus, self.start))
         for name in ("examples", "validation"):
@@ -298,7 +300,7 @@ def check_problem(problem: Problem) -> Evaluation:
     A known `problem.seed_evaluation` is checked alike. A valid initial program may score 0. A
     rejected one passes only with `allow_invalid_start`: any other rejection may be a mistake of the
     evaluator, which would reject all that is paid for. An initial program that crashes,
-    takes too long or has no finite score never passes.
+    takes too long or has no finite score never passes. Where there is none, nothing is evaluated.
 
     Raises:
         ValueError: If the evaluator, the sandbox or the initial program itself fails, the score is
@@ -314,7 +316,8 @@ def check_problem(problem: Problem) -> Evaluation:
             fault = evaluation.artifacts[mark]
             log = end_of_log(evaluation, fault)
             raise ValueError(f"problem {problem.name!r}, initial program: {fault}{log}")
-    if not (evaluation.is_valid or problem.allow_invalid_start):
+    is_allowed = problem.allow_invalid_start or problem.initial_program is None
+    if not (evaluation.is_valid or is_allowed):
         reason = evaluation.artifacts.get(REJECTED_AT) or evaluation.error
         said = (reason or "", evaluation.artifacts.get(LOG, ""))
         evaluator = problem.evaluate

@@ -47,7 +47,7 @@ def check_fields(problem: ProblemFields) -> None:
         raise ValueError(f"limits is {problem.limits!r}; expected Limits(...)")
     _check_program(problem)
     _check_entry_point(problem.entry_point, problem.initial_program)
-    if problem.focus and isinstance(problem.initial_program, str):
+    if problem.focus and not isinstance(problem.initial_program, Mapping):
         raise ValueError(
             f"focus is {problem.focus!r}, but initial_program is one text; expected none"
         )
@@ -89,9 +89,9 @@ def _check_program(problem: ProblemFields) -> None:
         known = ", ".join(repr(each.name) for each in LANGUAGES)
         raise ValueError(f"language is {problem.language!r}; expected one of {known}")
     if not isinstance(given, Mapping):
-        if not isinstance(given, str) or not given.strip():
-            raise ValueError(f"initial_program is {given!r}; expected a non-empty string")
-        if not is_storable(given):
+        if given is not None and (not isinstance(given, str) or not given.strip()):
+            raise ValueError(f"initial_program is {given!r}; expected a non-empty string, or None")
+        if given is not None and not is_storable(given):
             raise ValueError(
                 f"initial_program is {shortened(given)}; expected no half of a surrogate pair"
             )
@@ -123,7 +123,7 @@ def _check_patterns(name: str, patterns: object) -> None:
             raise ValueError(f"{name} is {list(patterns)!r}; expected {fault}")
 
 
-def _check_entry_point(given: object, program: str | Mapping[str, str]) -> None:
+def _check_entry_point(given: object, program: str | Mapping[str, str] | None) -> None:
     """Refuse what names no function, or names it in a module that the initial program lacks."""
     if given is None:
         return

@@ -240,8 +240,9 @@ class ProblemFields(ProblemSettings):
     """Short name, used in reports and file names."""
     task: NonEmptyString
     """The problem in words, as shown to the model."""
-    initial_program: str | Mapping[str, str]
-    """The seed program: its text, or the text of each file by relative path."""
+    initial_program: str | Mapping[str, str] | None
+    """The seed program: its text, or the text of each file by relative path. None if the first
+    attempts write it from the task, as one text: until one is valid, the score is 0."""
     editable: Sequence[str] = ()
     """Patterns of the paths that candidates of several files may add, change or delete; empty if
     they have the files of the initial program and no others."""
@@ -297,8 +298,8 @@ class ProblemFields(ProblemSettings):
 
     @property
     def start(self) -> Program:
-        """The initial program."""
-        return Program.of(self.initial_program)
+        """The initial program; an empty text if there is none."""
+        return Program.of(self.initial_program or "")
 
     @property
     def form(self) -> ProgramForm:

@@ -300,7 +300,7 @@ def _check_settings(where: Path, settings: FolderSettings) -> None:
     """Refuse settings that are missing, or contradict the repository."""
     if not settings.command:
         raise ValueError(f"{where}: command is missing; needed where repository is given")
-    for name in NOT_OF_REPOSITORIES:
+    for name in (*NOT_OF_REPOSITORIES, "start"):
         if (value := getattr(settings, name)) is not None:
             raise ValueError(f"{where}: {name} is {value!r}; expected none beside repository")
     if not any([settings.program] if isinstance(settings.program, str) else settings.program):

@@ -162,7 +162,7 @@ def _evaluate(
     evaluation = evaluate_when_up(evaluate_once, is_available, allowance, state, context)
     # A program can make its own evaluator fail. Only a failure on the best one, which the evaluator
     # could score before, shows that the evaluator is at fault.
-    if EVALUATOR_FAULT in evaluation.artifacts:
+    if EVALUATOR_FAULT in evaluation.artifacts and not best.program.is_empty:
         evaluate_again = partial(evaluate_best, evaluation)
         again = evaluate_when_up(evaluate_again, is_available, of_best, state, context)
         if EVALUATOR_FAULT in again.artifacts:

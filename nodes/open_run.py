@@ -58,8 +58,8 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     """The keys of a new run: F(initial program) is y_0 and every b^(k) (Sec. 3).
 
     Makes no model call, but those of a problem that asks models, which are charged to the start. An
-    invalid starting program, where allowed, has score 0. Where the thread holds an earlier run, all
-    its keys are overwritten.
+    invalid starting program, where allowed, has score 0, and so has a missing one. Where the thread
+    holds an earlier run, all its keys are overwritten.
 
     Raises:
         ValueError: The seed is not an integer or out of range, the evaluator fails or
@@ -300,7 +300,9 @@ def _programs(state: SearchState, context: RunContext) -> dict[Program, Candidat
         found.append(candidate_of(evaluated, state, context))
     # Best first: where scores have changed, the run is refused for the program that it returns.
     programs: dict[Program, Candidate] = {}
-    judged = [each for each in found if not is_estimated(each, context.problem)]
+    judged = [
+        each for each in found if not (each.program.is_empty or is_estimated(each, context.problem))
+    ]
     for each in sorted(judged, key=lambda each: (-each.is_valid, -each.score)):
         programs.setdefault(each.program, each)
     return programs

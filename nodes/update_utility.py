@@ -52,6 +52,9 @@ def update_utility(state: SearchState, runtime: SearchRuntime) -> SearchState:
     if candidate is not None:
         extend_front(candidate, state, context)
     is_better = booked.controller.incumbent_score > before.incumbent_score
+    if candidate is not None and not is_better:
+        # The first program of a run without an initial one is its best, whatever its score.
+        is_better = candidate_of(state["best"], state, context).program.is_empty
     landed = (step.ticket, flight.guide_ticket)
     open_tickets = tuple(each for each in flight.open_tickets if each not in landed)
     updated: SearchState = {

@@ -150,6 +150,8 @@ def _read_text(reply: str, parent: str, form: ProgramForm) -> Change | Rejection
     if not is_edited:
         found = find_whole_text(edits.rest, unmatched, before, language, form.entry_point)
         if isinstance(found, Rejection):
+            if not parent and edits.complete:
+                return Rejection("There is no program yet that SEARCH/REPLACE blocks could change.")
             if unmatched:
                 reasons = [mismatch(edit, before) for edit in unmatched]
                 lines = ["No SEARCH text occurs in the current program:", *reasons]
@@ -164,7 +166,8 @@ def _read_text(reply: str, parent: str, form: ProgramForm) -> Change | Rejection
         if whole is None:
             required = sorted(required_names(before, form.entry_point))
             names = ", ".join(f"`{name}`" for name in required)
-            return Rejection(f"The program no longer defines {names} at the top level.")
+            verb = "no longer defines" if parent else "does not define"
+            return Rejection(f"The program {verb} {names} at the top level.")
         text = whole
     if text.strip() == before.strip():
         return Rejection("The answer repeats the current program without a change.")

@@ -265,6 +265,9 @@ def find_whole_text(
         return Rejection("The answer ends before its first SEARCH/REPLACE block is complete.")
     if language != PYTHON and any(not fence.is_closed for fence in fences):
         return Rejection("The answer ends before its program is complete.")
+    if not parent:
+        defining = f" that defines `{entry_point}` at the top level" if entry_point else ""
+        return Rejection(f"The answer holds no complete program{defining}.")
     return Rejection("The answer holds neither a SEARCH/REPLACE block nor a complete program.")
 
 

@@ -61,6 +61,8 @@ def program_patch(before: Program, after: Program, setup: RunSetup | None, place
 
 
 def _files(program: Program, place: str, usual: str) -> Mapping[str, str]:
+    if program.is_empty:
+        return {}
     if program.is_one_text:
         return {place or usual: program.text}
     return {f"{place}/{path}" if place else path: text for path, text in program.files}

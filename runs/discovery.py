@@ -55,7 +55,8 @@ def discover(
             a configuration, a query. It is called in this process, and returns a number, higher is
             better, a dict with `combined_score`, or an `Evaluation`. It rejects a text by
             `ValueError` and gives feedback by `costada.log`.
-        start: The text to begin with, or the `Path` of a file that holds it; with `evaluate`.
+        start: The text to begin with, or the `Path` of a file that holds it, with `evaluate`; None
+            if the first attempts write it from the task.
         task: What the text is for, in words for the model; with `evaluate`.
         models: Models to choose from before each attempt, in place of `model`: texts as for
             `costada run --models`, chat models, or `MenuModel(name, model, price)` for a chat

@@ -64,6 +64,11 @@ class Program(Mapping[str, str]):
         return len(self.files) == 1 and self.files[0][0] == ONLY_FILE
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it is what a run without an initial program begins with: an empty text."""
+        return not self.text
+
+    @property
     def source(self) -> "str | Program":
         """The text of a program of one text, else the program: what an evaluator is given."""
         return self.files[0][1] if self.is_one_text else self
@@ -90,9 +95,9 @@ class Program(Mapping[str, str]):
 
     @property
     def hash(self) -> str:
-        """Name under which a store keeps the program."""
+        """Name under which a store keeps the program; that of an empty one is empty."""
         if self.is_one_text:
-            return text_hash(self.text)
+            return self.text and text_hash(self.text)
         return FILES + text_hash(self.contents)
 
 

@@ -164,7 +164,8 @@ def needs_of(
     Raises:
         ValueError: If the settings declare files that cannot be shown.
     """
-    files = {"program.py": program.source} if isinstance(program.source, str) else program.source
+    source = program.source or ""
+    files = {"program.py": source} if isinstance(source, str) else source
     is_native = layout.contract in IN_RUN
     # Where score evaluates the text itself, nothing of the program runs.
     is_run = not is_native or settings.entry_point is not None or settings.run is not None

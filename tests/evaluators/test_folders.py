@@ -184,6 +184,7 @@ REFUSALS = [
     ("gpus = nan", "gpus: got nan, expected a finite number$"),
     ("sandbox = 'jail'", "sandbox: got 'jail', expected 'auto', 'process', 'landlock'"),
     ("allow_invalid_start = 1", "allow_invalid_start: got 1, expected true or false$"),
+    ("start = 'some'", "start: got 'some', expected 'none'$"),
     ("batch = 0", "batch: got 0, expected greater than or equal to 1$"),
     ("racing_error = -5e-324", "racing_error: got -5e-324, expected greater than or equal to 0$"),
     ("racing_error = 1.0", "racing_error: got 1.0, expected less than 1$"),

@@ -77,7 +77,7 @@ REFUSALS = {
         ({"name": " "}, "name is ' '; expected a non-empty string"),
         ({"task": ""}, "task is ''; expected a non-empty string"),
         ({"task": "to \ud800"}, r"task is 'to \\ud800'; expected no half of a surrogate pair"),
-        ({"initial_program": None}, "initial_program is None; expected a non-empty string"),
+        ({"initial_program": 1}, "initial_program is 1; expected a non-empty string, or None"),
         ({"initial_program": {}}, "initial_program has 0 files, expected 1 to 200"),
         ({"initial_program": {"../a": ""}}, "has a file '../a', expected a relative path"),
         ({"initial_program": {"a": "", "a/b": ""}}, "expected the latter a folder"),

@@ -99,7 +99,7 @@ def test_an_error_of_the_function_itself_is_refused_before_the_first_request():
     ("given", "message"),
     [
         ({"start": "def f():\n    return 1\n"}, r"start: got a program in Python, .* sandbox"),
-        ({"start": None}, r"start: got None, expected a text that nothing runs"),
+        ({"start": 3}, r"start: got 3, expected a text that nothing runs"),
         ({"start": " "}, r"initial_program is ' '"),
         ({"start": Path("/no/such/file")}, r"start: got /no/such/file, expected a text file"),
         ({"task": ""}, r"task: got '', expected what the text is for"),

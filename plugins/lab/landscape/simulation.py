@@ -200,7 +200,7 @@ class SimulatedRun:
                 self._options[entry.name] = ModelOption(entry.name, expected)
                 self._records[entry.name] = ModelRecord(entry.name)
         self._problem = answers.problem
-        program = Program.of(self._problem.initial_program)
+        program = self._problem.start
         score = self._problem.evaluate(program.text).score
         self.controller: Controller = METHODS[method].start(score, constants)
         seeds = [
