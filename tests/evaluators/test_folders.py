@@ -170,7 +170,7 @@ REFUSALS = [
     ("run = ' '", "run: got ' ', expected a non-empty string$"),
     *(
         (f"{name} = 'one'", f"{name}: got 'one', expected a list, not one string$")
-        for name in ("readable", "preload", "timing_metrics", "objectives")
+        for name in ("readable", "preload", "timing_metrics", "objectives", "focus")
     ),
     (f"{NAMED}preload = ['no_such_module']", "expected modules, found no no_such_module$"),
     ("direction = 'up'", "direction: got 'up', expected 'maximize' or 'minimize'$"),
@@ -189,6 +189,7 @@ REFUSALS = [
     ("racing_error = -5e-324", "racing_error: got -5e-324, expected greater than or equal to 0$"),
     ("racing_error = 1.0", "racing_error: got 1.0, expected less than 1$"),
     ("racing_error = nan", "racing_error: got nan, expected a finite number$"),
+    ("prompt_tokens = 0", "prompt_tokens: got 0, expected greater than or equal to 1$"),
     ("repeats = 0", "repeats: got 0, expected greater than or equal to 1$"),
     ("aggregate = 'best'", "aggregate: got 'best', expected 'median', 'mean', 'min' or 'max'$"),
     *(
@@ -426,7 +427,7 @@ NAN = "initial program: combined_score is 'nan'; expected a finite number"
         (returning("{'combined_score': 'high'}"), "combined_score is 'high'; expected a"),
         (returning("{'combined_score': None}"), "combined_score is 'None'; expected a"),
         *((returning("{'combined_score': float('nan')}", kind), NAN) for kind in KINDS),
-        (returning("0.5"), FROM_EVALUATE + "evaluate returned float; expected a dict of metrics"),
+        (returning("'0.5'"), FROM_EVALUATE + "evaluate returned str; expected a dict of metrics"),
         (
             returning("1 / 0"),
             FROM_EVALUATE + 'ZeroDivisionError: .*\n  File "evaluator.py", line 2',

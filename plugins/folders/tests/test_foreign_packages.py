@@ -263,7 +263,7 @@ def test_no_code_of_packages_runs_before_the_confinement(
     evaluation = problem.evaluate_program(problem.start)
     assert evaluation.score == 0.5, evaluation
     assert evaluation.artifacts["secret"] == "refused"
-    assert evaluation.artifacts["names"] == "['exit', 'quit', 'help']"
+    assert evaluation.artifacts["names"] == "exit\nquit\nhelp"
     assert evaluation.artifacts["prefix"] == str(environment_folder(folder).resolve())
     assert not (tmp_path / "ran").exists()
 
