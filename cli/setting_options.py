@@ -208,10 +208,12 @@ def read_settings(
 
 
 def _check_generator(given: Mapping[str, Any]) -> None:
-    """Refuse settings of generators that are not chosen."""
+    """Refuse settings of generators that are not chosen, and of steps in flight where one is."""
     generator = given.get("generator", ONE_ANSWER)
     if "tool_evaluations" in given and generator != WITH_TOOLS:
         raise ValueError("--tool-evaluations: needs --generator agent")
+    if "gains_in_flight" in given and given.get("parallel", 1) == 1:
+        raise ValueError("--gains-in-flight: needs --parallel above 1")
     if "generator_timeout" in given and generator in (ONE_ANSWER, WITH_TOOLS):
         raise ValueError("--generator-timeout: needs a command as --generator")
 

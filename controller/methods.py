@@ -74,6 +74,15 @@ def chooses_guides(method: Method) -> bool:
     return is_ours and "gates_intervention" not in method.switches
 
 
+def check_guides(method: Method, guides: str) -> None:
+    """Raise `ValueError` for a rule for guides where the method has its own."""
+    if guides != "paper" and not chooses_guides(method):
+        raise ValueError(
+            f"guides: got {guides!r} with method {method.name!r}, which decides on guides itself;"
+            " expected 'paper'"
+        )
+
+
 DEFAULT_METHOD = "costada"
 
 ENTRY_POINTS = "costada.methods"

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict, Unpack
 from costada.controller.constants import Constants
 from costada.controller.experiment import check_experiment
 from costada.controller.method import ParentRule
-from costada.controller.methods import chooses_guides
+from costada.controller.methods import check_guides
 from costada.controller.router import start_router
 from costada.evaluators.folder_evaluators import FolderEvaluator, FolderFunction
 from costada.evaluators.problem import Problem
@@ -122,7 +122,7 @@ def run_context(
     _check_parallel(context.parallel, context.order)
     _check_purse(context.purse, settings)
     _check_parents(context)
-    _check_guides(context)
+    check_guides(context.method, context.constants.guides)
     _check_target(context)
     check_experiment(settings.experiment, context.method, settings.constants, len(context.menu))
     start_router(context.router, [each.name for each in models.menu])
@@ -178,16 +178,6 @@ def _check_parents(context: RunContext) -> None:
         raise ValueError(
             f"parents: got 'pareto' with method {method.name!r}, which chooses parents itself;"
             " expected 'method'"
-        )
-
-
-def _check_guides(context: RunContext) -> None:
-    """Refuse a rule for guides where the method has its own."""
-    method, guides = context.method, context.constants.guides
-    if guides != "paper" and not chooses_guides(method):
-        raise ValueError(
-            f"guides: got {guides!r} with method {method.name!r}, which decides on guides itself;"
-            " expected 'paper'"
         )
 
 

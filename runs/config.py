@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from costada.controller.constants import MAX_ITERATIONS, Constants, Guides
 from costada.controller.experiment import check_experiment
-from costada.controller.methods import METHODS
+from costada.controller.methods import METHODS, check_guides
 from costada.controller.router import ROUTERS, router_kind, start_router
 from costada.controller.router_rules import DEFAULT_ROUTER, FIXED
 from costada.evaluators.remote.engine import IN_PROCESS, engine_and_place
@@ -399,11 +399,11 @@ class RunConfig(SearchSettings):
         return self
 
     @model_validator(mode="after")
-    def _check_experiment(self) -> Self:
+    def _check_method(self) -> Self:
         # here too, as a sweep plans one run of each problem only
-        if self.experiment is not None:
-            method, num_models = METHODS[self.method], len(self.models) or 1
-            check_experiment(self.experiment, method, self.constants, num_models)
+        method, num_models = METHODS[self.method], len(self.models) or 1
+        check_guides(method, self.constants.guides)
+        check_experiment(self.experiment, method, self.constants, num_models)
         return self
 
     @property

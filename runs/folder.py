@@ -384,7 +384,9 @@ def load_config(path: Path) -> RunConfig:
     try:
         text = read_text(path, MAX_SETTINGS)
     except FileNotFoundError:
-        raise ValueError(f"{path.parent}: holds no run (there is no {path.name} in it)") from None
+        found = f"holds no run (there is no {path.name} in it)"
+        text = found if path.parent.is_dir() else "is not a folder"
+        raise ValueError(f"{path.parent}: {text}") from None
     return read_config(text, path)
 
 

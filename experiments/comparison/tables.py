@@ -52,8 +52,9 @@ DEFINITIONS = {
     " means of each problem.",
     f"{CONFIDENCE:.0%} interval": f"Percentile bootstrap of the mean ({RESAMPLES:,} resamples over"
     " seeds within each problem, fixed random seed; differences are paired by problem and seed)."
-    " Few runs make it too narrow: of normally distributed values it covers the mean in about 76%"
-    " of cases with three runs, 84% with five, 92% with ten. There is none for a single run.",
+    " Few runs make it too narrow: of normally distributed values it covers the mean in about 50%"
+    " of cases with two runs, 76% with three, 84% with five, 92% with ten. There is none for a"
+    " single run.",
 }
 """How to read a comparison. The coverage was measured over 2,000 samples of each size."""
 

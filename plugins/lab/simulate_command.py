@@ -277,6 +277,7 @@ def _compare_in_family(
     from costada.reports.terminal import TerminalTable, table_console
 
     console = table_console()
+    console.print(f"Scoring the worlds first, by {SCORING_SEEDS} runs in each.")
     scores = _scored_family(SCORING_SEEDS, jobs)
     _print_scores(scores, SCORING_SEEDS)
     by_world = {each.world: weight for each, weight in zip(scores, weights(scores), strict=True)}

@@ -15,7 +15,6 @@ from rich.console import Console
 from costada.controller.router_rules import DEFAULT_ROUTER
 from costada.experiments.comparison.comparison import Summary, summarize
 from costada.experiments.comparison.figures import LineStyle, svg_of
-from costada.experiments.comparison.metrics import Interval
 from costada.plugins.lab.menus.menu_batch import (
     ANY,
     BEST,
@@ -97,6 +96,9 @@ def _mean_curve(of_seed: Mapping[int, Measured]) -> tuple[float, ...]:
     return tuple(map(fmean, zip(*(run.scores for run in of_seed.values()), strict=True)))
 
 
+MIN_SEEDS = 10
+"""Seeds below which an interval decides nothing: of two it covers the mean in half of the cases."""
+
 LEGEND = (
     "Means over seeds; differences are {first}'s minus the other's, paired by seed, with 95 %"
     " bootstrap intervals.\nMoney: share of the budget at which the mean curve of {first} reaches"
@@ -147,24 +149,28 @@ def print_wins(results: Sequence[MenuResult], console: Console) -> None:
     TerminalTable(("menu", *others), rows, words=("menu",)).print(console)
     tallies = []
     for place, other in enumerate(others, 1):
-        signs = [_sign(result.routers[place].differences["auc"].interval) for result in results]
+        signs = [_sign(result.routers[place].differences["auc"]) for result in results]
         tallies.append((other, str(signs.count(1)), str(signs.count(0)), str(signs.count(-1))))
     header = (f"{first} against", "menus won", "undecided", "lost")
     TerminalTable(header, tallies, words=header[:1]).print(console)
     console.print(LEGEND.format(first=first), markup=False)
-    console.print(f"{results[0].num_seeds} seeds.")
+    text = f"{results[0].num_seeds} seeds."
+    if results[0].num_seeds < MIN_SEEDS:
+        text += f" Nothing is decided by fewer than {MIN_SEEDS}: their intervals are too narrow."
+    console.print(text)
 
 
-def _sign(interval: Interval | None) -> int:
-    """1 for an interval above zero, -1 below, 0 for one that holds it."""
-    if interval is None or interval.low <= 0.0 <= interval.high:
+def _sign(found: Summary) -> int:
+    """1 for an interval above zero, -1 below, 0 for one that holds it or is of too few seeds."""
+    interval = found.interval
+    if interval is None or interval.low <= 0.0 <= interval.high or found.n < MIN_SEEDS:
         return 0
     return 1 if interval.low > 0.0 else -1
 
 
 def _win_cell(found: Summary) -> str:
     text = f"{found.mean:+.3f}"
-    return text if _sign(found.interval) else f"({text})"
+    return text if _sign(found) else f"({text})"
 
 
 STYLES: Mapping[str, LineStyle] = {
