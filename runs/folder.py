@@ -384,9 +384,7 @@ def load_config(path: Path) -> RunConfig:
     try:
         text = read_text(path, MAX_SETTINGS)
     except FileNotFoundError:
-        found = f"holds no run (there is no {path.name} in it)"
-        text = found if path.parent.is_dir() else "is not a folder"
-        raise ValueError(f"{path.parent}: {text}") from None
+        raise ValueError(f"{path.parent}: holds no run (there is no {path.name} in it)") from None
     return read_config(text, path)
 
 

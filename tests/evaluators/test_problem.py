@@ -112,6 +112,8 @@ REFUSALS = {
         ({"sandbox": "jail"}, "sandbox is 'jail'; expected one of 'auto', 'process', 'landlock', "),
         ({"allow_invalid_start": 1}, "allow_invalid_start is 1; expected True or False"),
         ({"timing_metrics": "lap"}, "timing_metrics is 'lap'; expected a list of metric names"),
+        ({"focus": "a.py::f"}, "focus is 'a.py::f'; expected a list of functions"),
+        ({"prompt_tokens": 0}, "prompt_tokens is 0; expected an integer of at least 1"),
         ({"repeats": 0}, "repeats is 0; expected an integer of at least 1"),
         ({"repeats": True}, "repeats is True; expected an integer"),
         ({"batch": 0}, "batch is 0; expected an integer of at least 1"),
