@@ -76,7 +76,7 @@ def test_a_package_that_does_not_work_is_rejected_with_the_reason(files, expecte
 
 def test_a_run_improves_the_package_and_its_patch_carries_that_over(invoke, tmp_path):
     folder, problem = tmp_path / "run", shutil.copytree(EXAMPLE, tmp_path / "package")
-    found = discover(str(problem), "offline", budget=1.0, max_iterations=8, out=folder)
+    found = discover(str(problem), "offline", budget=1.0, max_iterations=8, seed=1, out=folder)
     assert found.best_score > load_folder(problem).evaluate(load_folder(problem).start).score
     patch = invoke("diff", folder).stdout_bytes
     command = ["git", "apply", "--unsafe-paths", f"--directory={problem}"]

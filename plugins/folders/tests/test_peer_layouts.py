@@ -303,7 +303,7 @@ def test_an_evaluator_gets_the_folder_of_a_program_of_several_files(write):
     parts = {"initial_program/a.py": "x = 1", "initial_program/include/b.hpp": "int b;"}
     problem = load_folder(write({"evaluator.py": evaluator, "problem.md": "Write.", **parts}))
     evaluation = check_problem(problem)
-    assert (evaluation.score, evaluation.artifacts["names"]) == (11.0, "['a.py', 'b.hpp']")
+    assert (evaluation.score, evaluation.artifacts["names"]) == (11.0, "a.py\nb.hpp")
     assert dict(problem.start) == {"a.py": "x = 1", "include/b.hpp": "int b;"}
 
 
