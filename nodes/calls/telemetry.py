@@ -108,7 +108,7 @@ def _describe_node(span: Span, name: str, before: SearchState, update: SearchSta
             facts["costada.spent"] = update["spent"]
             facts["costada.remaining"] = update["remaining"]
         if "iterations" in update:
-            facts["costada.best_score"] = update["best_score"]
+            facts["costada.best_score"] = now["best_score"]
         if update.get("stop_reason"):
             facts["costada.stop_reason"] = update["stop_reason"]
     span.set_attributes(facts)

@@ -161,6 +161,16 @@ def test_a_stopped_run_continues_in_its_trace_and_the_next_one_gets_its_own():
     assert len(named(another, "costada.run")) == 1
 
 
+def test_a_resumed_run_that_ends_at_its_target_is_traced_to_its_end():
+    """No step lands there, so nothing of a best program is new."""
+    options = {"store": RunStore(), "saver": InMemorySaver()}
+    run_until(discovery(**options), THREAD, 1)
+    spans = spans_of(lambda: discovery(**options, target=0.01).invoke(None, THREAD))
+    facts = [span.attributes for span in spans]
+    (end,) = [each for each in facts if "costada.stop_reason" in each]
+    assert end["costada.stop_reason"] == "target"
+
+
 def test_a_call_has_the_attributes_of_the_genai_conventions_and_its_dollars():
     span = call_span()
     assert (span.name, span.kind) == ("chat stand-in", SpanKind.CLIENT)
