@@ -1,5 +1,7 @@
 """The `sitecustomize` of a Python whose functions are timed; see `profiled_command.py`.
 
+Its text alone reaches the sandbox, so it shares no function with `models_sitecustomize.py`.
+
 At the end of the process it writes seconds by `path:line` of each function below the working
 folder. The time of functions elsewhere, such as built-in ones, counts for those that call them.
 Then it lets the module run that would be the `sitecustomize` otherwise.

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass, field
 
 import pytest
+from peer_scripts import LOAD, MAIN
 from toy_graph import discovery, scripted
 
 from costada.evaluators.folders import load_folder
@@ -16,23 +17,6 @@ pytestmark = pytest.mark.process
 
 VALID = "import sys\ndef answer():\n    print('warns', file=sys.stderr)\n    return 0.5\n"
 FAILING = "import sys\ndef answer():\n    print('breaks', file=sys.stderr)\n    return -1\n"
-LOAD = """
-import importlib.util
-def load(path):
-    spec = importlib.util.spec_from_file_location("program", path)
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
-    return program.answer()
-"""
-MAIN = """
-if __name__ == "__main__":
-    import argparse
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--program_path")
-    parser.add_argument("--results_dir", default="results")
-    arguments = parser.parse_args()
-    main(arguments.program_path, arguments.results_dir)
-"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +35,7 @@ CONTRACTS = {
     "EvaluationResult of OpenEvolve": Contract(
         "from openevolve.evaluation_result import EvaluationResult\n"
         "def evaluate(program_path):\n"
-        "    value = load(program_path)\n"
+        "    value = load(program_path).answer()\n"
         "    metrics = {'combined_score': max(value, 0.0), 'tiny': 2e-7, 'validity': value > 0}\n"
         "    artifacts = {'stderr': f'got {value}', 'suggestion': 'go up', 'feedback': 'higher'}\n"
         "    return EvaluationResult(metrics=metrics, artifacts=artifacts)\n",
@@ -82,7 +66,7 @@ CONTRACTS = {
         "from openevolve.evaluation_result import EvaluationResult\n"
         "def evaluate(program_path): pass\n"
         "def evaluate_stage1(program_path):\n"
-        "    value = load(program_path)\n"
+        "    value = load(program_path).answer()\n"
         "    artifacts = {'first': f'saw {value}'} | ({'error': 'negative'} if value < 0 else {})\n"
         "    return EvaluationResult({'combined_score': max(value, 0), 'n': 3}, artifacts)\n"
         "def evaluate_stage2(program_path):\n"
@@ -94,7 +78,7 @@ CONTRACTS = {
     "a later stage that raises": Contract(
         "def evaluate(program_path): pass\n"
         "def evaluate_stage1(program_path):\n"
-        "    value = load(program_path)\n"
+        "    value = load(program_path).answer()\n"
         "    if value < 0: raise RuntimeError('negative')\n"
         "    return {'combined_score': value, 'n': 3}\n"
         "def evaluate_stage2(program_path): raise KeyError('late')\n",
@@ -105,7 +89,7 @@ CONTRACTS = {
     "metrics.json and correct.json of ShinkaEvolve": Contract(
         "import json, os\n"
         "def main(program_path, results_dir):\n"
-        "    value = load(program_path)\n"
+        "    value = load(program_path).answer()\n"
         "    metrics = {'combined_score': value, 'public': {'gap': 1 - value},\n"
         "               'private': {'secret': 7}, 'text_feedback': ['go', 'on']}\n"
         "    correct = {'correct': value > 0, 'error': '' if value > 0 else 'too low'}\n"
@@ -118,7 +102,7 @@ CONTRACTS = {
     ),
     "side information of GEPA": Contract(
         "def evaluate(program_path):\n"
-        "    value = load(program_path)\n"
+        "    value = load(program_path).answer()\n"
         "    info = {'scores': {'speed': 3}, 'Feedback': 'go up', 'cases': {'a': [1, 2]}}\n"
         "    return max(value, 0), info | ({'error': 'below 0'} if value < 0 else {})\n",
         ("Score: 0.5000", "- speed: 3.0000", "`Feedback`", "go up", '{"a": [1, 2]}', "warns"),

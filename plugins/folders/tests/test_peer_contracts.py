@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from peer_scripts import LOAD, MAIN
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem
@@ -13,14 +14,6 @@ from costada.values.evaluation import EVALUATOR_FAULT, PRIVATE_METRICS, SCORED_B
 pytestmark = pytest.mark.process
 
 PROGRAM = "def answer():\n    return 3.0\n"
-LOAD = """
-import importlib.util
-def load(path):
-    spec = importlib.util.spec_from_file_location("program", path)
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
-    return program
-"""
 
 
 @pytest.fixture(scope="module")
@@ -287,15 +280,6 @@ def test_an_evaluator_may_be_a_coroutine(write):
     assert check_problem(write(evaluator)).objective == 3.0
 
 
-MAIN = """
-if __name__ == "__main__":
-    import argparse
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--program_path")
-    parser.add_argument("--results_dir", default="results")
-    arguments = parser.parse_args()
-    main(arguments.program_path, arguments.results_dir)
-"""
 FILES = """
 import json, os
 def main(program_path, results_dir):
