@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 
-from costada.values.python_source import read_python
+from costada.values.python_source import FUNCTION_SIGN, read_python
 
-SIGN = "::"
 MAX_NEAREST = 3
 
 
@@ -17,7 +16,7 @@ def resolve_focus(names: Sequence[str], files: Mapping[str, str]) -> tuple[str, 
         ValueError: If a file does not define one, or several do.
     """
     defined = {
-        f"{path}{SIGN}{each.name}": (*PurePosixPath(path).with_suffix("").parts, each.name)
+        f"{path}{FUNCTION_SIGN}{each.name}": (*PurePosixPath(path).with_suffix("").parts, each.name)
         for path, text in files.items()
         if path.endswith(".py") and (source := read_python(text.replace("\r\n", "\n")))
         for each in source.definitions

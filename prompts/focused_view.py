@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from costada.prompts.function_edits import FILE_SIGN, SIGN, function_place
+from costada.prompts.function_edits import FILE_SIGN, function_place
 from costada.prompts.reply_parts import fenced
 from costada.values.program_form import PYTHON, Focus, ProgramForm
-from costada.values.python_source import Definition, PythonSource, read_python
+from costada.values.python_source import FUNCTION_SIGN, Definition, PythonSource, read_python
 
 FOCUS_SHARE, TESTS_SHARE, NEIGHBOUR_SHARE = 0.5, 0.25, 0.25
 """How much of a prompt's files the functions in focus, tests, and callers may take; the first
@@ -102,7 +102,7 @@ def _lead(focus: Focus, wanted: list[tuple[str, Definition]], view: _View) -> st
     shares = dict(zip(focus.functions, focus.shares, strict=False))
     named = []
     for path, each in wanted:
-        place = f"{path}{SIGN}{each.name}"
+        place = f"{path}{FUNCTION_SIGN}{each.name}"
         share = f" ({shares[place]:.0%})" if place in shares else ""
         named.append(f"`{place}`{share}")
     verb = "Most of the measured time is spent in" if shares else "In focus:"

@@ -4,13 +4,16 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches, unified_diff
 
-from costada.values.python_source import Definition, PythonSource, read_python, shifted
+from costada.values.python_source import (
+    FUNCTION_SIGN,
+    Definition,
+    PythonSource,
+    read_python,
+    shifted,
+)
 
 FILE_SIGN = "FILE:"
 """Word that prompts ask for before the path of a file or function."""
-
-SIGN = "::"
-"""Stands between the path of a file and the name of a function in it."""
 
 MAX_NEAREST = 3
 _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?:\(\))?")
@@ -26,9 +29,9 @@ class FunctionPlace:
 
 def function_place(path: str) -> FunctionPlace | None:
     """What `path::name` names; None if it is not of this form."""
-    file, sign, name = path.partition(SIGN)
+    file, sign, name = path.partition(FUNCTION_SIGN)
     # As pytest writes a method: path::Class::method.
-    name = name.replace(SIGN, ".")
+    name = name.replace(FUNCTION_SIGN, ".")
     if not sign or not file or not _NAME.fullmatch(name):
         return None
     return FunctionPlace(file.strip(), name.removesuffix("()"))
@@ -52,7 +55,7 @@ def replace_function(text: str, place: FunctionPlace, new: str) -> Replaced | st
         place: The function.
         new: Its new text.
     """
-    named = f"`{place.path}{SIGN}{place.name}`"
+    named = f"`{place.path}{FUNCTION_SIGN}{place.name}`"
     source = read_python(text)
     if source is None:
         return f"{named} cannot be found: the file is not Python; expected SEARCH/REPLACE blocks."
@@ -124,7 +127,7 @@ def changed_parts(text: str, before: str, path: str) -> dict[str, str]:
     functions = [[each for each in one.definitions if not each.is_class] for one in (new, old)]
     known = {(each.name, old.text(each)) for each in functions[1]}
     changed = [each for each in functions[0] if (each.name, new.text(each)) not in known]
-    parts = {f"{path}{SIGN}{each.name}": new.text(each) for each in changed}
+    parts = {f"{path}{FUNCTION_SIGN}{each.name}": new.text(each) for each in changed}
     rests = [_rest(one, inside) for one, inside in zip((new, old), functions, strict=True)]
     if rests[0] != rests[1]:
         lines = list(unified_diff(rests[1], rests[0], n=0, lineterm=""))[2:]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from costada.prompts.file_changes import DELETE_SIGN
 from costada.prompts.focused_view import focused_files
-from costada.prompts.function_edits import FILE_SIGN, SIGN, changed_parts
+from costada.prompts.function_edits import FILE_SIGN, changed_parts
 from costada.prompts.reply_parts import fenced
 from costada.prompts.requests import (
     FailedAttempt,
@@ -21,6 +21,7 @@ from costada.prompts.whole_texts import BLOCK_START
 from costada.values.candidate import Program, changed_files
 from costada.values.evaluation import FEEDBACK, LOG
 from costada.values.program_form import PYTHON, Language, ProgramForm
+from costada.values.python_source import FUNCTION_SIGN
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -191,7 +192,7 @@ def _path_begin(form: ProgramForm) -> str:
 def example_path(form: ProgramForm) -> str:
     """A path for an example of a change: of a function in focus, the entry point, or the first."""
     if form.focus.functions:
-        return form.focus.functions[0].partition(SIGN)[0]
+        return form.focus.functions[0].partition(FUNCTION_SIGN)[0]
     start = _path_begin(form)
     found = (path for path in form.paths if start and path.startswith(start))
     return next(found, form.paths[0])
@@ -199,7 +200,7 @@ def example_path(form: ProgramForm) -> str:
 
 def example_function(form: ProgramForm) -> str:
     """A function for an example of a change: the first in focus, or one that need not be there."""
-    return next(iter(form.focus.functions), f"{example_path(form)}{SIGN}Class.method")
+    return next(iter(form.focus.functions), f"{example_path(form)}{FUNCTION_SIGN}Class.method")
 
 
 def outline(text: str) -> str:
@@ -243,10 +244,10 @@ def program_block(
     if base is not None and form.focus.functions:
         files = _changed_functions(files, known)
     view = choose_files(files, form, limit)
-    parts = [
-        f"{FILE_SIGN} {path}\n{fenced(text, form.language_at(path.partition(SIGN)[0]).fence)}"
-        for path, text in view.whole.items()
-    ]
+    parts = []
+    for place, text in view.whole.items():
+        language = form.language_at(place.partition(FUNCTION_SIGN)[0])
+        parts.append(f"{FILE_SIGN} {place}\n{fenced(text, language.fence)}")
     if view.outlined:
         parts.append(f"Files that do not fit into {limit} characters, by name and outline only:")
     for path, text in view.outlined.items():

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from tokenize import TokenInfo
 
+FUNCTION_SIGN = "::"
+"""Stands between the path of a file and the name of a function in it."""
+
 NOT_PYTHON = (tokenize.TokenError, SyntaxError)
 NEUTRAL = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING)
 _QUOTES = re.compile(r"^[rRuUbB]*(\"\"\"|'''|\"|')|(\"\"\"|'''|\"|')$")
