@@ -21,12 +21,8 @@ from costada.models.rate_limits import request_queue
 from costada.models.reply_content import encodable_message
 from costada.models.retries import Retries, without_hidden_retries
 from costada.models.runnable_tree import AskedModel, OutgoingRequest, bounded_request
-from costada.nodes.calls.budget import (
-    affordable_answer,
-    check_reported_cost,
-    check_service_tier,
-    sent_bound,
-)
+from costada.nodes.calls.bounds import check_reported_cost, check_service_tier, sent_bound
+from costada.nodes.calls.budget import affordable_answer
 from costada.nodes.settings import LostCalls, check_lost_calls
 from costada.store.purse import OverBudget, Purse
 from costada.values.usage import Price, exactly

@@ -9,7 +9,7 @@ from statistics import fmean
 from costada.controller.constants import Constants
 from costada.evaluators.registry import problem
 from costada.nodes.attempts import ordinary_input
-from costada.nodes.calls.budget import EXPECTED_ANSWER
+from costada.nodes.calls.bounds import EXPECTED_ANSWER
 from costada.plugins.lab.landscape.landscape_menu import EXPECTED_TOKENS
 from costada.plugins.lab.recorded.table import recorded_guides, recorded_transitions
 from costada.runs.setting_types import PRESETS

@@ -29,7 +29,7 @@ from costada import discover
 from costada.evaluators.focus import with_focus
 from costada.evaluators.folders import load_folder
 from costada.nodes.attempts import first_prompt
-from costada.nodes.calls.budget import prompt_tokens
+from costada.nodes.calls.bounds import prompt_tokens
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMED = """
@@ -48,7 +48,7 @@ sys.meta_path[:] = [each for each in sys.meta_path if "editable" not in str(each
 sys.path.insert(0, sys.argv[1])
 from costada.evaluators.folders import load_folder
 from costada.nodes.attempts import first_prompt
-from costada.nodes.calls.budget import prompt_tokens
+from costada.nodes.calls.bounds import prompt_tokens
 print(prompt_tokens(first_prompt(load_folder(sys.argv[2]))))
 """
 

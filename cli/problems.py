@@ -350,7 +350,7 @@ def _prompt(problem: Problem) -> Facts:
     """The size of the prompt for the first program, and of an ordinary one."""
     from costada.controller.constants import Constants
     from costada.nodes.attempts import first_prompt, ordinary_input
-    from costada.nodes.calls.budget import prompt_tokens
+    from costada.nodes.calls.bounds import prompt_tokens
 
     prompt, constants = first_prompt(problem), Constants()
     characters = len(prompt.system) + len(prompt.user)

@@ -26,7 +26,7 @@ from langgraph.types import Command
 
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
 from costada.graph.routes import Branch
-from costada.nodes.calls.budget import close_account
+from costada.nodes.calls.run_account import close_account
 from costada.nodes.context import Node, PayingNode, RunContext, SearchRuntime, has_listener
 from costada.nodes.open_run import check_evaluator
 from costada.nodes.pool import NODE_THREADS, pool_of

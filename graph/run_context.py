@@ -26,7 +26,7 @@ from costada.models.rate_limits import with_rate_limits
 from costada.models.retries import with_visible_requests
 from costada.models.runnable_tree import AskedModel, underlying_models
 from costada.nodes.attempts import first_prompt, ordinary_input
-from costada.nodes.calls.budget import (
+from costada.nodes.calls.bounds import (
     check_first_request,
     evaluation_bound,
     expected_cost,

@@ -7,7 +7,7 @@ from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.experiment import Toss, is_within, toss, toss_calibration, window
 from costada.controller.step import TARGET, ask_step
-from costada.nodes.calls.budget import draw_budget
+from costada.nodes.calls.run_account import draw_budget
 from costada.nodes.context import (
     RunContext,
     SearchRuntime,

@@ -8,7 +8,7 @@ from langgraph.types import interrupt
 
 from costada.controller.credit import remaining
 from costada.controller.methods import InnerGraph
-from costada.nodes.calls.budget import expected_cost, prompt_tokens, upper_bound
+from costada.nodes.calls.bounds import expected_cost, prompt_tokens, upper_bound
 from costada.nodes.context import RunContext, SearchRuntime, balance_of, guides_of
 from costada.nodes.state import SearchState
 from costada.nodes.tactic_batch import accept_tactics, tactics_prompt

@@ -7,7 +7,7 @@ from typing import TypedDict
 from langgraph.types import interrupt
 
 from costada.controller.credit import remaining
-from costada.nodes.calls.budget import close_account, extend_account
+from costada.nodes.calls.run_account import close_account, extend_account
 from costada.nodes.context import SearchRuntime, balance_of
 from costada.nodes.state import SearchState
 from costada.values.numbering import Iteration

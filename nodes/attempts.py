@@ -14,7 +14,7 @@ from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.evaluators.problem import Problem
 from costada.models.asking import ModelFailure
 from costada.models.reply_content import estimated_usage
-from costada.nodes.calls.budget import EXPECTED_PROGRAM, prompt_tokens
+from costada.nodes.calls.bounds import EXPECTED_PROGRAM, prompt_tokens
 from costada.nodes.calls.paid_calls import ModelUnavailable
 from costada.nodes.context import (
     Node,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from costada.controller.credit import remaining
-from costada.nodes.calls.budget import open_account, report_cost
+from costada.nodes.calls.run_account import open_account, report_cost
 from costada.nodes.context import SearchRuntime, budget_of
 from costada.nodes.state import SearchState, has_current_step
 from costada.values.numbering import next_iteration

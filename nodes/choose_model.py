@@ -10,7 +10,7 @@ from costada.controller.arms import ModelOption, Money
 from costada.controller.experiment import UNIFORM
 from costada.controller.step import draws
 from costada.nodes.attempts import load_prompt
-from costada.nodes.calls.budget import evaluation_bound, minimal_bound
+from costada.nodes.calls.bounds import evaluation_bound, minimal_bound
 from costada.nodes.context import (
     PayingNode,
     RunContext,

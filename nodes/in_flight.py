@@ -18,12 +18,8 @@ from langchain_core.runnables import RunnableConfig
 
 from costada.controller.arms import ModelOption, attempt_price
 from costada.nodes.attempts import load_prompt
-from costada.nodes.calls.budget import (
-    FUNDS_QUEUES,
-    evaluation_funds,
-    expected_cost,
-    prompt_tokens,
-)
+from costada.nodes.calls.bounds import expected_cost, prompt_tokens
+from costada.nodes.calls.budget import FUNDS_QUEUES, evaluation_funds
 from costada.nodes.context import (
     Node,
     PaidNode,

@@ -23,9 +23,10 @@ from costada.controller.step import num_seeds, seed_archives
 from costada.evaluators.problem import Problem, check_problem, layer_of
 from costada.evaluators.sandboxed import new_key
 from costada.models.runnable_tree import model_facts
-from costada.nodes.calls.budget import compute_cost, draw_budget, open_account, report_cost
+from costada.nodes.calls.bounds import compute_cost
 from costada.nodes.calls.compute import compute_row
 from costada.nodes.calls.paid_evaluations import evaluate_start
+from costada.nodes.calls.run_account import draw_budget, open_account, report_cost
 from costada.nodes.context import (
     RunContext,
     archives_of,

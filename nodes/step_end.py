@@ -17,7 +17,7 @@ from costada.controller.step import (
     stop_reason,
 )
 from costada.nodes.attempts import idea_of
-from costada.nodes.calls.budget import close_account
+from costada.nodes.calls.run_account import close_account
 from costada.nodes.context import (
     RunContext,
     SearchRuntime,

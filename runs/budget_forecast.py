@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from costada.nodes.attempts import ordinary_input
-from costada.nodes.calls.budget import (
+from costada.nodes.calls.bounds import (
     EXPECTED_ANSWER,
     evaluation_bound,
     expected_evaluation,

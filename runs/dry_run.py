@@ -23,7 +23,7 @@ from costada.models.prices import ListPrice
 from costada.models.reply_content import answer_text
 from costada.models.runnable_tree import asked_models
 from costada.nodes.attempts import ordinary_input
-from costada.nodes.calls.budget import (
+from costada.nodes.calls.bounds import (
     EXPECTED_ANSWER,
     evaluation_bound,
     expected_cost,

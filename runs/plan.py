@@ -28,7 +28,7 @@ from costada.models.menu import MenuModel, ModelEntry, label_of
 from costada.models.prices import price_book
 from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STANDARD_TIER
 from costada.nodes.attempts import first_prompt, ordinary_input
-from costada.nodes.calls.budget import evaluation_bound, expected_cost, least_budget
+from costada.nodes.calls.bounds import evaluation_bound, expected_cost, least_budget
 from costada.nodes.calls.granted_calls import METERED_ENDPOINT
 from costada.nodes.context import ChatModel, PricedModel
 from costada.nodes.settings import Settings

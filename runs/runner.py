@@ -17,7 +17,7 @@ from costada.controller.credit import remaining
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.graph.build import DiscoveryGraph
 from costada.graph.routes import can_continue, can_resume
-from costada.nodes.calls.budget import entry_of, reported_tickets
+from costada.nodes.calls.run_account import entry_of, reported_tickets
 from costada.nodes.pool import pool_of
 from costada.nodes.state import SearchInput, SearchState, restore
 from costada.reports.progress import Progress, RunHeading

@@ -7,18 +7,16 @@ from functools import partial
 from time import monotonic, time
 
 from costada.models.event_loop import run
+from costada.nodes.calls.bounds import compute_bound, compute_cost
 from costada.nodes.calls.budget import (
     FUNDS_POLL_SECONDS,
     WaitingForFunds,
-    compute_bound,
-    compute_cost,
     leave_queue,
-    open_account,
-    report_cost,
     reserve_bound,
 )
 from costada.nodes.calls.health import sleep_interruptibly
 from costada.nodes.calls.journal import NOTABLE_SHARE
+from costada.nodes.calls.run_account import open_account, report_cost
 from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
 from costada.store.call_log import CallKey

@@ -37,11 +37,10 @@ from costada.models.event_loop import run
 from costada.models.metering import MeteredCall
 from costada.models.runnable_tree import OutgoingRequest
 from costada.nodes.calls.allowance import Allowance
+from costada.nodes.calls.bounds import DEFAULT_OUTPUT_CAP, ROOMY_ANSWER
 from costada.nodes.calls.budget import (
-    DEFAULT_OUTPUT_CAP,
     FUNDS_POLL_SECONDS,
     FUNDS_QUEUES,
-    ROOMY_ANSWER,
     WaitingForFunds,
     affordable_answer,
     leave_queue,

@@ -22,14 +22,9 @@ from costada.models.errors import UncountedAnswer
 from costada.models.metering import MeteredCall
 from costada.models.reply_content import answer_text
 from costada.models.runnable_tree import OutgoingRequest, returns_raw_answers
-from costada.nodes.calls.budget import (
-    check_reported_cost,
-    check_service_tier,
-    open_account,
-    report_cost,
-    sent_bound,
-)
+from costada.nodes.calls.bounds import check_reported_cost, check_service_tier, sent_bound
 from costada.nodes.calls.health import OUTCOMES
+from costada.nodes.calls.run_account import open_account, report_cost
 from costada.nodes.context import PricedModel, RunContext, has_listener
 from costada.prompts.render import Prompt
 from costada.store.call_log import ANSWERED, AnsweredRequest, CallKey, SentRequest

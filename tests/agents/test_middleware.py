@@ -25,7 +25,7 @@ from costada.models.errors import UnmeteredCall
 from costada.models.event_loop import CallTimeout
 from costada.models.providers import RetryPolicy
 from costada.models.runnable_tree import FRAME_TOKENS
-from costada.nodes.calls.budget import MINIMAL_ANSWER
+from costada.nodes.calls.bounds import MINIMAL_ANSWER
 from costada.store.purse import Purse
 from costada.values.usage import Price
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from costada.models.prices import GivenPrice
-from costada.nodes.calls.budget import EXPECTED_ANSWER
+from costada.nodes.calls.bounds import EXPECTED_ANSWER
 from costada.reports.summary import sum_by_model
 from costada.reports.trace import rows_of_file
 from costada.runs.folder import RunFolder

@@ -33,7 +33,7 @@ from toy_graph import (
 from waiting import within
 
 from costada.evaluators.sandbox.limits import Limits
-from costada.nodes.calls.budget import compute_cost, evaluation_bound
+from costada.nodes.calls.bounds import compute_cost, evaluation_bound
 from costada.nodes.settings import Settings
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore

@@ -25,7 +25,7 @@ from toy_graph import (
 
 from costada.controller.methods import METHODS as KNOWN
 from costada.models.chat_models import chat_model
-from costada.nodes.calls.budget import MESSAGE_TOKENS, MINIMAL_ANSWER
+from costada.nodes.calls.bounds import MESSAGE_TOKENS, MINIMAL_ANSWER
 from costada.runs.discovery import discover
 from costada.store.run_store import RunStore
 from costada.values.usage import Price

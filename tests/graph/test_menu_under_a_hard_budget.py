@@ -8,7 +8,7 @@ from fakes import hashed_answer
 from menu_provider import DOLLARS, answer, billed_by_model, ledger_by_model, menu_of, several
 from toy_graph import calls_of, events_of, rows_of, spent_by
 
-from costada.nodes.calls.budget import MESSAGE_TOKENS, MINIMAL_ANSWER
+from costada.nodes.calls.bounds import MESSAGE_TOKENS, MINIMAL_ANSWER
 from costada.store.run_store import RunStore
 
 HARD = {"budget_policy": "hard", "iterations": 60}

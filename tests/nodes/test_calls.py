@@ -26,13 +26,8 @@ from costada.models.errors import UnmeteredCall
 from costada.models.menu import ModelEntry
 from costada.models.prices import GivenPrice, PackagedPrice, PriceBook, Quote, price_book
 from costada.models.runnable_tree import OutgoingRequest
-from costada.nodes.calls.budget import (
-    MESSAGE_TOKENS,
-    affordable_answer,
-    call_bound,
-    input_bound,
-    sent_bound,
-)
+from costada.nodes.calls.bounds import MESSAGE_TOKENS, call_bound, input_bound, sent_bound
+from costada.nodes.calls.budget import affordable_answer
 from costada.nodes.calls.paid_calls import ask_model
 from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.settings import Settings

@@ -9,7 +9,7 @@ from fakes import toy_problem
 from costada.controller.constants import Constants
 from costada.evaluators.registry import problem
 from costada.nodes.attempts import first_prompt, ordinary_input
-from costada.nodes.calls.budget import EXPECTED_ANSWER, EXPECTED_PROGRAM, prompt_tokens
+from costada.nodes.calls.bounds import EXPECTED_ANSWER, EXPECTED_PROGRAM, prompt_tokens
 from costada.runs.setting_types import PRESETS
 from costada.values.usage import Usage, call_cost
 

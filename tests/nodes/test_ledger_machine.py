@@ -32,8 +32,8 @@ from costada.models.menu import ModelEntry
 from costada.models.metering import MeteredCall
 from costada.models.prices import price_book
 from costada.models.runnable_tree import OutgoingRequest
+from costada.nodes.calls.bounds import MINIMAL_ANSWER
 from costada.nodes.calls.budget import (
-    MINIMAL_ANSWER,
     WaitingForFunds,
     affordable_answer,
     leave_queue,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from page_runs import call, settings, step, write_steps
 
-from costada.nodes.calls.budget import EXPECTED_ANSWER
+from costada.nodes.calls.bounds import EXPECTED_ANSWER
 from costada.runs.budget_forecast import (
     BudgetForecast,
     Measured,

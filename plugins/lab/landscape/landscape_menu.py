@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 from costada.controller.arms import ModelOption, Money
 from costada.controller.constants import Constants
-from costada.nodes.calls.budget import EXPECTED_ANSWER
+from costada.nodes.calls.bounds import EXPECTED_ANSWER
 from costada.plugins.lab.landscape.landscape import MEAN_LOSS, PROMPT_BASE, TOKENS_PER_PROGRAM
 from costada.values.usage import Usage
 

@@ -17,7 +17,7 @@ from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel
 from costada.nodes.attempts import ordinary_input
-from costada.nodes.calls.budget import EXPECTED_ANSWER
+from costada.nodes.calls.bounds import EXPECTED_ANSWER
 from costada.nodes.settings import Settings
 from costada.plugins.lab.landscape.landscape import drawn_landscape
 from costada.plugins.lab.landscape.landscape_answers import LandscapeAnswers
