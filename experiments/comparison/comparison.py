@@ -266,18 +266,40 @@ class Mix:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """Sections that differ in nothing but the problem."""
+
+    sections: tuple[Section, ...]  # one per problem
+    # over the problems that have all methods or models; None with fewer than two
+    average: Section | None
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything that is compared."""
 
     baseline: str  # the method that differences refer to
-    # one per model, budget and problem, in that order; larger budgets first
-    sections: tuple[Section, ...]
-    # one per model and budget with several problems that all its methods have
-    averages: tuple[Section, ...]
-    # several models under one method and budget: each average over problems, then its problems
-    across_models: tuple[Section, ...]
+    by_method: tuple[Group, ...]  # one per model and budget, in that order; larger budgets first
+    by_model: tuple[Group, ...]  # one per method and budget that has several models
     reruns: tuple[Rerun, ...]  # budgets against cutoffs of larger ones
     mixes: tuple[Mix, ...]  # what is kept apart though its name is the same
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """Methods side by side, one section per model, budget and problem."""
+        return tuple(section for group in self.by_method for section in group.sections)
+
+    @property
+    def all_sections(self) -> tuple[Section, ...]:
+        """Averages over problems and the problems, by method and then by model."""
+        return tuple(
+            section
+            for groups in (self.by_method, self.by_model)
+            for section in (
+                *(group.average for group in groups if group.average),
+                *(section for group in groups for section in group.sections),
+            )
+        )
 
 
 def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None) -> Comparison:
@@ -294,26 +316,21 @@ def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None
     outcomes, models = _separate_kinds(outcomes, "model")
     # groupby joins neighbours only, so both groupings below rely on this order.
     outcomes.sort(key=lambda each: (each.model, -each.budget, each.problem, each.seed))
-    sections: list[Section] = []
-    averages: list[Section] = []
-    for _, some in groupby(outcomes, key=lambda each: (each.model, each.budget)):
-        of_problems, over_problems = _side_by_side(some, chosen, "method")
-        sections += of_problems
-        averages += over_problems
+    by_method = tuple(
+        _side_by_side(some, chosen, "method")
+        for _, some in groupby(outcomes, key=lambda each: (each.model, each.budget))
+    )
     return Comparison(
         baseline=chosen,
-        sections=tuple(sections),
-        averages=tuple(averages),
-        across_models=_across_models(outcomes),
-        reruns=_reruns(sections),
+        by_method=by_method,
+        by_model=_by_model(outcomes),
+        reruns=_reruns([section for group in by_method for section in group.sections]),
         mixes=(*problems, *models),
     )
 
 
-def _side_by_side(
-    outcomes: Iterable[RunOutcome], baseline: str, subject: Subject
-) -> tuple[list[Section], list[Section]]:
-    """A section per problem, and their average if several have the same methods or models."""
+def _side_by_side(outcomes: Iterable[RunOutcome], baseline: str, subject: Subject) -> Group:
+    """The methods or models of runs that are sorted by problem; all else is equal."""
     sections = []
     for problem, group in groupby(outcomes, key=lambda each: each.problem):
         runs = runs_by(subject, list(group))
@@ -322,19 +339,20 @@ def _side_by_side(
     names = {name for section in sections for name in section.runs}
     complete = [section for section in sections if set(section.runs) == names]
     if len(complete) < 2:
-        return sections, []
+        return Group(tuple(sections), None)
     runs_of: dict[str, Runs] = {
         name: {problem: runs for each in complete for problem, runs in each.runs[name].items()}
         for name in complete[0].runs
     }
-    return sections, [section_of(runs_of, complete[0].baseline or "", subject)]
+    average = section_of(runs_of, complete[0].baseline or "", subject)
+    return Group(tuple(sections), average)
 
 
 OF_A_MODEL = ("model", "models", "router", "price")
 """Settings in which runs of different models may differ; their parts follow after a dot."""
 
 
-def _across_models(outcomes: Sequence[RunOutcome]) -> tuple[Section, ...]:
+def _by_model(outcomes: Sequence[RunOutcome]) -> tuple[Group, ...]:
     """The runs of each method by model, where models have runs that are equal in all else.
 
     Differences refer to the first model in alphabetical order.
@@ -348,14 +366,14 @@ def _across_models(outcomes: Sequence[RunOutcome]) -> tuple[Section, ...]:
         }
         return run.method, -run.budget, digest(others)
 
-    found: list[Section] = []
+    groups = []
     ordered = sorted(outcomes, key=lambda run: (*setting(run), run.problem, run.seed))
-    for _, group in groupby(ordered, key=setting):
-        some = list(group)
-        models = {run.model for run in some}
-        sections, averages = _side_by_side(some, min(models), "model")
-        found += [section for section in (*averages, *sections) if len(section.runs) > 1]
-    return tuple(found)
+    for _, equal in groupby(ordered, key=setting):
+        some = list(equal)
+        group = _side_by_side(some, min(run.model for run in some), "model")
+        if several := tuple(section for section in group.sections if len(section.runs) > 1):
+            groups.append(replace(group, sections=several))
+    return tuple(groups)
 
 
 def runs_by(subject: Subject, outcomes: Sequence[RunOutcome]) -> dict[str, tuple[RunOutcome, ...]]:

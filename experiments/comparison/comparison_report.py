@@ -10,19 +10,26 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from costada.experiments.comparison.comparison import Comparison, Section, Summary, compare_outcomes
+from costada.experiments.comparison.comparison import (
+    Comparison,
+    Group,
+    Section,
+    Summary,
+    compare_outcomes,
+)
 from costada.experiments.comparison.figures import (
     FEW_RUNS,
     LineStyles,
     budget_paths,
     line_styles,
+    median_runs,
+    model_styles,
     trajectories,
 )
 from costada.experiments.comparison.outcomes import LeftOut, find_outcomes
@@ -31,10 +38,10 @@ from costada.experiments.comparison.tables import (
     Table,
     missing_runs,
     mix_table,
-    money,
     rerun_table,
     section_tables,
     section_title,
+    shared_by,
 )
 from costada.reports.formats import counted
 from costada.runs.stored_run import run_at
@@ -44,7 +51,7 @@ from costada.values.plugins import call_plugin, plugins_of
 
 AVERAGE = "(mean over problems)"
 COLUMNS = (
-    *("problem", "model", "budget", "method", "metric"),
+    *("compared", "problem", "model", "budget", "method", "metric"),
     *("mean", "std", "n", "low", "high", "min", "max", "missing"),
 )
 LATEX = {
@@ -85,32 +92,35 @@ def to_latex(comparison: Comparison, published: Sequence[Table]) -> str:
 def to_csv(comparison: Comparison) -> str:
     """One row per problem, model, budget, method and metric.
 
-    Differences to the baseline and shares to reach another method are metrics too, the other
-    method after a colon. `low` and `high` bound the confidence interval of the mean.
-    `missing` are the runs, as PROBLEM:SEED, that another method has and this one has not.
+    With several models, each is a row twice: `compared` is `method` beside other methods with its
+    model, and `model` beside other models under its method. Differences to the baseline and shares
+    to reach another method or model are metrics too, the other one after a colon. `low` and `high`
+    bound the confidence interval of the mean. `missing` are the runs, as PROBLEM:SEED, that another
+    method or model has and this one has not.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for section in (*comparison.averages, *comparison.sections):
+    for section in comparison.all_sections:
         problem = section.problems[0] if section.is_minimized is not None else AVERAGE
-        for method, summaries in section.summaries.items():
-            differences = section.differences.get(method, {})
+        for subject, summaries in section.summaries.items():
+            differences = section.differences.get(subject, {})
             missing = " ".join(
                 f"{where}:{seed}"
                 for (who, where), seeds in section.missing.items()
                 for seed in seeds
-                if who == method
+                if who == subject
             )
             cells = {metric: _summary_cells(summary) for metric, summary in summaries.items()}
             for metric, summary in differences.items():
                 cells[f"{metric}_minus:{section.baseline}"] = _summary_cells(summary)
             for other in section.runs:
-                share = _number(section.shares[method, other])
+                share = _number(section.shares[subject, other])
                 cells[f"share_to_reach:{other}"] = [share, *[""] * 6]
+            named = {"model": section.model, "method": section.method, section.subject: subject}
             for metric, row in cells.items():
-                name = (problem, section.model, repr(section.budget), method, metric)
-                writer.writerow([*name, *row, missing])
+                place = (problem, named["model"], repr(section.budget), named["method"])
+                writer.writerow([section.subject, *place, metric, *row, missing])
     return text.getvalue()
 
 
@@ -128,7 +138,7 @@ def _number(value: float | None) -> str:
 def _table_groups(
     comparison: Comparison, published: Sequence[Table]
 ) -> Iterator[tuple[str, Sequence[Table]]]:
-    for section in (*comparison.averages, *comparison.sections, *comparison.across_models):
+    for section in comparison.all_sections:
         yield section_title(section), section_tables(section)
     if comparison.mixes:
         yield "Kept apart", [mix_table(comparison.mixes)]
@@ -199,19 +209,20 @@ PATHS = (
     " axis."
 )
 TRAJECTORIES = (
-    "The run with the median final score of each method: objective over dollars, dollars of each"
-    " iteration (dots; the line averages neighbours), dollars in all. Dotted: the budget."
+    "One run each, that with the median final score (of an even number the lower of the two in the"
+    " middle): {}. Objective over dollars, dollars of each iteration (dots; the line averages"
+    " neighbours), dollars in all. Dotted: the budget."
 )
-NO_AVERAGES = "Fewer than two problems have runs of all these methods: there are no averages."
+NO_AVERAGES = "Fewer than two problems have runs of all these {}s: there are no averages."
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A figure in the page: its panels, and the methods in its legend."""
+    """A figure in the page: its panels, and the methods or models in its legend."""
 
     panels: Sequence[Markup]
     caption: str
-    methods: Sequence[str]
+    names: Sequence[str]
     warning: str = ""  # why its lines are not comparable; empty if they are
 
 
@@ -232,7 +243,7 @@ class Part:
     figures: Sequence[Drawn]
     note: str
     tables: Sequence[Table]
-    # by method; none of a run without a page
+    # by method or model; none of a run without a page
     run_pages: Mapping[str, Sequence[RunPage]] = field(default_factory=dict)
 
 
@@ -251,7 +262,8 @@ def to_html(
         OSError: If a picture cannot be read.
     """
     methods = sorted({method for section in comparison.sections for method in section.runs})
-    styles = line_styles(methods)
+    models = {model for each in comparison.by_model for one in each.sections for model in one.runs}
+    styles = {**model_styles(models), **line_styles(methods)}
     runs = [
         run
         for section in comparison.sections
@@ -289,27 +301,27 @@ def to_html(
 
 
 def _parts(comparison: Comparison, styles: LineStyles, out: Path) -> list[Part]:
-    """The parts: each model and budget over its problems, each problem, then models compared."""
-    averages = {(each.model, each.budget): each for each in comparison.averages}
-    settings = groupby(comparison.sections, key=lambda each: (each.model, each.budget))
-    parts = []
-    for number, ((model, budget), some) in enumerate(settings):
-        sections, anchor = list(some), f"part-{number}"
-        paths = _drawn(budget_paths(sections, styles, anchor), PATHS, sections, styles)
-        missing = "; ".join(filter(None, map(missing_runs, sections)))
-        paths = replace(paths, warning=missing and f"Not over the same seeds: {missing}.")
-        if len(sections) == 1:
-            parts.append(_problem_part(anchor, sections[0], styles, [paths], out))
-            continue
-        average = averages.get((model, budget))
-        title = f"{model}, {money(budget)}: {len(sections)} problems"
-        note = "" if average else NO_AVERAGES
-        parts.append(Part(anchor, title, [paths], note, section_tables(average) if average else ()))
-        for place, section in enumerate(sections):
-            parts.append(_problem_part(f"{anchor}-{place}", section, styles, [], out))
-    for number, section in enumerate(comparison.across_models):
-        tables = section_tables(section)
-        parts.append(Part(f"models-{number}", section_title(section), [], "", tables))
+    """The parts: each group of methods over its problems and each problem, then those of models."""
+    groups = (*comparison.by_method, *comparison.by_model)
+    return [
+        part
+        for number, group in enumerate(groups)
+        for part in _group_parts(group, styles, f"part-{number}", out)
+    ]
+
+
+def _group_parts(group: Group, styles: LineStyles, anchor: str, out: Path) -> list[Part]:
+    sections, average = group.sections, group.average
+    paths = _drawn(budget_paths(sections, styles, anchor), PATHS, sections, styles)
+    missing = "; ".join(filter(None, map(missing_runs, sections)))
+    paths = replace(paths, warning=missing and f"Not over the same seeds: {missing}.")
+    if len(sections) == 1:
+        return [_problem_part(anchor, sections[0], styles, [paths], out)]
+    title = f"{shared_by(sections[0])}: {len(sections)} problems"
+    note = "" if average else NO_AVERAGES.format(sections[0].subject)
+    parts = [Part(anchor, title, [paths], note, section_tables(average) if average else ())]
+    for place, section in enumerate(sections):
+        parts.append(_problem_part(f"{anchor}-{place}", section, styles, [], out))
     return parts
 
 
@@ -317,7 +329,8 @@ def _problem_part(
     anchor: str, section: Section, styles: LineStyles, figures: Sequence[Drawn], out: Path
 ) -> Part:
     panels = trajectories(section, styles, f"{anchor}-trajectory")
-    drawn = _drawn(panels, TRAJECTORIES, [section], styles)
+    shown = ", ".join(f"{name} seed {run.seed}" for name, run in median_runs(section).items())
+    drawn = _drawn(panels, TRAJECTORIES.format(shown), [section], styles)
     title = section_title(section)
     tables, pages = section_tables(section), _run_pages(section, out)
     return Part(anchor, title, [*figures, drawn], "", tables, pages)
@@ -338,9 +351,9 @@ def _run_pages(section: Section, out: Path) -> dict[str, list[RunPage]]:
 def _drawn(
     panels: Sequence[str], caption: str, sections: Sequence[Section], styles: LineStyles
 ) -> Drawn:
-    methods = [name for name in styles if any(name in section.runs for section in sections)]
+    names = [name for name in styles if any(name in section.runs for section in sections)]
     safe = [Markup(svg) for svg in panels]  # noqa: S704  drawn here, texts escaped by matplotlib
-    return Drawn(safe, caption, methods)
+    return Drawn(safe, caption, names)
 
 
 NAME = "comparison"

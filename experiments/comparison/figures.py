@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
-from itertools import cycle, pairwise
+from itertools import cycle, pairwise, product
 from math import inf, nan
 from statistics import fmean, median_low, quantiles
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LineStyle:
-    """How a method is drawn."""
+    """How a method or model is drawn."""
 
     colour: str  # distinguishable without colour vision, on a light ground
     dashes: str  # line style; tells the kinds of method apart
@@ -47,6 +47,10 @@ STYLES = {
 }
 """Colours after Okabe and Ito, grey in place of yellow."""
 OTHER_COLOURS = ("#009e73", "#882255", "#999933", "#aa4499", "#661100")
+MODEL_COLOURS = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7"),
+    *("#e69f00", "#56b4e9", "#7f7f7f", "#000000"),
+)
 
 
 def line_styles(methods: Sequence[str]) -> Mapping[str, LineStyle]:
@@ -58,6 +62,15 @@ def line_styles(methods: Sequence[str]) -> Mapping[str, LineStyle]:
         for name, colour in zip(others, cycle(OTHER_COLOURS), strict=False)
     }
     return {name: STYLES.get(name) or further[name] for name in ordered}
+
+
+def model_styles(models: Iterable[str]) -> Mapping[str, LineStyle]:
+    """The line style of each model: the colours in turn, then again with other dashes."""
+    looks = product((SOLID, DASHED, MIXED, DOTTED), MODEL_COLOURS)
+    return {
+        name: LineStyle(colour, dashes, 1.8)
+        for name, (dashes, colour) in zip(sorted(models), cycle(looks), strict=False)
+    }
 
 
 LineStyles = Mapping[str, LineStyle]
@@ -98,14 +111,9 @@ def budget_paths(sections: Sequence[Section], styles: LineStyles, name: str) -> 
 def trajectories(section: Section, styles: LineStyles, name: str) -> list[str]:
     """The three panels of one problem: objective over dollars, step cost, total cost.
 
-    Each method shows its run with the (lower) median final score, of equal ones the first; `name`
-    as in `budget_paths`.
+    They show `median_runs`; `name` as in `budget_paths`.
     """
-    (problem,) = section.problems
-    shown = {}
-    for method, runs in section.runs.items():
-        middle = median_low(best_score_at(run, 1.0) for run in runs[problem])
-        shown[method] = next(run for run in runs[problem] if best_score_at(run, 1.0) == middle)
+    shown = median_runs(section)
     lines = [(run, _style(styles[method])) for method, run in shown.items()]
     limit: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1.0}
 
@@ -135,6 +143,19 @@ def trajectories(section: Section, styles: LineStyles, name: str) -> list[str]:
 
     panels = (objective, step_cost, total)
     return [_panel_svg(draw, f"{name}-{place}") for place, draw in enumerate(panels)]
+
+
+def median_runs(section: Section) -> dict[str, RunOutcome]:
+    """Of each method or model on one problem, the run with the median final score.
+
+    Of an even number it is the lower of the two in the middle, of equal ones the first.
+    """
+    (problem,) = section.problems
+    shown = {}
+    for name, runs in section.runs.items():
+        middle = median_low(best_score_at(run, 1.0) for run in runs[problem])
+        shown[name] = next(run for run in runs[problem] if best_score_at(run, 1.0) == middle)
+    return shown
 
 
 def _dollars(run: RunOutcome) -> list[float]:

@@ -63,8 +63,13 @@ def section_title(section: Section) -> str:
     """What is compared in a section, in a few words."""
     problems = section.problems
     what = problems[0] if len(problems) == 1 else f"mean of {len(problems)} problems"
+    return f"{what}, {shared_by(section)}"
+
+
+def shared_by(section: Section) -> str:
+    """What all problems of a section's group share: model or method, and budget."""
     shared = section.model if section.subject == "method" else f"{section.method} by model"
-    return f"{what}, {shared}, {money(section.budget)}"
+    return f"{shared}, {money(section.budget)}"
 
 
 def missing_runs(section: Section) -> str:

@@ -12,7 +12,14 @@ from compared_runs import outcome, runs_of
 
 from costada.experiments.comparison.comparison import Comparison, compare_outcomes
 from costada.experiments.comparison.comparison_report import to_csv, to_html, to_latex, to_markdown
-from costada.experiments.comparison.figures import STYLES, line_styles, trajectories
+from costada.experiments.comparison.figures import (
+    MODEL_COLOURS,
+    STYLES,
+    line_styles,
+    median_runs,
+    model_styles,
+    trajectories,
+)
 from costada.experiments.comparison.metrics import Point
 from costada.experiments.comparison.outcomes import append_outcomes
 from costada.experiments.comparison.tables import (
@@ -119,7 +126,8 @@ def unequal() -> Comparison:
 
 def test_averages_over_other_seeds_are_named_in_their_tables_and_nothing_is_bold():
     comparison = unequal()
-    (average,) = comparison.averages
+    average = comparison.by_method[0].average
+    assert average is not None
     one, two = comparison.sections
     tables = section_tables(average)
     final = next(each for each in tables if each.title == "Final quality")
@@ -136,7 +144,8 @@ def test_averages_over_other_seeds_are_named_in_their_tables_and_nothing_is_bold
 
 
 def test_differences_are_over_the_seeds_that_both_methods_have():
-    (average,) = unequal().averages
+    average = unequal().by_method[0].average
+    assert average is not None
     table = next(each for each in section_tables(average) if each.title.startswith("Difference"))
     ((method, _, _, difference, _, pairs),) = table.rows
     # ((0.8 - 0.9) + ((0.6 - 0.5) + (0.6 - 0.7)) / 2) / 2
@@ -226,6 +235,68 @@ def test_the_csv_has_a_row_per_problem_method_and_metric():
     assert float(difference["mean"]) == pytest.approx(-0.1)
     assert by_key["one", "1.0", "evox", "share_to_reach:costada"]["mean"] == ""
     assert by_key["(mean over problems)", "1.0", "evox", "normalized_auc"]["n"] == "4"
+
+
+def two_models(problems: tuple[str, ...] = ("one",)) -> Comparison:
+    """Two methods with two models each, over two seeds of each problem."""
+    finals = {"cheap": {"costada": [0.5, 0.7], "evox": [0.6, 0.6]}}
+    finals["dear"] = {"costada": [0.8, 0.9], "evox": [0.9, 0.9]}
+    runs = [
+        run
+        for model, scores in finals.items()
+        for problem in problems
+        for run in runs_of(scores, model=model, problem=problem)
+    ]
+    return compare_outcomes(runs)
+
+
+def test_the_csv_has_rows_by_model_of_each_method():
+    rows = list(csv.DictReader(io.StringIO(to_csv(two_models(("one", "two"))))))
+    names = ("compared", "problem", "model", "method", "metric")
+    keys = [tuple(row[name] for name in names) for row in rows]
+    assert len(keys) == len(set(keys))
+    by_key = dict(zip(keys, rows, strict=True))
+    final = by_key["model", "one", "dear", "costada", "score_at_1"]
+    assert float(final["mean"]) == pytest.approx((0.8 + 0.9) / 2)
+    difference = by_key["model", "one", "dear", "evox", "score_at_1_minus:cheap"]
+    assert float(difference["mean"]) == pytest.approx(0.9 - 0.6)
+    average = by_key["model", "(mean over problems)", "cheap", "costada", "share_to_reach:dear"]
+    assert average["mean"] == ""
+    assert by_key["method", "one", "dear", "evox", "score_at_1_minus:costada"]["n"] == "2"
+
+
+@pytest.mark.parametrize("problems", [("one",), ("one", "two")])
+def test_models_are_drawn_like_methods(problems):
+    comparison = two_models(problems)
+    page = to_html(comparison, [], [], [], Path())
+    tags = Tags(page)
+    assert len(tags.ids) == len(set(tags.ids))
+    # A group of one problem has two figures in its part, one of two has one in each of its three.
+    assert page.count("<figure>") == 4 * (1 + len(problems))
+    assert len(comparison.by_model) == len(comparison.by_method) == 2
+    part = page.split('<section id="part-2">')[1].split("</section>")[0]
+    assert "costada by model, $1" in part
+    legend = re.findall(r'stroke="(#\w+)"[^>]*/></svg>([^<]+)</span>', part)
+    assert legend[:2] == [(MODEL_COLOURS[0], "cheap"), (MODEL_COLOURS[1], "dear")]
+    drawn = {shape.lower() for shape in re.findall(r"stroke: (#\w+)", part)}
+    assert set(MODEL_COLOURS[:2]) <= drawn
+
+
+def test_each_of_many_models_has_a_look_of_its_own():
+    styles = model_styles(f"model-{number}" for number in range(32))
+    assert len({(style.colour, style.dashes) for style in styles.values()}) == 32
+
+
+def test_the_caption_names_the_runs_that_stand_for_the_others():
+    scores = {"costada": [0.9, 0.5, 0.7, 0.6], "evox": [0.6, 0.8, 0.7]}
+    comparison = compare_outcomes(runs_of(scores))
+    (section,) = comparison.sections
+    # the lower of 0.6 and 0.7, and the middle one of three
+    assert {name: run.seed for name, run in median_runs(section).items()} == {
+        "costada": 3,
+        "evox": 2,
+    }
+    assert "costada seed 3, evox seed 2." in to_html(comparison, [], [], [], Path())
 
 
 def test_markdown_tables_have_equally_many_cells_in_every_row():

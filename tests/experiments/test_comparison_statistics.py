@@ -249,7 +249,8 @@ def test_an_average_is_the_mean_of_the_means_of_the_problems_and_of_all_costs():
         *runs_of({"costada": [0.5, 0.7]}, problem="one", step=1.0),
         *runs_of({"costada": [0.9, 0.9, 0.9, 0.9]}, problem="two", step=1.4),
     ]
-    (average,) = compare_outcomes(runs).averages
+    average = compare_outcomes(runs).by_method[0].average
+    assert average is not None
     summary = average.summaries["costada"]
     final = summary["score_at_1"]
     assert (final.mean, final.std, final.n) == (pytest.approx((0.6 + 0.9) / 2), None, 6)
@@ -264,9 +265,10 @@ def test_only_problems_that_have_every_method_are_averaged():
         *runs_of({"costada": [0.5], "evox": [0.5]}, problem="two"),
         *runs_of({"costada": [0.9]}, problem="three"),
     ]
-    (average,) = compare_outcomes(runs).averages
+    average = compare_outcomes(runs).by_method[0].average
+    assert average is not None
     assert average.problems == ("one", "two")
-    assert compare_outcomes(runs[1:]).averages == ()
+    assert compare_outcomes(runs[1:]).by_method[0].average is None
 
 
 def test_models_and_budgets_are_kept_apart():
@@ -287,7 +289,7 @@ def test_one_method_is_compared_across_models_of_equal_other_settings():
     dear = runs_of({"costada": (0.9, 0.9)}, 0.5, model="offline", settings={"model.name": "x"})
     apart = runs_of({"evox": (0.9,)}, model="third", settings={"max_failures": "3"})
     comparison = compare_outcomes([*cheap, *dear, *apart])
-    (section,) = comparison.across_models
+    ((section,),) = [group.sections for group in comparison.by_model]
     assert (section.subject, section.method, list(section.runs)) == ("model", "costada", MODELS)
     assert section.targets == {"toy": pytest.approx(0.7)}
     found = {name: by["dollars_to_reach"].mean for name, by in section.summaries.items()}
@@ -295,7 +297,7 @@ def test_one_method_is_compared_across_models_of_equal_other_settings():
     assert section.summaries["offline"]["normalized_auc"].mean == pytest.approx(0.65)
     assert section.baseline == "glm-5"
     assert section.differences["offline"]["score_at_1"].mean == pytest.approx(0.2)
-    assert compare_outcomes(cheap).across_models == ()
+    assert compare_outcomes(cheap).by_model == ()
 
 
 def test_a_method_is_averaged_over_problems_that_have_all_models():
@@ -305,9 +307,10 @@ def test_a_method_is_averaged_over_problems_that_have_all_models():
         for problem in ("one", "two")
         for run in runs_of({"costada": (0.8, 0.6)}, problem=problem, model=model)
     ]
-    average, *single = compare_outcomes(runs).across_models
-    assert average.problems == ("one", "two")
-    assert [section.problems for section in single] == [("one",), ("two",)]
+    (group,) = compare_outcomes(runs).by_model
+    assert group.average is not None
+    assert group.average.problems == ("one", "two")
+    assert [section.problems for section in group.sections] == [("one",), ("two",)]
 
 
 def test_a_small_budget_is_compared_with_the_larger_one_at_the_same_dollars():
