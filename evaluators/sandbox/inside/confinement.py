@@ -157,6 +157,7 @@ class Confinement:
         of_file = landlockpy.AccessFS
         self.of_children = ChildAccess(
             handled=self._handled,
+            list=int(of_file.READ_DIR),
             read=read,
             write=write,
             of_file=use | (write & int(of_file.EXECUTE | of_file.TRUNCATE)),

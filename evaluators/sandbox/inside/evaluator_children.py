@@ -6,41 +6,40 @@ it reaches the candidate's files, what is temporary, what was made since the eva
 the files that the command names. It cannot signal the evaluator or read its memory.
 
 This happens where the evaluator's Python starts a command: in `subprocess` and what uses it, in
-`os.system` and in `os.exec*`. The evaluator does not resist, but its children may: what they have
-given up, they cannot get back.
+`os.system`, `os.posix_spawn*` and `os.exec*`. The evaluator does not resist, but its children may:
+what they have given up, they cannot get back. See `started_commands` for which commands count.
 """
 
 import inspect
 import os
 import re
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from costada.evaluators.sandbox.inside import kernel
 from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, PROGRAM
+from costada.evaluators.sandbox.inside.started_commands import (
+    Script,
+    StartedCommands,
+    outputs_in,
+)
 
 if TYPE_CHECKING:
     from costada.evaluators.sandbox.inside.seccomp import Filter
 
 USABLE = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 PATH_IN_TEXT = re.compile(r"[^\s'\"=,;()<>|&]+")
-INTERPRETER = re.compile(
-    r"(python|ruby|perl|lua|php)[\d.]*|node(js)?|deno|bun|julia|Rscript|(ba|da|z)?sh"
-)
-STANDARD_INPUT = "-"
 OUTPUT_OPTION = "-o"
-MIN_CODE_CHARS = 40
-"""Shorter programs are not looked for in the words of a command: they may be part of any."""
-
 MAX_NAMED = 1000
-MAX_PATH_CHARS = 4096
 
 
 class ChildAccess(NamedTuple):
     """What Landlock's rules for such processes are made of: sets of accesses, as bits."""
 
     handled: bytes  # what is denied but for the rules
+    list: int
     read: int
     write: int
     of_file: int  # those that a rule for a file may have
@@ -49,7 +48,7 @@ class ChildAccess(NamedTuple):
 
 
 class EvaluatorChildren:
-    """Decides which commands run the candidate, and what these may reach."""
+    """Decides what those commands may reach that run the candidate."""
 
     def __init__(
         self,
@@ -83,21 +82,23 @@ class EvaluatorChildren:
         while (above := os.path.dirname(above)).startswith(self._folder):
             self._around.add(above)
         self._given |= self._around
-        self._codes = [text for text in texts if len(text) >= MIN_CODE_CHARS]
+        self._commands = StartedCommands(
+            self._root, self._given, self._program, [*texts], self._made
+        )
 
     def rules_for(
         self, words: Sequence[str], folder: str, environment: Mapping[str, str]
     ) -> int | None:
         """The descriptor of the rules for a command; None if it does not run the candidate."""
-        if not self._runs_candidate(words, folder, environment):
+        if not self._commands.run_candidate(words, folder, environment):
             return None
-        if OUTPUT_OPTION in words[:-1]:
-            # A build may not make files beside those of the evaluator, except for this one.
-            output = os.path.join(folder, words[words.index(OUTPUT_OPTION) + 1])
-            if os.path.realpath(os.path.dirname(output)) in self._given:
-                os.close(os.open(output, os.O_CREAT | os.O_WRONLY, 0o755))
+        scripts = self._commands.scripts(words, folder)
+        self._make_outputs(words, folder, scripts)
         access = self._access
         wanted = dict.fromkeys(self._named(words, folder), access.read)
+        for script in scripts:
+            named = (script.path, *self._named([script.text], script.folder))
+            wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}
         wanted |= dict.fromkeys(access.readable, access.read)
         wanted |= dict.fromkeys((*USABLE, self._home, self._program, *self._made()), access.write)
         opened: list[int] = []
@@ -114,6 +115,21 @@ class EvaluatorChildren:
             for descriptor in opened:
                 os.close(descriptor)
 
+    def _make_outputs(self, words: Sequence[str], folder: str, scripts: Iterable[Script]) -> None:
+        """Make the files that a build names beside those of the evaluator: it can make no others.
+
+        They are older than all else, so that make builds them.
+        """
+        places = [(name, each.folder) for each in scripts for name in outputs_in(each.text)]
+        if OUTPUT_OPTION in words[:-1]:
+            places.append((words[words.index(OUTPUT_OPTION) + 1], folder))
+        for name, place in places:
+            output = os.path.join(place, name)
+            is_beside = os.path.realpath(os.path.dirname(output)) in self._given
+            if is_beside and not os.path.lexists(output):
+                os.close(os.open(output, os.O_CREAT | os.O_WRONLY, 0o755))
+                os.utime(output, (0, 0))
+
     def restrict(self, rules_fd: int) -> None:
         """Have this process keep to the rules, for good."""
         kernel.landlock(rules_fd)
@@ -127,40 +143,6 @@ class EvaluatorChildren:
             for name, value in environment.items()
             if os.fsdecode(name) not in self._keys
         }
-
-    def _runs_candidate(
-        self, words: Sequence[str], folder: str, environment: Mapping[str, str]
-    ) -> bool:
-        """Whether a command may execute the candidate's code, or reads it.
-
-        A script of the evaluator is a part of that, whatever it is given.
-        """
-        paths = [self._path(word, folder) for word in words]
-        if paths[0] in self._given:
-            return False
-        if INTERPRETER.fullmatch(os.path.basename(words[0])):
-            rest = [number for number, word in enumerate(words) if word[:1] != "-"][1:2]
-            if not rest or STANDARD_INPUT in words:
-                return True  # it reads code from a pipe
-            if paths[rest[0]] in self._given:
-                return False
-        if not self._is_given(folder):
-            return True
-        if any(self._program in text for text in (*words, *environment.values())):
-            return True
-        if any(code in word for code in self._codes for word in words):
-            return True
-        return any(not self._is_given(path) and os.path.isfile(path) for path in paths)
-
-    def _path(self, word: str, folder: str) -> str:
-        """Where a word leads, without links; empty if it is not a path."""
-        if not word or "\0" in word or len(word) > MAX_PATH_CHARS:
-            return ""
-        return os.path.realpath(os.path.join(folder, word))
-
-    def _is_given(self, path: str) -> bool:
-        """Whether a path is the evaluator's, or outside of the working folder."""
-        return path in self._given or not path.startswith(self._root)
 
     def _made(self) -> Iterator[str]:
         """What was made in the evaluator's folder since the evaluation began."""
@@ -178,9 +160,9 @@ class EvaluatorChildren:
 
         A word that holds code of the candidate names nothing: the candidate wrote it.
         """
-        texts = [word for word in words if not any(code in word for code in self._codes)]
+        texts = [word for word in words if not self._commands.holds_code(word)]
         names = dict.fromkeys(name for text in texts for name in PATH_IN_TEXT.findall(text))
-        paths = (self._path(name, folder) for name in [*words, *names][:MAX_NAMED])
+        paths = (self._commands.path(name, folder) for name in [*words, *names][:MAX_NAMED])
         return [path for path in paths if path in self._given - self._around]
 
 
@@ -189,6 +171,7 @@ def confine_children(children: EvaluatorChildren) -> None:
     _confine_popen(children)
     _confine_system()
     _confine_exec(children)
+    _confine_spawn(children)
 
 
 def _confine_popen(children: EvaluatorChildren) -> None:
@@ -242,7 +225,8 @@ def _confine_exec(children: EvaluatorChildren) -> None:
     execute = os.execve
 
     def execve(path: Any, args: Any, env: Mapping[Any, Any]) -> NoReturn:
-        words = [os.fsdecode(path), *_words(args)[1:]]
+        program = f"/proc/self/fd/{path}" if isinstance(path, int) else os.fsdecode(path)
+        words = [program, *_words(args)[1:]]
         rules_fd = children.rules_for(words, os.getcwd(), _texts(env))
         if rules_fd is not None:
             children.restrict(rules_fd)
@@ -252,6 +236,34 @@ def _confine_exec(children: EvaluatorChildren) -> None:
 
     os.execve = execve  # type: ignore[assignment]
     os.execv = lambda path, args: execve(path, args, os.environ)
+
+
+def _confine_spawn(children: EvaluatorChildren) -> None:
+    """Have what `os.posix_spawn` starts inherit the rules from a thread that keeps to them."""
+    for name in ("posix_spawn", "posix_spawnp"):
+        if hasattr(os, name):
+            setattr(os, name, _spawning(getattr(os, name), children))
+
+
+def _spawning(begin: Callable[..., int], children: EvaluatorChildren) -> Callable[..., int]:
+    def spawn(path: Any, argv: Any, env: Mapping[Any, Any], /, **named: Any) -> int:
+        words = [os.fsdecode(path), *_words(argv)[1:]]
+        rules_fd = children.rules_for(words, os.getcwd(), _texts(env))
+        if rules_fd is None:
+            return begin(path, argv, env, **named)
+
+        def begin_restricted() -> int:
+            children.restrict(rules_fd)
+            return begin(path, argv, children.without_keys(env), **named)
+
+        try:
+            # Rules and filters belong to a thread, and end with it.
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(begin_restricted).result()
+        finally:
+            os.close(rules_fd)
+
+    return spawn
 
 
 def _words(given: Any) -> list[str]:

@@ -98,6 +98,9 @@ OWNERS = "chown fchown fchownat lchown"
 """Landlock does not cover these two: where files of others could be reached, they answer success
 and change nothing, so that copying works.
 """
+IDENTITIES = "setregid setresgid setresuid setreuid"
+"""Answer success and change nothing: make has its children return to the user that they are."""
+
 UNSUPPORTED = """
 fallocate fgetxattr flistxattr fremovexattr fsetxattr getxattr lgetxattr listxattr llistxattr
 lremovexattr lsetxattr removexattr setxattr
@@ -175,7 +178,7 @@ def confining(
             _add(rules, ALLOW, "socket", Arg(0, EQ, family))
     for name in allowed:
         _add(rules, ALLOW, name)
-    for name in set(f"{MODES} {OWNERS}".split()) - set(allowed):
+    for name in set(f"{MODES} {OWNERS} {IDENTITIES}".split()) - set(allowed):
         _add(rules, ERRNO(0), name)
     for name in UNSUPPORTED.split():
         _add(rules, ERRNO(errno.ENOTSUP), name)

@@ -46,7 +46,7 @@ import json, os, shutil, subprocess, sys, tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 GIVEN = os.path.join(HERE, "data", "given.txt")
 ME = str(os.getpid())
-LISTED = "data/answers.txt"
+LISTED = ["data/answers.txt", "run.sh", "find.sh", "Makefile"]
 def evaluate(path):
     said = START
     if said.returncode: raise RuntimeError(said.stderr)
@@ -57,6 +57,22 @@ def script(path):
     with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
         file.write(f"import runpy\\nrunpy.run_path({path!r})\\n")
     return file.name
+def spawned(start, words):
+    reading, writing = os.pipe()
+    number = start(words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, writing, 1)])
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        text = said.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+    return subprocess.CompletedProcess(words, status, text, "")
+def by_spawnv(words):
+    with tempfile.TemporaryFile("w+") as file:
+        kept = os.dup(1)
+        os.dup2(file.fileno(), 1)
+        status = os.spawnv(os.P_WAIT, words[0], words)
+        os.dup2(kept, 1)
+        file.seek(0)
+        return subprocess.CompletedProcess(words, status, file.read(), "")
 """
 STARTS = {
     "path": "run([sys.executable, path, HERE, GIVEN, ME])",
@@ -65,6 +81,35 @@ STARTS = {
     "code": "run([sys.executable, '-c', open(path).read(), HERE, GIVEN, ME])",
     "pipe": "run([sys.executable, '-', HERE, GIVEN, ME], input=open(path).read())",
     "shell": "run(f'{sys.executable} {path} {HERE} {GIVEN} {ME}', shell=True)",
+    "shell, by a relative name": (
+        "shutil.copy(path, 'copy.py') and"
+        " run(f'cd . && {sys.executable} copy.py {HERE} {GIVEN} {ME} | cat', shell=True)"
+    ),
+    "shell, in another folder": (
+        "shutil.copy(path, '../home/copy.py') and"
+        " run(f'cd ../home && {sys.executable} ./copy.py {HERE} {GIVEN} {ME}', shell=True)"
+    ),
+    "shell script": "run(['sh', 'run.sh', sys.executable, path, HERE, GIVEN, ME])",
+    "shell script that finds it": (
+        "shutil.copy(path, 'copy.py') and run(['./find.sh', sys.executable, HERE, GIVEN, ME])"
+    ),
+    "makefile": (
+        "shutil.copy(path, 'copy.py') and"
+        " run(['make', '-s', f'PYTHON={sys.executable}', f'WORDS={HERE} {GIVEN} {ME}'])"
+    ),
+    "environment": (
+        "run(['sh', '-c', 'exec $PYTHON $PROGRAM \"$@\"', 'sh', HERE, GIVEN, ME], env={"
+        "**os.environ, 'PYTHON': sys.executable, 'PROGRAM': path})"
+    ),
+    "wrapped": "run(['timeout', '30', sys.executable, path, HERE, GIVEN, ME])",
+    "posix_spawn": "spawned(os.posix_spawn, [sys.executable, path, HERE, GIVEN, ME])",
+    "posix_spawnp": "spawned(os.posix_spawnp, [sys.executable, path, HERE, GIVEN, ME])",
+    "spawnv": "by_spawnv([sys.executable, path, HERE, GIVEN, ME])",
+}
+SCRIPTS = {
+    "run.sh": '#!/bin/sh\nexec "$@"\n',
+    "find.sh": '#!/bin/sh\nfor each in copy; do "$1" $each.py $2 $3 $4; done\n',
+    "Makefile": "all:\n\t@$(PYTHON) copy.py $(WORDS)\n",
 }
 
 
@@ -74,6 +119,9 @@ def folder(tmp_path_factory):
     (place / "data").mkdir()
     (place / "data" / "answers.txt").write_text("42")
     (place / "data" / "given.txt").write_text("6 * 7")
+    for name, text in SCRIPTS.items():
+        (place / name).write_text(text)
+        (place / name).chmod(0o755)
     return place
 
 
@@ -133,6 +181,41 @@ extern const char answers[];
 __asm__(".data\\n.globl answers\\nanswers: .incbin \\"PATH\\"\\n.byte 0\\n");
 int main(void) { puts(answers); return 0; }
 """
+
+
+MAKING = """
+import shutil, subprocess
+LISTED = ["data/answers.txt", "data/given.txt", "Build.mk", "build.sh"]
+def evaluate(path):
+    shutil.copy(path, "solution.c")
+    built = subprocess.run(COMMAND, capture_output=True, text=True)
+    if built.returncode: raise RuntimeError(built.stderr)
+    said = subprocess.run(["./solution"], capture_output=True, text=True).stdout
+    return {"combined_score": float(said)}
+"""
+RULES = """
+CFLAGS = -O1
+solution: solution.o
+\t$(CC) $^ -o $@
+solution.o: solution.c
+\t$(CC) -c $< -o $@
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+@pytest.mark.parametrize(
+    "command", ["['make', '-f', 'Build.mk']", "['sh', 'build.sh']", "'./build.sh'"]
+)
+def test_a_script_or_makefile_of_the_evaluator_builds_the_candidate(confined, folder, command):
+    (folder / "Build.mk").write_text(RULES)
+    (folder / "build.sh").write_text("#!/bin/sh\ngcc solution.c -o solution\n")
+    (folder / "build.sh").chmod(0o755)
+    text = MAKING.replace("COMMAND", command)
+    honest = evaluate(folder, text, HONEST, confined, "candidate.c")
+    assert honest.error is None
+    assert honest.output["metrics"] == {"combined_score": 41.0}
+    stealing = INCLUDING.replace("PATH", "data/answers.txt")
+    assert "answers.txt" in evaluate(folder, text, stealing, confined, "candidate.c").error
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")

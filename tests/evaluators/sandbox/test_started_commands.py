@@ -1,0 +1,84 @@
+"""Which commands count as the candidate's: they run its file, a copy, or what was made of it."""
+
+import pytest
+
+from costada.evaluators.sandbox.inside.started_commands import StartedCommands, outputs_in
+
+SCRIPT = "#!/bin/sh\n# builds\ngcc tool.c -o tool\n./tool data.txt\n"
+FILES = {
+    "folder/check.py": "",
+    "folder/data.txt": "",
+    "folder/tool.c": "",
+    "folder/own.sh": SCRIPT,
+    "folder/theirs.sh": "#!/bin/sh\nset -e\ncd made && ./a.out < ../data.txt\n",
+    "folder/Makefile": "tool: tool.c\n\tcc tool.c -o $@\nall: tool\n",
+    "folder/Theirs.mk": "solution: solution.o\n\tcc -g $^ -o $@\n",
+    "folder/made/a.out": "",
+    "folder/solution.cpp": "",
+    "program/candidate.py": "",
+}
+MADE = ("folder/made", "folder/solution.cpp")
+
+
+@pytest.fixture
+def commands(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    own = [name for name in FILES if not name.startswith((*MADE, "program"))]
+    given = {str(tmp_path / name) for name in ("folder", *own)}
+    made = [str(tmp_path / name) for name in MADE]
+    return StartedCommands(
+        f"{tmp_path}/", given, f"{tmp_path}/program", ["x" * 50], lambda: iter(made)
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["python", "check.py", "made/a.out"], False),
+        (["timeout", "5", "python", "check.py", "made/a.out"], False),
+        (["gcc", "tool.c", "-o", "tool"], False),
+        (["curl", "https://example.org"], False),
+        (["sh", "-c", "gcc tool.c -o tool && python check.py < made/a.out"], False),
+        (["sh", "own.sh"], False),
+        (["./own.sh"], False),
+        (["make"], False),
+        (["make", "-f", "Makefile", "all"], False),
+        (["python"], True),
+        (["python", "-c", "x" * 60], True),
+        (["python", "-m", "timeit", "-s", "import {program}/candidate.py"], True),
+        (["./made/a.out"], True),
+        (["timeout", "-k", "1", "5", "./made/a.out"], True),
+        (["gcc", "solution.cpp"], True),
+        (["sh", "-c", "python check.py; cd made; ./a.out"], True),
+        (["bash", "-c", "python check.py $X | tee log; exec $PROGRAM"], True),
+        (["sh", "-c", "`which python` check.py"], True),
+        (["sh", "-c", "python 'open"], True),
+        (["sh", "theirs.sh"], True),
+        (["./own.sh", "{program}/candidate.py"], True),
+        (["env", "A=1", "sh", "own.sh", "made/a.out"], True),
+        (["make", "-f", "Theirs.mk"], True),
+        (["make", "solution"], True),
+        (["make", "PROGRAM={program}/candidate.py"], True),
+    ],
+)
+def test_a_command_counts_if_its_words_or_those_of_its_script_lead_to_the_candidate(
+    commands, tmp_path, words, expected
+):
+    words = [word.replace("{program}", f"{tmp_path}/program") for word in words]
+    assert commands.run_candidate(words, f"{tmp_path}/folder", {}) is expected
+
+
+def test_a_variable_that_leads_to_the_candidate_counts(commands, tmp_path):
+    environment = {"PYTHONPATH": f"{tmp_path}/program"}
+    assert commands.run_candidate(["curl", "x"], f"{tmp_path}/folder", environment)
+
+
+def test_every_command_counts_in_a_folder_that_was_made(commands, tmp_path):
+    assert commands.run_candidate(["curl", "x"], f"{tmp_path}/folder/made", {})
+
+
+def test_what_a_makefile_builds_is_read_from_its_rules():
+    assert outputs_in(FILES["folder/Makefile"]) == ["tool"]
+    assert outputs_in("g++ a.cpp -O2 -o a.out && ./a.out\n") == ["a.out"]
