@@ -24,7 +24,7 @@ from costada.nodes.pool import NODE_THREADS
 from costada.nodes.state import SearchInput, SearchOutput
 from costada.prompts.reply_parts import fenced
 from costada.reports.summary import end_text
-from costada.runs.keywords import ToolKeywords
+from costada.runs.keywords import GraphKeywords
 from costada.runs.plan import problems_by_name
 from costada.runs.search_graph import create_discovery_graph
 from costada.store.purse import OverBudget, Purse
@@ -163,7 +163,7 @@ def create_discovery_tool(
     purse: Purse | None = None,
     store: RunStore | None = None,
     name: str = "discover",
-    **settings: Unpack[ToolKeywords],
+    **settings: Unpack[GraphKeywords],
 ) -> BaseTool:
     """Create a tool for `langchain.agents.create_agent` that runs a search.
 
@@ -196,7 +196,7 @@ def create_discovery_tool(
         ValueError: There is nothing to improve, two problems have the same name, or
             `create_discovery_graph` refuses the arguments.
     """
-    place, endpoint = settings.get("evaluations", IN_PROCESS), settings.get("endpoint")
+    place, endpoint = settings.get("evaluate_on", IN_PROCESS), settings.get("endpoint")
     given = [problems] if isinstance(problems, GivenProblem) else problems or ()
     known, offered = (
         {each: evaluated_by(one, place, endpoint) for each, one in found.items()}

@@ -5,7 +5,7 @@ overlays and for copies made file by file, as where nothing can be mounted. Time
 milliseconds: the whole evaluation right after another one, when the next copy must first be made,
 and after a pause, in which it is made ahead.
 
-    python bench/repository.py [--files 10000] [--rounds 5] [--evaluations 10]
+    python bench/repository.py [--files 10000] [--rounds 5] [--evaluate-on 10]
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--evaluations", type=int, default=10)
+    parser.add_argument("--evaluate-on", type=int, default=10)
     given = parser.parse_args()
     layer = chosen_layer(Layer.AUTO)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as slots:

@@ -104,23 +104,18 @@ def graph_settings() -> str:
 
 def search_keywords() -> str:
     """The settings of any search, with their types for Python callers."""
-    own = {*FOLDER_SETTINGS, "evaluators", *inspect.signature(costada.discover).parameters}
+    own = {*FOLDER_SETTINGS, *inspect.signature(costada.discover).parameters}
     return _typed(name for name in SETTINGS if name not in own)
 
 
 def discover_keywords() -> str:
     """The further settings of `discover`."""
-    return _typed(("evaluators", *FOLDER_SETTINGS))
-
-
-def tool_keywords() -> str:
-    """The further settings of a tool."""
-    return _typed(GRAPH_SETTINGS)
+    return _typed(FOLDER_SETTINGS)
 
 
 def graph_keywords() -> str:
-    """The further setting of a graph."""
-    return _typed(["evaluators"])
+    """The further settings of a graph or tool."""
+    return _typed(GRAPH_SETTINGS)
 
 
 def _typed(names: Iterable[str]) -> str:
@@ -305,7 +300,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "graph_settings": graph_settings,
     "search_keywords": search_keywords,
     "discover_keywords": discover_keywords,
-    "tool_keywords": tool_keywords,
     "graph_keywords": graph_keywords,
     "constants": constants,
     "problem_keys": problem_keys,

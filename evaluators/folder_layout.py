@@ -62,7 +62,7 @@ class FolderConfig:
         language: Name of the program's language; None if it does not say it or is not known here.
         timeout: Wall-clock limit of one evaluation, or of each stage, in seconds.
         thresholds: What the metrics must reach after each stage; empty to evaluate at once.
-        evaluators: How many programs are evaluated at once.
+        evaluations_at_once: How many programs are evaluated at once.
         dimensions: Metrics that describe a program and do not count in the mean of the others.
         own_files: Patterns of further files that define the problem.
         notes: What was taken over and what was not, one line each.
@@ -74,7 +74,7 @@ class FolderConfig:
     language: str | None = None
     timeout: float | None = None
     thresholds: tuple[float, ...] = ()
-    evaluators: int | None = None
+    evaluations_at_once: int | None = None
     dimensions: tuple[str, ...] = ("complexity", "diversity")
     own_files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -159,7 +159,7 @@ def load_folder(
             language=program.language,
             file_name=program.file_name,
             interpreter=found.interpreter,
-            evaluators=config.evaluators,
+            evaluations_at_once=config.evaluations_at_once,
             notes=(*config.notes, *_notes_on_start(found)),
             **{**settings.problem_fields(), **own_fields},
         )

@@ -98,7 +98,7 @@ class Problem(ProblemFields):
     fingerprint: str = field(init=False, repr=False, compare=False)
     """Hash of all that evaluations depend on."""
     turns: FairSemaphore = field(init=False, repr=False, compare=False)
-    """Holds evaluations back while `evaluators` programs are evaluated."""
+    """Holds evaluations back while `evaluations_at_once` programs are evaluated."""
 
     def __post_init__(self) -> None:
         """Check every field and complete evaluate, evaluator_source and fingerprint.
@@ -121,7 +121,7 @@ class Problem(ProblemFields):
             object.__setattr__(self, name, DataSet.of(name, getattr(self, name)))
         check_data_set(self)
         by_default = available_cores() if self.repeats == 1 else 1
-        object.__setattr__(self, "turns", FairSemaphore(self.evaluators or by_default))
+        object.__setattr__(self, "turns", FairSemaphore(self.evaluations_at_once or by_default))
         SLOTS.allow(self.turns.limit)
         object.__setattr__(self, "evaluate", self._evaluator())
         object.__setattr__(self, "evaluator_source", self.evaluator_source or _source(self))
@@ -147,9 +147,9 @@ class Problem(ProblemFields):
         the validation examples too, and one that loses its race with `rival`, the scores of another
         program on all examples, is not judged on all of them.
 
-        Any number of threads may call it: `evaluators` programs are evaluated at once, others wait,
-        first come, first served. Waiting counts neither as a program's time nor towards its limits.
-        A program that cannot be stored is not valid.
+        Any number of threads may call it: as many programs as `evaluations_at_once` are evaluated,
+        others wait, first come, first served. Waiting counts neither as a program's time nor
+        towards its limits. A program that cannot be stored is not valid.
 
         Raises:
             InterruptedError: If the evaluation was cancelled, also while it waited.
@@ -159,7 +159,7 @@ class Problem(ProblemFields):
         if not all(map(is_storable, program.values())):
             return failed(NOT_STORABLE)
         if self.backend is not None:
-            with self.turns.permit() if self.evaluators else nullcontext():
+            with self.turns.permit() if self.evaluations_at_once else nullcontext():
                 on_permit()
                 return self.backend.evaluate(self, program, key, incumbent, rival, models)
         return self.evaluate_here(program, key, incumbent, rival, models, on_permit)
@@ -353,21 +353,21 @@ def confine(
     sandbox: Layer | None = None,
     timeout: float | None = None,
     memory_mb: int | None = None,
-    evaluators: int | None = None,
+    evaluations_at_once: int | None = None,
 ) -> Problem:
     """The problem with its layer chosen, and with the limits given (seconds, MiB) for its own.
 
     Where a backend evaluates programs, only AUTO is tried here: it means the strongest layer of
     this machine.
 
-    A problem whose own `evaluate` runs the candidates keeps all but `evaluators`, how many programs
-    are evaluated at once.
+    A problem whose own `evaluate` runs the candidates keeps all but `evaluations_at_once`.
 
     Raises:
         ValueError: If this machine does not offer the layer, or the problem's own `evaluate`
             cannot be confined, or a limit is below what an empty Python program needs.
     """
     given = {"sandbox": sandbox, "timeout": timeout, "memory_mb": memory_mb}
+    at_once = evaluations_at_once or problem.evaluations_at_once
     if not isinstance(problem.evaluate, Confined):
         for name, value in given.items():
             if value is not None:
@@ -375,7 +375,7 @@ def confine(
                     f"{name}: got {value}, but problem {problem.name!r} runs candidates with an"
                     " evaluate of its own; expected none"
                 )
-        return problem if evaluators is None else replace(problem, evaluators=evaluators)
+        return replace(problem, evaluations_at_once=at_once)
     limits = replace(
         problem.limits,
         wall_seconds=problem.limits.wall_seconds if timeout is None else timeout,
@@ -393,7 +393,7 @@ def confine(
         problem,
         limits=limits,
         sandbox=layer,
-        evaluators=problem.evaluators if evaluators is None else evaluators,
+        evaluations_at_once=at_once,
     )
 
 

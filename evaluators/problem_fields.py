@@ -178,7 +178,7 @@ class ProblemSettings:
     reference: PositiveNumber = None
     """The `combined_score` of score 1; without it, `combined_score` is the score."""
     cpus: Count = 1
-    """Cores of a worker that one evaluation needs, for `--evaluations`."""
+    """Cores of a worker that one evaluation needs, for `--evaluate-on`."""
     gpus: Gpus = 0.0
     """GPUs of the worker that one evaluation needs, a fraction to share one. The sandbox opens none
     to programs: only what runs outside of it, such as `score`, can use one."""
@@ -279,7 +279,7 @@ class ProblemFields(ProblemSettings):
     """Examples that no model sees; the result of a run is the best of its incumbents on them."""
     limits: Limits = field(default_factory=Limits)
     """What one evaluation may take; with `examples`, the call of each."""
-    evaluators: OptionalCount = None
+    evaluations_at_once: OptionalCount = None
     """How many programs are evaluated at once; None for as many as this process may use cores, and
     for one where `repeats` says that scores are noisy. With 1, `score` and `evaluate` are never
     called by two threads at once. Evaluations by a backend are limited only by a number given here,

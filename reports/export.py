@@ -128,8 +128,8 @@ CANDIDATE_COLUMNS = (
     Column("is_copy", bool, "whether it migrated to another frontier"),
     Column("is_cached", bool, "whether the same program had been evaluated before"),
     Column("is_trial", bool, "whether the model evaluated it with a tool"),
-    Column("worker", str, "host and process that evaluated it; only with `--evaluations`"),
-    Column("sandbox", str, "what confined it there; only with `--evaluations`"),
+    Column("worker", str, "host and process that evaluated it; only with `--evaluate-on`"),
+    Column("sandbox", str, "what confined it there; only with `--evaluate-on`"),
 )
 PROGRAM = Column("program", str, "its program, several files each below a line with the path")
 ANSWER_COLUMNS = (

@@ -103,7 +103,7 @@ class Choices:
 def choosable_settings() -> list[str]:
     """The names of the settings that a builder may let callers choose."""
     # A caller must not choose the cluster whose answers this process unpickles, nor open a port.
-    apart = {CONTROLLER, "evaluations", "endpoint", *OWN_FIELDS}
+    apart = {CONTROLLER, "evaluate_on", "endpoint", *OWN_FIELDS}
     constants = (f"{CONTROLLER}.{name}" for name in constant_names())
     return [*(name for name in GraphKeywords.__annotations__ if name not in apart), *constants]
 

@@ -56,8 +56,11 @@ from costada.values.usage import Price
 
 OFFLINE, LOCAL = "offline", "local"
 DEFAULT_BUDGET = 1.0
-EXECUTION = ("parallel", "order", "evaluators", "evaluations", "endpoint", "log")
+EXECUTION = ("parallel", "order", "evaluations_at_once", "evaluate_on", "endpoint", "log")
 """Settings of how iterations are carried out; a resumed run may get others."""
+
+RENAMED = {"evaluators": "evaluations_at_once", "evaluations": "evaluate_on"}
+"""Names of settings in earlier runs, and those of today."""
 
 FOLDER_SETTINGS = ("gateway", "keep_history", "log")
 """Settings that only a run with a folder has."""
@@ -214,7 +217,7 @@ class RunConfig(SearchSettings):
     ] = None
     """Sandbox of the candidates."""
 
-    evaluators: Annotated[
+    evaluations_at_once: Annotated[
         int | None,
         Field(ge=1, le=MAX_PARALLEL),
         Setting(
@@ -226,7 +229,7 @@ class RunConfig(SearchSettings):
     ] = None
     """Evaluations that run at the same time."""
 
-    evaluations: Annotated[
+    evaluate_on: Annotated[
         EvaluationPlace,
         Setting(
             "costada.evaluators.remote.backend:evaluated_by",
@@ -374,11 +377,12 @@ class RunConfig(SearchSettings):
         return self
 
     @model_validator(mode="after")
-    def _check_evaluators(self) -> Self:
-        name, workers = engine_and_place(self.evaluations)
-        if self.evaluators and name == LOCAL and self.evaluators > int(workers):
+    def _check_evaluations(self) -> Self:
+        name, workers = engine_and_place(self.evaluate_on)
+        count = self.evaluations_at_once
+        if count and name == LOCAL and count > int(workers):
             raise ValueError(
-                f"evaluators: got {self.evaluators} with evaluations {self.evaluations!r}, expected"
+                f"evaluations_at_once: got {count} with evaluate_on {self.evaluate_on!r}, expected"
                 f" at most {workers}: a worker evaluates one program at a time"
             )
         return self

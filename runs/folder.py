@@ -20,7 +20,7 @@ from costada.evaluators.remote.engine import is_local
 from costada.evaluators.sandbox.layers import UNCONFINED
 from costada.models.providers import KEY_VARIABLES, is_loopback
 from costada.nodes.generator_command import is_command
-from costada.runs.config import RunConfig
+from costada.runs.config import RENAMED, RunConfig
 from costada.runs.folder_lease import hold_lease, is_held
 from costada.runs.user_input import explain
 from costada.store.address import StorePlace, format_error
@@ -325,9 +325,9 @@ def _risk(config: RunConfig) -> str | None:
         )
     if config.base_url and _is_foreign(config.base_url, OPENAI):
         return f"base_url is {config.base_url!r}, where your API key would be sent"
-    if not (config.evaluations.startswith(OBJECT_MARK) or is_local(config.evaluations)):
+    if not (config.evaluate_on.startswith(OBJECT_MARK) or is_local(config.evaluate_on)):
         return (
-            f"evaluations is {config.evaluations!r}, whose answers are loaded as Python objects,"
+            f"evaluate_on is {config.evaluate_on!r}, whose answers are loaded as Python objects,"
             " which can run code"
         )
     if is_command(config.generator):
@@ -397,6 +397,7 @@ def read_config(text: str, place: Path | str) -> RunConfig:
     known = _json_object(text)
     if known and (found := known.pop("format", None)) != FORMAT:
         raise format_error(place, found, FORMAT)
+    known = known and {RENAMED.get(name, name): value for name, value in known.items()}
     try:
         # Text that is no JSON object goes to pydantic as it is, which says what is wrong with it.
         return RunConfig.model_validate_json(json.dumps(known) if known else text)

@@ -55,7 +55,8 @@ class SearchKeywords(TypedDict, total=False):
     base_url: str | None
     max_tokens: int | None
     sandbox: str | None
-    evaluations: str | Executor
+    evaluations_at_once: int | None
+    evaluate_on: str | Executor
     endpoint: str | None
     timeout: float | None
     memory_mb: int | None
@@ -70,7 +71,6 @@ class DiscoverKeywords(SearchKeywords, total=False):
 
     # <!-- generated: discover_keywords -->
 
-    evaluators: int | None
     gateway: bool | None
     keep_history: bool
     log: str | Sequence[str]
@@ -78,25 +78,15 @@ class DiscoverKeywords(SearchKeywords, total=False):
     # <!-- end of discover_keywords -->
 
 
-class ToolKeywords(SearchKeywords, total=False):
-    """Settings of a tool, whose `evaluators` are something else: those of a search, and questions.
+class GraphKeywords(SearchKeywords, total=False):
+    """Settings of a graph or tool: those of a search, and questions.
 
     A graph can ask its caller, and a tool asks that of its agent.
     """
 
-    # <!-- generated: tool_keywords -->
+    # <!-- generated: graph_keywords -->
 
     on_exhausted: Literal["stop", "interrupt"]
     approve_guides: bool
-
-    # <!-- end of tool_keywords -->
-
-
-class GraphKeywords(ToolKeywords, total=False):
-    """Settings of a graph."""
-
-    # <!-- generated: graph_keywords -->
-
-    evaluators: int | None
 
     # <!-- end of graph_keywords -->

@@ -116,13 +116,13 @@ def parse_request(
         # A menu of one: the entry has a name, a price and limits of its own.
         menu, model = [model], None
     names: dict[str, object] = {"problem": problem, "model": model, "guide_model": guide_model}
-    executor = settings.get("evaluations")
+    executor = settings.get("evaluate_on")
     if isinstance(executor, Executor):
-        names["evaluations"] = executor
-        settings = {name: value for name, value in settings.items() if name != "evaluations"}
+        names["evaluate_on"] = executor
+        settings = {name: value for name, value in settings.items() if name != "evaluate_on"}
     elif executor is not None and not isinstance(executor, str):
         raise ValueError(
-            f"evaluations: got {executor!r}, expected {FORMS}, or an open executor of"
+            f"evaluate_on: got {executor!r}, expected {FORMS}, or an open executor of"
             " concurrent.futures"
         )
     # Settings are saved as JSON. An object stands there by a label, and is given again on a resume.
@@ -356,11 +356,11 @@ def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
     config, needs_key = given.config, given.sends_requests
     found = given.problem or problem(_importable(config.problem))
     found = confine(
-        evaluated_by(found, given.executor or _importable(config.evaluations), config.endpoint),
+        evaluated_by(found, given.executor or _importable(config.evaluate_on), config.endpoint),
         sandbox=config.sandbox,
         timeout=config.timeout,
         memory_mb=config.memory_mb,
-        evaluators=config.evaluators,
+        evaluations_at_once=config.evaluations_at_once,
     )
     if config.allow_invalid_start:
         found = replace(found, allow_invalid_start=True)

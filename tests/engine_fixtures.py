@@ -33,7 +33,7 @@ def squares(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["threads", "processes", *ENGINES])
 def given(request, cache):
-    """What `evaluations=` takes: an executor, or the address of an engine."""
+    """What `evaluate_on=` takes: an executor, or the address of an engine."""
     match request.param:
         case "threads" | "processes" as kind:
             with {"threads": threads, "processes": processes}[kind]() as executor:

@@ -78,7 +78,7 @@ ARGUMENTS = {
     "problem": "name_or_path",
     "router": "name",
     "gateway": "wanted",
-    "evaluations": "given",
+    "evaluate_on": "given",
 }
 """What a function calls a setting whose value is passed to it."""
 

@@ -111,10 +111,11 @@ class EngineBackend:
         """A note about resources, empty for none; raises as `check_backend` does."""
         self._sent(problem)
         notes = [self.engine.check(_needs(problem))]
-        if problem.repeats > 1 and problem.evaluators is None:
+        if problem.repeats > 1 and problem.evaluations_at_once is None:
             notes.append(
                 f"repeats = {problem.repeats}: evaluations at the same time in workers of one"
-                " machine disturb each other's measurements; to make one at a time: --evaluators 1"
+                " machine disturb each other's measurements; to make one at a time:"
+                " --evaluations-at-once 1"
             )
         return "; ".join(filter(None, notes))
 
@@ -152,7 +153,7 @@ class EngineBackend:
             unreachable = answered.unreachable or unreachable
         raise OSError(
             unreachable
-            or f"evaluations: {self.engine.name} lost several workers, one after the other, to the"
+            or f"evaluate_on: {self.engine.name} lost several workers, one after the other, to the"
             " evaluation of one program, which may kill them; the program has no evaluation and is"
             " evaluated again when the run is resumed"
         )
@@ -189,14 +190,14 @@ class EngineBackend:
             return Answer.from_json(answered)
         except (ValueError, TypeError) as error:
             raise ValueError(
-                f"evaluations: {self.engine.name} returned {answered[:80]!r}; expected the"
+                f"evaluate_on: {self.engine.name} returned {answered[:80]!r}; expected the"
                 f" answer of a worker as JSON ({type(error).__name__})"
             ) from None
 
     def _unavailable(self, reason: str) -> OSError:
         return OSError(
-            f"evaluations: {self.engine.name} is unavailable ({reason}); the run can be resumed,"
-            " also with other evaluations: --evaluations local:N, or here"
+            f"evaluate_on: {self.engine.name} is unavailable ({reason}); the run can be resumed,"
+            " also on other workers: --evaluate-on local:N, or here"
         )
 
 
@@ -219,9 +220,9 @@ def evaluated_by(problem: Problem, given: str | Executor, endpoint: str | None =
     try:
         engine = shared_engine(checked_address(given))
     except ValueError as error:
-        raise ValueError(f"evaluations: {error}") from None
+        raise ValueError(f"evaluate_on: {error}") from None
     except OSError as error:
-        raise OSError(f"evaluations: {error}") from None
+        raise OSError(f"evaluate_on: {error}") from None
     return replace(problem, backend=EngineBackend(engine, endpoint))
 
 
@@ -241,7 +242,7 @@ def check_backend(problem: Problem) -> str:
     elif problem.gpus or problem.cpus > 1:
         notes.append(
             f"cpus = {problem.cpus} and gpus = {problem.gpus:g} of the problem are reserved only by"
-            " --evaluations dask://HOST:PORT or ray://HOST:PORT"
+            " --evaluate-on dask://HOST:PORT or ray://HOST:PORT"
         )
     return "; ".join(filter(None, notes))
 

@@ -392,7 +392,7 @@ class ExecutorEngine(Engine):
         """Note which resources are not requested from the executor."""
         if needs.gpus or needs.cpus > 1:
             return (
-                f"evaluations: {self.name} is not asked for the problem's cpus = {needs.cpus} and"
+                f"evaluate_on: {self.name} is not asked for the problem's cpus = {needs.cpus} and"
                 f" gpus = {needs.gpus:g}; its workers must have them"
             )
         return ""

@@ -37,7 +37,7 @@ _LINE = TypeAdapter(RunOutcome)
 NOT_DECIDING = {
     *("problem", "method", "seed", "budget"),
     *("preset", "keep_history", "preflight", "allow_invalid_start", "gateway"),
-    *("evaluators", "evaluations", "endpoint", "log"),
+    *("evaluations_at_once", "evaluate_on", "endpoint", "log"),
 }
 """Settings that are recorded elsewhere, as a preset's values are, or do not affect the result."""
 

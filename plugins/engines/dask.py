@@ -73,7 +73,7 @@ class DaskEngine(Engine):
         """Refuse what no worker offers by `dask worker --resources`."""
         offered = self._offers()
         if not offered:
-            raise OSError(f"evaluations: {self.name} has no worker; start one: dask worker")
+            raise OSError(f"evaluate_on: {self.name} has no worker; start one: dask worker")
         # A task that asks for a resource which no worker declares would wait forever.
         self._asks_memory = any(MEMORY in each for each in offered)
         # They hold the resources that were asked for before, with or without memory.
@@ -82,7 +82,7 @@ class DaskEngine(Engine):
         if not any(has_resources(each, wanted) for each in offered):
             text = " ".join(f"{name}={amount:.12g}" for name, amount in wanted.items())
             raise ValueError(
-                f"evaluations is {self.name!r}, where no worker offers {text}, which the problem"
+                f"evaluate_on is {self.name!r}, where no worker offers {text}, which the problem"
                 f' asks for; start workers with --resources "{text}"'
             )
         return ""
@@ -141,6 +141,6 @@ class DaskEngine(Engine):
         """
         scheduler = self._client.scheduler
         if scheduler is None:
-            raise OSError(f"evaluations: {self.name} is closed")
+            raise OSError(f"evaluate_on: {self.name} is closed")
         about = self._client.sync(scheduler.identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
         return [dict(each.get("resources") or {}) for each in about["workers"].values()]

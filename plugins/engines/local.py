@@ -29,12 +29,12 @@ class LocalEngine(ExecutorEngine):
         """Refuse resources that are not assigned to processes of one machine."""
         if needs.gpus:
             raise ValueError(
-                f"evaluations is {self.name!r}, which assigns no GPUs, and the problem has gpus ="
+                f"evaluate_on is {self.name!r}, which assigns no GPUs, and the problem has gpus ="
                 f" {needs.gpus:g}; expected dask://HOST:PORT or ray://HOST:PORT"
             )
         if needs.cpus > 1 and (wanted := needs.cpus * self._number) > available_cores():
             raise ValueError(
-                f"evaluations is {self.name!r}, and the problem has cpus = {needs.cpus}: they need"
+                f"evaluate_on is {self.name!r}, and the problem has cpus = {needs.cpus}: they need"
                 f" {wanted} cores; expected at most {available_cores()}, which this machine has"
             )
         return ""

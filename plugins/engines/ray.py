@@ -96,7 +96,7 @@ class RayEngine(Engine):
         if not self.has_worker(needs):
             text = f"cpus = {needs.cpus}, gpus = {needs.gpus:g}, memory_mb = {needs.memory_mb}"
             raise ValueError(
-                f"evaluations is {self.name!r}, where no node has {text}, which the problem asks"
+                f"evaluate_on is {self.name!r}, where no node has {text}, which the problem asks"
                 " for; expected such a node, or lower numbers"
             )
         return ""

@@ -92,7 +92,7 @@ def read_config(folder: Path, settings: FolderSettings) -> FolderConfig:
         language=known.name if known else None,
         timeout=reader.number(TIMEOUT),
         thresholds=reader.thresholds(),
-        evaluators=reader.count(*PARALLEL),
+        evaluations_at_once=reader.count(*PARALLEL),
         dimensions=reader.dimensions(),
         own_files=(path.relative_to(folder).as_posix(), *readme),
         notes=(reader.note(), choice) if names else (reader.note(),),

@@ -92,8 +92,8 @@ def test_an_empty_path_is_refused_by_the_name_of_its_option(invoke, words, tmp_p
             "--model: got 'offline' with models, expected only one of them",
         ),
         (
-            ["run", "circle_packing", "--evaluators", 3, "--evaluations", "local:2"],
-            "--evaluators: got 3 with evaluations 'local:2', expected at most 2",
+            ["run", "circle_packing", "--evaluations-at-once", 3, "--evaluate-on", "local:2"],
+            "--evaluations-at-once: got 3 with evaluate_on 'local:2', expected at most 2",
         ),
         (
             ["sweep", "--problems", "nope", "--methods", "costada", "--out", "x", "--dry-run"],

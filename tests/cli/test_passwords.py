@@ -45,7 +45,7 @@ PLACES = [
     ("run", "circle_packing", "--out", "out", "--store"),
     ("run", "circle_packing", "--out", "out", "--purse"),
     ("run", "circle_packing", "--model", "openai:m", "--price", "1,1", "--base-url"),
-    ("run", "circle_packing", "--evaluations"),
+    ("run", "circle_packing", "--evaluate-on"),
     (*SWEEP, "--store"),
     (*SWEEP, "--total", 1, "--purse"),
     (*SWEEP, "--on"),

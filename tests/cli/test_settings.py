@@ -234,15 +234,18 @@ REFUSALS = [
     ({"gateway": "perhaps"}, "--gateway: got 'perhaps', expected true or false"),
     ({"retry_wait": 600}, "--retry-wait: got 600, expected at most --longest-wait, which is 300"),
     ({"sandbox": "jail"}, "--sandbox: got 'jail', expected 'auto', 'process', 'landlock', "),
-    ({"evaluators": 0}, f"--evaluators: got 0, {IS_COUNT}"),
-    ({"evaluators": 257}, "--evaluators: got 257, expected less than or equal to 256"),
+    ({"evaluations_at_once": 0}, f"--evaluations-at-once: got 0, {IS_COUNT}"),
     (
-        {"evaluators": 3, "evaluations": "local:2"},
-        "evaluators: got 3 with evaluations 'local:2', expected at most 2",
+        {"evaluations_at_once": 257},
+        "--evaluations-at-once: got 257, expected less than or equal to 256",
     ),
     (
-        {"evaluations": "pbs://a"},
-        "--evaluations: got 'pbs://a', expected here, local:N (1 to 9999), dask://HOST:PORT",
+        {"evaluations_at_once": 3, "evaluate_on": "local:2"},
+        "evaluations_at_once: got 3 with evaluate_on 'local:2', expected at most 2",
+    ),
+    (
+        {"evaluate_on": "pbs://a"},
+        "--evaluate-on: got 'pbs://a', expected here, local:N (1 to 9999), dask://HOST:PORT",
     ),
     (
         {"endpoint": "10.0.0.5:70000"},
@@ -291,6 +294,14 @@ def test_a_folder_of_another_version_is_refused(tmp_path, found, said):
     )
     with pytest.raises(ValueError, match=f"{expected}; use that version for this run, or start"):
         load_config(path)
+
+
+def test_a_run_of_before_has_its_settings_under_their_earlier_names(tmp_path):
+    path = tmp_path / "settings.json"
+    earlier = {"evaluators": 2, "evaluations": "local:3"}
+    path.write_text(json.dumps({"format": FORMAT, "problem": "p", "budget": 1, **earlier}))
+    config = load_config(path)
+    assert (config.evaluations_at_once, config.evaluate_on) == (2, "local:3")
 
 
 def test_settings_edited_into_nonsense_are_refused_by_field(tmp_path):

@@ -166,7 +166,10 @@ REFUSALS = {
         ({"holdout": HOLDOUT}, "holdout is given without score and calls"),
         ({"limits": 60}, r"limits is 60; expected Limits\(...\)"),
         *(
-            ({"evaluators": count}, f"evaluators is {count!r}; expected an integer")
+            (
+                {"evaluations_at_once": count},
+                f"evaluations_at_once is {count!r}; expected an integer",
+            )
             for count in (0, -1, 1.5, True, "2")
         ),
         ({"evaluator_source": "\ud800"}, r"evaluator_source is '\\ud800'; expected no half"),

@@ -143,7 +143,7 @@ def test_noisy_programs_are_evaluated_one_at_a_time_unless_more_are_asked_for(re
     problem = make(series(), repeats=repeats)
     if expected:
         assert problem.turns.limit == expected
-    assert make(series(), repeats=repeats, evaluators=2).turns.limit == 2
+    assert make(series(), repeats=repeats, evaluations_at_once=2).turns.limit == 2
 
 
 TWO = ["speed:max", "memory:min"]

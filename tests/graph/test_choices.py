@@ -158,7 +158,7 @@ def test_a_caller_chooses_no_command_as_the_generator():
     assert graph.invoke({}, context={"settings": {"generator": "model"}})["iterations"] > 0
 
 
-@pytest.mark.parametrize("name", ["evaluations", "endpoint"])
+@pytest.mark.parametrize("name", ["evaluate_on", "endpoint"])
 def test_a_caller_chooses_neither_where_evaluations_run_nor_a_port_of_this_machine(name):
     value = "127.0.0.1:4000"
     with pytest.raises(ValueError, match=f"Unknown setting '{name}'"):

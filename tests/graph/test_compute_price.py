@@ -212,7 +212,7 @@ def test_an_evaluation_that_waits_for_another_has_no_bound():
             started.extend(call for call in calls_of(store) if call.status is CallStatus.STARTED)
         return evaluate_value(code)
 
-    problem = toy_problem(evaluate=evaluate, evaluators=1, limits=Limits(wall_seconds=1))
+    problem = toy_problem(evaluate=evaluate, evaluations_at_once=1, limits=Limits(wall_seconds=1))
     both_sent = Barrier(2)
     values = iter((0.2, 0.4))
 

@@ -472,7 +472,7 @@ def test_slow_evaluations_hold_up_no_call():
             waited.append(calls_ended.wait(PATIENCE))
         return evaluate_value(code)
 
-    problem = toy_problem(evaluate=evaluate, evaluators=6)
+    problem = toy_problem(evaluate=evaluate, evaluations_at_once=6)
     found = discovery(scripted(answer), problem=problem, parallel=6, iterations=24).invoke({})
     assert found["iterations"] == 24
     assert waited == [True, True]

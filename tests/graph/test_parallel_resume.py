@@ -211,7 +211,7 @@ def test_a_cancelled_run_ends_its_evaluations_and_repeats_them_but_no_call():
         return evaluate_value(code)
 
     seed = evaluate_value(SEED_PROGRAM)
-    problem = toy_problem(evaluate=evaluate, evaluators=4, seed_evaluation=seed)
+    problem = toy_problem(evaluate=evaluate, evaluations_at_once=4, seed_evaluation=seed)
     options = {"store": store, "saver": InMemorySaver(), "parallel": 4, "iterations": 12}
     graph = discovery(scripted(prompted), problem=problem, **options)
 

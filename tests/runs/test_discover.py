@@ -53,9 +53,14 @@ def test_parallel_steps_call_the_model_at_the_same_time(tmp_path, out):
 
 
 def test_a_plan_has_what_the_settings_say_about_parallel_steps():
-    given = {"problem": "circle_packing", "parallel": 3, "order": "launch", "evaluators": 2}
+    given = {
+        "problem": "circle_packing",
+        "parallel": 3,
+        "order": "launch",
+        "evaluations_at_once": 2,
+    }
     plan = plan_run(checked_config({**given, "preflight": False}))
-    assert (plan.parallel, plan.order, plan.problem.evaluators) == (3, "launch", 2)
+    assert (plan.parallel, plan.order, plan.problem.evaluations_at_once) == (3, "launch", 2)
 
 
 def test_a_run_in_a_folder_finds_the_same(found):

@@ -102,11 +102,11 @@ def test_limits_are_never_lowered(folder, invoke, option, value, message):
 
 
 def test_a_resumed_run_may_be_carried_out_in_another_way_and_keeps_it(folder, invoke):
-    words = ("--parallel", 4, "--order", "launch", "--evaluators", 2)
+    words = ("--parallel", 4, "--order", "launch", "--evaluations-at-once", 2)
     for more in (words, ()):
         assert invoke("resume", folder, *more).exit_code == 0
         config = RunFolder(folder).load()
-        assert (config.parallel, config.order, config.evaluators) == (4, "launch", 2)
+        assert (config.parallel, config.order, config.evaluations_at_once) == (4, "launch", 2)
 
 
 def test_a_raised_iteration_limit_gives_the_run_that_it_would_have_been(near, tmp_path, invoke):

@@ -266,7 +266,7 @@ def test_a_cluster_that_an_untrusted_folder_names_is_not_connected_to(
     finished, tmp_path, place, is_refused
 ):
     folder = copied(finished, tmp_path / "foreign")
-    change(folder, evaluations=place)
+    change(folder, evaluate_on=place)
     if is_refused:
         with pytest.raises(ValueError, match=r"loaded as Python objects.*give --trust"):
             RunFolder(folder).check_trusted()

@@ -68,7 +68,7 @@ def check_against_bill(record, providers):
         (0, 4, {"max_iterations": 6, "parallel": 1}),
         (1, 4, {"max_iterations": 6, "parallel": 8}),
         # Once, as its workers take their time to start; while a judge answers.
-        (1, 1, {"max_iterations": 2, "parallel": 2, "evaluations": "local:2"}),
+        (1, 1, {"max_iterations": 2, "parallel": 2, "evaluate_on": "local:2"}),
     ],
     ids=["1", "8", "workers"],
 )

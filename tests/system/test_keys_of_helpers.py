@@ -101,7 +101,7 @@ def test_helpers_of_a_run_are_started_without_its_keys(near, tmp_path):
     helpers = [*HELPERS] if find_spec("tensorboardX") else [HELPERS[0], HELPERS[1], HELPERS[3]]
     log = ["--log=tensorboard"] if find_spec("tensorboardX") else []
     words = ["run", str(near), f"--out={tmp_path / 'run'}", "--max-iterations=3", *log]
-    words += ["--gateway", "--evaluations=local:1", "--sandbox=process"]
+    words += ["--gateway", "--evaluate-on=local:1", "--sandbox=process"]
     with Provider() as provider, Path(tmp_path / "log").open("w+") as output:
         run = subprocess.Popen(
             [*COMMAND, *words, *settings(provider)],
@@ -127,7 +127,7 @@ def test_other_programs_of_the_user_cannot_read_the_helpers_that_hold_secrets(ne
         return Reply(f"```python\n{PROGRAM.format(5)}\n```")
 
     words = ["run", str(near), f"--out={tmp_path / 'run'}", "--max-iterations=1"]
-    words += ["--gateway", "--evaluations=local:1", "--sandbox=process"]
+    words += ["--gateway", "--evaluate-on=local:1", "--sandbox=process"]
     with BillingServer() as provider:
         provider.default = answer
         with subprocess.Popen([*COMMAND, *words, *settings(provider)], env=environment()) as run:

@@ -111,6 +111,6 @@ def test_local_workers_are_refused_resources_that_they_cannot_assign(local_engin
 
 
 def test_a_scheduler_that_does_not_respond_is_named(here):
-    message = r"evaluations: dask://127\.0\.0\.1:1: no Dask scheduler responds there"
+    message = r"evaluate_on: dask://127\.0\.0\.1:1: no Dask scheduler responds there"
     with pytest.raises(OSError, match=message):
         evaluated_by(here, "dask://127.0.0.1:1")

@@ -209,7 +209,7 @@ def test_a_broken_pool_of_the_caller_is_gone_and_says_how_to_go_on(squares, cach
             for pid in list(pool._processes):
                 os.kill(pid, signal.SIGKILL)
             with pytest.raises(
-                OSError, match=r"ProcessPoolExecutor is unavail.*--evaluations local"
+                OSError, match=r"ProcessPoolExecutor is unavail.*--evaluate-on local"
             ):
                 running.result(SECONDS)
         assert first.score == 1.0

@@ -28,7 +28,7 @@ def _installed(tmp_path, monkeypatch):
 
 def test_an_own_engine_evaluates_the_programs_of_a_run(near, tmp_path, invoke):
     out = tmp_path / "run"
-    given = ("--max-iterations", 2, "--evaluations", "threads:2", "--out", out)
+    given = ("--max-iterations", 2, "--evaluate-on", "threads:2", "--out", out)
     done = invoke("run", near, *given)
     assert done.exit_code == 0, done.stderr
     shown = invoke("export", out, "--to", "csv", "--table", "candidates")
@@ -46,9 +46,9 @@ def test_an_own_engine_runs_a_sweep(near, tmp_path, invoke):
 
 
 def test_what_an_own_engine_refuses_is_said(near, tmp_path, invoke):
-    refused = invoke("run", near, "--evaluations", "threads:two", "--out", tmp_path / "run")
+    refused = invoke("run", near, "--evaluate-on", "threads:two", "--out", tmp_path / "run")
     assert refused.exit_code == 2
-    assert "evaluations: threads:two: expected threads:N" in refused.stderr
+    assert "evaluate_on: threads:two: expected threads:N" in refused.stderr
     words = ("sweep", "--problems", near, "--methods", "costada", "--out", tmp_path / "sweep")
     refused = invoke(*words, "--on", "threads:two")
     assert refused.exit_code == 2

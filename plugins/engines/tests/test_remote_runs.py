@@ -43,7 +43,7 @@ def _own_cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize("parallel", [1, 3])
 def test_a_run_with_local_workers_is_the_run_of_this_process(parallel, near, invoke, tmp_path):
     for name in ("here", "local:2"):
-        options = (*SEARCH, "--parallel", parallel, "--evaluations", name)
+        options = (*SEARCH, "--parallel", parallel, "--evaluate-on", name)
         result = invoke("run", near, *options, "--out", tmp_path / name.replace(":", "-"))
         assert result.exit_code == 0, result.output
     assert steps(tmp_path / "local-2") == steps(tmp_path / "here")
@@ -63,13 +63,13 @@ def test_a_run_with_local_workers_is_the_run_of_this_process(parallel, near, inv
 def test_a_run_takes_an_executor_and_is_resumed_with_another_place(near, invoke, tmp_path):
     with ThreadPoolExecutor(2) as executor:
         found = discover(
-            near, "offline", budget=1, max_iterations=2, out=tmp_path / "run", evaluations=executor
+            near, "offline", budget=1, max_iterations=2, out=tmp_path / "run", evaluate_on=executor
         )
     assert found.iterations == 2
     refused = invoke("resume", tmp_path / "run", "--max-iterations", 3)
     assert refused.exit_code == 2
     assert "ThreadPoolExecutor as a Python object" in refused.output
-    resumed = invoke("resume", tmp_path / "run", "--max-iterations", 3, "--evaluations", "local:1")
+    resumed = invoke("resume", tmp_path / "run", "--max-iterations", 3, "--evaluate-on", "local:1")
     assert resumed.exit_code == 0, resumed.output
     assert [row["iteration"] for row in steps(tmp_path / "run")] == [1, 2, 3]
 
@@ -87,15 +87,15 @@ def test_a_place_that_cannot_be_used_is_refused_before_a_folder_is_made(
 ):
     if ":1" in name and not find_spec("distributed"):
         pytest.skip("distributed is not installed: pip install 'costada[dask]'")
-    result = invoke("run", near, "--evaluations", name, "--out", tmp_path / "run")
+    result = invoke("run", near, "--evaluate-on", name, "--out", tmp_path / "run")
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
     assert not (tmp_path / "run").exists()
 
 
 def test_what_is_no_executor_is_refused_by_name(near):
-    with pytest.raises(ValueError, match=r"evaluations: got .*, expected here, .*, or an open"):
-        discover(near, "offline", budget=1, evaluations=ThreadPoolExecutor)
+    with pytest.raises(ValueError, match=r"evaluate_on: got .*, expected here, .*, or an open"):
+        discover(near, "offline", budget=1, evaluate_on=ThreadPoolExecutor)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def slowed(near, folder, seconds):
 @contextmanager
 def begun(problem, place, run, number=2):
     """A process whose run has finished so many steps."""
-    words = ["run", problem, *SEARCH, "--evaluations", place, "--out", run]
+    words = ["run", problem, *SEARCH, "--evaluate-on", place, "--out", run]
     with subprocess.Popen(
         [*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True
     ) as process:
@@ -153,7 +153,7 @@ def check_paused(near, whole, invoke, tmp_path):
         assert re.search(said, errors)
         assert f"Resume with: costada resume {run}" in errors
         assert len(steps(run)) < len(whole)
-        resumed = invoke("resume", run, "--evaluations", "local:2")
+        resumed = invoke("resume", run, "--evaluate-on", "local:2")
         assert resumed.exit_code == 0, resumed.output
         assert steps(run) == whole
 

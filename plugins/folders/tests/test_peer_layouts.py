@@ -137,7 +137,7 @@ def test_a_configuration_is_taken_over_as_far_as_it_concerns_evaluations(write):
     problem = load_folder(write(LEGACY_FILES))
     assert problem.task == "Write x."
     assert problem.limits == Limits(wall_seconds=7.0, processes=256)
-    assert problem.evaluators == 3
+    assert problem.evaluations_at_once == 3
     assert problem.notes == (
         "config.yaml: took over evaluator.cascade_evaluation, evaluator.parallel_evaluations,"
         " evaluator.timeout, prompt.system_message; not: max_iterations, llm,"

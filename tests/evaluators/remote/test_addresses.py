@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
     ],
 )
 def test_another_address_is_refused(address, here):
-    message = r"evaluations: got .*, expected here, local:N \(1 to 9999\), dask://HOST:PORT"
+    message = r"evaluate_on: got .*, expected here, local:N \(1 to 9999\), dask://HOST:PORT"
     with pytest.raises(ValueError, match=message):
         evaluated_by(here, address)
 

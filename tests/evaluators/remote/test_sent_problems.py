@@ -267,6 +267,6 @@ def test_resources_that_nothing_assigns_are_noted(worker_engine, here):
     assert "the sandbox" not in check_backend(replace(own, gpus=1.0))
     with threads() as executor:
         note = checked(ExecutorEngine(executor), cpus=4)
-    assert note.startswith("evaluations: ThreadPoolExecutor is not asked for the problem's cpus")
+    assert note.startswith("evaluate_on: ThreadPoolExecutor is not asked for the problem's cpus")
     assert checked(worker_engine, repeats=3).startswith("repeats = 3: evaluations at the same time")
-    assert checked(worker_engine, repeats=3, evaluators=1) == ""
+    assert checked(worker_engine, repeats=3, evaluations_at_once=1) == ""

@@ -64,7 +64,7 @@ def scored(output):
     return Evaluation(score=output, objective=output, is_valid=True)
 
 
-def sleeping_problem(evaluators, layer=Layer.PROCESS, **given):
+def sleeping_problem(evaluations_at_once, layer=Layer.PROCESS, **given):
     return Problem(
         name="sleeping",
         task="Sleep.",
@@ -73,14 +73,18 @@ def sleeping_problem(evaluators, layer=Layer.PROCESS, **given):
         score=scored,
         sandbox=layer,
         preload=(),
-        evaluators=evaluators,
+        evaluations_at_once=evaluations_at_once,
         **given,
     )
 
 
-def own_problem(evaluate, evaluators):
+def own_problem(evaluate, count):
     return Problem(
-        name="own", task="Any.", initial_program="x = 1", evaluate=evaluate, evaluators=evaluators
+        name="own",
+        task="Any.",
+        initial_program="x = 1",
+        evaluate=evaluate,
+        evaluations_at_once=count,
     )
 
 
@@ -137,10 +141,10 @@ def test_waiting_for_a_slot_takes_no_time_from_a_candidate():
     assert sum(evaluation.seconds for evaluation in evaluations) <= seconds
 
 
-@pytest.mark.parametrize("evaluators", [1, 3])
-def test_never_more_threads_than_evaluators_are_inside_an_evaluate(evaluators):
+@pytest.mark.parametrize("count", [1, 3])
+def test_no_more_threads_than_evaluations_at_once_are_inside_an_evaluate(count):
     inside, most, lock = [], [], threading.Lock()
-    together = threading.Barrier(evaluators)
+    together = threading.Barrier(count)
 
     def evaluate(code):
         with lock:
@@ -151,8 +155,8 @@ def test_never_more_threads_than_evaluators_are_inside_an_evaluate(evaluators):
             inside.remove(code)
         return Evaluation(score=1.0, objective=1.0, is_valid=True)
 
-    judged_at_once(own_problem(evaluate, evaluators), [f"x = {number}" for number in range(12)])
-    assert max(most) == evaluators
+    judged_at_once(own_problem(evaluate, count), [f"x = {number}" for number in range(12)])
+    assert max(most) == count
 
 
 def test_with_one_evaluator_score_is_called_by_one_thread_at_a_time():
@@ -196,10 +200,10 @@ def test_programs_are_evaluated_in_the_order_in_which_they_came():
 def test_as_many_evaluators_as_cores_unless_a_problem_says_otherwise():
     assert available_cores() == len(os.sched_getaffinity(0))
     assert sleeping_problem(None).turns.limit == available_cores()
-    assert confine(sleeping_problem(None), evaluators=5).turns.limit == 5
+    assert confine(sleeping_problem(None), evaluations_at_once=5).turns.limit == 5
     assert confine(sleeping_problem(3), timeout=2).turns.limit == 3
     own = own_problem(lambda code: None, None)
-    assert confine(own, evaluators=2).turns.limit == 2
+    assert confine(own, evaluations_at_once=2).turns.limit == 2
 
 
 def test_the_number_of_evaluators_does_not_change_the_fingerprint():
@@ -277,8 +281,8 @@ def test_a_permit_given_to_a_thread_that_is_cancelled_is_passed_on():
 def test_a_strategy_does_not_wait_behind_candidates():
     run_candidate(ONE, "f", AMPLE, layer=Layer.PROCESS, preload=(), slots=SHORT_SLOTS)
     running, token = sleeping_problem(SLOTS._turns.limit), CancellationToken()
-    with ThreadPoolExecutor(running.evaluators) as threads:
-        for _ in range(running.evaluators):
+    with ThreadPoolExecutor(running.evaluations_at_once) as threads:
+        for _ in range(running.evaluations_at_once):
             threads.submit(under, token, running.evaluate_program, sleeping(600), "key")
         try:
             assert becomes_true(lambda: SLOTS._turns._num_held == SLOTS._turns.limit)
