@@ -42,7 +42,8 @@ class RunStatus(TypedDict):
     `best_objective` is in the problem's own units. Both are `None` before the first iteration.
     `stop_reason` is `target`, `budget`, `iterations`, `flat` or `failures` for a finished run,
     `error` says why a run failed or could not continue; otherwise they are empty. `folder` has the
-    run's files.
+    run's files. `purse_budget` is what all runs of the server share, in dollars, and `purse_left`
+    what of it no run holds or has spent.
     """
 
     run: str
@@ -56,6 +57,16 @@ class RunStatus(TypedDict):
     stop_reason: str
     error: str
     folder: str
+    purse_budget: float
+    purse_left: float
+
+
+class RunList(TypedDict):
+    """The runs that a purse pays for, the oldest first."""
+
+    runs: list[RunStatus]
+    purse_budget: float
+    purse_left: float
 
 
 class BestProgram(RunStatus):
@@ -71,6 +82,10 @@ class BestProgram(RunStatus):
 class FollowedRun(Protocol):
     """A run that clients ask for."""
 
+    @property
+    def folder(self) -> RunFolder:
+        """Where the run is kept."""
+
     def status(self) -> RunStatus:
         """The current state of the run."""
 
@@ -84,13 +99,13 @@ class FollowedRun(Protocol):
 class BackgroundRun(Progress):
     """A run in its own thread, paid from an account of the server's purse."""
 
-    def __init__(self, plan: Plan, folder: RunFolder, account: Purse) -> None:
-        """Start at once; the account is closed when the run has ended in any way.
+    def __init__(self, plan: Plan, folder: RunFolder, account: Purse, purse: Purse) -> None:
+        """Start at once; the account of the purse is closed when the run has ended in any way.
 
         A stored run must be held by this process; its thread holds it as well when this returns.
         """
         self._plan = replace(plan, purse=account, budget=min(plan.budget, float(account.budget)))
-        self._folder, self._account = folder, account
+        self._folder, self._account, self._purse = folder, account, purse
         self._row: TraceRow | None = None
         self._result: Discovery | None = None
         self._error = ""
@@ -108,9 +123,19 @@ class BackgroundRun(Progress):
         self._has_begun.wait()
 
     @property
+    def folder(self) -> RunFolder:
+        """Where the run is kept."""
+        return self._folder
+
+    @property
     def name(self) -> str:
         """The name of the run for clients."""
         return name_of(self._folder)
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self._plan.settings.seed
 
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
         """Note the last iteration of a resumed run."""
@@ -138,6 +163,7 @@ class BackgroundRun(Progress):
             self._plan.problem.name,
             phase,
             self._row,
+            self._purse,
             spent=float(self._account.spent),
             budget=self._plan.budget,
             stop_reason=result.stop_reason if result else "",
@@ -167,47 +193,51 @@ class BackgroundRun(Progress):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredView:
-    """A run of the database that has ended, or that another process holds.
+class EarlierRun:
+    """A run that has ended, or that another process holds.
 
     Attributes:
-        run: The run.
+        folder: Where the run is kept.
         purse: Of the server; one of its accounts pays for the run.
+        account: The name of that account.
         known: Its state when this server last worked on it, `None` if it never has.
     """
 
-    run: StoredRun
+    folder: RunFolder
     purse: Purse
+    account: str
     known: RunStatus | None = None
 
     def wait(self, seconds: float) -> None:
         """Return when no process holds the run, or after so many seconds."""
         end, never = monotonic() + seconds, Event()
-        while self.run.is_running and (left := end - monotonic()) > 0:
+        while self.folder.is_running and (left := end - monotonic()) > 0:
             never.wait(min(left, WAIT_SECONDS))
 
     def status(self) -> RunStatus:
         """The current state of the run."""
-        config, reason, error = self.run.load(), "", ""
+        config, reason, error = self.folder.load(), "", ""
         phase: RunPhase = "running"
-        if not self.run.is_running:  # first: a run that ends after this has saved its state
-            state = saved_state(self.run)
+        if not self.folder.is_running:  # first: a run that ends after this has saved its state
+            state = saved_state(self.folder)
             reason = state.get("stop_reason", "") if state else ""
             phase = "finished" if reason else "interrupted"
             if self.known and not reason:
                 phase, error = self.known["phase"], self.known["error"]
-        with RunStore.at(self.run.address, is_read_only=True) as store:
-            run_id = store.last_run()
-            last = store.last_step(run_id)
-            row = cast(TraceRow, record(store.step_line(run_id, last))) if last else None
-        accounts = self.purse.accounts()
-        own = name_of(self.run)
+        row = None
+        if is_there(self.folder.database):
+            with RunStore.at(self.folder.database, is_read_only=True) as store:
+                run_id = store.last_run()
+                if last := store.last_step(run_id):
+                    row = cast(TraceRow, record(store.step_line(run_id, last)))
+        account = self.purse.found(self.account)
         return status_of(
-            self.run,
+            self.folder,
             problem(config.problem).name,
             phase,
             row,
-            spent=float(sum(each.spent for each in accounts[1:] if each.name == own)),
+            self.purse,
+            spent=float(account.spent) if account else 0.0,
             budget=config.budget,
             stop_reason=reason,
             error=error,
@@ -215,7 +245,7 @@ class StoredView:
 
     def best_program(self) -> Program:
         """The best program so far; at first the problem's initial program."""
-        return best_of(self.run, problem(self.run.load().problem).start)
+        return best_of(self.folder, problem(self.folder.load().problem).start)
 
 
 def name_of(folder: RunFolder) -> str:
@@ -228,6 +258,7 @@ def status_of(
     problem_name: str,
     phase: RunPhase,
     row: TraceRow | None,
+    purse: Purse,
     *,
     spent: float,
     budget: float,
@@ -247,6 +278,8 @@ def status_of(
         stop_reason=stop_reason,
         error=error,
         folder=str(folder.path.resolve()),
+        purse_budget=float(purse.budget),
+        purse_left=max(0.0, float(purse.remaining)),
     )
 
 

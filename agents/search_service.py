@@ -9,26 +9,38 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from math import inf
 from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from costada.agents.followed_runs import BackgroundRun, FollowedRun, StoredView
+from costada.agents.followed_runs import (
+    BackgroundRun,
+    EarlierRun,
+    FollowedRun,
+    RunList,
+    name_of,
+)
 from costada.evaluators.sandbox.concurrency import allow_evaluations, cancel_evaluations
 from costada.evaluators.sandbox.layers import Layer
+from costada.graph.routes import can_resume
 from costada.runs.config import EXECUTION, RunConfig, checked_config
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.folder_lease import is_held
 from costada.runs.plan import plan_run, problems_by_name
-from costada.runs.resume import extended_config
-from costada.runs.runner import is_finished
+from costada.runs.resume import extend_to, extended_config
+from costada.runs.runner import is_finished, saved_state
 from costada.runs.shared_purse import account_name
-from costada.runs.stored_run import StoredRun, named_runs, unused_run
+from costada.runs.stored_run import named_runs, unused_run
 from costada.store.purse import Purse
 from costada.values.setting import unknown_name
 
 SCAN_SECONDS = 15.0
 """Time between two looks for runs that no process holds."""
+
+STOP = "stop"
+"""Begins the key of a purse's entry that says whether a client has stopped a run."""
 
 MAX_NAMES = 5
 """Names that are tried for a new run while other servers take them."""
@@ -93,24 +105,28 @@ class SearchService:
             if not is_held(Path(account.name.removeprefix(here))):
                 self.purse.close_child(account.name)
 
-    def start(self, name: str, budget: float, seed: int) -> BackgroundRun:
-        """Start a run in the background.
+    def start(self, name: str, budget: float, seed: int) -> FollowedRun:
+        """Start a run in the background, or return that of this problem and seed if it is running.
 
         Raises:
             ValueError: There is no such problem, it does not work, the budget or the seed is
-                invalid, or the purse has too little left.
+                invalid, the purse has too little left, or a run of this problem and seed can be
+                continued.
             OSError: The run's folder cannot be made, or the database not reached.
         """
         if name not in self.problems:
             raise ValueError(unknown_name("problem", name, self.problems))
+        if known := self._same_search(name, seed):
+            return known
         wanted = {"problem": self.problems[name], "budget": budget, "seed": seed}
         config = checked_config({**self.settings.model_dump(), **wanted})
         plan = plan_run(config)
         with self._lock, self._hold_unused_run(name) as folder:
             if self._ending.is_set():
                 raise ValueError("discover: the server is ending; ask again when it is back")
-            owner = account_name(folder)
-            account = self.purse.child(f"{self.machine}:{owner}" if self.machine else owner, budget)
+            if known := self._same_search(name, seed):  # meanwhile
+                return known
+            account = self.purse.child(self._account(folder), budget)
             # A server that died before it claimed this name may have drawn more for it.
             granted = min(budget, float(account.budget))
             try:
@@ -119,7 +135,7 @@ class SearchService:
                 if self.store is None:  # else it pays for the next run of this name
                     account.close()
                 raise
-            run = BackgroundRun(plan, folder, account)
+            run = BackgroundRun(plan, folder, account, self.purse)
             self.runs[run.name] = run
         return run
 
@@ -128,11 +144,72 @@ class SearchService:
         known = self.runs.get(name)
         if known and (self.store is None or known.thread.is_alive()):
             return known
-        stored = self._stored_views()
-        if name not in stored:
-            names = ", ".join({**stored, **self.runs}) or "none yet"
+        earlier = self._earlier_runs()
+        if name not in earlier:
+            names = ", ".join({**earlier, **self.runs}) or "none yet"
             raise ValueError(f"run: got {name!r}, expected one that was started here: {names}")
-        return replace(stored[name], known=known.status()) if known else stored[name]
+        return replace(earlier[name], known=known.status()) if known else earlier[name]
+
+    def listed(self) -> RunList:
+        """The runs that the purse pays for, and what it has left."""
+        names = [*self._earlier_runs()]
+        return RunList(
+            runs=[self.run(name).status() for name in names],
+            purse_budget=float(self.purse.budget),
+            purse_left=max(0.0, float(self.purse.remaining)),
+        )
+
+    def stop(self, name: str) -> FollowedRun:
+        """Let a run end once its calls in flight have ended; no server resumes it by itself.
+
+        Raises:
+            ValueError: There is no such run, or another process works on it.
+        """
+        run = self.run(name)
+        if isinstance(run, BackgroundRun):
+            self._mark(run.folder, is_stopped=True)
+            run.control.request_drain("a client stops the run")
+        elif run.folder.is_running:
+            raise ValueError(f"run: got {name!r}, which another process works on; stop it there")
+        return run
+
+    def extend(self, name: str, dollars: float) -> BackgroundRun:
+        """Continue a run that does not run, within its budget and further dollars.
+
+        Raises:
+            ValueError: There is no such run, it is running, its settings are not those of this
+                server, nothing is left for it to do, or the purse has too little left.
+            OSError: The database cannot be reached.
+        """
+        folder = self.run(name).folder
+        saved = folder.load()
+        if saved.problem not in self.problems.values():
+            raise ValueError(f"run: got {name!r}, whose problem this server does not offer")
+        with self._lock, ExitStack() as held:
+            if self._ending.is_set():
+                raise ValueError("continue_run: the server is ending; ask again when it is back")
+            known = self.runs.get(name)
+            if (known and known.thread.is_alive()) or folder.is_running:
+                raise ValueError(f"run: got {name!r}, which is running; expected one that is not")
+            if self.store is not None:
+                held.enter_context(folder.hold())
+            budget = self._affordable(folder, saved.budget, dollars)
+            own = {"problem": saved.problem, "seed": saved.seed, "budget": budget}
+            config = checked_config({**self.settings.model_dump(), **own})
+            state = saved_state(folder)
+            limits = (budget, config.max_iterations, config.target)
+            if state and state.get("stop_reason") and not can_resume(state, *limits):
+                raise ValueError(
+                    f"run: got {name!r}, which has ended ({state['stop_reason']}) and has nothing"
+                    f" left to do within ${budget:g}"
+                )
+            plan = plan_run(config)
+            extend_to(folder, config)
+            self._mark(folder, is_stopped=False)
+            account = self.purse.child(self._account(folder), budget)
+            self._ended.discard(name)
+            run = self.runs[name] = BackgroundRun(plan, folder, account, self.purse)
+        return run
 
     def reaches_purse(self) -> bool:
         """Whether the server can read its purse; prints why it cannot."""
@@ -191,29 +268,83 @@ class SearchService:
                     return
         raise ValueError(fault)
 
-    def _stored_views(self) -> dict[str, StoredView]:
-        """The runs of the database that this purse pays for, the oldest first."""
-        if self.store is None:
-            return {}
+    def _same_search(self, name: str, seed: int) -> FollowedRun | None:
+        """The run of a problem and seed that is running; `None` if there is none.
+
+        Raises:
+            ValueError: Such a run has ended, or was stopped or interrupted.
+        """
+        for own, run in self._earlier_runs().items():
+            config = run.folder.load()
+            if (config.problem, config.seed) != (self.problems[name], seed):
+                continue
+            status = self.run(own).status()
+            if status["phase"] == "running":
+                return self.run(own)
+            if status["phase"] != "failed":
+                raise ValueError(
+                    f"discover: problem {name!r} with seed {seed} is run {own!r}, which is"
+                    f" {status['phase']}; expected another seed, or continue_run with more dollars"
+                )
+        return None
+
+    def _affordable(self, folder: RunFolder, budget: float, dollars: float) -> float:
+        """The budget of a run with further dollars, as far as the purse has them.
+
+        Raises:
+            ValueError: The dollars are below 0, or the purse has nothing left, or less under a
+                hard policy.
+        """
+        if not 0 <= dollars < inf:
+            raise ValueError(f"dollars: got {dollars:g}, expected a finite number of at least 0")
+        account = self.purse.found(self._account(folder))
+        held = account.held if account else Decimal(0)
+        most = float(held + self.purse.remaining)
+        wanted = budget + dollars
+        if most < wanted and (most <= budget or self.settings.budget_policy == "hard"):
+            raise ValueError(
+                f"dollars: got {dollars:g} for a run with a budget of ${budget:g}, but the purse"
+                f" has ${max(0.0, most - budget):g} left for it"
+            )
+        return min(wanted, most)
+
+    def _account(self, folder: RunFolder) -> str:
+        """What the purse calls the account of a run."""
+        name = account_name(folder)
+        return f"{self.machine}:{name}" if self.machine else name
+
+    def _mark(self, folder: RunFolder, *, is_stopped: bool) -> None:
+        """Note for all servers of the purse whether a client has stopped a run."""
+        self.purse.put(f"{STOP} {self._account(folder)}", cost=0, is_stopped=is_stopped)
+
+    def _is_stopped(self, folder: RunFolder) -> bool:
+        noted = self.purse.entry(f"{STOP} {self._account(folder)}")
+        return noted is not None and noted.facts["is_stopped"] is True
+
+    def _earlier_runs(self) -> dict[str, EarlierRun]:
+        """The runs that the purse pays for, whichever server has started them."""
         root, *accounts = self.purse.accounts()
-        own = {each.name for each in accounts if each.parent == root.id}
-        found = {run.address.run: run for run in named_runs(self.store)}
-        return {
-            name: StoredView(replace(run, path=self.parent / name), self.purse)
-            for name, run in found.items()
-            if name in own
-        }
+        own = [each.name for each in accounts if each.parent == root.id]
+        if self.store is None:
+            here, parent = f"{self.machine}:" if self.machine else "", self.parent.resolve()
+            folders = [Path(name.removeprefix(here)) for name in own if name.startswith(here)]
+            found = [RunFolder(path) for path in folders if path.parent == parent]
+            kept = [folder for folder in found if folder.settings.is_file()]
+        else:
+            stored = [run for run in named_runs(self.store) if run.address.run in own]
+            kept = [replace(run, path=self.parent / run.address.run) for run in stored]
+        return {name_of(each): EarlierRun(each, self.purse, self._account(each)) for each in kept}
 
     def _follow(self) -> None:
         while not self._ending.is_set():
             with _reporting():
-                for name, view in self._stored_views().items():
-                    if name not in self._ended:
+                for name, run in self._earlier_runs().items():
+                    if name not in self._ended and not self._is_stopped(run.folder):
                         with _reporting(name):
-                            self._resume(name, view.run)
+                            self._resume(name, run.folder)
             self._ending.wait(SCAN_SECONDS)
 
-    def _resume(self, name: str, folder: StoredRun) -> None:
+    def _resume(self, name: str, folder: RunFolder) -> None:
         """Resume a run unless a process holds it or nothing is left to do."""
         known = self.runs.get(name)
         if (known and not known.is_hindered) or folder.is_running:
@@ -229,4 +360,4 @@ class SearchService:
             with self._lock:
                 if not self._ending.is_set():
                     account = self.purse.child(name, config.budget)
-                    self.runs[name] = BackgroundRun(plan, folder, account)
+                    self.runs[name] = BackgroundRun(plan, folder, account, self.purse)

@@ -111,7 +111,7 @@ def mcp(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Offer searches to MCP clients: the tools discover, status and best_program.
+    """Offer searches to MCP clients, which start, follow, stop and continue them.
 
     A client starts the server and communicates with it over standard input and output. Runs
     continue in the background while the server runs. Interrupted runs are resumed by costada

@@ -399,6 +399,16 @@ class Purse:
             for entry in found.get(account.id, ())
         ]
 
+    def entry(self, key: str) -> Entry | None:
+        """What the account itself has recorded under a key, `None` if nothing."""
+        found = self._db.rows(
+            "SELECT cost, bound, facts FROM costada_entry WHERE account = ? AND key = ?",
+            (self._number, key),
+        )
+        for cost, bound, facts in found:
+            return Entry(self.name, key, amount(cost), amount(bound), record(facts))
+        return None
+
     def accounts(self) -> list[Account]:
         """The account and all below it as they stand, each before its children."""
         return [account for account, _ in self._tree()]

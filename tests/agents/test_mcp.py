@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from decimal import Decimal
 from functools import partial
 from http.client import HTTPConnection
+from importlib.metadata import version
 from pathlib import Path
 
 import psycopg
@@ -73,7 +74,7 @@ def test_a_purse_in_postgres_pays_for_the_runs_of_a_server(tmp_path, postgres_ad
 
     async def talk():
         money = ["--max-budget", "0.05", "--purse", shown_address(postgres_address)]
-        async with session_with([*offered, *money]) as session:
+        async with session_with([*offered, *money]) as (session, _):
             order = {"problem": "circle_packing", "budget": 0.005, "seed": 2}
             begun = (await session.call_tool("discover", order)).structuredContent
             return await ended(session, begun["run"])
@@ -139,8 +140,7 @@ async def session_with(arguments):
         stdio_client(server) as streams,
         ClientSession(*streams, message_handler=check) as session,
     ):
-        await session.initialize()
-        yield session
+        yield session, (await session.initialize()).serverInfo
 
 
 @asynccontextmanager
@@ -171,8 +171,8 @@ async def call(session, tool, **arguments):
     return result.structuredContent
 
 
-async def discover(session, budget, problem="toy"):
-    return await call(session, "discover", problem=problem, budget=budget)
+async def discover(session, budget, problem="toy", seed=0):
+    return await call(session, "discover", problem=problem, budget=budget, seed=seed)
 
 
 async def ended(session, run):
@@ -204,7 +204,9 @@ async def conversation(session, provider):
     heard["begun"] = begun = await discover(session, 0.006)
     heard["end"] = await ended(session, begun["run"])
     heard["best"] = await call(session, "best_program", run=begun["run"])
-    heard["left"] = left = await discover(session, 100)
+    heard["again"] = await discover(session, 0.006)
+    heard["left"] = left = await discover(session, 100, seed=1)
+    heard["twice"] = await discover(session, 100, seed=1)
     while not (await call(session, "status", run=left["run"]))["iterations"]:
         await asyncio.sleep(0.01)
     return heard
@@ -248,26 +250,29 @@ def heard(tmp_path_factory):
     async def talk(provider):
         arguments = words(provider, parent)
         with taking_time(provider):
-            async with session_with(arguments) as session:
+            async with session_with(arguments) as (session, server):
                 heard = await conversation(session, provider)
+        heard["version"] = server.version
         heard["billed_first"] = CALL_COST * len(provider.bill)
         heard["port"] = port = free_port()
         async with session_over_http(arguments, port) as (session, heard["address"]):
             token = heard["address"].rpartition("=")[2]
             heard["statuses"] = await asyncio.to_thread(statuses, port, token)
-            heard["lowered"] = lowered = await discover(session, 100)
+            heard["lowered"] = lowered = await discover(session, 100, seed=2)
             heard["last"] = await ended(session, lowered["run"])
-            heard["empty"] = await discover(session, 0.002)
+            heard["empty"] = await discover(session, 0.002, seed=3)
+            heard["listed"] = await call(session, "runs")
         return {**heard, "billed": CALL_COST * len(provider.bill)}
 
     with better_programs() as provider:
         return asyncio.run(talk(provider))
 
 
-def test_the_server_offers_three_tools(heard):
-    assert set(heard["tools"]) == {"discover", "status", "best_program"}
-    assert heard["tools"]["status"].annotations.readOnlyHint
-    assert not heard["tools"]["discover"].annotations.readOnlyHint
+def test_the_server_says_which_tools_read_and_its_own_version(heard):
+    reading = {name for name, tool in heard["tools"].items() if tool.annotations.readOnlyHint}
+    assert reading == {"status", "runs", "best_program"}
+    assert set(heard["tools"]) - reading == {"discover", "stop", "continue_run"}
+    assert heard["version"] == version("costada")
     assert set(heard["tools"]["discover"].inputSchema["required"]) == {"problem", "budget"}
 
 
@@ -281,6 +286,21 @@ def test_a_client_starts_a_run_follows_it_and_fetches_the_program(heard):
     folder = RunFolder(Path(end["folder"]))
     assert folder.load().budget == 0.006
     assert folder.best_program.read_text() == program(end["best_score"])
+
+
+def test_the_same_search_is_the_run_that_is_running_or_can_be_continued(heard):
+    assert heard["twice"]["run"] == heard["left"]["run"] == "toy-3"
+    assert "problem 'toy' with seed 0 is run 'toy-2', which is finished" in heard["again"]
+
+
+def test_a_later_server_lists_the_runs_of_its_purse(heard):
+    runs = {each["run"]: each for each in heard["listed"]["runs"]}
+    assert [*runs] == ["toy-1", "toy-2", "toy-3", "toy-4"]
+    assert (runs["toy-2"]["phase"], runs["toy-2"]["spent"]) == ("finished", 0.006)
+    assert runs["toy-3"]["phase"] == "interrupted"
+    assert runs["toy-4"] == heard["last"]
+    assert heard["listed"]["purse_budget"] == float(PURSE)
+    assert heard["listed"]["purse_left"] == 0
 
 
 def test_all_runs_together_spend_no_more_than_the_host_allows(heard):
@@ -455,6 +475,86 @@ def services(postgres_address, tmp_path, monkeypatch):
 
         begin.elsewhere = partial(elsewhere, address, provider.url, toy, tmp_path / "elsewhere")
         yield begin
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    """A service with its runs in folders, a purse of a dollar, and what its provider billed."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with better_programs() as provider, taking_time(provider), Purse(1) as purse:
+        toy = str(toy_folder(tmp_path))
+        model = {"model": "openai:stand-in", "base_url": provider.url, "price": "1,2"}
+        settings = RunConfig(problem=toy, **model)
+        yield SearchService({"toy": toy}, settings, purse, tmp_path / "runs"), provider
+
+
+def test_a_stopped_run_is_continued_to_its_budget_and_a_finished_one_beyond_it(service):
+    service, provider = service
+    begun = service.start("toy", 0.02, seed=0)
+    wait_for_steps(begun, 2)
+    assert service.stop("toy-1") is begun
+    begun.wait(60)
+    stopped = begun.status()
+    assert (stopped["phase"], stopped["purse_left"]) == ("interrupted", 1 - stopped["spent"])
+    with pytest.raises(ValueError, match="run 'toy-1', which is interrupted; expected another"):
+        service.start("toy", 0.02, seed=0)
+    again = service.extend("toy-1", 0)
+    with pytest.raises(ValueError, match="'toy-1', which is running; expected one that is not"):
+        service.extend("toy-1", 0)
+    again.wait(60)
+    ended = again.status()
+    assert (ended["phase"], ended["spent"], ended["budget"]) == ("finished", 0.02, 0.02)
+    with pytest.raises(
+        ValueError, match=r"ended \(budget\) and has nothing left to do within \$0.02"
+    ):
+        service.extend("toy-1", 0)
+    more = service.extend("toy-1", 0.01)
+    more.wait(60)
+    assert (more.status()["spent"], more.status()["budget"]) == (0.03, 0.03)
+    assert more.status()["purse_left"] == 0.97
+    assert CALL_COST * len(provider.bill) == Decimal("0.03")
+    assert service.listed()["runs"] == [more.status()]
+
+
+@pytest.mark.parametrize(
+    ("dollars", "said"), [(-1, "finite number of at least 0"), (float("inf"), "finite number")]
+)
+def test_a_run_is_continued_only_with_dollars(service, dollars, said):
+    service, _ = service
+    service.start("toy", 0.002, seed=0).wait(60)
+    with pytest.raises(ValueError, match=f"dollars: got {dollars:g}, expected a {said}"):
+        service.extend("toy-1", dollars)
+
+
+def test_a_run_is_continued_as_far_as_the_purse_has_dollars(service):
+    service, _ = service
+    service.start("toy", 0.002, seed=0).wait(60)
+    with service.purse.child("other", 0.994) as other:
+        assert float(other.budget) == 0.994
+        more = service.extend("toy-1", 10)
+        assert more.status()["budget"] == 0.006
+        more.wait(60)
+        with pytest.raises(
+            ValueError, match=r"dollars: got 10 .* but the purse has \$0 left for it"
+        ):
+            service.extend("toy-1", 10)
+
+
+def test_no_server_resumes_by_itself_what_a_client_has_stopped(services):
+    first, second = services("first"), services("second")
+    begun = first.start("toy", 0.02, seed=0)
+    wait_for_steps(begun, 2)
+    with pytest.raises(ValueError, match="'toy-1', which another process works on; stop it there"):
+        second.stop("toy-1")
+    first.stop("toy-1")
+    begun.wait(60)
+    second.follow()
+    other = second.start("toy", 0.002, seed=1)
+    other.wait(60)
+    assert second.run("toy-1").status()["phase"] == "interrupted"
+    second.extend("toy-1", 0).wait(60)
+    assert second.run("toy-1").status()["spent"] == 0.02
+    second.end(1)
 
 
 def test_another_server_resumes_a_run_whose_server_has_ended_and_pays_from_the_same_account(
