@@ -93,7 +93,7 @@ def test_an_empty_path_is_refused_by_the_name_of_its_option(invoke, words, tmp_p
         ),
         (
             ["run", "circle_packing", "--evaluations-at-once", 3, "--evaluate-on", "local:2"],
-            "--evaluations-at-once: got 3 with evaluate_on 'local:2', expected at most 2",
+            "--evaluations-at-once: got 3 with --evaluate-on 'local:2', expected at most 2",
         ),
         (
             ["sweep", "--problems", "nope", "--methods", "costada", "--out", "x", "--dry-run"],

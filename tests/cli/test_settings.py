@@ -241,7 +241,7 @@ REFUSALS = [
     ),
     (
         {"evaluations_at_once": 3, "evaluate_on": "local:2"},
-        "evaluations_at_once: got 3 with evaluate_on 'local:2', expected at most 2",
+        "--evaluations-at-once: got 3 with --evaluate-on 'local:2', expected at most 2",
     ),
     (
         {"evaluate_on": "pbs://a"},
