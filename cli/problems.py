@@ -211,16 +211,26 @@ def check(
 
 def _confirm(folder: Path, *, candidate_too: bool) -> None:
     """Keep that the user confirms what the evaluator of a folder needs."""
-    from costada.evaluators.consent import confirm
+    from costada.evaluators.consent import ConfirmableFile, confirm
     from costada.evaluators.folder_layout import IN_RUN
+    from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
     from costada.evaluators.folders import read_folder
+    from costada.evaluators.repository import repository_evaluator
 
-    found = read_folder(folder)
-    needs = found.settings.needs
-    if found.layout.contract in IN_RUN or not needs:
-        raise ValueError(f"--confirm: {folder} declares nothing; expected network or keys")
-    evaluator = found.layout.evaluator_file(found.settings)
-    confirm(evaluator.folder, needs, evaluator, candidate_too=candidate_too)
+    settings = read_settings(folder / SETTINGS_FILE)
+    if settings.repository is not None:
+        evaluator = repository_evaluator(_unconfirmed_repository(folder))
+        if settings.needs:
+            confirm(evaluator.folder, settings.needs, evaluator, candidate_too=candidate_too)
+            return
+    else:
+        found = read_folder(folder)
+        needs = found.settings.needs
+        if found.layout.contract not in IN_RUN and needs:
+            file = found.layout.evaluator_file(found.settings)
+            confirm(file.folder, needs, ConfirmableFile(file), candidate_too=candidate_too)
+            return
+    raise ValueError(f"--confirm: {folder} declares nothing; expected network or keys")
 
 
 def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
@@ -240,7 +250,10 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
         if fault := _consent(found, facts):
             return fault
     else:
-        facts |= _repository_parts(load_folder(folder))
+        unconfirmed = _unconfirmed_repository(folder)
+        facts |= _repository_parts(unconfirmed)
+        if fault := _consent_of_repository(unconfirmed, facts):
+            return fault
     problem = confine(
         load_folder(folder),
         sandbox=wanted.sandbox,
@@ -266,14 +279,41 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
 
 def _consent(found: ProblemFolder, facts: Facts) -> str | None:
     """Add what a folder's evaluator is given; why it may not be, if it may not."""
-    from costada.evaluators.consent import consent_fault, may_import_candidate
+    from costada.evaluators.consent import ConfirmableFile, consent_fault
     from costada.evaluators.folder_layout import IN_RUN
 
     if found.layout.contract in IN_RUN:
         return None
     evaluator, needs = found.layout.evaluator_file(found.settings), found.settings.needs
-    if may_import_candidate(evaluator.sources()):
+    confirmable = ConfirmableFile(evaluator)
+    if confirmable.runs_candidate():
         facts["candidate"] = "may run in the evaluator's process, and has what that has"
+    if needs:
+        facts["opens"] = "; ".join(needs.opened())
+    return consent_fault(evaluator.folder, needs, confirmable)
+
+
+def _unconfirmed_repository(folder: Path) -> Problem:
+    """The problem of a folder with a repository, whatever of it is confirmed."""
+    from costada.evaluators.folder_layout import TASK_FILE
+    from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
+    from costada.evaluators.initial_program import read_text
+    from costada.evaluators.repository import load_repository
+
+    place = folder.resolve()
+    task = read_text(place / TASK_FILE, place)
+    return load_repository(place, read_settings(place / SETTINGS_FILE), task)
+
+
+def _consent_of_repository(problem: Problem, facts: Facts) -> str | None:
+    """The same of a folder with a repository."""
+    from costada.evaluators.consent import consent_fault
+    from costada.evaluators.repository import repository_evaluator
+
+    evaluator = repository_evaluator(problem)
+    needs = evaluator.settings.needs
+    if evaluator.runs_candidate():
+        facts["candidate"] = "may run in the process of the command, and has what that has"
     if needs:
         facts["opens"] = "; ".join(needs.opened())
     return consent_fault(evaluator.folder, needs, evaluator)
@@ -316,11 +356,9 @@ def _further_parts(found: ProblemFolder) -> Facts:
 def _repository_parts(problem: Problem) -> Facts:
     """The same of a folder that names a repository; what its command needs shows when it runs."""
     from costada.evaluators.environment import environment_folder
-    from costada.evaluators.repository import RepositoryEvaluator
+    from costada.evaluators.repository import repository_evaluator
 
-    evaluator = problem.evaluate
-    if not isinstance(evaluator, RepositoryEvaluator):
-        raise TypeError(f"the evaluator is {evaluator!r}; expected one of a repository")
+    evaluator = repository_evaluator(problem)
     place = str(environment_folder(evaluator.folder)) if problem.interpreter else "installed here"
     size = f"{sum(map(len, problem.start.values())):,} characters"
     facts = {

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 
 from costada.evaluators.environment import user_place
 from costada.evaluators.folder_files import EvaluatorFile, content_hash, referred_names
@@ -21,9 +22,13 @@ IMPORTING = frozenset(
         *("importlib", "runpy", "import_module", "run_path", "run_module", "__import__"),
         *("spec_from_file_location", "module_from_spec", "SourceFileLoader", "imp", "load_module"),
         *("exec", "eval", "compile", "execfile", "run_shinka_eval", "multiprocessing"),
+        *("pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"),
     )
 )
-"""Names by which an evaluator may run its candidate in its own process, or in a fork of that."""
+"""Names by which an evaluator may run its candidate in its own process, or in a fork of that.
+
+Data in some formats is code, and the candidate may have written it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,36 @@ class Needs:
         return [name for name in self.keys if not os.environ.get(name)]
 
 
+class Confirmable(Protocol):
+    """What judges the candidates of a folder, as far as a confirmation is about it."""
+
+    def content(self) -> bytes:
+        """Hash of each file that it may read, and of what else decides what it does."""
+
+    def runs_candidate(self) -> bool:
+        """Whether it may run its candidate in its own process."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmableFile:
+    """The evaluator file of a folder."""
+
+    evaluator: EvaluatorFile
+
+    def content(self) -> bytes:
+        """Hash of each file that it may read."""
+        whole = sha256()
+        for path in sorted(self.evaluator.shown()):
+            about = path.stat()
+            known = content_hash(path) or f"{about.st_size} {about.st_mtime_ns}".encode()
+            whole.update(sha256(os.fsencode(path)).digest() + sha256(known).digest())
+        return whole.digest()
+
+    def runs_candidate(self) -> bool:
+        """Whether its code may import the candidate."""
+        return may_import_candidate(self.evaluator.sources())
+
+
 def may_import_candidate(sources: Iterable[str]) -> bool:
     """Whether an evaluator of these sources may run its candidate in its own process.
 
@@ -69,7 +104,7 @@ def may_import_candidate(sources: Iterable[str]) -> bool:
     return any(found is None or found & IMPORTING for found in names)
 
 
-def confirm(folder: Path, needs: Needs, evaluator: EvaluatorFile, *, candidate_too: bool) -> Path:
+def confirm(folder: Path, needs: Needs, evaluator: Confirmable, *, candidate_too: bool) -> Path:
     """Keep that the user confirms what the evaluator of a folder needs; the file that says so.
 
     `candidate_too` says that the candidate may use it as well.
@@ -89,12 +124,12 @@ def confirm(folder: Path, needs: Needs, evaluator: EvaluatorFile, *, candidate_t
     return place
 
 
-def consent_fault(folder: Path, needs: Needs, evaluator: EvaluatorFile) -> str | None:
+def consent_fault(folder: Path, needs: Needs, evaluator: Confirmable) -> str | None:
     """Why the evaluator of a folder may not have what it needs; None if it may."""
     if not needs:
         return None
     command = f"costada check {folder} --confirm"
-    shares = may_import_candidate(evaluator.sources())
+    shares = evaluator.runs_candidate()
     if shares:
         command += " --candidate-too"
     what = "; ".join(needs.opened())
@@ -120,11 +155,7 @@ def consent_fault(folder: Path, needs: Needs, evaluator: EvaluatorFile) -> str |
     return None
 
 
-def _digest(needs: Needs, evaluator: EvaluatorFile) -> str:
-    """Hash of what is declared and of each file that the evaluator may read."""
-    whole = sha256(json.dumps(asdict(needs), sort_keys=True).encode())
-    for path in sorted(evaluator.shown()):
-        about = path.stat()
-        known = content_hash(path) or f"{about.st_size} {about.st_mtime_ns}".encode()
-        whole.update(sha256(os.fsencode(path)).digest() + sha256(known).digest())
-    return whole.hexdigest()
+def _digest(needs: Needs, evaluator: Confirmable) -> str:
+    """Hash of what is declared and of what judges the candidates."""
+    declared = json.dumps(asdict(needs), sort_keys=True).encode()
+    return sha256(declared + evaluator.content()).hexdigest()

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import SupportsFloat, TypeGuard
 
-from costada.evaluators.consent import consent_fault
+from costada.evaluators.consent import ConfirmableFile, consent_fault
 from costada.evaluators.data_set import Example
 from costada.evaluators.fingerprint import Unknown
 from costada.evaluators.folder_files import EvaluatorFile, reads_elsewhere
@@ -180,7 +180,7 @@ class FolderEvaluator(Confined):
         """
         self.check_granted()
         needs, folder = self.settings.needs, self.evaluator.folder
-        if fault := consent_fault(folder, needs, self.evaluator):
+        if fault := consent_fault(folder, needs, ConfirmableFile(self.evaluator)):
             raise ValueError(f"{folder}: {fault}")
         run = run_evaluator(
             source,

@@ -94,11 +94,11 @@ class FolderSettings(BaseModel, ProblemSettings):
     result_mb: Annotated[Size, Field(le=MAX_LIMIT // MEBIBYTE)] = Limits().result_bytes // MEBIBYTE
     """Size of what it may return, all calls together, in MiB."""
     network: Annotated[tuple[NonEmptyString, ...], Field(strict=False)] = ()
-    """Hosts that an `evaluate(program_path)` asks. It gets the whole network, once you have
-    confirmed that: `costada check` shows what is opened."""
+    """Hosts that an `evaluate(program_path)`, or the command of a `repository`, asks. It gets the
+    whole network, once you have confirmed that: `costada check` shows what is opened."""
     keys: Annotated[tuple[NonEmptyString, ...], Field(strict=False)] = ()
-    """Names of the environment variables whose values an `evaluate(program_path)` gets, once you
-    have confirmed that."""
+    """Names of the environment variables whose values an `evaluate(program_path)`, or the command
+    of a `repository`, gets, once you have confirmed that."""
     files: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """What an `evaluate(program_path)` may read of the folder, besides what its code imports or
     names: paths or patterns. Of a `repository`, ignored files that its copies hold too."""

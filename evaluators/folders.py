@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
-from costada.evaluators.consent import consent_fault
+from costada.evaluators.consent import ConfirmableFile, consent_fault
 from costada.evaluators.data_set import DataSet, read_examples
 from costada.evaluators.environment import interpreter_of
 from costada.evaluators.folder_evaluators import (
@@ -56,7 +56,7 @@ from costada.evaluators.initial_program import (
 from costada.evaluators.problem import Problem
 from costada.evaluators.problem_checks import check_called_function
 from costada.evaluators.problem_fields import Holdout
-from costada.evaluators.repository import load_repository
+from costada.evaluators.repository import load_repository, repository_evaluator
 from costada.evaluators.sandbox.inside.error_reports import outage_seconds
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
 from costada.evaluators.trusted_module import load_trusted, own_imports, shared_files
@@ -125,8 +125,9 @@ def load_folder(
     """
     folder, given = _settings_of(path)
     if given.repository is not None:
-        _check_no_needs(folder, given)
-        return load_repository(folder, given, read_text(folder / TASK_FILE, folder))
+        problem = load_repository(folder, given, read_text(folder / TASK_FILE, folder))
+        repository_evaluator(problem).check_confirmed()
+        return problem
     found = read_folder(folder, interpreter=interpreter)
     layout, settings, program = found.layout, found.settings, found.program
     config, task = layout.config, layout.task
@@ -137,7 +138,7 @@ def load_folder(
         own_fields = _native(layout, settings, program, may_ask_models)
     else:
         evaluator = layout.evaluator_file(settings)
-        if fault := consent_fault(folder, settings.needs, evaluator):
+        if fault := consent_fault(folder, settings.needs, ConfirmableFile(evaluator)):
             raise ValueError(f"{folder}: {fault}")
         own_fields = {
             "evaluator_source": _guide_blocks(layout.source),
@@ -168,12 +169,12 @@ def load_folder(
 
 
 def _check_no_needs(folder: Path, settings: FolderSettings) -> None:
-    """Refuse declarations that hold for an `evaluate(program_path)` alone."""
+    """Refuse declarations of an evaluator whose `score` runs outside of the sandbox."""
     for name in ("network", "keys"):
         if value := getattr(settings, name):
             raise ValueError(
                 f"{folder / SETTINGS_FILE}: {name} is {list(value)!r}; expected none without an"
-                " evaluate(program_path)"
+                " evaluate(program_path) or a repository"
             )
 
 

@@ -1,6 +1,6 @@
 """The `sitecustomize` of a Python whose functions are timed; see `profiled_command.py`.
 
-Its text alone reaches the sandbox, so it shares no function with `models_sitecustomize.py`.
+Its text alone reaches the sandbox, so it shares no function with `commands_sitecustomize.py`.
 
 At the end of the process it writes seconds by `path:line` of each function below the working
 folder. The time of functions elsewhere, such as built-in ones, counts for those that call them.

@@ -6,24 +6,28 @@ Each candidate is a clean copy of it in the sandbox, in which the command runs.
 """
 
 import errno
+import json
 import os
 import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from signal import Signals
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from costada.evaluators.consent import consent_fault
 from costada.evaluators.environment import interpreter_of
 from costada.evaluators.folder_evaluators import evaluation_error, folder_evaluation
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.initial_program import read_files
 from costada.evaluators.original_folder import Base, base_of
 from costada.evaluators.problem import Problem
+from costada.evaluators.repository_commands import script_apart
 from costada.evaluators.repository_files import RepositoryFiles, repository_files
 from costada.evaluators.sandbox.candidate_results import (
     WITHOUT_CONTROLS,
@@ -107,11 +111,13 @@ class RepositoryEvaluator(Confined):
         folder: The problem folder.
         settings: Its settings.
         base: The files that no candidate changes.
+        script: The file that the score command runs without the candidate's code; empty if none.
     """
 
     folder: Path
     settings: FolderSettings
     base: Base
+    script: str = ""
 
     @property
     def commands(self) -> dict[str, list[str]]:
@@ -130,12 +136,32 @@ class RepositoryEvaluator(Confined):
         """What evaluations depend on besides the limits: all files of the copies, and commands."""
         return (self.base.digest, tuple(sorted(self.commands.items())))
 
+    def content(self) -> bytes:
+        """Hash of what decides what the commands do."""
+        told = json.dumps([self.base.digest, sorted(self.commands.items()), self.settings.program])
+        return sha256(told.encode()).digest()
+
+    def runs_candidate(self) -> bool:
+        """Whether the commands may run the candidate in a process that has what they have."""
+        return not self.script
+
+    def check_confirmed(self) -> None:
+        """Refuse to run commands whose declarations nobody has confirmed.
+
+        Raises:
+            ValueError: Nobody has, or they have changed.
+        """
+        if fault := consent_fault(self.folder, self.settings.needs, self):
+            raise ValueError(f"{self.folder}: {fault}")
+
     def __call__(self, source: str | Program) -> Evaluation:
         """Evaluation of a program; raises as `SandboxedEvaluator` does.
 
-        It raises a ValueError too if the repository has changed since the problem was loaded.
+        It raises a ValueError too if the repository has changed since the problem was loaded, or
+        what the command needs is not confirmed.
         """
         self.check_granted()
+        self.check_confirmed()
         program = Program.of(source)
         for path in program:
             if fault := self.base.conflict(path):
@@ -159,6 +185,9 @@ class RepositoryEvaluator(Confined):
             interpreter=self.interpreter,
             readable=self.readable,
             connect=self.connect,
+            keys={name: os.environ[name] for name in self.settings.needs.keys},
+            has_network=bool(self.settings.needs.network),
+            script=self.script,
         )
 
     def hint(self, error: str, log: str) -> str:
@@ -259,6 +288,10 @@ def load_repository(
     given |= dict.fromkeys((*NOT_OF_REPOSITORIES, BUILD)) | {"preload": ()}
     given["limits"] = replace(settings.limits, processes=settings.processes or PROCESSES)
     base = base_of(files, program.keys())
+    # What a build or a test leaves may be the candidate's.
+    is_alone = settings.build is None and settings.test is None
+    words = shlex.split(settings.command or "")
+    script = script_apart(words, base, (*program, *patterns)) if is_alone else ""
     try:
         return Problem(
             name=settings.name or folder.name,
@@ -267,7 +300,9 @@ def load_repository(
             editable=patterns,
             language=settings.language or _usual_language(program),
             interpreter=interpreter_of(folder),
-            evaluate=RepositoryEvaluator(folder=folder, settings=settings, base=base),
+            evaluate=RepositoryEvaluator(
+                folder=folder, settings=settings, base=base, script=script
+            ),
             evaluator_source=_shown_to_guide(settings, base),
             notes=[
                 f"{path} is left out of the copies: it leads to {target}"
@@ -277,6 +312,13 @@ def load_repository(
         )
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
+
+
+def repository_evaluator(problem: Problem) -> RepositoryEvaluator:
+    """The evaluator of such a problem."""
+    if not isinstance(problem.evaluate, RepositoryEvaluator):
+        raise TypeError(f"the evaluator is {problem.evaluate!r}; expected one of a repository")
+    return problem.evaluate
 
 
 def repository_root(folder: Path, settings: FolderSettings) -> Path:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from costada.evaluators.sandbox.candidate_results import CandidateResult, results_of
 from costada.evaluators.sandbox.codec import Value
 from costada.evaluators.sandbox.execution import execute_in_any, request_for, too_slow
-from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE, FOLDER, PROGRAM, REPOSITORY
+from costada.evaluators.sandbox.inside.orders import (
+    CANDIDATE_FILE,
+    FOLDER,
+    PROGRAM,
+    REPOSITORY,
+    SOURCES,
+)
 from costada.evaluators.sandbox.layer_choice import kind_for
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -274,6 +280,9 @@ def run_in_copy(
     readable: Sequence[str] = (),
     slots: Pool = SLOTS,
     connect: Connect | None = None,
+    keys: Mapping[str, str] | None = None,
+    has_network: bool = False,
+    script: str = "",
 ) -> CandidateResult:
     """Put a candidate's files into a copy, and run commands there until one fails.
 
@@ -293,6 +302,10 @@ def run_in_copy(
         slots: Where to run them.
         connect: Serves each connection to the models that a Python opens which a command is; None
             if there are no models.
+        keys: Environment variables that the commands get.
+        has_network: Whether they reach every address.
+        script: The Python file that the only command is, if it runs no code of the candidate. What
+            it starts that may do so is confined once more, and has neither keys nor network.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -304,9 +317,18 @@ def run_in_copy(
     if fault := files.fault(limits):
         return CandidateResult(None, fault, "", 0.0)
     kind = kind_for(layer, limits, interpreter=interpreter, readable=readable)
-    kind = replace(kind, original=original)
+    kind = replace(kind, original=original, has_network=has_network)
     words = {name: list(command) for name, command in commands.items()}
     call: dict[str, object] = {"mode": "commands", "commands": words, "report_file": report_file}
+    call["keys"] = dict(keys or {})
+    if script:
+        call |= {
+            "is_apart": True,
+            "script": f"{REPOSITORY}/{script}",
+            "import_places": [REPOSITORY, f"{REPOSITORY}/{SOURCES}"],
+            "confines_all": bool(keys) or has_network,
+        }
     placed = {f"{REPOSITORY}/{path}": text for path, text in files.encoded.items()}
-    request = replace(request_for(placed, call, [{}], connect), may_execute=True)
+    request = request_for(placed, call, [{}], connect)
+    request = replace(request, may_execute=True, is_apart=bool(script))
     return results_of(execute_in_any(kind, request, limits, limits.wall_seconds, slots=slots))[0]

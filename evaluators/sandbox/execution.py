@@ -62,6 +62,7 @@ class Request:
     is_build: bool = False
     has_built: bool = False  # whether a build came before
     evaluates: bool = False  # whether the worker runs the evaluator of a folder
+    is_apart: bool = False  # whether it runs a command that confines what it starts
     connect: Connect | None = None  # serves the connections to its models; None: it has none
 
 
@@ -487,6 +488,7 @@ def _order_of(limits: Limits, request: Request) -> dict[str, int]:
     wanted = {
         "may_execute": request.is_command or request.may_execute or request.evaluates,
         "evaluates": request.evaluates,
+        "is_apart": request.is_apart,
         "keeps_files": request.is_build,
         "has_built": request.has_built,
         "has_models": request.connect is not None,

@@ -49,6 +49,11 @@ class CopiedFile:
     size: int  # in bytes
     changed: int  # in nanoseconds: a file that was written to makes another kind of slot
 
+    @property
+    def is_linked(self) -> bool:
+        """Whether it is too large to be copied: candidates read it where it is."""
+        return self.size > MAX_COPIED_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class Original:
@@ -111,8 +116,9 @@ class SlotKind:
         """The folder of which each candidate gets a copy; for an evaluator, the server makes it."""
         if not self.files:
             return self.original
-        blocks = [1 + file.size // BLOCK_BYTES for file in self.files if file not in self.linked]
-        folders = {place for file in self.files for place in Path(file.place).parents}
+        blocks = [1 + file.size // BLOCK_BYTES for file in self.files if not file.is_linked]
+        around = {os.path.dirname(file.place) for file in self.files}
+        folders = {place for each in around for place in (each, *Path(each).parents)}
         return Original(
             path=ORIGINAL,
             num_files=len(self.files) + len(folders) + NUM_FOLDERS,
@@ -122,8 +128,8 @@ class SlotKind:
 
     @property
     def linked(self) -> tuple[CopiedFile, ...]:
-        """The files that are too large to be copied: candidates read them where they are."""
-        return tuple(file for file in self.files if file.size > MAX_COPIED_BYTES)
+        """The files that are too large to be copied."""
+        return tuple(file for file in self.files if file.is_linked)
 
 
 def readable_paths(patterns: Sequence[str]) -> tuple[str, ...]:

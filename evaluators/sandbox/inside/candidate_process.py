@@ -24,7 +24,13 @@ from types import ModuleType
 from typing import Any, NoReturn, cast
 
 from costada.evaluators.sandbox import codec
-from costada.evaluators.sandbox.inside.command_models import models_code, offer_to_commands
+from costada.evaluators.sandbox.inside.command_site import (
+    CHILDREN,
+    MODELS,
+    code_of,
+    confine_in_commands,
+    offer_to_commands,
+)
 from costada.evaluators.sandbox.inside.confinement import NUM_OPEN_FILES
 from costada.evaluators.sandbox.inside.error_reports import (
     Files,
@@ -42,7 +48,12 @@ from costada.evaluators.sandbox.inside.evaluator_children import (
 from costada.evaluators.sandbox.inside.evaluator_contracts import load_evaluator
 from costada.evaluators.sandbox.inside.foreign_code import new_module, run_module
 from costada.evaluators.sandbox.inside.model_connections import offer_models
-from costada.evaluators.sandbox.inside.orders import BUILD_FOLDER, CANDIDATE_FILE, HOME
+from costada.evaluators.sandbox.inside.orders import (
+    BUILD_FOLDER,
+    CANDIDATE_FILE,
+    HOME,
+    REPOSITORY,
+)
 from costada.evaluators.sandbox.inside.scored_commands import load_commands
 from costada.evaluators.sandbox.inside.semaphores import offer_semaphores
 from costada.evaluators.sandbox.inside.syntax_check import load_check
@@ -81,10 +92,12 @@ class CandidateProcess:
         self._module: ModuleType | None = None
         self._access: ChildAccess | None = None
         self._given: Sequence[str] = ()
+        self._children_code: Mapping[str, bytes] = {}
 
     def confine_children(self, access: ChildAccess, given: Sequence[str]) -> None:
         """Have evaluators confine what they start that runs a candidate; see the module."""
         self._access, self._given = access, given
+        self._children_code = code_of(*CHILDREN)
 
     def prepare(self, limits: Mapping[str, int]) -> None:
         """Prepare for what was ordered; see `Order`."""
@@ -93,7 +106,7 @@ class CandidateProcess:
             self._no_memory = codec.encode({"error": out_of_memory(limits), "is_own_fault": True})
             has_commands = "may_execute" in limits and "evaluates" not in limits
             if "has_models" in limits and has_commands and not self._models_code:
-                self._models_code = models_code()
+                self._models_code = code_of(*MODELS)
         tempfile.tempdir = None  # the server may have cached a folder for temporary files
 
     def rehearse(self) -> None:
@@ -138,6 +151,19 @@ class CandidateProcess:
             keys = request["keys"]
             confine_children(EvaluatorChildren(self._access, self._given, place, texts, keys))
             os.set_inheritable(result_fd, False)
+        if self._access is not None and request.get("is_apart"):
+            texts = [text.decode("utf-8", "replace") for text in request["files"].values()]
+            plan = EvaluatorChildren.plan(
+                self._access,
+                given=[*self._given, *request["import_places"]],
+                evaluator=request["script"],
+                texts=texts,
+                keys=[*request["keys"]],
+                root=os.getcwd(),
+                folder=REPOSITORY,
+                confines_all=request["confines_all"],
+            )
+            request["site"] = confine_in_commands(self._children_code, plan)
         if "words" in request:
             _become_command(request, loading, request_fd, result_fd, channel_fd)
             return
@@ -302,6 +328,8 @@ def _evaluator(request: Request) -> Callable[..., object]:
     program = os.path.abspath(request["program"])
     os.environ.update(request["keys"])
     os.environ["HOME"] = os.environ["TMPDIR"] = os.path.abspath(HOME)
+    # A program that is started could change the code that a Python of the evaluator would keep.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     with suppress(FileNotFoundError):  # then loading it says so
         os.chdir(os.path.dirname(own))
     return load_evaluator({**request, "evaluator": own}, program)

@@ -12,6 +12,7 @@ from typing import Any
 from costada.evaluators.sandbox.inside import kernel, process_tree
 from costada.evaluators.sandbox.inside.confinement import ABI_OF_SIGNAL_SCOPE
 from costada.evaluators.sandbox.inside.orders import Permissions
+from costada.evaluators.sandbox.inside.system_call_filter import Filter
 
 SYSTEM = (
     *("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"),
@@ -68,7 +69,7 @@ def run(settings: Mapping[str, Any]) -> None:
     kernel.drop_privileges()
     with rules:
         rules.restrict()
-    seccomp.Filter(filter_program).enforce()
+    Filter(filter_program).enforce()
     command = settings["command"]
     os.execv(command[0], command)  # noqa: S606
 

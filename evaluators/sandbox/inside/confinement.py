@@ -13,12 +13,11 @@ from costada.evaluators.sandbox.inside import kernel
 from costada.evaluators.sandbox.inside.evaluator_children import ChildAccess
 from costada.evaluators.sandbox.inside.kernel import IS_LINUX
 from costada.evaluators.sandbox.inside.orders import Order, Permissions
+from costada.evaluators.sandbox.inside.system_call_filter import Filter
 
 if TYPE_CHECKING:
     import landlockpy
     from landlockpy import AccessFS
-
-    from costada.evaluators.sandbox.inside import seccomp
 
 NUM_OPEN_FILES = 256
 MAX_DESCRIPTOR = 2**31 - 2
@@ -78,7 +77,7 @@ def close_others(kept: Iterable[int]) -> None:
         first = descriptor + 1
 
 
-def limiting_filter() -> "seccomp.Filter | None":
+def limiting_filter() -> Filter | None:
     """The filter of the layers without confinement; None without Linux or libseccomp."""
     if not IS_LINUX:
         return None
@@ -86,7 +85,7 @@ def limiting_filter() -> "seccomp.Filter | None":
         from costada.evaluators.sandbox.inside import seccomp
     except (ImportError, RuntimeError):
         return None
-    return seccomp.Filter(seccomp.limiting())
+    return Filter(seccomp.limiting())
 
 
 def _identity(path: str | Path) -> Identity | None:
@@ -128,8 +127,7 @@ class Confinement:
             seccomp.confining, has_scope=has_scope, owns_files=settings["owns_files"]
         )
         self._has_network = settings["has_network"]
-        self._filters: dict[Permissions, seccomp.Filter] = {}
-        self._new_filter = seccomp.Filter
+        self._filters: dict[Permissions, Filter] = {}
         self._readable: list[str] = []
         self._files = settings["files"]
         self._listable: list[str] = []
@@ -162,7 +160,7 @@ class Confinement:
             write=write,
             of_file=use | (write & int(of_file.EXECUTE | of_file.TRUNCATE)),
             readable=self._beside_slot(),
-            own_filter=self._new_filter(self._compile(STARTED)) if self._has_network else None,
+            own_filter=Filter(self._compile(STARTED)) if self._has_network else None,
         )
         self._scratch_fd = -1  # refused by the kernel: no worker begins without this set
 
@@ -181,7 +179,7 @@ class Confinement:
         """Prepare the rules and the filter for the next candidate, which may do this."""
         if permissions not in self._slot_rules:
             compiled = self._compile(permissions, has_network=self._has_network)
-            self._filters[permissions] = self._new_filter(compiled)
+            self._filters[permissions] = Filter(compiled)
             programs = self._programs if permissions.may_execute else []
             rules = self._writing(self._slot, [*self._readable, *programs])
             for path, *identity in self._files:

@@ -16,18 +16,16 @@ import re
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Self
 
-from costada.evaluators.sandbox.inside import kernel
-from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, PROGRAM
+from costada.evaluators.sandbox.inside.kernel import landlock, landlock_rule, landlock_ruleset
+from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, PROGRAM, REPOSITORY
 from costada.evaluators.sandbox.inside.started_commands import (
     Script,
     StartedCommands,
     outputs_in,
 )
-
-if TYPE_CHECKING:
-    from costada.evaluators.sandbox.inside.seccomp import Filter
+from costada.evaluators.sandbox.inside.system_call_filter import Filter
 
 USABLE = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 PATH_IN_TEXT = re.compile(r"[^\s'\"=,;()<>|&]+")
@@ -44,7 +42,7 @@ class ChildAccess(NamedTuple):
     write: int
     of_file: int  # those that a rule for a file may have
     readable: tuple[str, ...]  # paths outside of the working folder
-    own_filter: "Filter | None" = None  # without the network that the evaluator has
+    own_filter: Filter | None = None  # without the network that the evaluator has
 
 
 class EvaluatorChildren:
@@ -57,8 +55,12 @@ class EvaluatorChildren:
         evaluator: str,
         texts: Iterable[str],
         keys: Collection[str] = (),
+        *,
+        root: str = "",
+        folder: str = FOLDER,
+        confines_all: bool = False,
     ) -> None:
-        """Begin in the working folder.
+        """Take what is known of an evaluation.
 
         Args:
             access: What the rules are made of.
@@ -66,13 +68,18 @@ class EvaluatorChildren:
             evaluator: The evaluator's own file among them.
             texts: The candidate's files.
             keys: Variables that only the evaluator has.
+            root: The working folder; the present one if empty.
+            folder: Where the given files are in it. Of a repository, all may be read.
+            confines_all: Whether all commands count as running the candidate.
         """
         self._access = access
         self._keys = frozenset(keys)
-        root = os.getcwd()
+        self._confines_all = confines_all
+        root = root or os.getcwd()
         self._root = os.path.join(root, "")
-        places = (os.path.join(root, name) for name in (FOLDER, HOME, PROGRAM))
+        places = (os.path.join(root, name) for name in (folder, HOME, PROGRAM))
         self._folder, self._home, self._program = places
+        self._readable = [*access.readable, *([self._folder] if folder == REPOSITORY else [])]
         self._given = {os.path.join(root, path) for path in given}
         for path in [*self._given]:
             while (path := os.path.dirname(path)).startswith(self._folder):
@@ -86,11 +93,28 @@ class EvaluatorChildren:
             self._root, self._given, self._program, [*texts], self._made
         )
 
+    @staticmethod
+    def plan(access: ChildAccess, **settings: Any) -> dict[str, Any]:
+        """What another process makes such an object of, as JSON can hold it."""
+        own = access.own_filter
+        numbers = access._replace(own_filter=None, handled=b"")._asdict()
+        texts = {"handled": access.handled.hex(), "own_filter": own and own.program.hex()}
+        return {**settings, "access": numbers | texts}
+
+    @classmethod
+    def planned(cls, plan: Mapping[str, Any]) -> Self:
+        """Make it of what `plan` returned."""
+        told = {**plan["access"], "handled": bytes.fromhex(plan["access"]["handled"])}
+        if told["own_filter"]:
+            told["own_filter"] = Filter(bytes.fromhex(told["own_filter"]))
+        return cls(**{**plan, "access": ChildAccess(**told)})
+
     def rules_for(
         self, words: Sequence[str], folder: str, environment: Mapping[str, str]
     ) -> int | None:
         """The descriptor of the rules for a command; None if it does not run the candidate."""
-        if not self._commands.run_candidate(words, folder, environment):
+        runs = self._commands.run_candidate
+        if not (self._confines_all or runs(words, folder, environment)):
             return None
         scripts = self._commands.scripts(words, folder)
         self._make_outputs(words, folder, scripts)
@@ -99,7 +123,7 @@ class EvaluatorChildren:
         for script in scripts:
             named = (script.path, *self._named([script.text], script.folder))
             wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}
-        wanted |= dict.fromkeys(access.readable, access.read)
+        wanted |= dict.fromkeys(self._readable, access.read)
         wanted |= dict.fromkeys((*USABLE, self._home, self._program, *self._made()), access.write)
         opened: list[int] = []
         rules = []
@@ -109,8 +133,8 @@ class EvaluatorChildren:
                     continue
                 opened.append(os.open(path, os.O_PATH | os.O_CLOEXEC))
                 kept = allowed if os.path.isdir(path) else allowed & access.of_file
-                rules.append(kernel.landlock_rule(opened[-1], kept))
-            return kernel.landlock_ruleset(access.handled, rules)
+                rules.append(landlock_rule(opened[-1], kept))
+            return landlock_ruleset(access.handled, rules)
         finally:
             for descriptor in opened:
                 os.close(descriptor)
@@ -132,7 +156,7 @@ class EvaluatorChildren:
 
     def restrict(self, rules_fd: int) -> None:
         """Have this process keep to the rules, for good."""
-        kernel.landlock(rules_fd)
+        landlock(rules_fd)
         if self._access.own_filter is not None:
             self._access.own_filter.enforce()
 

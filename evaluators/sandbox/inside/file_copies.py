@@ -18,10 +18,17 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 from costada.evaluators.sandbox.inside import kernel
-from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, MAX_COPIED_BYTES, PROGRAM
+from costada.evaluators.sandbox.inside.orders import (
+    ABSENT,
+    CONTENT,
+    FOLDER,
+    HOME,
+    MAX_COPIED_BYTES,
+    PROGRAM,
+)
 from costada.evaluators.sandbox.inside.process_tree import run_in_fork
 from costada.evaluators.sandbox.inside.scratch_folder import MAX_INODES, MEBIBYTE
 
@@ -127,40 +134,73 @@ def _bounds(settings: Mapping[str, Any]) -> str:
     return f"size={size}m,nr_inodes={num_inodes},mode=700"
 
 
-def copy_evaluator(files: Iterable[tuple[str, str, list[int]]], target: str) -> list[str]:
+def copy_evaluator(
+    files: Iterable[tuple[str, str, list[int], bool]], target: str, contents: IO[bytes]
+) -> list[str]:
     """Make the folder of which each candidate of an evaluator gets a copy; the places in it.
 
     Args:
         files: Path, place in the folder, and device and inode that the file must have, if files
-            have the same here as where they were listed. One that is gone, or another file by now,
-            is left out.
+            have the same here as where they were listed; and whether it is among the `contents`.
+            One that is gone, or another file by now, is left out.
         target: The folder; an empty one may be there.
+        contents: What files hold that are not seen here, one after the other.
     """
     for name in (FOLDER, HOME, PROGRAM):
         os.makedirs(os.path.join(target, name), exist_ok=True)
     places = []
-    for path, place, identity in files:
+    for path, place, identity, is_sent in files:
         there = os.path.join(target, place)
         os.makedirs(os.path.dirname(there), exist_ok=True)
-        try:
-            # A pipe in its place must not wait for a writer.
-            given = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-        except OSError:
-            continue
-        with given:
-            about = os.fstat(given.fileno())
-            if identity and [about.st_dev, about.st_ino] != identity:
-                continue
+        if _write_sent(contents, there) if is_sent else _copy_seen(path, there, identity):
             places.append(place)
-            if about.st_size > MAX_COPIED_BYTES:
-                os.symlink(path, there)
-                continue
-            with open(there, "xb") as made:
-                if not _clone(given.fileno(), made.fileno()):
-                    shutil.copyfileobj(given, made)
-                mode = stat.S_IMODE(about.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
-                os.fchmod(made.fileno(), mode | stat.S_IRUSR | stat.S_IWUSR)
     return places
+
+
+def _write_sent(contents: IO[bytes], there: str) -> bool:
+    """Write a file that is sent; whether it was."""
+    mode, size = CONTENT.unpack(contents.read(CONTENT.size))
+    if size == ABSENT:
+        return False
+    with open(there, "xb") as made:
+        made.write(contents.read(size))
+        _permit(made.fileno(), mode)
+    return True
+
+
+def _copy_seen(path: str, there: str, identity: list[int]) -> bool:
+    """Copy a file, or link to a large one; whether it was there."""
+    try:
+        # A pipe in its place must not wait for a writer.
+        given = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except OSError:
+        return False
+    with given:
+        about = os.fstat(given.fileno())
+        if identity and [about.st_dev, about.st_ino] != identity:
+            return False
+        if about.st_size > MAX_COPIED_BYTES:
+            os.symlink(path, there)
+            return True
+        with open(there, "xb") as made:
+            if not _clone(given.fileno(), made.fileno()):
+                shutil.copyfileobj(given, made)
+            _permit(made.fileno(), about.st_mode)
+    return True
+
+
+def _permit(file_fd: int, mode: int) -> None:
+    mode = stat.S_IMODE(mode) & ~(stat.S_ISUID | stat.S_ISGID)
+    os.fchmod(file_fd, mode | stat.S_IRUSR | stat.S_IWUSR)
+
+
+def files_below(folder: str) -> list[str]:
+    """The paths of the files below a folder, relative to it."""
+    return [
+        os.path.relpath(os.path.join(place, name), folder)
+        for place, _, names in os.walk(folder)
+        for name in names
+    ]
 
 
 def copy_folder(source: str, target: str) -> None:

@@ -31,6 +31,7 @@ from costada.evaluators.sandbox.inside.file_copies import (
     CleanCopies,
     copy_built,
     copy_evaluator,
+    files_below,
 )
 from costada.evaluators.sandbox.inside.orders import (
     BEGIN,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 0.1
 FILES_WATCH_SECONDS = 0.5
 KILOBYTES_PER_MB = 1024
-CHUNK_BYTES = 65536
 FIRST_TO_KILL = b"1000"
 """Where memory runs out, the kernel kills a candidate before any other process."""
 
@@ -88,21 +88,21 @@ class Server:
         self.files = scratch_folder.PrivateFiles(path, settings["files_mb"], num_copied)
         self.folder = self.files.folder
         if self.spared:
-            self.copied_places = copy_evaluator(self._received(), settings["original"]["path"])
+            self.copied_places = self._copy_files(settings["original"])
+        elif self.copies is not None:
+            self.copied_places = files_below(settings["original"]["path"])
         if self.has_limits:
             # What candidates may not delete, cleaning up after them must not delete either.
             needed = CAPABILITIES if self.copies else kernel.CAP_SYS_ADMIN
             kernel.drop_privileges(retained=needed)
 
-    def _received(self) -> list[tuple[str, str, list[int]]]:
-        """The files of an evaluator, which come in the first line of the socket."""
-        line = b""
-        while not line.endswith(b"\n"):
-            line += (chunk := self.control.recv(CHUNK_BYTES))
-            if not chunk:
+    def _copy_files(self, original: Mapping[str, Any]) -> list[str]:
+        """Copy the files of an evaluator, which the socket names; their places in the copy."""
+        with self.control.makefile("rb") as stream:
+            line = stream.readline()
+            if not line.endswith(b"\n"):
                 sys.exit("no files of an evaluator were sent")
-        found: list[tuple[str, str, list[int]]] = json.loads(line)
-        return found
+            return copy_evaluator(json.loads(line), original["path"], stream)
 
     def protect(self) -> None:
         """Close this process's memory to others, and have orphans reparented to it."""
@@ -151,7 +151,7 @@ class ForkServer(Server):
             writable = (SHARED_MEMORY,) if has_shared_memory else ()
             owning = {"owns_files": self._owns_files, "writable": writable}
             self._confinement = confinement.Confinement({**settings, **owning})
-            if self.spared:
+            if self.copies is not None:
                 process.confine_children(self._confinement.of_children, self.copied_places)
         elif self.has_limits:
             self._filter = confinement.limiting_filter()

@@ -5,6 +5,7 @@ order with `has_models` comes with a fourth, the channel to the models.
 """
 
 from collections.abc import Mapping
+from struct import Struct
 from typing import NamedTuple, Self
 
 MAX_ORDER_BYTES = 4096
@@ -21,6 +22,9 @@ BUILD_FOLDER = ".build"
 REPOSITORY, HOME = "repository", "home"
 """Where the files of a repository and what its commands keep are, in a copy of both."""
 
+SOURCES = "src"
+"""The folder of a repository that is on the import path of its commands, beside its own."""
+
 FOLDER, PROGRAM = "folder", "program"
 """Where the files of an evaluator and those of a candidate are, in the working folder of both."""
 
@@ -29,6 +33,12 @@ ORIGINAL = "original"
 
 MAX_COPIED_BYTES = 32 * 2**20
 """Larger files of an evaluator are links to the file itself, which can only be read."""
+
+CONTENT = Struct("=IQ")
+"""Permissions and size ahead of the bytes of a file that is sent to a server."""
+
+ABSENT = 2**64 - 1
+"""The size of a file that is not sent, as it is gone or another one by now."""
 
 MODELS_ADDRESS = ("127.0.0.1", 9)
 """Where clients of a candidate are told that its models are; nothing listens there."""
@@ -53,7 +63,8 @@ Order = Mapping[str, int]
 
 With may_execute, it becomes another program; with keeps_files, what it leaves is put aside, and
 each worker with has_built starts with a copy of that. One with has_models has a thread more, which
-carries what it sends to models. One that evaluates runs the evaluator of a folder.
+carries what it sends to models. One that evaluates runs the evaluator of a folder; one that
+is_apart runs a command that confines what it starts.
 """
 
 
@@ -67,13 +78,14 @@ class Permissions(NamedTuple):
 
     may_start_processes: bool
     may_execute: bool  # other programs, in its own place or in processes
-    evaluates: bool = False  # may also bound and schedule its own processes
+    evaluates: bool = False  # may also bound, schedule and restrict its own processes
 
     @classmethod
     def of(cls, order: Order) -> Self:
         """What an order permits."""
         may_start = order["processes"] > 0
-        return cls(may_start, may_start or "may_execute" in order, "evaluates" in order)
+        restricts = "evaluates" in order or "is_apart" in order
+        return cls(may_start, may_start or "may_execute" in order, restricts)
 
 
 def too_many_threads(allowed: int) -> str:

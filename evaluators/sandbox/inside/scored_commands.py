@@ -18,7 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO
 
-from costada.evaluators.sandbox.inside.orders import HOME, REPOSITORY
+from costada.evaluators.sandbox.inside.orders import HOME, REPOSITORY, SOURCES
 
 FAILURES = ("error", "errors", "exception", "failed", "failure", "failures")
 """Names under which an evaluator reports that a candidate failed; as strings, the first counts."""
@@ -28,7 +28,6 @@ _WORD = re.compile(
 )
 _NEGATED = re.compile(r"(?<![a-z])(neg|negative|minus|inverse|no|non)(?![a-z])")
 
-SOURCES = "src"
 STDOUT, STDERR = "stdout", "stderr"
 NUM_CHARS = 16_000
 """How much of each output is reported, from its beginning and from its end."""
@@ -55,10 +54,15 @@ def load_commands(request: Mapping[str, Any]) -> Callable[[], Report]:
     """What runs the commands of a request one after the other, and reports the last that ran."""
     report_file = request["report_file"]
     environment = {**os.environ, "HOME": os.path.abspath(HOME), "TMPDIR": os.path.abspath(HOME)}
+    environment |= request["keys"]
     folder = os.path.abspath(REPOSITORY)
     places = [os.path.join(folder, SOURCES), folder]
     # Found before an installed version of the same package, which may be the original's.
     places.append(os.environ.get("PYTHONPATH", ""))
+    if "site" in request:
+        places.insert(0, request["site"])
+        # A program that is started could change the code that Python would keep.
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
     environment["PYTHONPATH"] = os.pathsep.join(filter(os.path.isdir, places))
     inherited = [request["channel_fd"]] if "channel_fd" in request else []
 

@@ -4,25 +4,18 @@ Nor may it hold files or memory that the limits do not see: threads share one ta
 and memory that outlives its mapping is refused. Without confinement, that is all that is refused.
 """
 
-import ctypes
 import errno
 import mmap
-import os
 from tempfile import TemporaryFile
 
 import pyseccomp  # type: ignore[import-untyped]
 from pyseccomp import ALLOW, EQ, ERRNO, MASKED_EQ, NE, Arg
 
-from costada.evaluators.sandbox.inside.kernel import LIBC
 from costada.evaluators.sandbox.inside.orders import Permissions
+from costada.evaluators.sandbox.inside.system_call_filter import OWN_PROCESS, PR_SET_SECCOMP
 
-PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 BINARY_TREE = 2
 """How libseccomp (2.5) lays out a filter, so that the kernel takes it in half the time."""
-
-INSTRUCTION_BYTES, WORD_BYTES = 8, 4
-OWN_PROCESS = 0x5ADA5ADA
-"""Stands in a compiled filter for the process that it will hold: it may signal only itself."""
 
 REFUSE = ERRNO(errno.EPERM)
 CLONE_FILES, CLONE_THREAD = 0x00000400, 0x00010000
@@ -122,31 +115,6 @@ TERMINAL_REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
 """F_DUPFD to F_SETLKW, open file description locks, F_DUPFD_CLOEXEC, F_GETPIPE_SZ."""
 NAMING = (15, 16)  # PR_SET_NAME, PR_GET_NAME
-
-
-class Filter:
-    """A filter for candidates, compiled once for all that follow."""
-
-    def __init__(self, program: bytes) -> None:
-        """Prepare a filter that `confining` or `limiting` compiled."""
-        self._words = (ctypes.c_uint32 * (len(program) // WORD_BYTES)).from_buffer_copy(program)
-        self._own_places = [place for place, word in enumerate(self._words) if word == OWN_PROCESS]
-        address = ctypes.addressof(self._words)
-        self._header = ctypes.pointer(_Program(len(program) // INSTRUCTION_BYTES, address))
-
-    def enforce(self) -> None:
-        """Restrict this process, which has one thread and no new privileges, for good."""
-        own = os.getpid()
-        for place in self._own_places:
-            self._words[place] = own
-        if LIBC.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, self._header, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "the system call filter was refused")
-
-
-class _Program(ctypes.Structure):
-    """struct sock_fprog."""
-
-    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
 
 def confining(

@@ -17,10 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryFile, gettempdir
-from typing import ClassVar
+from typing import IO, ClassVar
 
 from costada.evaluators.sandbox.control_group import ControlGroup, new_group
 from costada.evaluators.sandbox.inside.kernel import without_capabilities
+from costada.evaluators.sandbox.inside.orders import ABSENT, CONTENT, MAX_COPIED_BYTES
 from costada.evaluators.sandbox.inside.process_tree import SIGNALLED
 from costada.evaluators.sandbox.inside.scratch_folder import SlotFolder
 from costada.evaluators.sandbox.interpreter import own_interpreter
@@ -34,7 +35,7 @@ from costada.evaluators.sandbox.launch import (
     tools,
 )
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.slot_kind import LATE, SlotKind
+from costada.evaluators.sandbox.slot_kind import LATE, CopiedFile, SlotKind
 
 THREAD_VARIABLES = (
     *("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
@@ -236,23 +237,42 @@ class SandboxLayer:
     def send_files(self) -> None:
         """Send the server of an evaluator the list of the files to copy.
 
+        Where the server does not see them, what they hold follows: a mount for each of thousands
+        of files would take longer, and there may not be so many.
+
         Raises:
             BrokenPipeError: If the server has ended.
         """
         if not self.kind.files:
             return
         files = [
-            (file.path, file.place, file.identity if self.is_this_system else ())
+            (
+                file.path,
+                file.place,
+                file.identity if self.is_this_system else (),
+                self._is_sent(file),
+            )
             for file in self.kind.files
         ]
-        self.control.sendall(json.dumps(files).encode() + b"\n")
+        try:
+            with self.control.makefile("wb") as stream:
+                stream.write(json.dumps(files).encode() + b"\n")
+                for file in self.kind.files:
+                    if self._is_sent(file):
+                        _send_content(file, stream)
+        except ConnectionResetError:
+            raise BrokenPipeError("the server has ended") from None
+
+    def _is_sent(self, file: CopiedFile) -> bool:
+        """Whether the server does not see a file, and gets what it holds."""
+        return self.has_filesystem and not file.is_linked
 
     @property
     def _mounted(self) -> list[str]:
         """What a layer with a file system of its own must show beside the system."""
         kind = self.kind
         originals = [kind.original.path] if kind.original else []
-        others = [*(file.path for file in kind.files), *originals, *kind.readable, *tools()]
+        others = [*(file.path for file in kind.linked), *originals, *kind.readable, *tools()]
         others += NETWORK_FILES if kind.has_network else ()
         return mounted_paths(kind.interpreter or own_interpreter(), others)
 
@@ -381,6 +401,19 @@ class SandboxLayer:
         if self.path.is_dir():
             self._folder = SlotFolder(str(self.path))
             self._remove_folder()
+
+
+def _send_content(file: CopiedFile, stream: IO[bytes]) -> None:
+    """Send the permissions, the size and the bytes of a file; of another one by now, ABSENT."""
+    head, content = CONTENT.pack(0, ABSENT), b""
+    with suppress(OSError):
+        file_fd = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(file_fd, "rb") as opened:
+            about = os.fstat(file_fd)
+            if (about.st_dev, about.st_ino) == file.identity:
+                content = opened.read(MAX_COPIED_BYTES)
+                head = CONTENT.pack(about.st_mode, len(content))
+    stream.write(head + content)
 
 
 def _kill_group(group: int) -> None:

@@ -5,7 +5,13 @@ import threading
 
 import pytest
 
-from costada.evaluators.consent import Needs, confirm, consent_fault, may_import_candidate
+from costada.evaluators.consent import (
+    ConfirmableFile,
+    Needs,
+    confirm,
+    consent_fault,
+    may_import_candidate,
+)
 from costada.evaluators.environment import user_place
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.folders import load_folder
@@ -26,7 +32,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def evaluator_of(folder):
-    return EvaluatorFile(folder, folder / "evaluator.py")
+    return ConfirmableFile(EvaluatorFile(folder, folder / "evaluator.py"))
 
 
 def fault_of(folder, needs=NEEDS):
@@ -160,11 +166,11 @@ def test_a_check_shows_what_is_opened_and_how_to_confirm_it(folder, invoke):
     assert "declares nothing" in nothing.stderr
 
 
-def test_a_native_score_and_a_repository_declare_nothing(folder):
+def test_a_native_score_declares_nothing(folder):
     (folder / "evaluator.py").write_text("def score(output): return {}\n")
     texts = {"problem.md": "Try.", "initial_program.py": "def f(): return 1\n"}
-    for settings in ('entry_point = "f"\n', 'repository = "."\ncommand = "true"\n'):
-        for name, text in {**texts, "problem.toml": f'{settings}network = ["a"]\n'}.items():
-            (folder / name).write_text(text)
-        with pytest.raises(ValueError, match="network is"):
-            load_folder(folder)
+    settings = 'entry_point = "f"\nnetwork = ["a"]\n'
+    for name, text in {**texts, "problem.toml": settings}.items():
+        (folder / name).write_text(text)
+    with pytest.raises(ValueError, match="network is"):
+        load_folder(folder)

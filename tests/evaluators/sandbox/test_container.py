@@ -75,7 +75,9 @@ def slot(engine, tmp_path_factory):
     """A slot that was started among secrets, with a file that its candidates may read."""
     folder = tmp_path_factory.mktemp("problem")
     (folder / "data.txt").write_text("known")
-    copied = CopiedFile(str(folder / "data.txt"), "folder/data.txt", (0, 0), 5, 0)
+    about = (folder / "data.txt").stat()
+    identity = (about.st_dev, about.st_ino)
+    copied = CopiedFile(str(folder / "data.txt"), "folder/data.txt", identity, 5, 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HTTPS_PROXY", "http://user:CANARY@proxy")
         patch.setenv("OPENAI_API_KEY", "sk-CANARY")

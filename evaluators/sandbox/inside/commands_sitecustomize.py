@@ -1,9 +1,10 @@
-"""The `sitecustomize` of a Python that a command starts; see `command_models`.
+"""The `sitecustomize` of a Python that a command starts; see `command_site`.
 
 It runs as the interpreter starts, and then the module of this name that would run otherwise. The
 modules that it needs lie beside it: those of an installed package cannot be read here.
 """
 
+import json
 import os
 import stat
 import sys
@@ -12,8 +13,10 @@ from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 
 PACKAGE = "costada.evaluators.sandbox.inside"
-FILES = ("orders", "multiplexer", "model_connections")
+MODELS = ("orders", "multiplexer", "model_connections")
+CHILDREN = ("orders", "kernel", "system_call_filter", "started_commands", "evaluator_children")
 VARIABLE = "COSTADA_MODELS"
+PLAN = "children.json"
 FOLDER = os.path.dirname(__file__)
 
 
@@ -45,9 +48,29 @@ def offer() -> None:
     if (channel_fd := channel()) is None:
         return
     os.set_inheritable(channel_fd, False)
-    modules = [load(name) for name in FILES]
+    modules = [load(name) for name in MODELS]
     modules[-1].offer_models(channel_fd, may_fork=True, claim=FOLDER)
-    for name in FILES:
+    for name in MODELS:
+        del sys.modules[f"{PACKAGE}.{name}"]
+
+
+def confine() -> None:
+    """Have this process confine what it starts that runs the candidate, where that is planned.
+
+    A process that is confined already cannot read the plan.
+    """
+    try:
+        with open(os.path.join(FOLDER, PLAN), "rb") as file:
+            plan = json.load(file)
+    except OSError:
+        return
+    try:
+        modules = [load(name) for name in CHILDREN]
+        modules[-1].confine_children(modules[-1].EvaluatorChildren.planned(plan))
+    except (ImportError, OSError, TypeError, ValueError) as error:
+        # Python would go on without this module, and start the candidate unconfined.
+        raise SystemExit(f"sandbox: what is started cannot be confined: {error}") from None
+    for name in CHILDREN:
         del sys.modules[f"{PACKAGE}.{name}"]
 
 
@@ -63,4 +86,5 @@ def run_next() -> None:
 
 if __name__ == "sitecustomize":
     offer()
+    confine()
     run_next()
