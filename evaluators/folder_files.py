@@ -23,7 +23,7 @@ from costada.evaluators.import_paths import (
 )
 from costada.evaluators.sandbox.inside.orders import FOLDER
 from costada.evaluators.sandbox.slot_kind import CopiedFile
-from costada.evaluators.shown_paths import is_output, open_shown, unshown_reason
+from costada.evaluators.shown_paths import Known, is_output, open_shown, unshown_reason
 from costada.values.python_syntax import parsed_module
 
 EVALUATOR_FILE = "evaluator.py"
@@ -100,6 +100,7 @@ def content_files(path: Path, within: Path | None = None) -> Iterator[tuple[str,
             yield "", path
         return
     seen = set()
+    known: Known = set()
     for folder, folders, files in os.walk(path, followlinks=True, onerror=_raise):
         real = os.path.realpath(folder)
         if real in seen:
@@ -114,7 +115,12 @@ def content_files(path: Path, within: Path | None = None) -> Iterator[tuple[str,
             file = Path(folder, name)
             if is_output(file) or not _is_regular(file):
                 continue
-            if within is None or unshown_reason(file, within) is None:
+            # The folder is shown, and so is what is in it, unless it leads to elsewhere.
+            if (
+                within is None
+                or not file.is_symlink()
+                or unshown_reason(file, within, known=known) is None
+            ):
                 yield str(file.relative_to(path)), file
 
 
@@ -164,9 +170,13 @@ class EvaluatorFile:
             ValueError: As `shown` does, or if a file may no longer be shown.
         """
         found, shown = [], self.shown()
+        known: Known = set()
         base = os.path.commonpath([self.folder, *{path.parent for path in shown}])
         for path, listable in shown.items():
-            with suppress(PermissionError), open_shown(path, self.folder, listable) as file:
+            with (
+                suppress(PermissionError),
+                open_shown(path, self.folder, listable, known=known) as file,
+            ):
                 about = os.fstat(file.fileno())
                 found.append(
                     CopiedFile(

@@ -28,19 +28,30 @@ F_GETPATH: Final[int | None] = getattr(fcntl, "F_GETPATH", None)
 MAX_PATH_BYTES = 1024
 
 
-def unshown_reason(path: Path, *folders: Path, with_hidden: bool = False) -> str | None:
+Known = set[tuple[str, tuple[Path, ...]]]
+"""Folders, without links, of which a file may be shown; and below which folders it may be."""
+
+
+def unshown_reason(
+    path: Path, *folders: Path, with_hidden: bool = False, known: Known | None = None
+) -> str | None:
     """Why a file or folder may not be shown, as the rest of a sentence; None if it may.
 
     Args:
         path: Where it is looked for; links on the way are followed.
         folders: Where it may be: below one of these.
         with_hidden: Whether hidden files count too, as the tracked ones of a repository do.
+        known: What earlier calls have found, where folders do not change meanwhile and only the
+            last part of `path` may be a link.
     """
-    return _reason(path, Path(os.path.realpath(path)), folders, with_hidden=with_hidden)
+    real = Path(os.path.realpath(path))
+    return _reason(path, real, folders, with_hidden=with_hidden, known=known)
 
 
-def open_shown(path: Path, *folders: Path, with_hidden: bool = False) -> BufferedReader:
-    """Open a regular file that may be shown.
+def open_shown(
+    path: Path, *folders: Path, with_hidden: bool = False, known: Known | None = None
+) -> BufferedReader:
+    """Open a regular file that may be shown; `known` as in `unshown_reason`.
 
     What counts is where the opened file is, so a link that changes meanwhile leads to nothing else.
 
@@ -52,7 +63,8 @@ def open_shown(path: Path, *folders: Path, with_hidden: bool = False) -> Buffere
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with ExitStack() as unless_shown:
         unless_shown.callback(os.close, descriptor)
-        reason = _reason(path, _path_of(descriptor), folders, with_hidden=with_hidden)
+        real = _path_of(descriptor)
+        reason = _reason(path, real, folders, with_hidden=with_hidden, known=known)
         if reason is None and not S_ISREG(os.fstat(descriptor).st_mode):
             reason = "is not a regular file"
         if reason is not None:
@@ -86,7 +98,26 @@ def is_output(path: Path) -> bool:
     return isinstance(known, dict) and known.keys() >= RUN_KEYS
 
 
-def _reason(path: Path, real: Path, folders: tuple[Path, ...], *, with_hidden: bool) -> str | None:
+def _reason(
+    path: Path,
+    real: Path,
+    folders: tuple[Path, ...],
+    *,
+    with_hidden: bool,
+    known: Known | None = None,
+) -> str | None:
+    place = os.path.dirname(real), folders
+    if known is not None and place in known and not is_output(real) and not is_output(path):
+        return None
+    reason = _reason_from_the_top(path, real, folders, with_hidden=with_hidden)
+    if known is not None and reason is None:
+        known.add(place)
+    return reason
+
+
+def _reason_from_the_top(
+    path: Path, real: Path, folders: tuple[Path, ...], *, with_hidden: bool
+) -> str | None:
     is_link = real != Path(os.path.abspath(path))
     lead = f"leads to {real}, " if is_link else "is "
     reason = f"{lead}outside of {folders[0]}"
