@@ -108,15 +108,19 @@ class Measured:
     scores: tuple[float, ...]  # best score at each of `SHARES`
 
 
-def simulate_menu_run(run: MenuRun) -> RunOutcome:
+def simulate_menu_run(run: MenuRun, chooser: Chooser | None = None) -> RunOutcome:
     """A finished run of a router on a menu.
 
     As in the graph, the reference cost is the mean expected cost of the menu. Guides come from a
     model of their own at the world's prices, so that routers differ in their attempts alone.
+
+    Args:
+        run: What is run.
+        chooser: What chooses a model, in the place of the run's router.
     """
     expected = fmean(expected_cost(entry) for entry in run.entries)
     constants = Constants(reference_cost=expected, max_iterations=MAX_ITERATIONS)
-    menu = SimulatedMenu(run.entries, _chooser(run, constants))
+    menu = SimulatedMenu(run.entries, chooser or _chooser(run, constants))
     answers = answers_of(run.world, run.seed)
     simulation = SimulatedRun(
         run.method, run.seed, run.budget, constants, answers, run.parallel, menu
