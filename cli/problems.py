@@ -230,7 +230,9 @@ def _confirm(folder: Path, *, candidate_too: bool) -> None:
             file = found.layout.evaluator_file(found.settings)
             confirm(file.folder, needs, ConfirmableFile(file), candidate_too=candidate_too)
             return
-    raise ValueError(f"--confirm: {folder} declares nothing; expected network or keys")
+    raise ValueError(
+        f"--confirm: {folder} declares nothing; expected network, keys, gpus or docker"
+    )
 
 
 def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
@@ -289,7 +291,7 @@ def _consent(found: ProblemFolder, facts: Facts) -> str | None:
     if confirmable.runs_candidate():
         facts["candidate"] = "may run in the evaluator's process, and has what that has"
     if needs:
-        facts["opens"] = "; ".join(needs.opened())
+        facts["opens"] = "; ".join(needs.described())
     return consent_fault(evaluator.folder, needs, confirmable)
 
 
@@ -315,7 +317,7 @@ def _consent_of_repository(problem: Problem, facts: Facts) -> str | None:
     if evaluator.runs_candidate():
         facts["candidate"] = "may run in the process of the command, and has what that has"
     if needs:
-        facts["opens"] = "; ".join(needs.opened())
+        facts["opens"] = "; ".join(needs.described())
     return consent_fault(evaluator.folder, needs, evaluator)
 
 

@@ -7,7 +7,8 @@ kept with the user's data and never in the folder, which could confirm itself ot
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +16,15 @@ from typing import Protocol
 
 from costada.evaluators.environment import user_place
 from costada.evaluators.folder_files import EvaluatorFile, content_hash, referred_names
+from costada.evaluators.sandbox.opened import (
+    DOCKER_HOST,
+    ENGINE_SOCKETS,
+    NVIDIA,
+    Opened,
+    assigned_gpus,
+    engine_socket,
+    gpus_here,
+)
 
 CONSENTS = "consents"
 IMPORTING = frozenset(
@@ -38,16 +48,22 @@ class Needs:
     Attributes:
         network: Hosts that it asks.
         keys: Names of the environment variables that it is given.
+        gpus: How many GPUs it has; a fraction of one to share it.
+        gpu_driver: Whose device nodes these are.
+        docker: Whether it starts containers.
     """
 
     network: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    gpus: float = 0.0
+    gpu_driver: str = NVIDIA
+    docker: bool = False
 
     def __bool__(self) -> bool:
         """Whether anything is declared."""
-        return bool(self.network or self.keys)
+        return bool(self.network or self.keys or self.gpus or self.docker)
 
-    def opened(self) -> list[str]:
+    def described(self) -> list[str]:
         """What exactly is opened to the evaluator, a sentence for each."""
         lines = []
         if self.network:
@@ -57,11 +73,47 @@ class Needs:
             )
         if self.keys:
             lines.append(f"the values of {', '.join(self.keys)}")
+        if self.gpus:
+            num = f"{self.gpus:g} GPUs" if self.gpus > 1 else "a GPU"
+            lines.append(
+                f"{num}, by its device nodes ({self.gpu_driver}) and the driver behind them"
+            )
+        if self.docker:
+            lines.append(
+                "the socket of the container engine, which equals root on this machine: whoever"
+                " has it reads and changes every file"
+            )
         return lines
 
-    def missing_keys(self) -> list[str]:
-        """The variables that are not set here."""
-        return [name for name in self.keys if not os.environ.get(name)]
+    def missing(self) -> str | None:
+        """What is declared and not here; None if all of it is."""
+        if names := [name for name in self.keys if not os.environ.get(name)]:
+            return f"keys names {', '.join(names)}; expected variables that are set here"
+        if (num := len(gpus_here(self.gpu_driver))) < self.gpus:
+            return (
+                f"gpus is {self.gpus:g}, and this machine has {num} with device nodes of"
+                f" {self.gpu_driver}; expected at least as many"
+            )
+        if self.docker and not engine_socket():
+            return (
+                f"docker is true, and there is no socket of a container engine here (neither"
+                f" {DOCKER_HOST} nor {ENGINE_SOCKETS[0]}); expected Docker running on this machine"
+            )
+        return None
+
+    @contextmanager
+    def opened(self) -> Iterator[Opened]:
+        """What one evaluation gets of it; waits for GPUs that others use.
+
+        Raises:
+            InterruptedError: If the evaluation was cancelled while it waited.
+        """
+        keys = {name: os.environ[name] for name in self.keys}
+        socket = engine_socket() if self.docker else ""
+        if socket:
+            keys[DOCKER_HOST] = f"unix://{socket}"
+        with assigned_gpus(self.gpu_driver, self.gpus) if self.gpus else nullcontext(()) as nodes:
+            yield Opened(keys, bool(self.network), nodes, socket)
 
 
 class Confirmable(Protocol):
@@ -132,7 +184,7 @@ def consent_fault(folder: Path, needs: Needs, evaluator: Confirmable) -> str | N
     shares = evaluator.runs_candidate()
     if shares:
         command += " --candidate-too"
-    what = "; ".join(needs.opened())
+    what = "; ".join(needs.described())
     place = user_place(folder, CONSENTS).with_suffix(".json")
     try:
         told = json.loads(place.read_bytes())
@@ -150,9 +202,7 @@ def consent_fault(folder: Path, needs: Needs, evaluator: Confirmable) -> str | N
             "the evaluator may run its candidate in its own process, so the candidate has what you"
             f" confirmed, too; to confirm that: {command}"
         )
-    if missing := needs.missing_keys():
-        return f"keys names {', '.join(missing)}; expected variables that are set here"
-    return None
+    return needs.missing()
 
 
 def _digest(needs: Needs, evaluator: Confirmable) -> str:

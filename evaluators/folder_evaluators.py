@@ -3,7 +3,6 @@
 A `score(output)` runs in this process, an `evaluate(program_path)` in the sandbox.
 """
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -182,19 +181,19 @@ class FolderEvaluator(Confined):
         needs, folder = self.settings.needs, self.evaluator.folder
         if fault := consent_fault(folder, needs, ConfirmableFile(self.evaluator)):
             raise ValueError(f"{folder}: {fault}")
-        run = run_evaluator(
-            source,
-            self.evaluator,
-            self.limits,
-            self.layer,
-            self.preload,
-            self.interpreter,
-            self.file_name,
-            self.readable,
-            self.connect,
-            {name: os.environ[name] for name in needs.keys},
-            has_network=bool(needs.network),
-        )
+        with needs.opened() as opened:
+            run = run_evaluator(
+                source,
+                self.evaluator,
+                self.limits,
+                self.layer,
+                self.preload,
+                self.interpreter,
+                self.file_name,
+                self.readable,
+                self.connect,
+                opened,
+            )
         return self._evaluation_of(run)
 
     def _evaluation_of(self, run: CandidateResult) -> Evaluation:

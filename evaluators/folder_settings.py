@@ -99,6 +99,12 @@ class FolderSettings(BaseModel, ProblemSettings):
     keys: Annotated[tuple[NonEmptyString, ...], Field(strict=False)] = ()
     """Names of the environment variables whose values an `evaluate(program_path)`, or the command
     of a `repository`, gets, once you have confirmed that."""
+    gpu_driver: Annotated[Literal["nvidia", "dri"], Expected("'nvidia' or 'dri'")] = "nvidia"
+    """Device nodes that `gpus` opens to an `evaluate(program_path)`, or to the command of a
+    `repository`: `nvidia` for CUDA, `dri` for `/dev/dri/renderD*`."""
+    docker: bool = False
+    """Whether an `evaluate(program_path)`, or the command of a `repository`, starts containers. It
+    gets the engine's socket, which equals root on the machine, once you have confirmed that."""
     files: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """What an `evaluate(program_path)` may read of the folder, besides what its code imports or
     names: paths or patterns. Of a `repository`, ignored files that its copies hold too."""
@@ -110,7 +116,7 @@ class FolderSettings(BaseModel, ProblemSettings):
     @property
     def needs(self) -> Needs:
         """What the evaluator needs beyond its confinement."""
-        return Needs(self.network, self.keys)
+        return Needs(self.network, self.keys, self.gpus, self.gpu_driver, self.docker)
 
     def problem_fields(self) -> dict[str, Any]:
         """The fields of a problem that the settings give."""

@@ -170,10 +170,11 @@ def load_folder(
 
 def _check_no_needs(folder: Path, settings: FolderSettings) -> None:
     """Refuse declarations of an evaluator whose `score` runs outside of the sandbox."""
-    for name in ("network", "keys"):
+    for name in ("network", "keys", "docker"):
         if value := getattr(settings, name):
+            shown = value if isinstance(value, bool) else list(value)
             raise ValueError(
-                f"{folder / SETTINGS_FILE}: {name} is {list(value)!r}; expected none without an"
+                f"{folder / SETTINGS_FILE}: {name} is {shown!r}; expected none without an"
                 " evaluate(program_path) or a repository"
             )
 

@@ -403,8 +403,8 @@ def layer_of(problem: Problem) -> Layer | None:
 
 
 def gpu_note(problem: Problem) -> str:
-    """That the sandbox opens no GPU, for a problem that asks for one; empty for others."""
-    if not problem.gpus or layer_of(problem) is None:
+    """That the sandbox opens no GPU to candidates of a `score`; empty for other problems."""
+    if not problem.gpus or not isinstance(problem.evaluate, CandidateRunner):
         return ""
     return (
         f"gpus = {problem.gpus:g} only chooses a worker that has them: the sandbox opens no GPU to"

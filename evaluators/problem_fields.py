@@ -180,8 +180,9 @@ class ProblemSettings:
     cpus: Count = 1
     """Cores of a worker that one evaluation needs, for `--evaluate-on`."""
     gpus: Gpus = 0.0
-    """GPUs of the worker that one evaluation needs, a fraction to share one. The sandbox opens none
-    to programs: only what runs outside of it, such as `score`, can use one."""
+    """GPUs that one evaluation needs, a fraction to share one. An `evaluate(program_path)`, and the
+    command of a `repository`, get their device nodes, once you have confirmed that; other programs
+    get none, and only what runs outside of the sandbox, such as `score`, can use one."""
     preload: Annotated[Sequence[str], AfterValidator(tuple), Expected("a list of module names")] = (
         PRELOAD
     )

@@ -175,20 +175,20 @@ class RepositoryEvaluator(Confined):
         report_file: str | None = None,
     ) -> CandidateResult:
         """What commands do in a copy with a program's files; raises as `run_in_copy` does."""
-        return run_in_copy(
-            program,
-            self.base.original(self.folder),
-            commands,
-            self.limits,
-            report_file=report_file,
-            layer=self.layer,
-            interpreter=self.interpreter,
-            readable=self.readable,
-            connect=self.connect,
-            keys={name: os.environ[name] for name in self.settings.needs.keys},
-            has_network=bool(self.settings.needs.network),
-            script=self.script,
-        )
+        with self.settings.needs.opened() as opened:
+            return run_in_copy(
+                program,
+                self.base.original(self.folder),
+                commands,
+                self.limits,
+                report_file=report_file,
+                layer=self.layer,
+                interpreter=self.interpreter,
+                readable=self.readable,
+                connect=self.connect,
+                opened=opened,
+                script=self.script,
+            )
 
     def hint(self, error: str, log: str) -> str:
         """What may help where a command fails for where it runs; empty if nothing is known."""

@@ -19,6 +19,7 @@ from costada.evaluators.sandbox.layer_choice import kind_for
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.model_channel import Connect
+from costada.evaluators.sandbox.opened import NOTHING, Opened
 from costada.evaluators.sandbox.slot import SLOTS, Pool
 from costada.evaluators.sandbox.slot_kind import (
     LATE,
@@ -148,9 +149,7 @@ def run_evaluator(
     file_name: str = CANDIDATE_FILE,
     readable: Sequence[str] = (),
     connect: Connect | None = None,
-    keys: Mapping[str, str] | None = None,
-    *,
-    has_network: bool = False,
+    opened: Opened = NOTHING,
 ) -> CandidateResult:
     """Run the evaluator of a folder on a candidate, in a clean copy of its folder.
 
@@ -161,9 +160,8 @@ def run_evaluator(
     stages before, with the error among its artifacts.
     `interpreter` is the path of the Python that runs both; that of this process if absent.
     `readable` are files and folders beside the system's that both may read, and `connect` serves
-    each connection that either opens to the models. `keys` are environment variables that the
-    evaluator gets; with `has_network` it reaches every address. What it starts that runs the
-    candidate has neither.
+    each connection that either opens to the models. What is `opened` is the evaluator's: what it
+    starts that runs the candidate has none of it.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -183,7 +181,7 @@ def run_evaluator(
         "contract": evaluator.contract,
         "thresholds": list(evaluator.thresholds),
         "program": str(PurePosixPath(PROGRAM, program.path)),
-        "keys": dict(keys or {}),
+        "keys": dict(opened.keys),
     }
     calls = [{"stage": stage} for stage in range(1, evaluator.num_stages + 1)] or [{}]
     placed = {f"{PROGRAM}/{path}": text for path, text in program.encoded.items()}
@@ -191,7 +189,7 @@ def run_evaluator(
     own = [Path(file.path) for file in copied if file.path.endswith(".py")]
     texts = [*(path.read_text(errors="replace") for path in own), *program.files.values()]
     execution = execute_in_any(
-        replace(kind, files=copied, has_network=has_network),
+        replace(kind, files=copied, opened=opened.of_slot),
         request,
         limits,
         limits.wall_seconds,
@@ -280,8 +278,7 @@ def run_in_copy(
     readable: Sequence[str] = (),
     slots: Pool = SLOTS,
     connect: Connect | None = None,
-    keys: Mapping[str, str] | None = None,
-    has_network: bool = False,
+    opened: Opened = NOTHING,
     script: str = "",
 ) -> CandidateResult:
     """Put a candidate's files into a copy, and run commands there until one fails.
@@ -302,10 +299,9 @@ def run_in_copy(
         slots: Where to run them.
         connect: Serves each connection to the models that a Python opens which a command is; None
             if there are no models.
-        keys: Environment variables that the commands get.
-        has_network: Whether they reach every address.
+        opened: What is opened to the commands.
         script: The Python file that the only command is, if it runs no code of the candidate. What
-            it starts that may do so is confined once more, and has neither keys nor network.
+            it starts that may do so is confined once more, and has none of what is opened.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -317,16 +313,16 @@ def run_in_copy(
     if fault := files.fault(limits):
         return CandidateResult(None, fault, "", 0.0)
     kind = kind_for(layer, limits, interpreter=interpreter, readable=readable)
-    kind = replace(kind, original=original, has_network=has_network)
+    kind = replace(kind, original=original, opened=opened.of_slot)
     words = {name: list(command) for name, command in commands.items()}
     call: dict[str, object] = {"mode": "commands", "commands": words, "report_file": report_file}
-    call["keys"] = dict(keys or {})
+    call["keys"] = dict(opened.keys)
     if script:
         call |= {
             "is_apart": True,
             "script": f"{REPOSITORY}/{script}",
             "import_places": [REPOSITORY, f"{REPOSITORY}/{SOURCES}"],
-            "confines_all": bool(keys) or has_network,
+            "confines_all": bool(opened),
         }
     placed = {f"{REPOSITORY}/{path}": text for path, text in files.encoded.items()}
     request = request_for(placed, call, [{}], connect)

@@ -12,6 +12,7 @@ from pathlib import Path
 from costada.evaluators.sandbox.inside.orders import MAX_COPIED_BYTES, ORIGINAL
 from costada.evaluators.sandbox.interpreter import Interpreter
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
+from costada.evaluators.sandbox.opened import NOTHING, Opened
 
 PRELOAD = ("numpy", "scipy.optimize")
 """Modules that most candidates import; importing them in a candidate costs no time."""
@@ -86,8 +87,8 @@ class SlotKind:
         original: What the working folder of each candidate is a copy of; None: it is empty.
         readable: Files and folders beside the system's that candidates may read; programs are
             looked for in the folders, and in a `bin` in them.
-        has_network: Whether the evaluator reaches the network; what it starts that runs its
-            candidate does not.
+        opened: What the evaluator gets beyond its confinement, without keys; what it starts that
+            runs its candidate does not.
     """
 
     layer: str
@@ -98,7 +99,7 @@ class SlotKind:
     interpreter: Interpreter | None = None
     original: Original | None = None
     readable: tuple[str, ...] = ()
-    has_network: bool = False
+    opened: Opened = NOTHING
 
     @property
     def programs(self) -> list[str]:

@@ -237,8 +237,16 @@ def test_no_layer_is_proposed_where_none_is_to_blame(invoke, near, tmp_path):
     assert "try" not in facts(invoke("check", near).stdout)[1]
 
 
-def test_the_screen_says_that_the_sandbox_opens_no_gpu(invoke, near, tmp_path):
+def test_a_declared_gpu_is_shown_and_refused_where_there_is_none(
+    invoke, near, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr("costada.evaluators.sandbox.opened.DEVICES", tmp_path)
     near = copytree(near, tmp_path / "problem")
     (near / "problem.toml").write_text("gpus = 1\n")
-    said = facts(invoke("check", near).stdout)[1]["gpus"]
-    assert said.endswith("the sandbox opens no GPU to programs")
+    unconfirmed = invoke("check", near)
+    assert facts(unconfirmed.stdout)[1]["opens"].startswith("a GPU, by its device nodes (nvidia)")
+    assert f"costada check {near} --confirm" in unconfirmed.stderr
+    refused = invoke("check", near, "--confirm", "--candidate-too")
+    assert refused.exit_code == 2
+    assert "gpus is 1, and this machine has 0 with device nodes of nvidia" in refused.stderr

@@ -127,6 +127,11 @@ class Confinement:
             seccomp.confining, has_scope=has_scope, owns_files=settings["owns_files"]
         )
         self._has_network = settings["has_network"]
+        self._opens = {
+            "has_network": settings["has_network"],
+            "has_devices": bool(settings["devices"]),
+            "has_engine": bool(settings["engine_socket"]),
+        }
         self._filters: dict[Permissions, Filter] = {}
         self._readable: list[str] = []
         self._files = settings["files"]
@@ -144,15 +149,23 @@ class Confinement:
         with self._ruleset() as rules:
             handled = int(rules.handled_fs), int(rules.handled_net), int(rules.scoped)
         self._handled = struct.pack("=QQQ", *handled)
-        read, write, use = (int(access & rules.handled_fs) for access in self._accesses())
+        kept = landlockpy.AccessFS(handled[0])
+        read, write, use = (int(access & kept) for access in self._accesses())
         self._write = write
+        of_file = landlockpy.AccessFS
+        self._opened = dict.fromkeys(settings["devices"], kept & (use | of_file.IOCTL_DEV))
+        if (engine := settings["engine_socket"]) and (resolving := kept & of_file.RESOLVE_UNIX):
+            self._opened[engine] = resolving
         # Made once, of descriptors that stay open: these rules are the same for all candidates.
         self._beside_scratch = (
             kernel.landlock_rule(os.open("/", os.O_PATH), read),
             kernel.landlock_rule(os.open(os.devnull, os.O_PATH), use),
             *(kernel.landlock_rule(os.open(path, os.O_PATH), write) for path in self._writable),
+            *(
+                kernel.landlock_rule(os.open(path, os.O_PATH), int(access))
+                for path, access in self._opened.items()
+            ),
         )
-        of_file = landlockpy.AccessFS
         self.of_children = ChildAccess(
             handled=self._handled,
             list=int(of_file.READ_DIR),
@@ -160,7 +173,7 @@ class Confinement:
             write=write,
             of_file=use | (write & int(of_file.EXECUTE | of_file.TRUNCATE)),
             readable=self._beside_slot(),
-            own_filter=Filter(self._compile(STARTED)) if self._has_network else None,
+            own_filter=Filter(self._compile(STARTED)) if any(self._opens.values()) else None,
         )
         self._scratch_fd = -1  # refused by the kernel: no worker begins without this set
 
@@ -178,7 +191,7 @@ class Confinement:
     def prepare(self, permissions: Permissions) -> None:
         """Prepare the rules and the filter for the next candidate, which may do this."""
         if permissions not in self._slot_rules:
-            compiled = self._compile(permissions, has_network=self._has_network)
+            compiled = self._compile(permissions, **self._opens)
             self._filters[permissions] = Filter(compiled)
             programs = self._programs if permissions.may_execute else []
             rules = self._writing(self._slot, [*self._readable, *programs])
@@ -236,6 +249,8 @@ class Confinement:
         rules.allow_path(os.devnull, use)
         for path in (folder, *self._writable):
             rules.allow_path(path, write)
+        for path, access in self._opened.items():
+            rules.allow_path(path, access)
         return rules
 
     def _allow_file(

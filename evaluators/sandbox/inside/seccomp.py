@@ -112,13 +112,25 @@ SIGNALLING = ["kill", "tgkill"]
 ALL_BITS = 0xFFFFFFFF
 TERMINAL_REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
+GPU_REQUESTS = (
+    *((0xFFFFFF00, 0), (ALL_BITS, 0x30000001), (ALL_BITS, 0x30000002)),
+    *((0xFF00, ord("F") << 8), (0xFF00, ord("d") << 8)),
+)
+"""Masks and values of the requests to nvidia-uvm, to NVIDIA's other nodes, and to render nodes."""
+
 DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
 """F_DUPFD to F_SETLKW, open file description locks, F_DUPFD_CLOEXEC, F_GETPIPE_SZ."""
 NAMING = (15, 16)  # PR_SET_NAME, PR_GET_NAME
 
 
 def confining(
-    permissions: Permissions, *, has_scope: bool, owns_files: bool, has_network: bool = False
+    permissions: Permissions,
+    *,
+    has_scope: bool,
+    owns_files: bool,
+    has_network: bool = False,
+    has_devices: bool = False,
+    has_engine: bool = False,
 ) -> bytes:
     """Compile a filter that allows only what is listed.
 
@@ -128,6 +140,8 @@ def confining(
         owns_files: Whether no files but its own can be written to, so that programs that it
             executes may change their modes.
         has_network: Whether it may reach addresses, but no socket of this machine.
+        has_devices: Whether it uses GPUs.
+        has_engine: Whether it may reach sockets of this machine, that of a container engine.
     """
     may_start = permissions.may_start_processes
     rules = pyseccomp.SyscallFilter(ERRNO(errno.ENOSYS))
@@ -140,17 +154,20 @@ def confining(
     if may_start:
         allowed += PROCESSES.split()
         allowed += SIGNALLING if has_scope else []
-    if has_network:
+    families = (*(FAMILIES if has_network else ()), *((AF_UNIX,) if has_engine else ()))
+    if families:
         allowed += NETWORK.split()
-        for family in FAMILIES:
-            _add(rules, ALLOW, "socket", Arg(0, EQ, family))
+    for family in families:
+        _add(rules, ALLOW, "socket", Arg(0, EQ, family))
+    for mask, request in GPU_REQUESTS if has_devices else ():
+        _add(rules, ALLOW, "ioctl", Arg(1, MASKED_EQ, mask, request))
     for name in allowed:
         _add(rules, ALLOW, name)
     for name in set(f"{MODES} {OWNERS} {IDENTITIES}".split()) - set(allowed):
         _add(rules, ERRNO(0), name)
     for name in UNSUPPORTED.split():
         _add(rules, ERRNO(errno.ENOTSUP), name)
-    refused = set(REFUSED.split()) - {"socket"} if has_network else set(REFUSED.split())
+    refused = set(REFUSED.split()) - {"socket"} if families else set(REFUSED.split())
     for name in refused - set(allowed):
         _add(rules, REFUSE, name)
     for name in set(SIGNALLING) - set(allowed):

@@ -55,7 +55,7 @@ class Bubblewrap(SandboxLayer):
         if program is None:
             raise FileNotFoundError("bwrap is not installed: apt-get install bubblewrap")
         command = [program, "--unshare-all", "--unshare-user", "--cap-drop", "ALL"]
-        command += ["--share-net"] if self.kind.has_network else []
+        command += ["--share-net"] if self.kind.opened.has_network else []
         for capability in MOUNTING if self.kind.copied else ():
             command += ["--cap-add", capability]
         command += ["--hostname", "sandbox"]
@@ -68,6 +68,10 @@ class Bubblewrap(SandboxLayer):
         command += ["--size", str(self.kind.room_mb * MEBIBYTE), "--tmpfs", INNER_FOLDER]
         for path in self._mounted:
             command += bound(path)
+        if socket_path := self.kind.opened.engine_socket:
+            command += bound(socket_path)
+        for path in self.kind.opened.devices:
+            command += ["--dev-bind", path, path]
         # Read-only last: bwrap makes the places of what is mounted below /tmp until then.
         command += ["--remount-ro", "/tmp", "--chdir", INNER_FOLDER]  # noqa: S108
         return [*command, "--info-fd", str(info_fd), "--"]

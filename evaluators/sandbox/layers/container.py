@@ -21,6 +21,7 @@ from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.evaluators.sandbox.launch import SYSTEM_FILES, SYSTEM_FOLDERS
 from costada.evaluators.sandbox.layers.protocol import INNER_FOLDER, SandboxLayer
 from costada.evaluators.sandbox.limits import MEBIBYTE
+from costada.evaluators.sandbox.opened import NOTHING, Opened
 
 IMAGE = "costada-empty:1"
 EMPTY_ARCHIVE = bytes(10240)  # a tar file without entries
@@ -83,8 +84,8 @@ class Container(SandboxLayer):
         """
         self.path.mkdir(mode=0o700)
         mounts = [*SYSTEM_FOLDERS, *SYSTEM_FILES, *self._mounted]
-        network = "bridge" if self.kind.has_network else "none"
-        runner = run_command(self.path, mounts, self.kind.room_mb, self._environment, network)
+        room_mb, opened = self.kind.room_mb, self.kind.opened
+        runner = run_command(self.path, mounts, room_mb, self._environment, opened)
         command = [*runner, *self._server_command(control_path=INNER_SOCKET)]
         with closing(ContainerSocket(self.path)) as listener:
             self._start(command, helper_environment(), [])
@@ -110,11 +111,12 @@ def run_command(
     mounts: Sequence[str],
     files_mb: int,
     environment: Mapping[str, str],
-    network: str = "none",
+    opened: Opened = NOTHING,
 ) -> list[str]:
     """The command that runs the command appended to it in a container; makes the image.
 
-    The container is named after the slot's folder; it sees `mounts` of this machine, read-only.
+    The container is named after the slot's folder; it sees `mounts` of this machine, read-only, and
+    has what is `opened`.
 
     Raises:
         FileNotFoundError: If no engine is installed.
@@ -136,9 +138,15 @@ def run_command(
     size = files_mb * MEBIBYTE
     command = [engine.program, "run", "--rm", "--pull", "never", "--name", folder.name]
     command += ["--stop-signal", "KILL"]
+    network = "bridge" if opened.has_network else "none"
     command += ["--network", network, *CONFINEMENT, "--memory", str(memory)]
     if not is_rootless:  # otherwise root in the container is this user already
         command += ["--user", f"{os.getuid()}:{os.getgid()}"]
+    for path in opened.devices:
+        command += ["--device", path]
+    if opened.engine_socket:
+        outermost.append(opened.engine_socket)
+        command += ["--group-add", str(os.stat(opened.engine_socket).st_gid)]
     command += [*engine.options, "--tmpfs"]
     command += [f"{INNER_FOLDER}:rw,nosuid,nodev,exec,size={size},mode=1777"]
     places = {str(folder / SOCKET_FOLDER): INNER_SOCKET_FOLDER} | {path: path for path in outermost}

@@ -190,7 +190,7 @@ class SandboxLayer:
         kind, python = self.kind, self.kind.interpreter or own_interpreter()
         files = [(file.path, *file.identity) for file in kind.linked]
         readable = [*python.standard_folders, *python.libraries, *kind.readable]
-        readable += NETWORK_FILES if kind.has_network else ()
+        readable += NETWORK_FILES if kind.opened.has_network else ()
         if not self.is_this_system:  # an identity would match no file there
             readable += [path for path, *_ in files]
             files = []
@@ -214,7 +214,9 @@ class SandboxLayer:
             "programs": [*kind.programs, *python.program_paths],
             "tools": tools(),
             "owns_files": self.may_change_modes(),
-            "has_network": kind.has_network,
+            "has_network": kind.opened.has_network,
+            "devices": list(kind.opened.devices),
+            "engine_socket": kind.opened.engine_socket,
             "hidden": str(PACKAGE_FOLDER),
             "readable": readable,
             "files": files,
@@ -273,7 +275,7 @@ class SandboxLayer:
         kind = self.kind
         originals = [kind.original.path] if kind.original else []
         others = [*(file.path for file in kind.linked), *originals, *kind.readable, *tools()]
-        others += NETWORK_FILES if kind.has_network else ()
+        others += NETWORK_FILES if kind.opened.has_network else ()
         return mounted_paths(kind.interpreter or own_interpreter(), others)
 
     def settle(self) -> None:

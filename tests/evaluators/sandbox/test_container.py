@@ -12,6 +12,7 @@ from costada.evaluators.sandbox.layer_choice import PROBE_FILE
 from costada.evaluators.sandbox.layers import BY_STRENGTH, Layer, container
 from costada.evaluators.sandbox.layers.container import ENGINES, local_engine, run_command
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.opened import Opened
 from costada.evaluators.sandbox.slot import Slot
 from costada.evaluators.sandbox.slot_kind import CopiedFile, SlotKind
 
@@ -112,6 +113,17 @@ def test_an_engine_shows_little_and_allows_nothing(only_path, monkeypatch):
         " --mount type=bind,source=/usr,target=/usr,readonly"
         f" {cleared} --env HOME=/tmp/costada/work --workdir /tmp/costada costada-empty:1"
     )
+
+
+def test_an_engine_opens_the_devices_and_the_socket_that_are_declared(only_path, tmp_path):
+    script(only_path, "docker", f"echo {RELEASE} '[name=seccomp]'")
+    (tmp_path / "engine.sock").touch()
+    path = str(tmp_path / "engine.sock")
+    opened = Opened(devices=("/dev/nvidia0", "/dev/nvidiactl"), engine_socket=path)
+    command = " ".join(run_command(Path("/t/costada-x"), *VIEW, opened))
+    assert " --device /dev/nvidia0 --device /dev/nvidiactl --group-add " in command
+    assert f" --mount type=bind,source={path},target={path},readonly" in command
+    assert " --network none " in command
 
 
 def test_podman_without_root_keeps_its_own_user_and_adds_nothing(only_path):
