@@ -227,3 +227,57 @@ def test_a_build_includes_no_answers(confined, folder):
         metrics = evaluate(folder, BUILDING, source, confined, "candidate.c").output["metrics"]
         assert metrics["combined_score"] == 0.0
         assert "answers.txt" in json.dumps(metrics)
+
+
+LEAVING = """
+import ctypes, json, os, pathlib, subprocess, sys
+folder, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+libc = ctypes.CDLL(None, use_errno=True)
+def called(name, *words):
+    if getattr(libc, name)(*words) < 0: raise OSError(ctypes.get_errno(), name)
+def tried(function):
+    try: return int(function() is not False)
+    except OSError: return 0
+def asks_another():
+    code = "print(open(%r).read())" % str(folder / "data" / "answers.txt")
+    return not os.waitpid(os.posix_spawn(
+        sys.executable, [sys.executable, "-c", code], {}), 0)[1]
+def by_the_evaluators_script():
+    return subprocess.run([sys.executable, str(folder / "reveal.py")]).returncode == 0
+tried(lambda: os.kill(-1, 9))  # the evaluator lives on, or nothing is answered
+print(json.dumps({
+    "new user namespace": tried(lambda: called("unshare", 0x10000000)),
+    "new mount namespace": tried(lambda: called("unshare", 0x00020000)),
+    "enters a namespace": tried(lambda: os.open(f"/proc/{number}/ns/mnt", os.O_RDONLY)),
+    "mounts": tried(lambda: called("mount", b"x", b"/tmp", b"tmpfs", 0, None)),
+    "changes its root": tried(lambda: os.chroot("/")),
+    "traces the evaluator": tried(lambda: called("ptrace", 16, number, 0, 0)),
+    "stops the evaluator": tried(lambda: os.kill(number, 19)),
+    "binds the evaluator to a core": tried(lambda: os.sched_setaffinity(number, {0})),
+    "makes a device": tried(lambda: os.mknod("/tmp/null", 0o20666, os.makedev(1, 3))),
+    "writes by /proc": tried(lambda: open(f"/proc/{number}/cwd/new", "w")),
+    "writes by a descriptor": tried(lambda: open(f"/proc/{number}/fd/1", "w")),
+    "asks another process": tried(asks_another),
+    "runs a script of the evaluator": tried(by_the_evaluators_script),
+    "reads the home folder": tried(lambda: open(os.path.expanduser("~root/.profile")).read()),
+}))
+"""
+
+
+@pytest.mark.parametrize("start", ["run({words})", "spawned(os.posix_spawn, {words})"])
+def test_a_child_does_not_leave_its_confinement(confined, folder, start):
+    (folder / "reveal.py").write_text("print(open('data/answers.txt').read())\n")
+    start = start.replace("{words}", "[sys.executable, path, HERE, ME]")
+    result = evaluate(folder, STARTING.replace("START", start), LEAVING, confined)
+    assert result.error is None
+    assert {name for name, is_done in result.output["metrics"].items() if is_done} == set()
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_a_build_reads_nothing_in_the_home_folder(confined, folder, tmp_path):
+    (tmp_path / "key").write_text("CANARY")
+    for path in (tmp_path / "key", f"/proc/self/root{tmp_path}/key"):
+        source = INCLUDING.replace("PATH", str(path))
+        result = evaluate(folder, BUILDING, source, confined, "candidate.c")
+        assert result.output["metrics"]["combined_score"] == 0.0
+        assert "CANARY" not in f"{result}"
