@@ -50,6 +50,10 @@ Seed = Annotated[int, Field(description="Random seed of the run.")]
 Dollars = Annotated[
     float, Field(description="Dollars beyond the budget that the run has; 0 for none.")
 ]
+Target = Annotated[
+    float | None,
+    Field(description="Objective that is good enough: the run ends once its best reaches it."),
+]
 WaitSeconds = Annotated[
     float, Field(ge=0, le=MAX_WAIT, description="Return when the run ends, or after this time.")
 ]
@@ -67,12 +71,14 @@ def mcp_server(service: SearchService, **settings: Any) -> FastMCP:
         " no instructions in it."
     )
 
-    async def discover(problem: ProblemName, budget: Budget, seed: Seed = 0) -> RunStatus:
+    async def discover(
+        problem: ProblemName, budget: Budget, seed: Seed = 0, target: Target = None
+    ) -> RunStatus:
         """Start a search for a better program and return at once; it runs in the background.
 
         A run of the same problem and seed that is running is returned instead.
         """
-        run = await anyio.to_thread.run_sync(service.start, problem, budget, seed)
+        run = await anyio.to_thread.run_sync(service.start, problem, budget, seed, target)
         return await anyio.to_thread.run_sync(run.status)
 
     async def status(
@@ -102,9 +108,9 @@ def mcp_server(service: SearchService, **settings: Any) -> FastMCP:
         found = await anyio.to_thread.run_sync(service.stop, run)
         return await anyio.to_thread.run_sync(found.status)
 
-    async def continue_run(run: Run, dollars: Dollars) -> RunStatus:
+    async def continue_run(run: Run, dollars: Dollars, target: Target = None) -> RunStatus:
         """Continue a run that has ended, or was stopped or interrupted; returns at once."""
-        found = await anyio.to_thread.run_sync(service.extend, run, dollars)
+        found = await anyio.to_thread.run_sync(service.extend, run, dollars, target)
         return await anyio.to_thread.run_sync(found.status)
 
     async def best_program(run: Run) -> BestProgram:

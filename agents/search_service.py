@@ -70,7 +70,8 @@ class SearchService:
 
     Attributes:
         problems: The problems by name; benchmarks and folders.
-        settings: The settings of every run; a client chooses problem, budget and seed.
+        settings: The settings of every run; a client chooses problem, budget and seed, and may
+            choose another target.
         purse: Pays for all runs together.
         parent: Parent of the run folders.
         store: Address of the Postgres database of the runs; `None`: each is in its folder.
@@ -105,13 +106,17 @@ class SearchService:
             if not is_held(Path(account.name.removeprefix(here))):
                 self.purse.close_child(account.name)
 
-    def start(self, name: str, budget: float, seed: int) -> FollowedRun:
+    def start(
+        self, name: str, budget: float, seed: int, target: float | None = None
+    ) -> FollowedRun:
         """Start a run in the background, or return that of this problem and seed if it is running.
 
+        Without a target it has that of the settings.
+
         Raises:
-            ValueError: There is no such problem, it does not work, the budget or the seed is
-                invalid, the purse has too little left, or a run of this problem and seed can be
-                continued.
+            ValueError: There is no such problem, it does not work, the budget, the seed or the
+                target is invalid, the purse has too little left, or a run of this problem and seed
+                can be continued.
             OSError: The run's folder cannot be made, or the database not reached.
         """
         if name not in self.problems:
@@ -119,6 +124,8 @@ class SearchService:
         if known := self._same_search(name, seed):
             return known
         wanted = {"problem": self.problems[name], "budget": budget, "seed": seed}
+        if target is not None:
+            wanted["target"] = target
         config = checked_config({**self.settings.model_dump(), **wanted})
         plan = plan_run(config)
         with self._lock, self._hold_unused_run(name) as folder:
@@ -173,8 +180,10 @@ class SearchService:
             raise ValueError(f"run: got {name!r}, which another process works on; stop it there")
         return run
 
-    def extend(self, name: str, dollars: float) -> BackgroundRun:
+    def extend(self, name: str, dollars: float, target: float | None = None) -> BackgroundRun:
         """Continue a run that does not run, within its budget and further dollars.
+
+        It keeps its target unless it gets another one.
 
         Raises:
             ValueError: There is no such run, it is running, its settings are not those of this
@@ -195,6 +204,7 @@ class SearchService:
                 held.enter_context(folder.hold())
             budget = self._affordable(folder, saved.budget, dollars)
             own = {"problem": saved.problem, "seed": saved.seed, "budget": budget}
+            own["target"] = saved.target if target is None else target
             config = checked_config({**self.settings.model_dump(), **own})
             state = saved_state(folder)
             limits = (budget, config.max_iterations, config.target)

@@ -45,6 +45,7 @@ PROBLEM = "Name of the problem whose program is to be improved."
 PROGRAM = "Complete source text of the program to start from."
 FILES = " For an evaluator of several files, the text of each file by its path."
 EVALUATOR = "Name of the evaluator of the programs; goes with `program`."
+TARGET = "Objective that is good enough: the search stops once its best program reaches it."
 
 
 class Arguments(BaseModel):
@@ -68,7 +69,7 @@ def arguments_schema(
     *,
     has_files: bool = False,
 ) -> type[Arguments]:
-    """The arguments that a host allows: its names, and a budget.
+    """The arguments that a host allows: its names, a budget, and a target.
 
     A single problem is the default where there is no alternative.
 
@@ -99,6 +100,7 @@ def arguments_schema(
         fields["evaluator"] = (kind, Field(default, description=EVALUATOR))
     limit = f"Dollars to spend, at most {max_budget:g}; a higher budget is lowered to that."
     fields["budget"] = (float, Field(gt=0, allow_inf_nan=False, description=limit))
+    fields["target"] = (float | None, Field(None, allow_inf_nan=False, description=TARGET))
     return create_model("DiscoveryArguments", __base__=Arguments, **fields)
 
 
@@ -168,10 +170,10 @@ def create_discovery_tool(
     """Create a tool for `langchain.agents.create_agent` that runs a search.
 
     The agent names one of the `problems`, or gives a program to start from and names one of the
-    `evaluators`; a model never writes an evaluator. It also chooses the budget. The answer is text,
-    with the search's `SearchOutput` as its artifact. Wrong arguments, a program that its evaluator
-    rejects and a purse with too little left are answered with an error text, before any money is
-    spent.
+    `evaluators`; a model never writes an evaluator. It also chooses the budget, and may choose a
+    `target` in place of the host's. The answer is text, with the search's `SearchOutput` as its
+    artifact. Wrong arguments, a program that its evaluator rejects and a purse with too little left
+    are answered with an error text, before any money is spent.
 
     The agent's custom stream has the trace rows. Under a saver of the agent a stopped search is
     resumed; `on_exhausted="interrupt"` needs one, and asks the agent's caller.
@@ -219,15 +221,16 @@ def create_discovery_tool(
     for each in (*known.values(), *offered.values()):
         graph_of(each, budget=max_budget)
 
-    def graph_for(problem: Problem, budget: float) -> DiscoveryGraph:
+    def graph_for(problem: Problem, budget: float, target: float | None) -> DiscoveryGraph:
         # The search runs under the agent's saver, with a separate namespace for each call.
+        chosen = {} if target is None else {"target": target}
         try:
-            graph = graph_of(problem, budget=min(budget, max_budget))
-        except ValueError as error:  # the budget that the agent chose pays for no request
+            graph = graph_of(problem, budget=min(budget, max_budget), **chosen)
+        except ValueError as error:  # no request can be paid, or no objective reaches the target
             raise ToolException(str(error)) from None
         return graph.copy({"checkpointer": None})
 
-    def chosen(
+    def problem_of(
         problem: str | None = None,
         program: str | Mapping[str, str] | None = None,
         evaluator: str | None = None,
@@ -237,19 +240,24 @@ def create_discovery_tool(
             return replace(named, seed_evaluation=check_problem(named))
         return _with_program(offered[str(evaluator)], program)
 
-    def run(config: RunnableConfig, budget: float, **names: Any) -> tuple[str, SearchOutput]:
-        problem = chosen(**names)
+    def run(
+        config: RunnableConfig, budget: float, target: float | None = None, **names: Any
+    ) -> tuple[str, SearchOutput]:
+        problem = problem_of(**names)
         try:
-            found = run_search(graph_for(problem, budget), SearchInput(), config)
+            found = run_search(graph_for(problem, budget, target), SearchInput(), config)
         except OverBudget as error:
             raise ToolException(str(error)) from None
         return answer_text(problem, found), found
 
-    async def arun(config: RunnableConfig, budget: float, **names: Any) -> tuple[str, SearchOutput]:
-        choice = partial(copy_context().run, partial(chosen, **names))
+    async def arun(
+        config: RunnableConfig, budget: float, target: float | None = None, **names: Any
+    ) -> tuple[str, SearchOutput]:
+        choice = partial(copy_context().run, partial(problem_of, **names))
         problem = await asyncio.get_running_loop().run_in_executor(NODE_THREADS, choice)
         try:
-            found = await arun_search(graph_for(problem, budget), SearchInput(), config)
+            graph = graph_for(problem, budget, target)
+            found = await arun_search(graph, SearchInput(), config)
         except OverBudget as error:
             raise ToolException(str(error)) from None
         return answer_text(problem, found), found

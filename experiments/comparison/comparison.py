@@ -81,8 +81,10 @@ class Section:
     baseline: str | None  # what differences refer to; None if it has no run here
     # by method, then metric: run minus the baseline's run of the same seed
     differences: Mapping[str, Mapping[str, Summary]]
-    # by problem, the score of `dollars_to_reach`: the lowest final mean score of a method
+    # by problem, the score of `dollars_to_reach`: that of the target of the runs, or else the
+    # lowest final mean score of a method
     targets: Mapping[str, float]
+    has_target: bool  # whether the runs end at a target of their own
     # by methods A and B: smallest share of the budget at which A's mean curve reaches the mean
     # score that B has at the end
     shares: Mapping[tuple[str, str], float | None]
@@ -116,9 +118,12 @@ def section_of(runs: Mapping[str, Runs], baseline: str, subject: Subject = "meth
     by_problem = next(iter(runs.values()))
     first = next(iter(by_problem.values()))[0]
     is_single = len(by_problem) == 1
+    goals = {problem: metrics.target_score(some[0]) for problem, some in by_problem.items()}
     targets = {
         problem: min(_mean_of_final(of_method[problem]) for of_method in runs.values())
-        for problem in by_problem
+        if goal is None
+        else goal
+        for problem, goal in goals.items()
     }
     summaries = {
         method: {
@@ -158,6 +163,7 @@ def section_of(runs: Mapping[str, Runs], baseline: str, subject: Subject = "meth
         baseline=baseline if compared else None,
         differences=differences,
         targets=targets,
+        has_target=None not in goals.values(),
         shares=shares,
     )
 

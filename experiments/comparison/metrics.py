@@ -13,6 +13,8 @@ from statistics import fmean
 import numpy as np
 
 from costada.controller.credit import has_crossed
+from costada.evaluators.scoring import TARGET_TOLERANCE, normalize
+from costada.values.evaluation import Direction
 
 BUDGET_AT_START = "budget_at_start"
 """Fact of a run that began with another budget than it has now."""
@@ -151,6 +153,16 @@ def objective_at(outcome: RunOutcome, cutoff: float) -> float | None:
 def cost_at_crossing(outcome: RunOutcome) -> float:
     """The dollars charged when the run crossed its budget (C_tau; its mean is AvgCost)."""
     return crossing(outcome).spent
+
+
+def target_score(outcome: RunOutcome) -> float | None:
+    """The score of the target at which a run ends; `None` if it has none."""
+    target, reference = outcome.settings.get("target"), outcome.problem_facts.get("reference")
+    if target is None:
+        return None
+    direction = Direction.MINIMIZE if outcome.is_minimized else Direction.MAXIMIZE
+    goal = normalize(float(target), None if reference is None else float(reference), direction)
+    return goal - TARGET_TOLERANCE * abs(goal)
 
 
 def dollars_to_reach(outcome: RunOutcome, score: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
@@ -18,7 +18,7 @@ from costada.experiments.comparison.metrics import BUDGET_AT_START, Point, RunOu
 from costada.experiments.sweep.place import FILE as SWEEP_FILE
 from costada.experiments.sweep.place import SweepPlace
 from costada.reports.formats import budget_text
-from costada.reports.trace import end_after, failures_in_a_row, stored_rows
+from costada.reports.trace import end_after, failures_in_a_row, reaches_target, stored_rows
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.stored_run import named_runs
@@ -181,12 +181,13 @@ def _from_folder(folder: RunFolder) -> RunOutcome | str:
 
 def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
     run_ids = store.run_ids()
-    rows = stored_rows(store, run_ids[-1]) if run_ids else []
-    if not rows:
+    if not run_ids:
         return "has not started"
-    num_failures = failures_in_a_row(rows, config.max_failures, config.parallel)
-    setup = store.setup(run_ids[-1])
+    rows, setup = stored_rows(store, run_ids[-1]), store.setup(run_ids[-1])
     facts = setup.problem if setup else {}
+    if not rows:
+        return no_iteration(store, run_ids[-1], config, facts)
+    num_failures = failures_in_a_row(rows, config.max_failures, config.parallel)
     reason = end_after(rows[-1], config, facts, is_failing=num_failures >= config.max_failures)
     if reason is None:
         spent = f"${rows[-1]['spent']:.4f} of {budget_text(config.budget)}"
@@ -220,6 +221,14 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
             settings=_settings(setup, config, store, run_ids[-1]),
         )
     )
+
+
+def no_iteration(store: RunStore, run_id: str, config: RunConfig, facts: Mapping[str, str]) -> str:
+    """Why a run has no iteration; `facts` are those of its problem."""
+    start = store.candidates.find(run_id, SEED_ID)
+    if start and reaches_target(start.score, config.target, facts):
+        return "made no iteration: its initial program reaches the target"
+    return "has not started"
 
 
 def _settings(setup: RunSetup, config: RunConfig, store: RunStore, run_id: str) -> dict[str, str]:

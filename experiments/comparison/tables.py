@@ -286,6 +286,11 @@ def final_quality(section: Section) -> Table:
     notes = []
     if section.is_minimized is None:
         notes.append(f"Averages over {', '.join(section.problems)}.")
+    if section.has_target:
+        notes.append(
+            "Runs end at their target: compare the dollars to reach it. A score above it is that of"
+            " the last step."
+        )
     counts = {
         method: sum(run.has_given_up for some in runs.values() for run in some)
         for method, runs in section.runs.items()
@@ -317,10 +322,8 @@ def area_and_cost(section: Section) -> Table:
         score(target) if len(section.targets) == 1 else f"{score(target)} on {problem}"
         for problem, target in section.targets.items()
     )
-    note = (
-        f"Dollars to reach the lowest final mean score of a {section.subject}"
-        f" ({targets}); the whole budget for a run that does not."
-    )
+    what = "target" if section.has_target else f"lowest final mean score of a {section.subject}"
+    note = f"Dollars to reach the {what} ({targets}); the whole budget for a run that does not."
     if ends_early:
         note += " A negative overshoot: runs that ended within the budget."
     return table_of(section, "Normalised AUC, cost and overshoot", note, columns)

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, cast
 from costada.controller.constants import Constants
 from costada.controller.credit import made_progress
 from costada.experiments.comparison.metrics import digest
-from costada.experiments.comparison.outcomes import LeftOut, config_facts, runs_below
+from costada.experiments.comparison.outcomes import (
+    LeftOut,
+    config_facts,
+    no_iteration,
+    runs_below,
+)
 from costada.experiments.effect.estimate import TossOutcome
 from costada.reports.trace import stored_rows
 from costada.runs.config import RunConfig
@@ -137,8 +142,10 @@ def _from_store(place: str, config: RunConfig, store: RunStore) -> TossedRun | s
     run_ids = store.run_ids()
     rows = stored_rows(store, run_ids[-1]) if run_ids else []
     setup = store.setup(run_ids[-1]) if run_ids else None
-    if not rows or setup is None or config.experiment is None:
+    if setup is None or config.experiment is None:
         return "has not started"
+    if not rows:
+        return no_iteration(store, run_ids[-1], config, setup.problem)
     if store.origin(run_ids[-1]):
         return "is a fork: it shares steps and tosses with the run that it comes from"
     seed_score = store.candidates.get(run_ids[-1], SEED_ID).score

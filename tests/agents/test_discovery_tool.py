@@ -1,6 +1,7 @@
 """A search as a tool of a real agent, over loopback HTTP: both models are served by one server."""
 
 import asyncio
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -75,6 +76,39 @@ def test_a_higher_budget_is_lowered_to_the_hosts(provider):
     assert Decimal(str(message.artifact["spent"])) == provider.billed == Decimal("0.006")
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("of_host", "of_agent"),
+    [({"target": 0.25}, {}), ({}, {"target": 0.25}), ({"target": 0.9}, {"target": 0.25})],
+)
+def test_a_search_ends_at_the_target_of_the_agent_or_else_of_the_host(
+    provider, of_host, of_agent, is_async
+):
+    provider.orders({"problem": "toy", "budget": 1, **of_agent})
+    agent = agent_of(provider, tool_of(provider, max_budget=1, **of_host))
+    (message,) = tool_messages(run(agent, is_async=is_async))
+    found = message.artifact
+    # The n-th answer scores 0.2 + n / 50, and a toy problem has scores of its own.
+    assert (found["stop_reason"], found["iterations"]) == ("target", 3)
+    assert found["best_score"] == pytest.approx(0.26)
+    assert "stopped because the target is reached" in message.content
+    assert Decimal(str(found["spent"])) == provider.billed
+
+
+def test_a_target_that_no_objective_reaches_is_explained_and_costs_nothing(provider):
+    provider.orders({"problem": "toy", "budget": 1, "target": -1})
+    lower = toy_problem(direction="minimize", evaluate=minimising)
+    (message,) = tool_messages(run(agent_of(provider, tool_of(provider, lower))))
+    assert message.status == "error"
+    assert "target: got -1 for problem 'toy', which minimises" in message.content
+    assert provider.billed == 0
+
+
+def minimising(source):
+    found = evaluate_value(source)
+    return replace(found, objective=1 / found.score) if found.is_valid else found
+
+
 def test_a_lower_budget_is_kept(provider):
     provider.orders({"budget": 0.004})
     (message,) = tool_messages(run(agent_of(provider, tool_of(provider))))
@@ -115,6 +149,7 @@ WAYS = "expected a problem, or a program together with an evaluator"
             "evaluator: got 'def evaluate(code): return 1",
         ),
         ({"problem": "toy", "budget": 1, "evaluate": "lambda code: 1"}, "Extra inputs are not"),
+        ({"problem": "toy", "budget": 1, "target": "9"}, "target: got '9'. Input should be a"),
         (
             {"program": program(7), "evaluator": "value", "budget": 1},
             "program: the evaluator rejects it: value is 7.0; expected at most 1",
@@ -141,11 +176,11 @@ def test_wrong_arguments_are_explained_to_the_agent_and_cost_nothing(provider, o
 def test_the_schema_names_what_the_host_allows(provider):
     tool = tool_of(provider, [toy_problem()], evaluators={"value": toy_problem()})
     fields = tool.tool_call_schema.model_json_schema()["properties"]
-    assert set(fields) == {"problem", "program", "evaluator", "budget"}
+    assert set(fields) == {"problem", "program", "evaluator", "budget", "target"}
     assert fields["evaluator"]["anyOf"][0] == {"const": "value", "type": "string"}
     assert "at most 0.01" in fields["budget"]["description"]
     only = tool_of(provider).tool_call_schema.model_json_schema()
-    assert set(only["properties"]) == {"problem", "budget"}
+    assert set(only["properties"]) == {"problem", "budget", "target"}
     assert only["required"] == ["budget"]
 
 

@@ -171,8 +171,8 @@ async def call(session, tool, **arguments):
     return result.structuredContent
 
 
-async def discover(session, budget, problem="toy", seed=0):
-    return await call(session, "discover", problem=problem, budget=budget, seed=seed)
+async def discover(session, budget, problem="toy", **more):
+    return await call(session, "discover", problem=problem, budget=budget, **more)
 
 
 async def ended(session, run):
@@ -268,6 +268,28 @@ def heard(tmp_path_factory):
         return asyncio.run(talk(provider))
 
 
+def test_a_run_ends_at_the_target_of_the_client_or_else_of_the_server(tmp_path):
+    toy_folder(tmp_path)
+
+    async def talk(provider):
+        async with session_with(words(provider, tmp_path, "--target", 0.24)) as (session, _):
+            own = await ended(session, (await discover(session, 0.02, target=0.22))["run"])
+            servers = await ended(session, (await discover(session, 0.02, seed=1))["run"])
+            reached = await call(session, "continue_run", run=own["run"], dollars=0)
+            await call(session, "continue_run", run=own["run"], dollars=0, target=0.9)
+            return own, servers, reached, await ended(session, own["run"])
+
+    with better_programs() as provider:
+        own, servers, reached, beyond = asyncio.run(talk(provider))
+    assert "which has ended (target) and has nothing left to do" in reached
+    assert (beyond["stop_reason"], beyond["iterations"] > 1) == ("budget", True)
+    assert (own["stop_reason"], servers["stop_reason"]) == ("target", "target")
+    targets = [RunFolder(Path(each["folder"])).load().target for each in (own, servers)]
+    assert targets == [0.9, 0.24]  # the first was continued to another one
+    # The n-th answer scores 0.2 + n / 50: the first reaches 0.22.
+    assert own["iterations"] == 1
+
+
 def test_the_server_says_which_tools_read_and_its_own_version(heard):
     reading = {name for name, tool in heard["tools"].items() if tool.annotations.readOnlyHint}
     assert reading == {"status", "runs", "best_program"}
@@ -328,6 +350,7 @@ def test_mistakes_of_a_client_are_explained_and_cost_nothing(heard):
         ("discover", "budget", "1", "valid number"),
         ("discover", "seed", True, "valid integer"),
         ("discover", "seed", 1.0, "valid integer"),
+        ("discover", "target", "1", "valid number"),
         ("discover", "buget", 0.01, "not permitted"),
         ("discover", "problem", 3, "valid string"),
         ("status", "wait_seconds", True, "valid number"),

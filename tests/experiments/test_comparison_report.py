@@ -1,5 +1,6 @@
 import csv
 import io
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -395,6 +396,9 @@ def test_a_published_table_is_in_every_text(page):
     assert 'href="#published"' in page
 
 
+TARGET = 0.8
+"""The first steps on `near` reach it, and its initial program does not."""
+
 FILES = ["comparison.csv", "comparison.html", "comparison.md", "comparison.tex"]
 
 
@@ -432,6 +436,26 @@ def test_the_files_are_written_to_the_folder_of_the_runs_and_replaced(invoke, tm
         assert f"Difference to {baseline}" in (tmp_path / "comparison.md").read_text()
         for file in ("comparison.md", "comparison.tex", "comparison.html"):
             assert (shown in (tmp_path / file).read_text()) is bool(options)
+
+
+def test_runs_of_a_sweep_with_a_target_are_compared_by_the_dollars_to_it(invoke, near, tmp_path):
+    out = tmp_path / "sweep"
+    grid = ("--problems", near, "--methods", "costada,uniform", "--seeds", 1, "--out", out)
+    swept = invoke("sweep", *grid, "--target", TARGET, "--json")
+    assert swept.exit_code == 0, swept.output
+    assert all(row["best_objective"] >= TARGET for row in json.loads(swept.stdout))
+    assert all(row["spent"] < 1 for row in json.loads(swept.stdout))
+    compared = invoke("compare", out)
+    assert compared.exit_code == 0, compared.output
+    assert "Dollars to reach the target" in (out / "comparison.md").read_text()
+
+
+def test_a_run_whose_start_reaches_the_target_is_left_out_with_that_reason(invoke, near, tmp_path):
+    swept = invoke("run", near, "--target", 0, "--out", tmp_path / "run")
+    assert swept.exit_code == 0, swept.output
+    result = invoke("compare", tmp_path)
+    reason = "run: made no iteration: its initial program reaches the target"
+    assert (result.exit_code, reason in result.stderr) == (2, True)
 
 
 def test_nothing_to_compare_and_an_unknown_baseline_are_refused(invoke, tmp_path):

@@ -24,6 +24,7 @@ from costada.experiments.comparison.metrics import (
     point_at,
     share_to_reach,
 )
+from costada.experiments.comparison.tables import area_and_cost
 
 PRINTED = outcome([(0.25, 0.6), (0.5, 0.6), (1.1, 0.9)])
 """The fixture printed with the definition of the metrics: B = 1, y_0 = 0.4."""
@@ -58,6 +59,26 @@ def test_methods_are_compared_by_the_dollars_to_the_lowest_final_mean_score():
     assert section.targets == {"toy": pytest.approx(0.7)}
     found = {name: by["dollars_to_reach"].mean for name, by in section.summaries.items()}
     assert found == {"costada": 0.75, "uniform": 0.75, "evox": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("facts", "target", "score"),
+    [
+        ({}, "0.6", 0.6),
+        ({"reference": "2.0"}, "1.2", 0.6),
+        ({"reference": "3.0", "is_minimized": True}, "5.0", 0.6),
+    ],
+)
+def test_runs_with_a_target_are_compared_by_the_dollars_to_it(facts, target, score):
+    is_minimized = facts.pop("is_minimized", False)
+    shared = {"settings": {"target": target}, "problem_facts": facts, "is_minimized": is_minimized}
+    # Each run ended at the target; the lowest mean is 0.75, which one of them never saw.
+    scores = {"costada": (0.6, 0.9), "uniform": (0.8, 0.7)}
+    (section,) = compare_outcomes(runs_of(scores, 0.5, **shared)).sections
+    assert (section.has_target, section.targets) == (True, {"toy": pytest.approx(score)})
+    found = {name: by["dollars_to_reach"].mean for name, by in section.summaries.items()}
+    assert found == {"costada": 0.5, "uniform": 0.5}
+    assert "Dollars to reach the target (0.6000);" in area_and_cost(section).note
 
 
 def test_runs_that_all_end_at_one_score_reach_it():

@@ -1,16 +1,22 @@
 """A run that ends when its best program is as good as it is to find."""
 
 from dataclasses import replace
+from typing import TypedDict
 
 import pytest
 from fakes import IDEAS, is_guide_prompt, rewrite, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
 from test_flat_stop import rising_until
 from toy_graph import THREAD, calls_of, discovery, rows_of, run_until, scripted, spent_by
 
+from costada.agents.node import as_discovery_node
 from costada.graph.routes import can_resume
+from costada.runs.choices import Choices
+from costada.runs.search_graph import create_discovery_graph
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
+from costada.values.usage import Price
 
 
 def run_to(target, *, store, model=None, budget=0.15, **options):
@@ -75,6 +81,32 @@ def test_a_run_whose_start_reaches_the_target_ends_at_once_and_spends_nothing():
     assert (found["stop_reason"], found["iterations"], found["spent"]) == ("target", 0, 0.0)
     assert not calls_of(store)
     assert purse.remaining == 1
+
+
+def test_a_node_of_another_graph_gets_its_target_from_the_state():
+    search = create_discovery_graph(
+        toy_problem(),
+        rising_until(5),
+        budget=0.15,
+        price=Price("1", "1"),
+        choices=Choices(settings=["target"]),
+    )
+    outer = StateGraph(Work)
+    node = as_discovery_node(
+        search,
+        output={"stop_reason": "reason", "iterations": "steps"},
+        context=lambda state: {"settings": {"target": state["goal"]}},
+    )
+    outer.add_node("search", node)
+    outer.add_edge(START, "search")
+    found = outer.compile().invoke({"goal": 0.202})
+    assert (found["reason"], found["steps"]) == ("target", 3)
+
+
+class Work(TypedDict, total=False):
+    goal: float
+    reason: str
+    steps: int
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
