@@ -4,8 +4,9 @@ The folder is a repository's, or holds the files of an evaluator that the server
 
 A clean copy is an overlay where the kernel allows one: what a candidate writes goes to a file
 system in memory that ends with its processes, and the time does not depend on the number of files.
-Elsewhere files are copied, with blocks shared where the file system can clone them. There is never
-a hard link to the original.
+Elsewhere files are copied, with blocks shared where the file system can clone them, or the copy of
+a repository is kept from one candidate to the next (`kept_copy.py`). There is never a hard link to
+the original.
 
 What a build has left is put aside in the slot's folder, and copied for each call of the program. A
 program may change its copy, which is deleted after the call, so that no call sees what an earlier
@@ -214,13 +215,19 @@ def copy_folder(source: str, target: str) -> None:
             for entry in entries:
                 path = os.path.join(inner, entry.name)
                 there = os.path.join(target, path)
-                if entry.is_symlink():
-                    os.symlink(os.readlink(entry.path), there)
-                elif entry.is_dir():
+                if entry.is_dir(follow_symlinks=False):
                     os.mkdir(there, stat.S_IRWXU)
                     folders.append((path, 0))
                 else:
-                    copy_file(entry.path, there)
+                    copy_entry(entry.path, there)
+
+
+def copy_entry(source: str, target: str) -> None:
+    """Copy a file, or a link as it is."""
+    if os.path.islink(source):
+        os.symlink(os.readlink(source), target)
+    else:
+        copy_file(source, target)
 
 
 def copy_file(source: str, target: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from secrets import token_hex
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from costada.evaluators.sandbox.inside.file_copies import (
     copy_evaluator,
     files_below,
 )
+from costada.evaluators.sandbox.inside.kept_copy import KeptCopy
 from costada.evaluators.sandbox.inside.orders import (
     BEGIN,
     CANDIDATE_FILE,
@@ -155,6 +157,10 @@ class ForkServer(Server):
                 process.confine_children(self._confinement.of_children, self.copied_places)
         elif self.has_limits:
             self._filter = confinement.limiting_filter()
+        self._kept = None
+        if self.copies and not has_overlay and not self.spared:
+            with suppress(OSError):
+                self._kept = KeptCopy(settings["original"]["path"])
         self._order_text = b""
         self._order: dict[str, Any] = {}
         self._prepared_order: Order = {}
@@ -224,7 +230,12 @@ class ForkServer(Server):
         return self._order
 
     def _cleared(self, built: str | None = None) -> bool:
-        """Replace the scratch folder by an empty one; whether the slot can be used further."""
+        """Replace the scratch folder by an empty one; whether the slot can be used further.
+
+        One with a copy that is kept is replaced by one with that copy.
+        """
+        if self._kept and self._kept.is_filled:
+            return self._restored(self._kept)
         os.close(self._work_fd)
         usual = os.path.join(self.work, CANDIDATE_FILE)
         self.folder.clear(usual, (*self.spared, built) if built else self.spared)
@@ -234,6 +245,19 @@ class ForkServer(Server):
             return False
         self._make_work_folder()
         return True
+
+    def _restored(self, kept: KeptCopy) -> bool:
+        """Give the next candidate a folder with the copy as it was; whether that worked."""
+        old, old_fd = token_hex(8), self._work_fd
+        try:
+            self.folder.rename(self.work, old)
+        except OSError:
+            return False
+        self._make_work_folder()
+        has_worked = kept.restore(old_fd, self._work_fd)
+        os.close(old_fd)
+        self.folder.clear(os.path.join(old, CANDIDATE_FILE), (self.work,))
+        return has_worked and self.folder.is_in_place
 
     def _permit_executing(self) -> None:
         """Let the next program execute what this one has built.
@@ -246,6 +270,9 @@ class ForkServer(Server):
     def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
         """Fork a worker; its exit status, and which limit it exceeded, if any."""
         server = os.getpid()
+        if self._kept and not (self._kept.is_filled or self._kept.fill(self._work_fd)):
+            self._kept = None
+            self._cleared()
         # Here, as in a worker it would be lost, and the next one would do it again.
         if order != self._prepared_order:
             self._prepare(order)
@@ -304,7 +331,7 @@ class ForkServer(Server):
         # The order matters: folders are entered by descriptors that are closed afterwards, copies
         # are mounted with capabilities that are dropped afterwards, and the filter comes last, as
         # it refuses most of what is done here.
-        if self.copies:
+        if self.copies and not self._kept:
             self.copies.enter(self._work_fd, self.work)
         else:
             os.fchdir(self._work_fd)

@@ -1,6 +1,7 @@
-"""Calls of the kernel that Python does not offer: options, capabilities, mounts, Landlock."""
+"""Calls of the kernel that Python does not offer: capabilities, mounts, Landlock, the clock."""
 
 import ctypes
+import errno
 import os
 import signal
 import struct
@@ -21,6 +22,7 @@ NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
 CAP_SYS_ADMIN = 1 << 21
 SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
 LANDLOCK_RULE_PATH_BENEATH = 1
+CLOCK_REALTIME, TFD_TIMER_ABSTIME, TFD_TIMER_CANCEL_ON_SET, TIMER_BYTES = 0, 1, 2, 8
 
 
 def set_process_option(option: int, value: int) -> None:
@@ -184,6 +186,34 @@ def landlock_ruleset(handled: bytes, rules: Iterable[bytes]) -> int:
 def landlock(rules_fd: int) -> None:
     """Restrict this process, which gets no new privileges, to what a set of rules allows."""
     _check(LIBC.syscall(SYS_LANDLOCK_RESTRICT_SELF, rules_fd, 0))
+
+
+def file_system(file_fd: int) -> int:
+    """The magic number of the file system that an open file is on (statfs)."""
+    found = (ctypes.c_long * 64)()
+    _check(LIBC.fstatfs(file_fd, found))
+    return found[0]
+
+
+def clock_watch() -> int:
+    """A descriptor from which `was_clock_set` learns whether the clock is set from now on."""
+    watch_fd: int = LIBC.timerfd_create(CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)
+    _check(min(watch_fd, 0))
+    never = (ctypes.c_long * 4)(0, 0, 2**40, 0)  # the timer itself does not expire
+    _check(LIBC.timerfd_settime(watch_fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, never, None))
+    return watch_fd
+
+
+def was_clock_set(watch_fd: int) -> bool:
+    """Whether the clock was set, other than by slowing it down or speeding it up."""
+    try:
+        os.read(watch_fd, TIMER_BYTES)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno != errno.ECANCELED:
+            raise
+    return True
 
 
 def _check(result: int) -> None:

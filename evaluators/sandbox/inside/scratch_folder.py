@@ -189,7 +189,7 @@ def _walk(
             if left:
                 name = left.pop()
                 way.append((name, _identity(here), left))
-                there = _opened(name, here)
+                there = open_permitted(name, here)
                 os.close(here)
                 here = there
                 left = enter(here)
@@ -224,8 +224,8 @@ def _emptied(folder_fd: int, spared: Collection[str]) -> list[str]:
     return left
 
 
-def _opened(name: str, folder_fd: int) -> int:
-    """Open a folder in an open one, with all permissions for its owner."""
+def open_permitted(name: str, folder_fd: int) -> int:
+    """Open a folder below an open one, after giving its owner all permissions."""
     try:
         inner_fd = os.open(name, FOLDER_FLAGS, dir_fd=folder_fd)
     except PermissionError:
