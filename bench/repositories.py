@@ -1,6 +1,6 @@
 """Improves one function each of three packages, with their own tests as the gate.
 
-    python bench/repositories.py [--before COMMIT]
+    python bench/repositories.py [--before COMMIT] [--package NAME]
 
 The source distributions are downloaded by pip, and a benchmark of ours is added to each. A scripted
 model answers with changes that break a test, are not Python, or change nothing, and with one that
@@ -193,6 +193,7 @@ def main() -> None:
     """Print a row for each package."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", default="", help="commit whose prompts are compared")
+    parser.add_argument("--package", default="", help="the only one to improve")
     given = parser.parse_args()
     print("| Package | Function | In focus | Tokens before | Tokens | Start | Result | Tests |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
@@ -200,7 +201,7 @@ def main() -> None:
         place = Path(folder).resolve()
         before = _checkout(given.before, place) if given.before else None
         try:
-            for package in PACKAGES:
+            for package in (each for each in PACKAGES if given.package in each.name):
                 print(_row(package, place, before), flush=True)
         finally:
             if before:

@@ -16,8 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -30,8 +28,8 @@ from costada.evaluators.sandbox.candidate_runs import run_in_copy
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
-from costada.evaluators.sandbox.slot import Slot
-from costada.evaluators.sandbox.slot_kind import Original, SlotKind
+from costada.evaluators.sandbox.slot import Pool
+from costada.evaluators.sandbox.slot_kind import Original
 from costada.values.candidate import Program
 
 PER_FOLDER = 100
@@ -51,18 +49,6 @@ for number in range(100):
     os.unlink(f"folder{number}/file{100 * number + 1}.txt")
     open(f"folder{number}/new.txt", "w").close()
 """
-
-
-class OneSlot:
-    """A slot in place of a pool."""
-
-    def __init__(self, slot: Slot) -> None:
-        self._slot = slot
-
-    @contextmanager
-    def acquire(self, kind: SlotKind) -> Iterator[Slot]:
-        """The slot, whatever the kind."""
-        yield self._slot
 
 
 def main() -> None:
@@ -119,18 +105,16 @@ def measure(way: str, layer: str, original: str, evaluations: int) -> None:
             rules.add_rule(pyseccomp.ERRNO(errno.EPERM), name)
         rules.load()
     copied = Original(**json.loads(original))
-    slot = Slot(SlotKind(layer, (), original=copied))
-    try:
-        columns = [[evaluated(slot, copied, CHANGES_NOTHING)]]
-        for text in (CHANGES_NOTHING, CHANGES_FILES):
-            found = [evaluated(slot, copied, text) for _ in range(evaluations + 1)]
-            columns.append(found[1:])  # each waits for what the one before has left
-    finally:
-        slot.close()
+    slots = Pool(1)
+    columns = [[evaluated(slots, layer, copied, CHANGES_NOTHING)]]
+    for text in (CHANGES_NOTHING, CHANGES_FILES):
+        found = [evaluated(slots, layer, copied, text) for _ in range(evaluations + 1)]
+        columns.append(found[1:])  # each waits for what the one before has left
+    slots.close()
     print(json.dumps(columns))
 
 
-def evaluated(slot: Slot, original: Original, text: str) -> float:
+def evaluated(slots: Pool, layer: str, original: Original, text: str) -> float:
     """Seconds of one evaluation."""
     limits = Limits(600, processes=4)
     begun = time.perf_counter()
@@ -139,7 +123,8 @@ def evaluated(slot: Slot, original: Original, text: str) -> float:
         original,
         {"command": ["python", "-S", "new.py"]},
         limits,
-        slots=OneSlot(slot),  # type: ignore[arg-type]
+        layer=Layer(layer),
+        slots=slots,
     )
     spent = time.perf_counter() - begun
     if not isinstance(found.output, dict) or found.output["status"] != 0:

@@ -207,7 +207,7 @@ class RepositoryEvaluator(Confined):
             mark = SANDBOX_FAULT if run.is_sandbox_fault else NOT_SCORED
             log = {LOG: run.log} if run.log else {}
             return failed(reason, artifacts=log | {mark: reason}, seconds=seconds)
-        printed = {"stdout": _readable(report.stdout), "stderr": _readable(report.stderr)}
+        printed = {"stdout": readable(report.stdout), "stderr": readable(report.stderr)}
         log = {name: text[-MAX_LOG_CHARS:] for name, text in printed.items() if text.strip()}
         if report.status is None:
             fault = (
@@ -216,12 +216,12 @@ class RepositoryEvaluator(Confined):
             )
             return failed(fault, artifacts={EVALUATOR_FAULT: fault}, seconds=seconds)
         if report.status != 0 or report.fault is not None:
-            failure = _failure(report, printed) if report.status else _readable(str(report.fault))
+            failure = _failure(report, printed) if report.status else readable(str(report.fault))
             if report.is_full or any(text in failure for text in TOO_LARGE):
                 failure += f"\n(the limit of the program's files is {self.limits.scratch_mb} MB)"
             return failed(failure, artifacts=log, seconds=seconds)
-        texts = {_readable(name): _readable(text) for name, text in report.texts.items()}
-        metrics = {_readable(name): number for name, number in report.metrics.items()}
+        texts = {readable(name): readable(text) for name, text in report.texts.items()}
+        metrics = {readable(name): number for name, number in report.metrics.items()}
         if report.are_times:
             time = metrics[SECONDS]
             is_minimized = self.settings.direction is Direction.MINIMIZE
@@ -252,7 +252,8 @@ def _failure(report: CommandReport, printed: Mapping[str, str]) -> str:
     return "\n".join(reason)
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
+    """What a command has printed, without signs that control a terminal or cannot be stored."""
     return storable(text.translate(WITHOUT_CONTROLS))
 
 

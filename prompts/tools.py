@@ -1,6 +1,6 @@
 """The tools a generating model may call: their descriptions, and the texts they answer with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,8 @@ from costada.prompts.requests import PYTHON_TEXT, ProgramView
 from costada.values.program_form import ProgramForm
 
 EVALUATE, READ, SEARCH, SUBMIT = ("evaluate_candidate", "read_program", "search_archive", "submit")
+READ_FILE, GREP, OUTLINE, RUN_TESTS = "read", "grep", "outline", "run_tests"
+"""Those for the files of a repository."""
 
 MAX_FOUND = 8
 """Programs that a search of the archive lists at most."""
@@ -20,7 +22,7 @@ CHANGES_OF_FILES = f"Blocks and fences, each below a line `{FILE_SIGN} path`, as
 
 _BASE = {
     "type": "string",
-    "description": "Id of the program that the blocks change; the current program if left out.",
+    "description": "Id of the program that is meant; the current program if left out.",
 }
 _WORDS = {"type": "string", "description": "Words that the program or its changes must hold."}
 _ID = {"type": "string", "description": "Id of a program."}
@@ -35,10 +37,19 @@ def _tool(
     return {"type": "function", "function": function}
 
 
-def tools_for(form: ProgramForm) -> tuple[Mapping[str, Any], ...]:
-    """The tools as OpenAI describes them; every argument is a string."""
+def tools_for(
+    form: ProgramForm, *, in_repository: bool = False, has_tests: bool = False
+) -> tuple[Mapping[str, Any], ...]:
+    """The tools as OpenAI describes them; every argument is a string.
+
+    Args:
+        form: Of the programs.
+        in_repository: Whether they belong to a repository, whose files the model may look at.
+        has_tests: Whether the repository has a command that tests.
+    """
     words = CHANGES.format(form.language.fence) if form.is_one_text else CHANGES_OF_FILES
     changes = {"type": "string", "description": words}
+    of_repository = (*_looking(), *([_testing(changes)] if has_tests else []))
     return (
         _tool(
             EVALUATE,
@@ -56,14 +67,39 @@ def tools_for(form: ProgramForm) -> tuple[Mapping[str, Any], ...]:
             changes=changes,
             base=_BASE,
         ),
+        *(of_repository if in_repository else ()),
+    )
+
+
+def _looking() -> tuple[Mapping[str, Any], ...]:
+    """The tools that look at the files of a repository, with those of a program in place."""
+    path = {"type": "string", "description": "Path of a file below the repository."}
+    lines = {"type": "string", "description": "A range such as 10-25; all if left out."}
+    pattern = {"type": "string", "description": "A regular expression of Python."}
+    glob = {"type": "string", "description": "Pattern of paths or names; all if left out."}
+    defined = "List the functions and classes of a Python file with their lines."
+    return (
+        _tool(READ_FILE, "Return lines of a file.", ("path",), path=path, lines=lines, base=_BASE),
+        _tool(GREP, "Search in files.", ("pattern",), pattern=pattern, glob=glob, base=_BASE),
+        _tool(OUTLINE, defined, ("path",), path=path, base=_BASE),
+    )
+
+
+def _testing(changes: Mapping[str, str]) -> Mapping[str, Any]:
+    """The tool that tests a draft."""
+    names = "Tests in place of all, as the test command takes them, separated by spaces."
+    return _tool(
+        RUN_TESTS,
+        "Run the tests on a changed program without scoring it; return how they end, and an id for"
+        " the program, which `base` and `submit` take.",
+        changes=changes,
+        tests={"type": "string", "description": names},
+        base=_BASE,
     )
 
 
 TOOLS = tools_for(PYTHON_TEXT)
 """The tools for programs of one Python text."""
-
-_PARAMETERS = {tool["function"]["name"]: tool["function"]["parameters"] for tool in TOOLS}
-"""The schema of each tool's arguments by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +111,17 @@ class FoundProgram:
     program: ProgramView
 
 
-def tools_section(answers: int, evaluations: int) -> str:
+def tools_section(
+    answers: int, evaluations: int, *, in_repository: bool = False, has_tests: bool = False
+) -> str:
     """The part of a prompt that explains the tools and how often they may be used."""
-    return render("tools.txt", answers=answers, evaluations=evaluations)
+    return render(
+        "tools.txt",
+        answers=answers,
+        evaluations=evaluations,
+        in_repository=in_repository,
+        has_tests=has_tests,
+    )
 
 
 def with_section(prompt: Prompt, section: str, order: PromptOrder) -> Prompt:
@@ -107,12 +151,15 @@ def allowance_text(answers: int, evaluations: int) -> str:
     return render("allowance.txt", answers=answers, evaluations=evaluations)
 
 
-def call_error(name: str, arguments: Mapping[str, object]) -> str | None:
+def call_error(
+    name: str, arguments: Mapping[str, object], tools: Sequence[Mapping[str, Any]] = TOOLS
+) -> str | None:
     """Error message for an invalid tool call, None if valid."""
-    if name not in _PARAMETERS:
-        return f"There is no tool {name!r}; the tools are {', '.join(_PARAMETERS)}."
-    known = _PARAMETERS[name]["properties"]
-    for field in _PARAMETERS[name]["required"]:
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+    if name not in schemas:
+        return f"There is no tool {name!r}; the tools are {', '.join(schemas)}."
+    known = schemas[name]["properties"]
+    for field in schemas[name]["required"]:
         if field not in arguments:
             return f"{name} needs the argument {field!r}."
     for field, value in arguments.items():

@@ -19,7 +19,7 @@ from costada.store.rows import (
     record,
 )
 from costada.values.numbering import START_TICKET, TicketNumber
-from costada.values.roles import GUIDE, JUDGING
+from costada.values.roles import GUIDE, JUDGING, TOOL
 from costada.values.usage import Usage, exactly
 
 COLUMNS = "ticket, role, attempt, status, request_hash, cost, bound, prompt_hash, answer_hash"
@@ -89,7 +89,7 @@ ANSWERED = CallStatus.DONE, CallStatus.UNCOUNTED
 OF_ENTRY = "COALESCE(COALESCE(json_extract(facts, '$.entry'), '') = ?, TRUE)"
 """Condition for the requests to a model of a menu, or with `None` to any model."""
 
-OF_KIND = f"role NOT IN {JUDGING} AND COALESCE((role = '{GUIDE}') = ?, TRUE)"
+OF_KIND = f"role NOT IN {(*JUDGING, TOOL)} AND COALESCE((role = '{GUIDE}') = ?, TRUE)"
 """Condition for calls of the search, or only its guides, or only the others."""
 
 IS_MEANT = f"{OF_KIND} AND {OF_ENTRY}"

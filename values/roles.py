@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 GENERATION, RETRY, GUIDE = "generation", "retry", "guide"
 EVALUATION, CANDIDATE, COMPUTE = "evaluation", "candidate", "compute"
+TOOL = "tool"
+"""Results of tools, by the number of the request whose answer calls them; nothing is paid."""
 
 
 @dataclass(frozen=True, slots=True)

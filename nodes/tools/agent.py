@@ -1,5 +1,6 @@
 """The generating model as an agent: within one attempt it may try programs and look around."""
 
+import json
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -22,12 +23,16 @@ from costada.nodes.context import ChatModel, RunContext, model_of
 from costada.nodes.state import SearchState, Step
 from costada.nodes.tools.session import ToolSession, archived_candidates
 from costada.prompts.requests import TrialData
-from costada.prompts.tools import allowance_text, tools_for, tools_section, with_section
+from costada.prompts.tools import allowance_text, with_section
 from costada.store.call_log import CallKey
-from costada.values.roles import GENERATION, RETRY
+from costada.store.rows import Outcome, OutcomeKind
+from costada.values.roles import GENERATION, RETRY, TOOL
 
 FURTHER_ANSWERS = 4
 """Answers of an attempt beyond one for each evaluation: to look around, and to submit."""
+
+ANSWERS_IN_REPOSITORY = 16
+"""The same where there are files to look at, and tests to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +64,11 @@ def _work(session: ToolSession, config: RunnableConfig) -> Ending:
     """Let the model call tools until the attempt ends."""
     state, context = session.state, session.context
     asked = model_of(state["step"], context)
-    asked = replace(
-        asked, model=cast(ChatModel, with_tools(asked.model, tools_for(context.problem.form)))
-    )
-    limit = context.settings.tool_evaluations + FURTHER_ANSWERS
+    asked = replace(asked, model=cast(ChatModel, with_tools(asked.model, session.tools)))
+    further = ANSWERS_IN_REPOSITORY if session.repository else FURTHER_ANSWERS
+    limit = context.settings.tool_evaluations + further
     prompt = load_prompt(state, context)
-    section = tools_section(limit, session.evaluations_left)
+    section = session.section(limit)
     conversation = Conversation(with_section(prompt, section, context.settings.prompt_order))
     for number in range(1, limit + 1):
         answer = ask_within_budget(
@@ -83,7 +87,7 @@ def _work(session: ToolSession, config: RunnableConfig) -> Ending:
             session.submit(answer_text(answer))
             return Ending(number)
         try:
-            results = _tool_messages(session, answer, limit - number)
+            results = _tool_messages(session, answer, _key(state, number), limit - number)
         except RequestNotSent as error:
             # Not an answer of the tool: a run that continues with more money gives another one.
             return Ending(number, StepCapReached(str(error)))
@@ -100,8 +104,17 @@ def _key(state: SearchState, number: int) -> CallKey:
     return CallKey(state["run"].id, step.ticket, role, step.requests + number)
 
 
-def _tool_messages(session: ToolSession, answer: AIMessage, answers_left: int) -> list[ToolMessage]:
-    """Execute the tool calls of an answer, up to the one that submits a result."""
+def _tool_messages(
+    session: ToolSession, answer: AIMessage, key: CallKey, answers_left: int
+) -> list[ToolMessage]:
+    """Execute the tool calls of an answer, up to the one that submits a result.
+
+    What tools find in a repository is stored before the next request, which contains it, is sent:
+    a test may print another time when it runs again.
+    """
+    call_log, key = session.context.store.call_log, key._replace(role=TOOL)
+    stored = call_log.outcome(key)
+    session.known, session.found = json.loads(stored.text) if stored else [], []
     messages = []
     for call in answer.tool_calls:
         if session.submitted is None:
@@ -111,6 +124,8 @@ def _tool_messages(session: ToolSession, answer: AIMessage, answers_left: int) -
             for trial in session.trials[num_trials:]:
                 message.additional_kwargs = TrialData(trial.id, trial.score).kwargs
             messages.append(message)
+    if session.found and stored is None:
+        call_log.put_outcome(key, Outcome("", json.dumps(session.found), OutcomeKind.ANSWER))
     # Providers refuse a conversation in which a tool call has no answer, also where the arguments
     # could not be read.
     for wrong in answer.invalid_tool_calls:

@@ -119,7 +119,8 @@ class KeptCopy:
         times = time_ns() + YEAR_NS, time_ns()
         for folder in reversed(remade):
             for path in _paths(record, folder):
-                os.utime(path, ns=times, follow_symlinks=False)
+                if path not in same:
+                    os.utime(path, ns=times, follow_symlinks=False)
                 record[folder][os.path.basename(path)] = about = _about(path)
                 latest = max(latest, about[-1])
         if not _ticks_after(latest):
