@@ -12,6 +12,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -38,6 +39,7 @@ from costada.evaluators.sandbox.candidate_runs import run_in_copy
 from costada.evaluators.sandbox.commands import check_no_shell
 from costada.evaluators.sandbox.inside.scored_commands import SECONDS
 from costada.evaluators.sandbox.layer_choice import chosen_layer
+from costada.evaluators.sandbox.opened import NOTHING
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.setup_hints import Setup, setup_hint
 from costada.evaluators.shown_paths import read_shown
@@ -173,9 +175,15 @@ class RepositoryEvaluator(Confined):
         program: Program,
         commands: Mapping[str, Sequence[str]],
         report_file: str | None = None,
+        *,
+        has_needs: bool = True,
     ) -> CandidateResult:
-        """What commands do in a copy with a program's files; raises as `run_in_copy` does."""
-        with self.settings.needs.opened() as opened:
+        """What commands do in a copy with a program's files; raises as `run_in_copy` does.
+
+        They have what the settings declare as needed, or with `has_needs=False` none of it.
+        """
+        needs = self.settings.needs
+        with needs.opened() if has_needs else nullcontext(NOTHING) as opened:
             return run_in_copy(
                 program,
                 self.base.original(self.folder),
@@ -187,7 +195,7 @@ class RepositoryEvaluator(Confined):
                 readable=self.readable,
                 connect=self.connect,
                 opened=opened,
-                script=self.script,
+                script=self.script if has_needs else "",
             )
 
     def hint(self, error: str, log: str) -> str:

@@ -19,6 +19,7 @@ MAX_CHARS = 16_000
 class RepositoryTools:
     """Tools for the files of a program in a copy of its repository.
 
+    None has the network or the keys that the score command may have, as a model reads its output.
     Each runs in the sandbox, in a copy of its own, with the files of the program in place. All
     methods raise as `run_in_copy` does. What fails otherwise is part of the text.
 
@@ -66,7 +67,7 @@ class RepositoryTools:
         for path in program:
             if fault := evaluator.base.conflict(path):
                 return f"The program has a file where none can be: {fault}"
-        run = evaluator.run(program, commands)
+        run = evaluator.run(program, commands, has_needs=False)
         text = readable(_printed(run))
         if len(text) <= MAX_CHARS:
             return text
