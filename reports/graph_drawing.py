@@ -258,6 +258,11 @@ def layout(graph: Graph) -> Layout:
     return Layout(names, straight, arcs)
 
 
+def edge_id(source: str, label: str, target: str) -> str:
+    """The id of an edge's arrow in an SVG picture; the label is that of a route, or empty."""
+    return "edge:" + ":".join((source, label.replace(" ", "-"), target))
+
+
 def draw_graph(graph: Graph, format: PictureFormat, spending: RunSpending | None = None) -> bytes:
     """The picture of a compiled graph, given its `get_graph()`.
 
@@ -339,7 +344,8 @@ class _Drawing:
         ]
         top = self._y(names.index(edge.source)) - halves[0]
         bottom = self._y(names.index(edge.target)) + halves[1]
-        self._arrow([(0, top), (0, bottom)], edge.conditional)
+        name = edge_id(edge.source, str(edge.data or ""), edge.target)
+        self._arrow([(0, top), (0, bottom)], edge.conditional, name)
         if edge.data:
             self._text(0.1, (top + bottom) / 2 + 0.03, str(edge.data), "left", **LABEL)
 
@@ -351,7 +357,9 @@ class _Drawing:
         outer = arc.side * (HALF_WIDTH + self._plan.reach(arc.side, arc.lane))
         departure, arrival = self._ends(arc)
         leave, arrive = (starts, departure), (ends, arrival)
-        self._arrow([leave, (outer, departure), (outer, arrival), arrive], arc.is_conditional)
+        line = [leave, (outer, departure), (outer, arrival), arrive]
+        source, target = (self._plan.names[row] for row in (arc.start, arc.end))
+        self._arrow(line, arc.is_conditional, edge_id(source, arc.label, target))
         if arc.label:
             side: Side = "left" if arc.side == RIGHT else "right"
             place = outer + arc.side * LABEL_GAP, self._label_height(arc)
@@ -418,14 +426,16 @@ class _Drawing:
         corner = (-width, y - height)
         self._axes.add_patch(FancyBboxPatch(corner, 2 * width, 2 * height, style, **look))
 
-    def _arrow(self, points: Sequence[tuple[float, float]], is_conditional: bool) -> None:
+    def _arrow(
+        self, points: Sequence[tuple[float, float]], is_conditional: bool, name: str
+    ) -> None:
         from matplotlib.patches import FancyArrowPatch
         from matplotlib.path import Path
 
         colour, line = (ORANGE, "--") if is_conditional else (INK, "-")
         look: dict[str, Any] = {"color": colour, "linestyle": line, "linewidth": 1.4, "zorder": 2}
         ends: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 13, "joinstyle": "round"}
-        self._axes.add_patch(FancyArrowPatch(path=Path(points), **ends, **look))
+        self._axes.add_patch(FancyArrowPatch(path=Path(points), gid=name, **ends, **look))
 
     def _text(self, x: float, y: float, text: str, side: Side = "center", **look: Any) -> None:
         """Write a string; a dollar sign would begin a formula in matplotlib."""

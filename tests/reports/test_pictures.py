@@ -1,4 +1,6 @@
 import json
+import pathlib
+import re
 import shutil
 from decimal import Decimal
 from typing import Any
@@ -33,6 +35,8 @@ from costada.reports.picture import ReportData, draw_report, write_report
 from costada.runs.folder import RunFolder
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 class Empty(TypedDict):
@@ -251,6 +255,20 @@ def test_no_line_crosses_the_label_of_another(method):
         settings=Settings(method=method),
     )
     assert crossed_labels(search.get_graph()) == []
+
+
+def test_the_drawing_of_the_documentation_has_the_edges_of_the_graph():
+    graph = compile_search(
+        problem("circle_packing"), chat_model("offline"), budget=1.0, settings=Settings()
+    ).get_graph()
+    svg = (ROOT / "docs/images/graph.svg").read_text()
+    drawn = re.findall(r'id="edge:([^"]*)"', svg)
+    edges = (
+        f"{edge.source}:{str(edge.data or '').replace(' ', '-')}:{edge.target}"
+        for edge in graph.edges
+    )
+    assert sorted(drawn) == sorted(edges), "draw it: costada graph --out docs/images/graph.svg"
+    assert set(graph.nodes) - {"__start__", "__end__"} <= set(comments_of(svg))
 
 
 def test_no_line_of_a_loop_crosses_the_label_of_another():
