@@ -196,8 +196,10 @@ def _repository_texts(
 def _check_program(program: str, command: str) -> None:
     """Refuse the command of a repository if its program is not found in the sandbox's folders."""
     from costada.evaluators.sandbox.interpreter import distinct_folders, own_interpreter
+    from costada.evaluators.sandbox.toolchains import installed_toolchains
 
-    places = own_interpreter().program_paths
+    toolchains = [os.path.join(each, "bin") for each in installed_toolchains()]
+    places = [*own_interpreter().program_paths, *toolchains]
     if program != "python" and which(program, path=os.pathsep.join(places)) is None:
         raise ValueError(
             f"--score is {command!r}; found no program {program!r} in"

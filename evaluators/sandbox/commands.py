@@ -12,7 +12,6 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from errno import EPERM
-from pathlib import Path
 from shutil import which
 from typing import cast
 
@@ -37,6 +36,7 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.model_channel import Connect
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 from costada.evaluators.sandbox.slot_kind import SlotKind
+from costada.evaluators.sandbox.toolchains import rustup_toolchain
 from costada.values.candidate import Program
 
 BINARY = f"{BUILD_FOLDER}/program"
@@ -63,7 +63,6 @@ SHELL_SIGN = re.compile(r"\|[|&]?|&&?|&>\S*|\d*[<>]\S*|\S*;")
 """A word that only a shell would act on."""
 
 QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
-RUSTUP = "rustup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,21 +156,6 @@ def shell_sign_reason(command: str) -> str | None:
     return None
 
 
-def rustup_toolchain(program: str) -> str | None:
-    """The folder of the toolchain that a link to rustup stands for; None if it is not such a link.
-
-    A pattern of all toolchains if none of those installed holds the program.
-    """
-    name = os.path.basename(program)
-    if name == RUSTUP or os.path.basename(os.path.realpath(program)) != RUSTUP:
-        return None
-    home = os.environ.get("RUSTUP_HOME") or os.path.expanduser("~/.rustup")
-    holding = sorted(Path(home, "toolchains").glob(f"*/bin/{name}"))
-    folders = [str(path.parents[1]) for path in holding]
-    usual = [path for path in folders if os.path.basename(path).startswith("stable")]
-    return next(iter([*usual, *folders]), f"{home}/toolchains/*")
-
-
 def filled_word(word: str, places: Mapping[str, str]) -> str:
     """A word of a command with its fields replaced; a KeyError names one that is not known."""
     filled = ""
@@ -213,7 +197,7 @@ def run_commands(
     program = named_files(source, commands.file_name)
     if fault := program.fault(limits):
         return [CandidateResult(None, fault, "", 0.0)] * len(calls)
-    kind = kind_for(layer, limits, interpreter=interpreter, readable=readable)
+    kind = kind_for(layer, limits, interpreter=interpreter, readable=readable, starts_programs=True)
     if commands.build:  # what the build leaves, and the copy of that for a call
         kind = replace(kind, files_mb=2 * limits.files_mb)
     commands.check_programs(kind, has_one_file=bool(program.path))

@@ -20,6 +20,7 @@ from costada.evaluators.sandbox.launch import SANDBOX_FOLDER
 from costada.evaluators.sandbox.layers import BY_STRENGTH, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot_kind import PRELOAD, SlotKind, readable_paths
+from costada.evaluators.sandbox.toolchains import installed_toolchains
 
 PROBE_FILE = SANDBOX_FOLDER / "inside" / "probe.py"
 PROBE_SECONDS = 20.0
@@ -66,6 +67,8 @@ def kind_for(
     preload: Sequence[str] = (),
     interpreter: str | None = None,
     readable: Sequence[str] = (),
+    *,
+    starts_programs: bool = False,
 ) -> SlotKind:
     """What a slot is prepared for whose candidates have these limits.
 
@@ -75,6 +78,7 @@ def kind_for(
         preload: Modules that are loaded before it starts.
         interpreter: Path of the Python that runs it; that of this process if absent.
         readable: Paths, and patterns of such, that it may read beside the system's.
+        starts_programs: Whether it may start compilers, so that it reads those of rustup too.
 
     Raises:
         RuntimeError: If AUTO finds no layer that works.
@@ -85,7 +89,7 @@ def kind_for(
         tuple(preload),
         files_mb=limits.files_mb,
         interpreter=interpreter_at(interpreter) if interpreter else None,
-        readable=readable_paths(readable),
+        readable=readable_paths([*readable, *(installed_toolchains() if starts_programs else [])]),
     )
 
 

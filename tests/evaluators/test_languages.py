@@ -1,10 +1,9 @@
 """Problems whose candidates are programs in other languages, or texts that nothing runs."""
 
 from pathlib import Path
-from shutil import which
 
 import pytest
-from needed_programs import how_to_install, needs
+from needed_programs import needs
 
 from costada.evaluators.problem import Problem, check_problem
 from costada.evaluators.registry import problem
@@ -15,12 +14,6 @@ pytestmark = pytest.mark.process
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "problems"
 needs_gcc = needs("g++")
-
-
-def has_rust() -> bool:
-    """Whether the system has a Rust compiler, or rustup a stable one."""
-    on_system = which("rustc", path="/usr/local/bin:/usr/bin")
-    return bool(on_system or list(Path("~/.rustup/toolchains").expanduser().glob("stable-*")))
 
 
 def length(output: object) -> Evaluation:
@@ -58,7 +51,7 @@ def test_the_example_in_cpp_scores_what_its_trips_deserve():
     assert not broken.is_valid
 
 
-@pytest.mark.skipif(not has_rust(), reason=how_to_install("rustc"))
+@needs("rustc")
 def test_the_example_in_rust_counts_its_bins():
     subject = problem(EXAMPLES / "rust")
     start = check_problem(subject)

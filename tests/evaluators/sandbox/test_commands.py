@@ -196,28 +196,28 @@ def test_signs_for_a_shell_may_be_arguments_in_quotes():
     assert commands.words("run", has_one_file=True) == words
 
 
-def test_a_link_to_rustup_is_refused_with_the_folder_of_a_toolchain(tmp_path, monkeypatch):
+def test_a_link_to_rustup_starts_the_compiler_of_its_stable_toolchain(tmp_path, monkeypatch):
     links, toolchains = tmp_path / "cargo" / "bin", tmp_path / "rustup" / "toolchains"
     for path in (
         links / "rustup",
         toolchains / "beta/bin/rustc",
+        toolchains / "beta/bin/clippy",
         toolchains / "stable-x/bin/rustc",
     ):
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("#!/bin/sh\necho $0\n")
         path.chmod(0o755)
-    (links / "rustc").symlink_to("rustup")
+    for name in ("rustc", "clippy"):
+        (links / name).symlink_to("rustup")
     monkeypatch.setenv("RUSTUP_HOME", str(tmp_path / "rustup"))
     monkeypatch.setenv("PATH", str(links), prepend=os.pathsep)
     commands = Commands(run="rustc {program}", file_name="a.rs")
-    said = f'{links}/rustc is a link to rustup, which .* readable = \\["{toolchains}/stable-x"\\]'
-    for readable in ([], [str(tmp_path / "cargo"), str(tmp_path / "rustup")]):
-        with pytest.raises(ValueError, match=said):
-            run_commands("", commands, [{}], AMPLE, readable=readable)
-    for pattern, chosen in {"stable-*": "stable-x", "*": "beta"}.items():
-        readable = [str(toolchains / pattern)]
+    for readable, chosen in (([], "stable-x"), ([f"{toolchains}/b*"], "beta")):
         [result] = run_commands("", commands, [{}], AMPLE, readable=readable)
         assert output_of(result)["stdout"] == f"{toolchains}/{chosen}/bin/rustc\n"
+    said = 'clippy is a link to rustup, which .* readable = \\["{toolchains}/beta"\\]'
+    with pytest.raises(ValueError, match=said.format(toolchains=toolchains)):
+        run_commands("", Commands(run="clippy", file_name="a.rs"), [{}], AMPLE)
 
 
 def test_braces_written_twice_stand_for_themselves():
