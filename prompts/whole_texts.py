@@ -197,7 +197,12 @@ MIN_LENGTH = 0.5
 """Share of the longest fence's length from which on a later fence counts as its correction."""
 
 
-FAMILIES = (("C", "C++", "CUDA", "Metal"), ("JavaScript", "TypeScript"), ("YAML", "JSON", "TOML"))
+FAMILIES = (
+    ("C", "C++", "CUDA", "Metal"),
+    ("JavaScript", "TypeScript"),
+    ("Python", "Triton"),
+    ("YAML", "JSON", "TOML"),
+)
 """Languages whose names models use for one another."""
 
 

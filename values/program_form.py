@@ -50,6 +50,7 @@ TAGS = (("<!--", "-->"),)
 
 LANGUAGES = (
     Language("Python", "python", (".py",), HASH, ("py", "python3")),
+    Language("Triton", "python", (".py",), HASH),  # only where settings say so, after Python
     Language("C++", "cpp", (".cpp", ".cc", ".cxx", ".hpp", ".hh"), SLASHES, ("cxx", "cc")),
     Language("C", "c", (".c", ".h"), SLASHES),
     Language("CUDA", "cuda", (".cu", ".cuh"), SLASHES, ("cu",)),

@@ -126,6 +126,12 @@ def test_nothing_is_demanded_of_what_other_languages_define():
     assert text_of("```rust\nfn main() {}\n```", RUST, "Rust") == "fn main() {}\n"
 
 
+def test_a_kernel_in_triton_is_read_from_a_fence_in_python():
+    kernel = "import triton\n\nBLOCK = 128\n"
+    reply = f"```bash\npip install triton\n```\n```python\n{kernel}```"
+    assert text_of(reply, "import triton\n\nBLOCK = 64\n", "Triton") == kernel
+
+
 FRAGMENTS = st.sampled_from(
     [
         *("<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "```cpp", "```", "```bash", "Prose."),
