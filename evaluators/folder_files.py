@@ -143,6 +143,8 @@ class EvaluatorFile:
         thresholds: What the metrics must reach after each stage for the next one.
         num_stages: How many stages it has; 0 if it has none.
         files: Further files that it may read, as paths or patterns below the folder.
+        imported: Modules that the initial program imports. Where they are beside the evaluator,
+            candidates may read them, as what it starts has no other files.
     """
 
     folder: Path
@@ -151,6 +153,7 @@ class EvaluatorFile:
     thresholds: tuple[float, ...] = ()
     num_stages: int = 0
     files: tuple[str, ...] = ()
+    imported: tuple[str, ...] = ()
 
     def shown(self) -> dict[Path, Path]:
         """Each file that it may read, with the outermost folder around it that may be listed.
@@ -188,6 +191,20 @@ class EvaluatorFile:
                     )
                 )
         return tuple(found)
+
+    def shared(self) -> set[Path]:
+        """The files of the modules that are `imported`, and of those that these import.
+
+        They are beside the evaluator, which is not one of them.
+        """
+        found: set[Path] = set()
+        waiting = [*self.imported]
+        while waiting:
+            files = {*module_files(waiting.pop(), self.path.parent)} - found - {self.path}
+            found |= files
+            for file in files:
+                waiting += imported_modules(file.read_text("utf-8", "replace"))
+        return found
 
     def sources(self) -> list[str]:
         """The texts of its Python files."""

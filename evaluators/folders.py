@@ -46,6 +46,7 @@ from costada.evaluators.folder_settings import (
     FolderSettings,
     read_settings,
 )
+from costada.evaluators.import_paths import imported_modules
 from costada.evaluators.initial_program import (
     InitialProgram,
     other_programs,
@@ -144,7 +145,7 @@ def load_folder(
             "evaluator_source": _guide_blocks(layout.source),
             "limits": settings.limits_of_evaluator,
             "evaluate": FolderEvaluator(
-                evaluator=evaluator,
+                evaluator=replace(evaluator, imported=_imported_by(program)),
                 settings=settings,
                 file_name=program.file_name or CANDIDATE_FILE,
                 dimensions=config.dimensions,
@@ -166,6 +167,12 @@ def load_folder(
         )
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
+
+
+def _imported_by(program: InitialProgram) -> tuple[str, ...]:
+    """The modules that an initial program in Python imports."""
+    source = program.source if isinstance(program.source, str) else ""
+    return imported_modules(source) if program.language == PYTHON.name else ()
 
 
 def _check_no_needs(folder: Path, settings: FolderSettings) -> None:
@@ -236,7 +243,8 @@ def _native(
     if is_python and settings.entry_point is None and settings.run is None:
         raise ValueError(
             f"{layout.folder / SETTINGS_FILE}: entry_point is missing; needed where {path.name}"
-            " defines score(output)"
+            " defines score(output); where score reads the text itself, language says another one,"
+            ' such as "Triton" or "text"'
         )
     asks_models = settings.models or settings.candidate_models
     with _providers_out_of_reach() if asks_models and not may_ask_models else nullcontext():

@@ -11,6 +11,7 @@ PACKAGES = {
     "docker": "docker.io",
     "g++": "g++",
     "gcc": "gcc",
+    "gfortran": "gfortran",
     "hyperfine": "hyperfine",
     "node": "nodejs",
     "pg_ctl": "postgresql",

@@ -174,7 +174,7 @@ def run_evaluator(
         return CandidateResult(None, fault, "", 0.0)
     copied = evaluator.copied()
     places = {file.path: file.place for file in copied}
-    kind = kind_for(layer, limits, preload, interpreter, readable)
+    kind = kind_for(layer, limits, preload, interpreter, readable, starts_programs=True)
     call: dict[str, object] = {
         "mode": "evaluator",
         "evaluator": places.get(str(evaluator.path), f"{FOLDER}/{evaluator.path.name}"),
@@ -182,6 +182,7 @@ def run_evaluator(
         "thresholds": list(evaluator.thresholds),
         "program": str(PurePosixPath(PROGRAM, program.path)),
         "keys": dict(opened.keys),
+        "shared": [places[str(path)] for path in evaluator.shared() if str(path) in places],
     }
     calls = [{"stage": stage} for stage in range(1, evaluator.num_stages + 1)] or [{}]
     placed = {f"{PROGRAM}/{path}": text for path, text in program.encoded.items()}
@@ -312,7 +313,7 @@ def run_in_copy(
     files = named_files(program)
     if fault := files.fault(limits):
         return CandidateResult(None, fault, "", 0.0)
-    kind = kind_for(layer, limits, interpreter=interpreter, readable=readable)
+    kind = kind_for(layer, limits, interpreter=interpreter, readable=readable, starts_programs=True)
     kind = replace(kind, original=original, opened=opened.of_slot)
     words = {name: list(command) for name, command in commands.items()}
     call: dict[str, object] = {"mode": "commands", "commands": words, "report_file": report_file}

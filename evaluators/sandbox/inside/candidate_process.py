@@ -147,9 +147,15 @@ class CandidateProcess:
             self._offer_models(request, channel_fd)
         if self._access is not None and "evaluator" in request:
             texts = [text.decode("utf-8", "replace") for text in request["files"].values()]
-            place = request["evaluator"]
-            keys = request["keys"]
-            confine_children(EvaluatorChildren(self._access, self._given, place, texts, keys))
+            children = EvaluatorChildren(
+                self._access,
+                self._given,
+                request["evaluator"],
+                texts,
+                keys=request["keys"],
+                shared=request["shared"],
+            )
+            confine_children(children)
             os.set_inheritable(result_fd, False)
         if self._access is not None and request.get("is_apart"):
             texts = [text.decode("utf-8", "replace") for text in request["files"].values()]

@@ -2,8 +2,9 @@
 
 The evaluator may read the answers, a candidate may not. So a process that the evaluator starts
 restricts itself before it executes a command that runs the candidate's code. Of the working folder
-it reaches the candidate's files, what is temporary, what was made since the evaluation began, and
-the files that the command names. It cannot signal the evaluator or read its memory.
+it reaches the candidate's files, what is temporary, what was made since the evaluation began, the
+modules that the initial program imports, and the files that the command names. It cannot signal the
+evaluator or read its memory.
 
 This happens where the evaluator's Python starts a command: in `subprocess` and what uses it, in
 `os.system`, `os.posix_spawn*` and `os.exec*`. The evaluator does not resist, but its children may:
@@ -29,7 +30,9 @@ from costada.evaluators.sandbox.inside.system_call_filter import Filter
 
 USABLE = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 PATH_IN_TEXT = re.compile(r"[^\s'\"=,;()<>|&]+")
-OUTPUT_OPTION = "-o"
+OUTPUT_OPTION, OBJECT_OPTION, MODULES_OPTION = "-o", "-c", "-J"
+COMPILER = re.compile(r"(.*-)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+|gfortran)(-[\d.]+)?")
+FORTRAN = re.compile(r"(.*-)?gfortran(-[\d.]+)?")
 MAX_NAMED = 1000
 
 
@@ -56,6 +59,7 @@ class EvaluatorChildren:
         texts: Iterable[str],
         keys: Collection[str] = (),
         *,
+        shared: Iterable[str] = (),
         root: str = "",
         folder: str = FOLDER,
         confines_all: bool = False,
@@ -68,6 +72,7 @@ class EvaluatorChildren:
             evaluator: The evaluator's own file among them.
             texts: The candidate's files.
             keys: Variables that only the evaluator has.
+            shared: Those of the given files that every candidate may read.
             root: The working folder; the present one if empty.
             folder: Where the given files are in it. Of a repository, all may be read.
             confines_all: Whether all commands count as running the candidate.
@@ -81,6 +86,7 @@ class EvaluatorChildren:
         self._folder, self._home, self._program = places
         self._readable = [*access.readable, *([self._folder] if folder == REPOSITORY else [])]
         self._given = {os.path.join(root, path) for path in given}
+        self._shared = [os.path.join(root, path) for path in shared]
         for path in [*self._given]:
             while (path := os.path.dirname(path)).startswith(self._folder):
                 self._given.add(path)
@@ -119,7 +125,9 @@ class EvaluatorChildren:
         scripts = self._commands.scripts(words, folder)
         self._make_outputs(words, folder, scripts)
         access = self._access
-        wanted = dict.fromkeys(self._named(words, folder), access.read)
+        # An import finds a module by the names in its folder.
+        wanted = dict.fromkeys(map(os.path.dirname, self._shared), access.list)
+        wanted |= dict.fromkeys((*self._shared, *self._named(words, folder)), access.read)
         for script in scripts:
             named = (script.path, *self._named([script.text], script.folder))
             wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}
@@ -145,8 +153,7 @@ class EvaluatorChildren:
         They are older than all else, so that make builds them.
         """
         places = [(name, each.folder) for each in scripts for name in outputs_in(each.text)]
-        if OUTPUT_OPTION in words[:-1]:
-            places.append((words[words.index(OUTPUT_OPTION) + 1], folder))
+        places += [(name, folder) for name in _outputs(words)]
         for name, place in places:
             output = os.path.join(place, name)
             is_beside = os.path.realpath(os.path.dirname(output)) in self._given
@@ -159,6 +166,13 @@ class EvaluatorChildren:
         landlock(rules_fd)
         if self._access.own_filter is not None:
             self._access.own_filter.enforce()
+
+    def with_modules_elsewhere(self, words: Sequence[str], folder: str) -> list[str]:
+        """A compiler's command that makes no module files beside those of the evaluator."""
+        is_fortran = FORTRAN.fullmatch(os.path.basename(words[0])) and folder in self._given
+        if not is_fortran or any(word.startswith(MODULES_OPTION) for word in words):
+            return [*words]
+        return [words[0], f"{MODULES_OPTION}{self._home}", *words[1:]]
 
     def without_keys(self, environment: Mapping[Any, Any]) -> dict[Any, Any]:
         """The variables of a process that runs the candidate."""
@@ -217,6 +231,8 @@ def _confine_popen(children: EvaluatorChildren) -> None:
         if rules_fd is None:
             begin(*given.args, **given.kwargs)
             return
+        if not own["shell"] and isinstance(own["args"], list | tuple):
+            own["args"] = children.with_modules_elsewhere(_words(own["args"]), folder)
         theirs = own["preexec_fn"]
 
         def restrict() -> None:
@@ -288,6 +304,18 @@ def _spawning(begin: Callable[..., int], children: EvaluatorChildren) -> Callabl
             os.close(rules_fd)
 
     return spawn
+
+
+def _outputs(words: Sequence[str]) -> list[str]:
+    """The files that a build makes, as far as its command says."""
+    if OUTPUT_OPTION in words[:-1]:
+        return [words[words.index(OUTPUT_OPTION) + 1]]
+    if not COMPILER.fullmatch(os.path.basename(words[0])):
+        return []
+    if OBJECT_OPTION not in words:
+        return ["a.out"]
+    sources = [word for word in words[1:] if word[:1] != "-" and "." in os.path.basename(word)]
+    return [f"{os.path.splitext(os.path.basename(each))[0]}.o" for each in sources]
 
 
 def _words(given: Any) -> list[str]:

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from needed_programs import require
 from sandbox_runs import PRELOAD
 
 from costada.evaluators.folder_files import EvaluatorFile
@@ -165,6 +166,27 @@ def test_a_script_of_the_evaluator_is_a_part_of_it(confined, folder):
     assert (result.error, result.output["metrics"]) == (None, {"right": 1.0})
 
 
+def test_a_candidate_that_is_started_imports_the_modules_of_the_start_and_no_others(
+    confined, tmp_path
+):
+    (tmp_path / "workloads.py").write_text("import sizes\nWORK = sizes.SIZE\n")
+    (tmp_path / "sizes.py").write_text("SIZE = 7\n")
+    (tmp_path / "answers.py").write_text("WORK = 42\n")
+    (tmp_path / "evaluator.py").write_text(
+        STARTING.replace("START", "run([sys.executable, path], env={'PYTHONPATH': HERE})")
+        + "import answers, workloads\n"
+    )
+    source = "import json\nfrom MODULE import WORK\nprint(json.dumps({'work': WORK}))\n"
+    path = tmp_path / "evaluator.py"
+    evaluator = EvaluatorFile(tmp_path, path, imported=("workloads", "workloads.WORK", "json"))
+    results = [
+        run_evaluator(source.replace("MODULE", name), evaluator, LIMITS, confined, PRELOAD)
+        for name in ("workloads", "answers", "evaluator")
+    ]
+    assert [results[0].error, results[0].output["metrics"]] == [None, {"work": 7.0}]
+    assert [result.error is None for result in results[1:]] == [False, False]
+
+
 BUILDING = """
 import subprocess
 LISTED = "data/answers.txt"
@@ -174,6 +196,39 @@ def evaluate(path):
     said = subprocess.run(["./solution"], capture_output=True, text=True).stdout
     return {"combined_score": float(said)}
 """
+MODULES = """
+module numbers
+  integer, parameter :: number = 41
+end module numbers
+program main
+  use numbers
+  print *, number
+end program main
+"""
+
+
+@pytest.mark.parametrize(
+    ("compiler", "name", "source"),
+    [("gcc", "a.c", None), ("gfortran", "a.f90", MODULES)],
+)
+@pytest.mark.parametrize("steps", ["one", "two"])
+def test_a_build_in_the_evaluators_folder_leaves_what_it_makes_there(
+    confined, folder, compiler, name, source, steps
+):
+    require(compiler)
+    builds = {"one": [[compiler, "PATH"]], "two": [[compiler, "-c", "PATH"], [compiler, "a.o"]]}
+    text = (
+        "import subprocess\n"
+        "def evaluate(path):\n"
+        f"    for words in {builds[steps]}:\n"
+        "        words = [path if word == 'PATH' else word for word in words]\n"
+        "        subprocess.run(words, check=True)\n"
+        "    return {'said': float(subprocess.check_output(['./a.out']))}\n"
+    )
+    result = evaluate(folder, text, source or HONEST, confined, name)
+    assert (result.error, result.output["metrics"]) == (None, {"said": 41.0})
+
+
 HONEST = '#include <stdio.h>\nint main(void) { puts("41"); return 0; }\n'
 INCLUDING = """
 #include <stdio.h>
