@@ -108,6 +108,9 @@ class FolderSettings(BaseModel, ProblemSettings):
     files: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """What an `evaluate(program_path)` may read of the folder, besides what its code imports or
     names: paths or patterns. Of a `repository`, ignored files that its copies hold too."""
+    prepare: str | None = None
+    """Command that downloads what the folder needs, such as `python download.py`, once
+    `costada prepare DIR --confirm` runs it in the sandbox; no shell reads it."""
     # pydantic takes no factory of a dataclass
     weights: Weights = Field(default_factory=dict)
     models: Models = Field(default_factory=dict)

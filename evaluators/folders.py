@@ -26,6 +26,7 @@ from typing import Any, cast
 from costada.evaluators.consent import ConfirmableFile, consent_fault
 from costada.evaluators.data_set import DataSet, read_examples
 from costada.evaluators.environment import interpreter_of
+from costada.evaluators.fetched_files import fetched_fault
 from costada.evaluators.folder_evaluators import (
     FolderEvaluator,
     FolderExampleScore,
@@ -125,6 +126,8 @@ def load_folder(
             that is not installed.
     """
     folder, given = _settings_of(path)
+    if fault := fetched_fault(folder):
+        raise ValueError(fault)
     if given.repository is not None:
         problem = load_repository(folder, given, read_text(folder / TASK_FILE, folder))
         repository_evaluator(problem).check_confirmed()

@@ -1,10 +1,11 @@
-"""`costada prepare`: an environment for a problem folder, with the packages that it needs."""
+"""`costada prepare`: the packages that a problem folder needs, and the data that it downloads."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,9 @@ from costada.cli.command_errors import refusing
 from costada.cli.main import OTHERS, PROBLEMS, PluginCommand
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
+
+if TYPE_CHECKING:
+    from costada.evaluators.folder_settings import FolderSettings
 
 ProblemPath = Annotated[
     Path,
@@ -38,56 +42,99 @@ AllowsBuilds = Annotated[
 ]
 
 
+Confirmed = Annotated[
+    bool,
+    typer.Option(
+        "--confirm",
+        help="Run the command that problem.toml names as prepare, which downloads data or models.",
+    ),
+]
+
+
 def prepare(
-    folder: ProblemPath, packages: Packages = None, allow_builds: AllowsBuilds = False
+    folder: ProblemPath,
+    packages: Packages = None,
+    allow_builds: AllowsBuilds = False,
+    confirm: Confirmed = False,
 ) -> None:
-    """Install the packages that a problem folder needs in an environment of its own, with uv.
+    """Install the packages that a problem folder needs, and fetch the data that it downloads.
 
     Installs requirements.txt, of a repository too, and well-known packages that the folder's Python
-    files import, in ~/.local/share/costada/environments (XDG_DATA_HOME). The folder's programs are
-    then evaluated in this environment. Only wheels are installed, so no code of a package runs.
-    Options and addresses in requirements.txt are refused, and uv's settings in files are not read:
-    say with the variables of uv where packages come from. If nothing is missing, no environment is
-    created.
+    files import, with uv in ~/.local/share/costada/environments (XDG_DATA_HOME). The folder's
+    programs are then evaluated in this environment. Only wheels are installed, so no code of a
+    package runs. Options and addresses in requirements.txt are refused, and uv's settings in files
+    are not read: say with the variables of uv where packages come from. If nothing is missing, no
+    environment is created.
+
+    With --confirm, the command that problem.toml names as prepare then runs in the sandbox, in a
+    copy of the folder, with a network. The new files that it leaves are put into the folder and
+    listed with their sizes and SHA-256. A run is refused when one of them has changed.
     """
     with refusing(ExitCode.BAD_INPUT):
         from costada.evaluators.environment import interpreter_of
+        from costada.evaluators.fetched_files import fetched_fault, fetched_files
         from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
-        from costada.evaluators.folders import read_folder
-        from costada.evaluators.repository import repository_root
         from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
-        from costada.plugins.folders.dependencies import find_needs, needs_of
-        from costada.plugins.folders.installation import make_environment
-        from costada.plugins.folders.requirements_file import REQUIREMENTS_FILE, requirement_lines
+        from costada.plugins.folders.fetching import fetch
 
-        program = interpreter_of(folder)
-        python = interpreter_at(program) if program else own_interpreter()
         settings = read_settings(folder / SETTINGS_FILE)
-        if settings.repository is None:
-            found = read_folder(folder)
-            is_ready = needs_of(found.layout, found.settings, found.program, python).are_met
-            bare = replace(own_interpreter(), libraries=())
-            needs = needs_of(found.layout, found.settings, found.program, bare)
-            imported = needs.packages([*needs.missing, *needs.later])
-            requirements = needs.requirements
-        else:
-            listed = repository_root(folder, settings) / REQUIREMENTS_FILE
-            imported = ()
-            requirements = tuple(requirement_lines(listed)) if listed.is_file() else ()
-            is_ready = find_needs([], [listed.parent], python).are_met
-        if is_ready and not packages:
-            show(f"Nothing is missing, so nothing is installed. Next: costada check {folder}")
-            return
-        files = dict.fromkeys(str(line.file) for line in requirements)
-        wanted = [*files, *imported, *(packages or ())]
-        show(f"Installing {', '.join(wanted)} ...")
-        place = make_environment(
-            folder, requirements, [*imported, *(packages or ())], allow_builds=allow_builds
-        )
-        missing = "" if settings.repository else read_folder(folder).missing.refusal
-        if missing:
-            raise ValueError(f"{folder} still {missing}")
-    show(f"Made {place}. Next: costada check {folder}")
+        if confirm and settings.prepare is None:
+            raise ValueError(f"--confirm: {folder / SETTINGS_FILE} names no command as prepare")
+        show(_install(folder, settings, packages or (), allow_builds=allow_builds))
+        if confirm and settings.prepare is not None:
+            program = interpreter_of(folder)
+            python = interpreter_at(program) if program else own_interpreter()
+            show(f"Running {settings.prepare} ...")
+            for each in fetch(folder.resolve(), settings.prepare, python):
+                show(f"  {each.path}  {each.size:,} bytes  {each.sha256}")
+        elif settings.prepare is not None and not fetched_files(folder):
+            raise ValueError(
+                f"{folder} downloads what it needs by `{settings.prepare}`. That would run in the"
+                " sandbox, in a copy of the folder, with a network; services of this machine and"
+                f" its network can be reached too. To run it: costada prepare {folder} --confirm"
+            )
+        if fault := fetched_fault(folder):
+            raise ValueError(fault)
+    show(f"Next: costada check {folder}")
+
+
+def _install(
+    folder: Path, settings: FolderSettings, packages: Sequence[str], *, allow_builds: bool
+) -> str:
+    """Make the environment of a folder if it lacks packages; what was done, in a sentence."""
+    from costada.evaluators.environment import interpreter_of
+    from costada.evaluators.folders import read_folder
+    from costada.evaluators.repository import repository_root
+    from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
+    from costada.plugins.folders.dependencies import find_needs, needs_of
+    from costada.plugins.folders.installation import make_environment
+    from costada.plugins.folders.requirements_file import REQUIREMENTS_FILE, requirement_lines
+
+    program = interpreter_of(folder)
+    python = interpreter_at(program) if program else own_interpreter()
+    if settings.repository is None:
+        found = read_folder(folder)
+        is_ready = needs_of(found.layout, found.settings, found.program, python).are_met
+        bare = replace(own_interpreter(), libraries=())
+        needs = needs_of(found.layout, found.settings, found.program, bare)
+        imported = needs.packages([*needs.missing, *needs.later])
+        requirements = needs.requirements
+    else:
+        listed = repository_root(folder, settings) / REQUIREMENTS_FILE
+        imported = ()
+        requirements = tuple(requirement_lines(listed)) if listed.is_file() else ()
+        is_ready = find_needs([], [listed.parent], python).are_met
+    if is_ready and not packages:
+        return "No package is missing, so none is installed."
+    files = dict.fromkeys(str(line.file) for line in requirements)
+    show(f"Installing {', '.join([*files, *imported, *packages])} ...")
+    place = make_environment(
+        folder, requirements, [*imported, *packages], allow_builds=allow_builds
+    )
+    missing = "" if settings.repository else read_folder(folder).missing.refusal
+    if missing:
+        raise ValueError(f"{folder} still {missing}")
+    return f"Made {place}."
 
 
 COMMAND = PluginCommand(prepare, PROBLEMS, OTHERS)

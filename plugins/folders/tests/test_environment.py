@@ -70,7 +70,7 @@ def test_no_environment_is_made_where_nothing_is_missing(folder, invoke):
     (folder / "requirements.txt").write_text("pytest  # which runs this\n")
     prepared = invoke("prepare", folder)
     assert (prepared.exit_code, prepared.stderr) == (0, "")
-    assert prepared.stdout.startswith("Nothing is missing, so nothing is installed.")
+    assert prepared.stdout.startswith("No package is missing, so none is installed.")
     assert not environment_folder(folder).exists()
     (folder / "requirements.txt").write_text("-r others.txt\n")
     (folder / "others.txt").write_text("needed-package\n")
