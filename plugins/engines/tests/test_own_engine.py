@@ -48,7 +48,7 @@ def test_an_own_engine_runs_a_sweep(near, tmp_path, invoke):
 def test_what_an_own_engine_refuses_is_said(near, tmp_path, invoke):
     refused = invoke("run", near, "--evaluate-on", "threads:two", "--out", tmp_path / "run")
     assert refused.exit_code == 2
-    assert "evaluate_on: threads:two: expected threads:N" in refused.stderr
+    assert "--evaluate-on: threads:two: expected threads:N" in refused.stderr
     words = ("sweep", "--problems", near, "--methods", "costada", "--out", tmp_path / "sweep")
     refused = invoke(*words, "--on", "threads:two")
     assert refused.exit_code == 2
