@@ -2,8 +2,8 @@
 
 Where no overlay can be mounted, copying 10,000 files takes seconds for each candidate. Here the
 copy stays. When a candidate and all its processes have ended, what has the same inode, size, mode
-and times as before is moved to the folder of the next one. Everything else is copied again, and
-what was added is left behind.
+and times as before is moved to the folder of the next one. Everything else is copied again, a
+folder with other permissions or attributes with all that is in it; what was added is left behind.
 
 This relies on the time of the last change of an inode (ctime), which no system call can set. So a
 copy is kept only
@@ -21,8 +21,10 @@ import marshal
 import mmap
 import os
 import stat
+import sys
 from contextlib import suppress
 from functools import partial
+from secrets import token_hex
 from time import monotonic, sleep, time_ns
 
 from costada.evaluators.sandbox.inside import kernel
@@ -37,6 +39,10 @@ MAX_TICK_SECONDS = 0.1
 PAUSE_SECONDS = 0.0005
 YEAR_NS = 365 * 24 * 3600 * 10**9
 TRIAL = "trial"
+FS_IOC_GETFLAGS, FLAGS_BYTES = 0x80086601, 8
+FLAGS_OF_FORMAT = 0x1000 | 0x80000 | 0x10000000
+"""Index, extents and data in the inode: ext4 sets them as it needs them."""
+
 
 About = tuple[int, ...]
 """Device, inode, mode, links, owners, size and times of a file, folder or link."""
@@ -45,7 +51,7 @@ Record = dict[str, dict[str, About]]
 """What is in each folder by name, each folder after the one that holds it; the first is ''."""
 
 SAME, CHANGED, GONE = 0, 1, 2
-"""States of a folder: it and all in it are as recorded; something of it may be; nothing is used."""
+"""States of a folder: as recorded with all in it; itself usable; of which nothing is used."""
 
 
 class KeptCopy:
@@ -86,12 +92,13 @@ class KeptCopy:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(path := os.path.join(folder, entry.name))
                         record[path] = {}
-        return self._make(record, dict.fromkeys(record, GONE), set(), folder_fd)
+        states = {**dict.fromkeys(record, GONE), "": CHANGED}
+        return self._make(record, states, set(), folder_fd)
 
     def _restore(self, old_fd: int, new_fd: int) -> int:
         size = os.fstat(self._record_fd).st_size
         record: Record = marshal.loads(os.pread(self._record_fd, size, 0))  # noqa: S302  (ours)
-        states, same = _compared(record, old_fd)
+        states, same = _compared(record, old_fd, new_fd)
         if kernel.was_clock_set(self._clock_fd):
             return 1
         os.fchdir(new_fd)
@@ -100,27 +107,31 @@ class KeptCopy:
     def _make(self, record: Record, states: dict[str, int], same: set[str], old_fd: int) -> int:
         """Make the copy in the working folder, which is empty, and record it; 0 if it can be kept.
 
-        What is the same is moved from the old folder; there, all folders on the way to it were
-        found in their places, so no link is followed.
+        Folders that stay are moved from the old folder with all that is in them. What does not
+        belong there is moved back, to be deleted with the old folder; so no link is followed.
         """
-        remade = [folder for folder in record if states[folder] != SAME]
-        here_fd = os.open(".", os.O_PATH)
-        for folder in remade:
-            if folder:
+        changed = [folder for folder in record if states[folder] != SAME]
+        kept = same | {folder for folder in record if states[folder] != GONE}
+        here_fd, token = os.open(".", os.O_PATH), token_hex(8)
+        for path in kept.intersection(record[""]):
+            os.rename(path, path, src_dir_fd=old_fd, dst_dir_fd=here_fd)
+        for number, folder in enumerate(changed):
+            if states[folder] == GONE:
                 os.mkdir(folder, stat.S_IRWXU)
+            else:
+                _move_out(set(_listed(folder)) - kept, here_fd, old_fd, f"{token}.{number}")
             for path in _paths(record, folder):
-                if path in same or states.get(path) == SAME:
-                    os.rename(path, path, src_dir_fd=old_fd, dst_dir_fd=here_fd)
-                elif path not in record:
+                if path not in kept and path not in record:
                     copy_entry(os.path.join(self._source, path), path)
         latest = 0
         # The time of the last access is after that of the last change, whenever that is: so reading
         # does not set it (relatime), and no candidate sees what another one read.
         times = time_ns() + YEAR_NS, time_ns()
-        for folder in reversed(remade):
+        for folder in reversed(changed):
             for path in _paths(record, folder):
-                if path not in same:
-                    os.utime(path, ns=times, follow_symlinks=False)
+                if path in same or (folder and states.get(path) == SAME):
+                    continue
+                os.utime(path, ns=times, follow_symlinks=False)
                 record[folder][os.path.basename(path)] = about = _about(path)
                 latest = max(latest, about[-1])
         if not _ticks_after(latest):
@@ -130,9 +141,10 @@ class KeptCopy:
         return 0
 
 
-def _compared(record: Record, old_fd: int) -> tuple[dict[str, int], set[str]]:
+def _compared(record: Record, old_fd: int, new_fd: int) -> tuple[dict[str, int], set[str]]:
     """The state of each folder, and the paths of the files and links that are as recorded."""
     states, same = {"": CHANGED}, set()
+    attributes = _attributes(new_fd)
     for folder, entries in record.items():
         for path, before in zip(_paths(record, folder), entries.values(), strict=True):
             about: About = ()
@@ -145,9 +157,8 @@ def _compared(record: Record, old_fd: int) -> tuple[dict[str, int], set[str]]:
                     states[folder] = CHANGED
             elif about == before:
                 states[path] = SAME
-            elif about[:2] == before[:2] and stat.S_ISDIR(about[2]):
+            elif _is_usable(path, about, before, old_fd, attributes):
                 states[path] = CHANGED
-                os.close(open_permitted(path, old_fd))
             else:
                 states[path] = GONE
     for folder in reversed(record):
@@ -155,6 +166,48 @@ def _compared(record: Record, old_fd: int) -> tuple[dict[str, int], set[str]]:
         if states[folder] != SAME and states[above] == SAME:
             states[above] = CHANGED
     return states, same
+
+
+def _is_usable(
+    path: str, about: About, before: About, old_fd: int, attributes: tuple[object, ...]
+) -> bool:
+    """Whether all that differs about a folder is its number of folders, its times and entries."""
+    if not about or (*about[:3], *about[4:7]) != (*before[:3], *before[4:7]):
+        return False
+    folder_fd = open_permitted(path, old_fd)
+    is_usable = _attributes(folder_fd) == attributes
+    os.close(folder_fd)
+    return is_usable
+
+
+def _attributes(folder_fd: int) -> tuple[object, ...]:
+    """What can be set of a folder beside mode and times: extended attributes, and flags."""
+    import fcntl
+
+    flags = 0
+    with suppress(OSError):
+        found = fcntl.ioctl(folder_fd, FS_IOC_GETFLAGS, bytes(FLAGS_BYTES))
+        flags = int.from_bytes(found, sys.byteorder) & ~FLAGS_OF_FORMAT
+    extended: list[tuple[str, bytes]] = []
+    with suppress(OSError):
+        names = sorted(os.listxattr(folder_fd))
+        extended = [(name, os.getxattr(folder_fd, name)) for name in names]
+    return flags, extended
+
+
+def _move_out(paths: set[str], here_fd: int, old_fd: int, name: str) -> None:
+    """Move what a candidate has left in the copy to the old folder, under this name and a number.
+
+    A folder can be moved only by an owner who may write to it.
+    """
+    for number, path in enumerate(paths):
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.close(open_permitted(path, here_fd))
+        os.rename(path, f"{name}.{number}", src_dir_fd=here_fd, dst_dir_fd=old_fd)
+
+
+def _listed(folder: str) -> list[str]:
+    return [os.path.join(folder, name) for name in os.listdir(folder or ".")]
 
 
 def _paths(record: Record, folder: str) -> list[str]:
