@@ -342,17 +342,22 @@ def plan_run(given: SearchRequest | RunConfig, *, purse: Purse | None = None) ->
             or does not work.
     """
     given = SearchRequest(given) if isinstance(given, RunConfig) else given
-    # Before the plan, which evaluates the initial program: that can take minutes.
-    check_trackers(given.config.log)
-    config, plan = given.config, plan_search(given, purse=purse)
-    # Only for its checks: a model without a price or a budget below the first request is refused.
-    plan.graph()
+    config = given.config
+    check_trackers(config.log)
+    plan = _plan_without_evaluation(given, purse)
     gateway, notice = gateway_choice(config.gateway, config.parallel, plan.models, plan.menu)
+    plan = _with_evaluation(plan, config)
+    plan.graph()  # again, as prompts of a repository may be longer by now
     return replace(plan, gateway=gateway, gateway_notice=notice)
 
 
 def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
     """The problem, the models and the settings of a search; raises `ValueError` as `plan_run`."""
+    return _with_evaluation(_plan_without_evaluation(given, purse), given.config)
+
+
+def _plan_without_evaluation(given: SearchRequest, purse: Purse | None) -> Plan:
+    """All of a plan that is known before the initial program is evaluated, which takes longest."""
     config, needs_key = given.config, given.sends_requests
     found = given.problem or problem(_importable(config.problem))
     found = confine(
@@ -382,20 +387,9 @@ def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
     )
     model = menu[0].model if menu else given.model or _model(config.model, config, needs_key)
     guide_model = given.guide_model or _guide_model(menu, config, needs_key)
-    granted = models_of_problem(found, config, needs_key=needs_key)
-    # Before the initial program is evaluated there.
-    if note := check_backend(found):
-        found = replace(found, notes=(*found.notes, note))
-    if granted and isinstance(found.backend, EngineBackend):
-        METERED_ENDPOINT.check(*found.backend.place_of_models())
-    if config.preflight:
-        found = with_focus(found)
-    # Where the evaluator asks models, the run evaluates it: their calls belong on its ledger.
-    is_free = config.preflight and not granted
-    seed_evaluation = check_problem(found) if is_free else found.seed_evaluation
-    return Plan(
-        problem=replace(found, seed_evaluation=seed_evaluation),
-        seed_evaluation=seed_evaluation,
+    plan = Plan(
+        problem=found,
+        seed_evaluation=found.seed_evaluation,
         sandbox=layer_of(found),
         model=model,
         guide_model=guide_model,
@@ -408,7 +402,27 @@ def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
         order=config.order,
         menu=menu,
         router=config.router,
-        granted=granted,
+        granted=models_of_problem(found, config, needs_key=needs_key),
+    )
+    # Only for its checks: a model without a price or a budget below the first request is refused.
+    plan.graph()
+    return plan
+
+
+def _with_evaluation(plan: Plan, config: RunConfig) -> Plan:
+    """The plan with what evaluates programs checked, and the initial program evaluated there."""
+    found = plan.problem
+    if note := check_backend(found):
+        found = replace(found, notes=(*found.notes, note))
+    if plan.granted and isinstance(found.backend, EngineBackend):
+        METERED_ENDPOINT.check(*found.backend.place_of_models())
+    if config.preflight:
+        found = with_focus(found)
+    # Where the evaluator asks models, the run evaluates it: their calls belong on its ledger.
+    is_free = config.preflight and not plan.granted
+    evaluation = check_problem(found) if is_free else found.seed_evaluation
+    return replace(
+        plan, problem=replace(found, seed_evaluation=evaluation), seed_evaluation=evaluation
     )
 
 

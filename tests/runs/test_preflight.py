@@ -75,6 +75,24 @@ def test_a_request_that_no_retry_cures_is_made_once_and_ends_the_run_in_one_line
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--model", "openai:unpriced"), "model 'unpriced' has no known price"),
+        (("--budget-policy", "hard", "--budget", 1e-5), "--budget: got $1e-05 under a hard budget"),
+        (("--gateway",), "--gateway: models of this run call no OpenAI-compatible server"),
+    ],
+)
+def test_what_needs_no_evaluation_is_refused_before_the_initial_program_is_evaluated(
+    invoke, counted, tmp_path, monkeypatch, options, complaint
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "no key")
+    folder, log = counted
+    result = invoke("run", folder, *options, "--out", tmp_path / "run")
+    assert (result.exit_code, complaint in result.stderr) == (REFUSED, True)
+    assert log.read_text() == ""
+
+
 @pytest.mark.parametrize("options", [(), ("--no-preflight",)], ids=["preflight", "without"])
 def test_a_broken_evaluator_costs_nothing(invoke, broken, tmp_path, options):
     with BillingServer() as server:
