@@ -7,15 +7,19 @@ kept with the user's data and never in the folder, which could confirm itself ot
 
 import json
 import os
+import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from costada.evaluators.environment import user_place
+from costada.evaluators.environment import environment_folder, user_place
 from costada.evaluators.folder_files import EvaluatorFile, content_hash, referred_names
+from costada.evaluators.import_paths import imported_modules
 from costada.evaluators.sandbox.opened import (
     DOCKER_HOST,
     ENGINE_SOCKETS,
@@ -33,12 +37,19 @@ IMPORTING = frozenset(
         *("spec_from_file_location", "module_from_spec", "SourceFileLoader", "imp", "load_module"),
         *("exec", "eval", "compile", "execfile", "run_shinka_eval", "multiprocessing"),
         *("pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"),
+        *("read_pickle", "unsafe_load", "ctypes", "ctypeslib", "cffi", "cppyy", "cpp_extension"),
+        *("load_library", "addsitedir", "pkgutil", "zipimport"),
     )
 )
 """Names by which an evaluator may run its candidate in its own process, or in a fork of that.
 
-Data in some formats is code, and the candidate may have written it.
+Data in some formats is code, and the candidate may have written it; so are libraries.
 """
+
+ADMITTING = re.compile(
+    r"\bsys\.path\b(?!.*__file__)|\ballow_pickle\b(?!\s*=\s*False)|\bweights_only\s*=\s*False"
+)
+"""Texts by which `import`, or loading data, may do the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +154,38 @@ class ConfirmableFile:
 
     def runs_candidate(self) -> bool:
         """Whether its code may import the candidate."""
-        return may_import_candidate(self.evaluator.sources())
+        sources = self.evaluator.sources()
+        return may_import_candidate(sources) or self._imports_unknown(sources)
+
+    def _imports_unknown(self, sources: Iterable[str]) -> bool:
+        """Whether a module is imported that is neither the evaluator's nor installed.
+
+        It may be a copy of the candidate.
+        """
+        own = {part for path in self.evaluator.shown() for part in path.with_suffix("").parts}
+        names = {name.partition(".")[0] for each in sources for name in imported_modules(each)}
+        packages = environment_folder(self.evaluator.folder) / "lib"
+        return any(
+            not (next(packages.glob(f"python*/site-packages/{name}*"), None) or find_spec(name))
+            for name in names - own - {*sys.stdlib_module_names, "__main__", ""}
+        )
 
 
 def may_import_candidate(sources: Iterable[str]) -> bool:
     """Whether an evaluator of these sources may run its candidate in its own process.
 
-    The names in its code decide, those in its strings do not. A wrong guess asks the user once
-    more.
+    The names in its code decide, and `ADMITTING`. A wrong guess asks the user once more.
     """
-    names = (referred_names(source) for source in sources)
-    return any(found is None or found & IMPORTING for found in names)
+    return any(
+        (names := referred_names(source)) is None or names & IMPORTING or ADMITTING.search(source)
+        for source in sources
+    )
+
+
+def consent_file(folder: Path) -> Path:
+    """Where it is kept what the user has confirmed for a folder."""
+    place = user_place(folder, CONSENTS)
+    return place.with_name(f"{place.name}.json")
 
 
 def confirm(folder: Path, needs: Needs, evaluator: Confirmable, *, candidate_too: bool) -> Path:
@@ -161,7 +193,7 @@ def confirm(folder: Path, needs: Needs, evaluator: Confirmable, *, candidate_too
 
     `candidate_too` says that the candidate may use it as well.
     """
-    place = user_place(folder, CONSENTS).with_suffix(".json")
+    place = consent_file(folder)
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     told = {
         "folder": str(folder.resolve()),
@@ -185,7 +217,7 @@ def consent_fault(folder: Path, needs: Needs, evaluator: Confirmable) -> str | N
     if shares:
         command += " --candidate-too"
     what = "; ".join(needs.described())
-    place = user_place(folder, CONSENTS).with_suffix(".json")
+    place = consent_file(folder)
     try:
         told = json.loads(place.read_bytes())
     except FileNotFoundError:

@@ -1,5 +1,6 @@
 """What an evaluator declares is opened to it once the user has confirmed that, and to it alone."""
 
+import shutil
 import socket
 import threading
 
@@ -10,9 +11,9 @@ from costada.evaluators.consent import (
     Needs,
     confirm,
     consent_fault,
+    consent_file,
     may_import_candidate,
 )
-from costada.evaluators.environment import user_place
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import confine
@@ -67,14 +68,26 @@ def test_what_changes_after_the_consent_is_asked_for_again(folder, change):
 
 def test_a_folder_cannot_confirm_itself(folder):
     confirm(folder, NEEDS, evaluator_of(folder), candidate_too=True)
-    place = user_place(folder, "consents").with_suffix(".json")
+    place = consent_file(folder)
     place.rename(folder / place.name)
     assert "to confirm that" in fault_of(folder)
+
+
+def test_folders_of_one_name_with_a_dot_are_confirmed_apart(folder):
+    folders = [folder.parent / above / "problem.v1" for above in "ab"]
+    for each in folders:
+        shutil.copytree(folder, each)
+        confirm(each, NEEDS, evaluator_of(each), candidate_too=False)
+    assert [fault_of(each) for each in folders] == [None, None]
 
 
 @pytest.mark.parametrize(
     "source",
     [
+        "import ctypes\ndef evaluate(path): ctypes.CDLL(path)",
+        "import numpy\ndef evaluate(path): numpy.load(path, allow_pickle=True)",
+        "import os, sys\ndef evaluate(path):\n    sys.path.append(os.path.dirname(path))\n"
+        "    import evaluator",
         "import runpy\ndef evaluate(path): runpy.run_path(path)",
         "def evaluate(path): exec(open(path).read())",
         "from importlib import util\nfrom importlib.util import spec_from_file_location as load\n"
@@ -90,6 +103,18 @@ def test_an_evaluator_that_may_import_its_candidate_needs_a_second_word(folder, 
     assert fault_of(folder).endswith("--confirm --candidate-too")
     confirm(folder, NEEDS, evaluator_of(folder), candidate_too=True)
     assert fault_of(folder) is None
+
+
+def test_an_import_of_what_is_neither_the_evaluators_nor_installed_may_be_the_candidate(folder):
+    (folder / "helper.py").write_text("import json\n")
+    (folder / "evaluator.py").write_text(
+        "import sys\nfrom os.path import dirname\nsys.path.append(dirname(__file__))\n"
+        "import helper, numpy, zlib\n" + STARTING
+    )
+    assert not evaluator_of(folder).runs_candidate()
+    with (folder / "helper.py").open("a") as file:
+        file.write("def load(): from copied_candidate import answer\n")
+    assert evaluator_of(folder).runs_candidate()
 
 
 def test_a_key_that_is_not_set_is_named(folder, monkeypatch):
