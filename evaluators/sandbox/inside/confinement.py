@@ -170,7 +170,7 @@ class Confinement:
             handled=self._handled,
             list=int(of_file.READ_DIR),
             read=read,
-            write=write,
+            write=write & ~int(of_file.MAKE_SYM),
             of_file=use | (write & int(of_file.EXECUTE | of_file.TRUNCATE)),
             readable=self._beside_slot(),
             own_filter=Filter(self._compile(STARTED)) if any(self._opens.values()) else None,

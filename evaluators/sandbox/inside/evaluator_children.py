@@ -3,8 +3,10 @@
 The evaluator may read the answers, a candidate may not. So a process that the evaluator starts
 restricts itself before it executes a command that runs the candidate's code. Of the working folder
 it reaches the candidate's files, what is temporary, what was made since the evaluation began, the
-modules that the initial program imports, and the files that the command names. It cannot signal the
-evaluator or read its memory.
+modules that the initial program imports, and the files that the command names; of the folders of
+these, the names of all files. It cannot signal the evaluator or read its memory. Nor can it make
+symbolic links: by one in the place of its output, the evaluator would read its own answers as the
+candidate's.
 
 This happens where the evaluator's Python starts a command: in `subprocess` and what uses it, in
 `os.system`, `os.posix_spawn*` and `os.exec*`. The evaluator does not resist, but its children may:
@@ -14,9 +16,11 @@ what they have given up, they cannot get back. See `started_commands` for which 
 import inspect
 import os
 import re
+import stat
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn, Self
 
 from costada.evaluators.sandbox.inside.kernel import landlock, landlock_rule, landlock_ruleset
@@ -126,7 +130,8 @@ class EvaluatorChildren:
         self._make_outputs(words, folder, scripts)
         access = self._access
         # An import finds a module by the names in its folder.
-        wanted = dict.fromkeys(map(os.path.dirname, self._shared), access.list)
+        importing = (*map(os.path.dirname, self._shared), *self._importing(words, folder))
+        wanted = dict.fromkeys(importing, access.list)
         wanted |= dict.fromkeys((*self._shared, *self._named(words, folder)), access.read)
         for script in scripts:
             named = (script.path, *self._named([script.text], script.folder))
@@ -137,11 +142,12 @@ class EvaluatorChildren:
         rules = []
         try:
             for path, allowed in wanted.items():
-                if os.path.islink(path) or not os.path.exists(path):
-                    continue
-                opened.append(os.open(path, os.O_PATH | os.O_CLOEXEC))
-                kept = allowed if os.path.isdir(path) else allowed & access.of_file
-                rules.append(landlock_rule(opened[-1], kept))
+                with suppress(FileNotFoundError, PermissionError):  # gone, or another user's
+                    opened.append(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
+                    mode = os.fstat(opened[-1]).st_mode
+                    kept = allowed if stat.S_ISDIR(mode) else allowed & access.of_file
+                    if not stat.S_ISLNK(mode):
+                        rules.append(landlock_rule(opened[-1], kept))
             return landlock_ruleset(access.handled, rules)
         finally:
             for descriptor in opened:
@@ -192,6 +198,11 @@ class EvaluatorChildren:
                         yield entry.path
                     elif entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
+
+    def _importing(self, words: Sequence[str], folder: str) -> list[str]:
+        """The evaluator's folders in which a command may look for modules that were made there."""
+        found = [folder, *(os.path.dirname(self._commands.path(word, folder)) for word in words)]
+        return [place for place in found if place in self._given]
 
     def _named(self, words: Sequence[str], folder: str) -> list[str]:
         """The evaluator's files, and folders in its own, that a command names.

@@ -19,8 +19,8 @@ SHEBANG = re.compile(rb"#![^\n]*\b(ba|da|z|k)?sh\b")
 MAKE = ("make", "gmake")
 MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 WRAPPERS = frozenset(
-    ("builtin", "command", "env", "exec", "eval", "nice", "nohup", "setsid", "stdbuf", "time")
-) | {"timeout", "taskset", "xargs"}
+    (".", "builtin", "command", "env", "exec", "eval", "nice", "nohup", "setsid", "source")
+) | {"stdbuf", "time", "timeout", "taskset", "xargs"}
 KEYWORDS = frozenset(("if", "then", "elif", "else", "while", "until", "do", "!", "{"))
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 NUMBER = re.compile(r"[\d.]+[smhd]?")
@@ -35,7 +35,8 @@ TARGET = "$@"
 NAME = re.compile(r"[\w.+-]+")
 STANDARD_INPUT = "-"
 CODE_OPTION = "-c"
-MIN_CODE_CHARS = 40
+MODULE_OPTION = "-m"
+MIN_CODE_CHARS = 8
 """Shorter programs are not looked for in the words of a command: they may be part of any."""
 
 MAX_DEPTH = 4
@@ -72,7 +73,8 @@ class StartedCommands:
             made: The paths of what was made in the evaluator's folder.
         """
         self._root, self._given, self._program = root, given, program
-        self._codes = [text for text in codes if len(text) >= MIN_CODE_CHARS]
+        stripped = map(str.strip, codes)
+        self._codes = [text for text in stripped if len(text) >= MIN_CODE_CHARS]
         self._made = made
 
     def holds_code(self, word: str) -> bool:
@@ -104,7 +106,8 @@ class StartedCommands:
                 return True
         elif INTERPRETER.fullmatch(name):
             rest = [number for number, word in enumerate(words) if word[:1] != "-"][1:2]
-            if not rest or STANDARD_INPUT in words or UNKNOWN.search(words[rest[0]]):
+            is_unknown = not rest or STANDARD_INPUT in words or UNKNOWN.search(words[rest[0]])
+            if is_unknown or self._is_made(words[: rest[0] + 1], folder):
                 return True  # it reads code from a pipe, or nobody knows which
             if paths[rest[0]] in self._given and CODE_OPTION not in words[: rest[0]]:
                 if SHELL.fullmatch(name):
@@ -114,6 +117,14 @@ class StartedCommands:
         elif name in MAKE and self._by_makefile(words, folder):
             return True
         return self._reach_candidate(words, folder, environment)
+
+    def _is_made(self, words: Sequence[str], folder: str) -> bool:
+        """Whether the last word names a module that was made since the evaluation began."""
+        if MODULE_OPTION not in words:
+            return False
+        place = os.path.join(folder, *words[-1].split("."))
+        paths = (self.path(name, folder) for name in (place, f"{place}.py"))
+        return any(os.path.exists(path) and not self.is_given(path) for path in paths)
 
     def path(self, word: str, folder: str) -> str:
         """Where a word leads, without links; empty if it is not a path."""

@@ -80,6 +80,12 @@ STARTS = {
     "copy": "run([sys.executable, shutil.copy(path, 'copy.py'), HERE, GIVEN, ME])",
     "script": "run([sys.executable, script(path), HERE, GIVEN, ME])",
     "code": "run([sys.executable, '-c', open(path).read(), HERE, GIVEN, ME])",
+    "code without its last newline": (
+        "run([sys.executable, '-c', open(path).read().strip(), HERE, GIVEN, ME])"
+    ),
+    "module": (
+        "shutil.copy(path, 'one.py') and run([sys.executable, '-m', 'one', HERE, GIVEN, ME])"
+    ),
     "pipe": "run([sys.executable, '-', HERE, GIVEN, ME], input=open(path).read())",
     "shell": "run(f'{sys.executable} {path} {HERE} {GIVEN} {ME}', shell=True)",
     "shell, by a relative name": (
@@ -185,6 +191,33 @@ def test_a_candidate_that_is_started_imports_the_modules_of_the_start_and_no_oth
     ]
     assert [results[0].error, results[0].output["metrics"]] == [None, {"work": 7.0}]
     assert [result.error is None for result in results[1:]] == [False, False]
+
+
+LINKING = """
+import os, sys
+try: os.symlink(os.path.join(sys.argv[1], "data", "answers.txt"), os.environ["TMPDIR"] + "/out.txt")
+except PermissionError: open(os.environ["TMPDIR"] + "/out.txt", "w").write("41")
+"""
+READING = STARTING.replace("START", "run([sys.executable, path, HERE])").replace(
+    "return json.loads(said.stdout)",
+    "out = open(os.environ['TMPDIR'] + '/out.txt').read()\n"
+    "    return {'right': out == open('data/answers.txt').read()}",
+)
+
+
+def test_a_copy_beside_the_evaluator_imports_another_copy(confined, folder):
+    start = "run([sys.executable, shutil.copy(path, 'first.py')])"
+    text = STARTING.replace("START", f"shutil.copy(path, 'second.py') and {start}")
+    source = "if __name__ == '__main__':\n    import second\n    print('{\"x\": 1}')\n"
+    result = evaluate(folder, text, source, confined)
+    assert (result.error, result.output["metrics"]) == (None, {"x": 1.0})
+
+
+def test_a_link_to_the_answers_is_no_answer(confined, folder):
+    result = evaluate(folder, READING, LINKING, confined)
+    assert (result.error, result.output["metrics"]) == (None, {"right": 0.0})
+    honest = "import os\nopen(os.environ['TMPDIR'] + '/out.txt', 'w').write('42')\n"
+    assert evaluate(folder, READING, honest, confined).output["metrics"] == {"right": 1.0}
 
 
 BUILDING = """

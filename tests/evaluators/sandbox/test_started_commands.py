@@ -15,9 +15,10 @@ FILES = {
     "folder/Theirs.mk": "solution: solution.o\n\tcc -g $^ -o $@\n",
     "folder/made/a.out": "",
     "folder/solution.cpp": "",
+    "folder/theirs.py": "",
     "program/candidate.py": "",
 }
-MADE = ("folder/made", "folder/solution.cpp")
+MADE = ("folder/made", "folder/solution.cpp", "folder/theirs.py")
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def commands(tmp_path):
     given = {str(tmp_path / name) for name in ("folder", *own)}
     made = [str(tmp_path / name) for name in MADE]
     return StartedCommands(
-        f"{tmp_path}/", given, f"{tmp_path}/program", ["x" * 50], lambda: iter(made)
+        f"{tmp_path}/", given, f"{tmp_path}/program", ["x" * 50, "short(1)\n"], lambda: iter(made)
     )
 
 
@@ -40,6 +41,8 @@ def commands(tmp_path):
         (["timeout", "5", "python", "check.py", "made/a.out"], False),
         (["gcc", "tool.c", "-o", "tool"], False),
         (["curl", "https://example.org"], False),
+        (["python", "-m", "check"], False),
+        (["sh", "-c", ". own.sh"], False),
         (["sh", "-c", "gcc tool.c -o tool && python check.py < made/a.out"], False),
         (["sh", "own.sh"], False),
         (["./own.sh"], False),
@@ -47,6 +50,11 @@ def commands(tmp_path):
         (["make", "-f", "Makefile", "all"], False),
         (["python"], True),
         (["python", "-c", "x" * 60], True),
+        (["python", "-c", "short(1), print(1)"], True),
+        (["python", "-m", "made"], True),
+        (["python", "-m", "theirs"], True),
+        (["sh", "-c", ". ./theirs.py"], True),
+        (["bash", "-c", "source ./theirs.py"], True),
         (["python", "-m", "timeit", "-s", "import {program}/candidate.py"], True),
         (["./made/a.out"], True),
         (["timeout", "-k", "1", "5", "./made/a.out"], True),
