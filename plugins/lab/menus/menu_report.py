@@ -180,6 +180,9 @@ STYLES: Mapping[str, LineStyle] = {
     "round-robin": LineStyle("#7f7f7f", ":", 1.8),
     "ucb1": LineStyle("#009e73", "--", 1.5),
     "cascade": LineStyle("#cc79a7", "--", 1.5),
+    "patience": LineStyle("#44aa99", "-", 2.2),
+    "shinka": LineStyle("#332288", "--", 1.5),
+    "shinka-price-blind": LineStyle("#332288", ":", 1.5),
     CHEAPEST: LineStyle("#e69f00", ":", 1.5),
     MOST_EXPENSIVE: LineStyle("#882255", ":", 1.5),
     ANY: LineStyle("#000000", ":", 1.8),
@@ -216,7 +219,7 @@ def _panel(axes: Axes, result: MenuResult) -> None:
     shown = [share for share in SHARES if share >= SHOWN_FROM]
     low, high = 1.0, 0.0
     for each in result.routers:
-        style = STYLES.get(each.router, LineStyle("#44aa99", "-.", 1.2))
+        style = STYLES.get(each.router, LineStyle("#999933", "-.", 1.2))
         axes.plot(
             SHARES[::DRAWN],
             each.curve[::DRAWN],
