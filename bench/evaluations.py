@@ -8,7 +8,7 @@ interpreter: of the shortest and the median time on the wall clock, and of the m
 The last table is of evaluations after a pause, as after a model's answer: the process for the next
 candidate is ready by then.
 
-    python bench/evaluations.py [--rounds 5] [--evaluate-on 20] [--quick]
+    python bench/evaluations.py [--rounds 5] [--evaluations 20] [--quick]
 """
 
 import argparse
@@ -252,7 +252,7 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--evaluate-on", type=int, default=20)
+    parser.add_argument("--evaluations", type=int, default=20)
     parser.add_argument("--quick", action="store_true", help="two rounds of five evaluations")
     options = parser.parse_args()
     rounds, evaluations = (2, 5) if options.quick else (options.rounds, options.evaluations)

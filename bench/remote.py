@@ -1,6 +1,6 @@
 """What evaluations in other processes cost, and how many workers make, beside this process.
 
-    python bench/remote.py [--workers 8] [--evaluate-on 60] [--engines local,pool,dask,ray]
+    python bench/remote.py [--workers 8] [--evaluations 60] [--engines local,pool,dask,ray]
 
 Overhead: one program that takes no time is evaluated again and again, one evaluation at a time, in
 this process and by each engine in turn, so that all see the same machine; the difference of the
@@ -168,7 +168,7 @@ def main() -> None:
     """Print one line for each engine."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--evaluate-on", type=int, default=60)
+    parser.add_argument("--evaluations", type=int, default=60)
     parser.add_argument("--engines", default=",".join(ENGINES))
     given = parser.parse_args()
     found = problem("heilbronn_convex")
