@@ -1,32 +1,41 @@
 """Which problem folders of OpenEvolve, SkyDiscover and ShinkaEvolve work here, and how they score.
 
-    python bench/folders.py PATH... [--adopt] [--prepare] [--sandbox LAYER]
+    python bench/folders.py CHECKOUT... [--data FOLDER] [--layers LAYER,LAYER]
 
-Every folder below the paths that holds an evaluator and an initial program is a line of a table:
-its contract, whether its start is valid or why it is not, its score here, its score with the tool
-that it was written for, and the seconds of the evaluation here. For the tool's own score, its
-evaluator class (OpenEvolve, SkyDiscover) or its command (ShinkaEvolve, containers) runs in another
-process, without anything of CostAda, with the tool's own code from the repository around the
-folder. With `--prepare`, environments are made first (`costada prepare`), which takes a network.
-Evaluators run here in the sandbox, but with their own tool as the user: try folders you trust.
+Each checkout of one of the tools is copied. Every folder in it that holds an evaluator and an
+initial program then climbs, in each layer of the sandbox, until its start is valid:
+
+- unchanged: as it is
+- adopted: after `costada adopt`
+- prepared: after `costada prepare` made an environment, which takes a package index
+- declared: with what `folders_declared.toml` says a user has to declare, install or download
+
+One that stays refused has the reason. The table has the start's score here, and that with the tool
+which the folder was written for: its evaluator class (OpenEvolve, SkyDiscover) or its command
+(ShinkaEvolve, containers) runs in another process, without anything of CostAda, with the tool's
+code. Evaluators run here in the sandbox, but with their own tool as the user: try folders you
+trust.
 """
 
 import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import textwrap
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from time import monotonic
 
-from costada.evaluators.environment import interpreter_of
+from costada.evaluators.environment import DATA_FOLDER, interpreter_of
 from costada.evaluators.folders import read_folder
 
 TOOLS = ("openevolve", "skydiscover", "shinka")
@@ -69,32 +78,65 @@ print("RESULT " + json.dumps(result))
 JUDGED = """
 import json, sys
 from costada.cli.command_errors import showing_warnings
-from costada.evaluators.problem import check_problem, confine
+from costada.evaluators.problem import confine
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.layers import Layer
+found = {}
 with showing_warnings():
-    found = confine(problem(sys.argv[1]), sandbox=Layer(sys.argv[3]) if sys.argv[3] else None)
-    limits = found.limits
-    if limits.wall_seconds > float(sys.argv[2]):
-        found = confine(found, timeout=float(sys.argv[2]))
-    print("LOADED", flush=True)
-    verdict = found.evaluate_program(found.start, "bench")
-marks = {key: text for key, text in verdict.artifacts.items() if key.isupper() or "fault" in key}
-print("RESULT " + json.dumps({
-    "score": verdict.objective if verdict.objective is not None else verdict.score,
-    "is_valid": verdict.is_valid, "error": verdict.error, "seconds": verdict.seconds,
-    "log": verdict.artifacts.get("log", "")[-600:], "marks": marks,
-    "metrics": {k: str(v) for k, v in verdict.metrics.items()}}))
+    for layer in sys.argv[3:]:
+        judged = confine(problem(sys.argv[1]), sandbox=Layer(layer))
+        if judged.limits.wall_seconds > float(sys.argv[2]):
+            judged = confine(judged, timeout=float(sys.argv[2]))
+        verdict = judged.evaluate_program(judged.start, "bench")
+        found[layer] = {
+            "score": verdict.objective if verdict.objective is not None else verdict.score,
+            "is_valid": verdict.is_valid, "error": verdict.error, "seconds": verdict.seconds,
+            "log": verdict.artifacts.get("log", "")[-600:],
+            "metrics": {k: str(v) for k, v in verdict.metrics.items()}}
+print("RESULT " + json.dumps(found))
 """
+
+
+STAGES = ("unchanged", "adopted", "prepared", "declared")
+REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a user has to do for a folder beyond `costada adopt` and `costada prepare`.
+
+    Attributes:
+        folders: Patterns of paths that begin with the tool's name.
+        settings: Lines of `problem.toml`.
+        packages: What `costada prepare --with` gets.
+        data: Where files of `--data` are put, below the checkout.
+        environment: Variables; `{checkout}` stands for its path.
+        missing: What this machine lacks, so that preparing it would be in vain.
+    """
+
+    folders: tuple[str, ...] = ()
+    settings: str = ""
+    packages: tuple[str, ...] = ()
+    data: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    missing: str = ""
+
+    @property
+    def asks_for_something(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.settings or self.packages or self.data)
 
 
 @dataclass
 class Row:
-    """What is known of one folder."""
+    """What is known of one folder.
+
+    `stages` has, by layer, how far it had to climb, and `score` is that of the first layer.
+    """
 
     folder: str
     contract: str
-    is_valid: bool = False
+    stages: dict[str, str] = field(default_factory=dict)
     reason: str = ""
     score: float | None = None
     own_score: float | None = None
@@ -179,17 +221,23 @@ def result_of(command: Sequence[str], seconds: float, **options: object) -> dict
     return {"error": said[-1] if said else f"exit code {done.returncode}", "stdout": done.stdout}
 
 
-def judge_here(row: Row, folder: Path, seconds: float, sandbox: str) -> None:
-    """Fill in what CostAda says of the folder's initial program."""
-    command = [sys.executable, "-c", JUDGED, str(folder), str(seconds), sandbox]
-    found = result_of(command, seconds + 60, cwd=tempfile.gettempdir())
-    row.is_valid = bool(found.get("is_valid"))
-    row.reason = "" if row.is_valid else str(found.get("error"))
-    row.log = str(found.get("log", ""))
-    if row.is_valid:
-        row.score = float(str(found["score"]))
-    row.seconds = float(str(found.get("seconds", 0.0)))
-    row.metrics = dict(found.get("metrics") or {})  # type: ignore[call-overload]
+def judge_here(row: Row, folder: Path, stage: str, layers: Sequence[str], seconds: float) -> None:
+    """Fill in what CostAda says of the folder's initial program in some layers."""
+    command = [sys.executable, "-c", JUDGED, str(folder), str(seconds), *layers]
+    limit = (seconds + 60) * len(layers)
+    found = result_of(command, limit, cwd=tempfile.gettempdir())
+    row.reason = str(found.get("error", ""))
+    for layer in layers:
+        judged = found.get(layer)
+        if not isinstance(judged, dict):
+            continue
+        if not judged["is_valid"]:
+            row.reason, row.log = str(judged["error"]), str(judged["log"])
+            continue
+        row.stages[layer] = stage
+        if row.score is None:
+            row.score, row.seconds = float(judged["score"]), float(judged["seconds"])
+            row.metrics = dict(judged["metrics"])
 
 
 def judge_there(row: Row, folder: Path, evaluator: Path, seconds: float) -> None:
@@ -233,7 +281,7 @@ def judge_there(row: Row, folder: Path, evaluator: Path, seconds: float) -> None
         row.own_score = float(str(found["score"]))
 
 
-def lacks_something(folder: Path) -> bool:
+def lacks_packages(folder: Path) -> bool:
     """Whether imports of a folder are not installed."""
     try:
         return bool(read_folder(folder).missing.refusal)
@@ -241,10 +289,48 @@ def lacks_something(folder: Path) -> bool:
         return False
 
 
+def declare(folder: Path, checkout: Path, needed: Declaration, data: Path | None) -> bool:
+    """Do what a user has to do for a folder; whether all of it was at hand."""
+    for name, place in needed.data.items():
+        if data is None or not (data / name).exists():
+            return False
+        shutil.copytree(data / name, checkout / place, dirs_exist_ok=True)
+    text = needed.settings.replace("{checkout}", str(checkout))
+    names = {line.partition("=")[0].strip() for line in text.splitlines()}
+    settings = folder / "problem.toml"
+    # What `adopt` wrote gives way to what is declared.
+    old = settings.read_text("utf-8").splitlines() if settings.is_file() else []
+    kept = [line for line in old if line.partition("=")[0].strip() not in names]
+    settings.write_text("\n".join([*kept, text, ""]), encoding="utf-8")
+    for name, value in needed.environment.items():
+        os.environ[name] = value.replace("{checkout}", str(checkout))
+    if needed.packages:
+        words = (word for each in needed.packages for word in ("--with", each))
+        said([COSTADA, "prepare", folder, *words])
+    if "keys" in names:
+        said([COSTADA, "check", folder, "--confirm", "--candidate-too"])
+    return True
+
+
+def said(command: Sequence[str | Path]) -> bool:
+    """Whether a command of CostAda succeeds; what it prints goes to standard error."""
+    done = subprocess.run([*map(str, command)], check=False, stdout=sys.stderr, timeout=1800)
+    return done.returncode == 0
+
+
+def declaration_for(path: str) -> Declaration:
+    """What is declared for a folder: the first entry whose pattern fits."""
+    text = Path(__file__).with_name("folders_declared.toml").read_text("utf-8")
+    for entry in tomllib.loads(text)["declared"]:
+        if any(fnmatch(path, pattern) for pattern in entry["folders"]):
+            return Declaration(**entry)
+    return Declaration()
+
+
 @cache
 def packages_of(repository: Path) -> str:
-    """A folder with what a tool itself depends on, installed once per machine."""
-    place = Path(tempfile.gettempdir(), f"costada-folders-{repository.name}")
+    """A folder with what a tool itself depends on, installed once."""
+    place = repository.with_name(f"{repository.name}-packages")
     if not place.is_dir():
         about = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))
         beside = Path(sys.executable).with_name("uv")
@@ -260,64 +346,104 @@ def shortened(text: str, width: int) -> str:
     return textwrap.shorten(" ".join(text.split()), width, placeholder=" ...")
 
 
-def show(rows: Sequence[Row], width: int) -> None:
-    """Print the table, and below it how many folders start."""
-    print("| folder | contract | start | score | their own | same | seconds |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+def show(rows: Sequence[Row], layers: Sequence[str], width: int) -> None:
+    """Print how many folders climbed how far in each layer, and the table of all."""
+    print("| tool | layer | " + " | ".join((*STAGES, REFUSED)) + " |")
+    print("| --- | --- |" + " --- |" * (len(STAGES) + 1))
+    tools = [*dict.fromkeys(row.folder.partition("/")[0] for row in rows), ""]
+    for tool in tools:
+        own = [row for row in rows if row.folder.startswith(tool)]
+        for layer in layers:
+            count = Counter(row.stages.get(layer, REFUSED) for row in own)
+            cells = [tool or "all", layer, *(str(count[stage]) for stage in (*STAGES, REFUSED))]
+            print("| " + " | ".join(cells) + " |")
+    print(
+        "\n| folder | contract | "
+        + " | ".join(layers)
+        + " | score | their own | seconds | reason |"
+    )
+    print("| --- | --- |" + " --- |" * (len(layers) + 4))
     for row in rows:
         here = "" if row.score is None else f"{row.score:.8g}"
         there = shortened(row.own_reason, 60) if row.own_score is None else f"{row.own_score:.8g}"
-        same = {True: "yes", False: "no", None: ""}[row.is_same]
-        start = "valid" if row.is_valid else shortened(row.reason, width).replace("|", "/")
-        cells = [row.folder, row.contract, start, here, there, same, f"{row.seconds:.2f}"]
-        print("| " + " | ".join(cells) + " |")
-    valid, same_rows = sum(row.is_valid for row in rows), sum(row.is_same is True for row in rows)
-    compared = sum(row.is_same is not None for row in rows)
-    print(f"\n{valid} of {len(rows)} start; of {compared} compared, {same_rows} score the same.")
+        climbed = [row.stages.get(layer, REFUSED) for layer in layers]
+        seconds = f"{row.seconds:.2f}" if row.seconds else ""
+        reason = shortened(row.reason, width) if REFUSED in climbed else ""
+        cells = [f"`{row.folder}`", row.contract, *climbed, here, there, seconds, reason]
+        print("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
+    compared = [row.is_same for row in rows if row.is_same is not None]
+    print(f"\nOf {len(compared)} scores compared, {sum(compared)} are the same.")
 
 
-def row_of(folder: Path, root: Path, options: argparse.Namespace) -> Row:
+def row_of(folder: Path, checkout: Path, options: argparse.Namespace) -> Row:
     """What is found of one folder; said on standard error as well."""
     evaluator = evaluator_of(folder) or folder
-    row = Row(os.path.relpath(folder, root), contract_of(folder, evaluator))
+    row = Row(str(folder.relative_to(checkout.parent)), contract_of(folder, evaluator))
+    needed = declaration_for(row.folder)
     started = monotonic()
-    if options.adopt:
-        subprocess.run([COSTADA, "adopt", folder], check=False, stdout=sys.stderr)
-    if options.prepare and lacks_something(folder):
-        subprocess.run([COSTADA, "prepare", folder], check=False, stdout=sys.stderr)
-    if not options.own:
-        judge_here(row, folder, options.seconds, options.sandbox)
+
+    def judge(stage: str) -> None:
+        layers = [each for each in options.layers if each not in row.stages]
+        if layers:
+            judge_here(row, folder, stage, layers, options.seconds)
+
+    judge("unchanged")
+    if len(row.stages) < len(options.layers):
+        said([COSTADA, "adopt", folder])
+        if not lacks_packages(folder):
+            judge("adopted")
+        elif not needed.missing and said([COSTADA, "prepare", folder]):
+            judge("prepared")
+        if needed.asks_for_something and declare(folder, checkout, needed, options.data):
+            judge("declared")
+    row.reason = needed.missing or row.reason
     if not options.here:
         judge_there(row, folder, evaluator, options.seconds)
-    state = "valid" if row.is_valid else shortened(row.reason, 150)
-    said = row.own_score if row.own_score is not None else shortened(row.own_reason, 80)
-    taken = monotonic() - started
-    print(f"{row.folder}: {state}; {row.score} / {said} ({taken:.1f} s)", file=sys.stderr)
+    for place in needed.data.values():  # which other folders begin without
+        shutil.rmtree(checkout / place, ignore_errors=True)
+    there = row.own_score if row.own_score is not None else shortened(row.own_reason, 80)
+    state, seconds = row.stages or shortened(row.reason, 150), monotonic() - started
+    print(f"{row.folder}: {state}; {row.score} / {there} ({seconds:.1f} s)", file=sys.stderr)
     return row
 
 
 def main() -> None:
-    """Judge the start of every folder twice and print the table."""
+    """Try every folder of the copies and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-    parser.add_argument("--prepare", action="store_true", help="make environments first")
-    parser.add_argument("--adopt", action="store_true", help="write a problem.toml first")
+    parser.add_argument("checkouts", nargs="+", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--data", type=Path, help="folder with what the declared folders download")
+    parser.add_argument(
+        "--layers", type=lambda text: text.split(","), default=["landlock", "bubblewrap"]
+    )
     parser.add_argument("--seconds", type=float, default=300.0, help="limit of one evaluation")
-    parser.add_argument("--sandbox", default="", help="layer of the evaluations here")
     parser.add_argument("--width", type=int, default=200, help="letters of a reason")
     parser.add_argument("--only", default="", help="part of a folder's name")
-    parser.add_argument("--json", type=Path, help="where to write everything")
-    parser.add_argument("--own", action="store_true", help="only the score with their own tool")
-    parser.add_argument("--here", action="store_true", help="only the score here")
+    parser.add_argument("--here", action="store_true", help="no scores with their own tool")
+    parser.add_argument(
+        "--json", type=Path, help="where everything is written, and read if repeated"
+    )
     options = parser.parse_args()
-    rows = []
-    for root in options.paths:
-        for folder in problem_folders(root.resolve()):
-            if options.only in str(folder):
-                rows.append(row_of(folder, root.resolve(), options))
-            if options.json:
-                options.json.write_text(json.dumps([asdict(each) for each in rows], indent=1))
-    show(rows, options.width)
+    known = json.loads(options.json.read_text()) if options.json and options.json.exists() else []
+    rows = {each["folder"]: Row(**each) for each in known}
+    with tempfile.TemporaryDirectory(prefix="costada-folders-") as place:
+        os.environ[DATA_FOLDER] = str(Path(place, "data"))
+        for given in options.checkouts:
+            words = ["git", "-C", str(given), "rev-parse", "--short", "HEAD"]
+            commit = subprocess.run(
+                words, capture_output=True, text=True, check=True
+            ).stdout.strip()
+            checkout = Path(place, given.resolve().name)
+            shutil.copytree(given, checkout, ignore=shutil.ignore_patterns(".git"))
+            found = [each for each in problem_folders(checkout) if tool_of(each)[1] == checkout]
+            print(f"{checkout.name} ({commit}): {len(found)} folders", file=sys.stderr)
+            for folder in found:
+                name = str(folder.relative_to(place))
+                if options.only in name and name not in rows:
+                    rows[name] = row_of(folder, checkout, options)
+                if options.json:
+                    everything = [asdict(each) for each in rows.values()]
+                    options.json.write_text(json.dumps(everything, indent=1))
+    show([*rows.values()], options.layers, options.width)
 
 
 if __name__ == "__main__":

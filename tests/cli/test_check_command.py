@@ -6,6 +6,7 @@ import sys
 from shutil import copytree
 
 import pytest
+from made_repositories import make_repository
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.sandbox.layer_choice import chosen_layer
@@ -71,11 +72,17 @@ def test_what_is_no_problem_folder_is_refused(invoke, tmp_path, name, message):
     assert message in result.stderr
 
 
-def test_the_bench_of_folders_prints_a_table(near):
-    command = [sys.executable, "bench/folders.py", near.parent, "--here", "--seconds", "60"]
+def test_the_bench_of_folders_says_how_far_each_climbs(near, tmp_path):
+    checkout = make_repository(tmp_path / "checkout", {"openevolve/__init__.py": ""})
+    copytree(near, checkout / "examples" / "near")
+    failing = copytree(near, checkout / "examples" / "failing")
+    (failing / "evaluator.py").write_text("def evaluate(path): raise ValueError('not today')\n")
+    command = [sys.executable, "bench/folders.py", checkout, "--here", "--layers", "process"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "| near | evaluate | valid | 0.6 |  |  |" in printed
-    assert "1 of 1 start" in printed
+    assert "| `checkout/examples/near` | evaluate | unchanged | 0.6 |  |" in printed
+    assert "| `checkout/examples/failing` | evaluate | refused |  |" in printed
+    assert "not today" in printed
+    assert "| all | process | 1 | 0 | 0 | 0 | 1 |" in printed
 
 
 def test_a_start_whose_score_varies_is_named(invoke, near, tmp_path):
