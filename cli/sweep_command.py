@@ -376,7 +376,9 @@ def _seeds(text: str) -> tuple[int, ...]:
         )
     seeds = numbers if "," in text else tuple(range(sum(numbers)))
     if not seeds:
-        raise ValueError(f"--seeds: got {text!r}, expected a number of seeds or a list of seeds")
+        raise ValueError(
+            f"--seeds: got {text!r}, expected a number of seeds above 0 or a list such as 4,7"
+        )
     return seeds
 
 

@@ -316,7 +316,7 @@ def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None
     """
     present = ordered_methods({outcome.method for outcome in outcomes})
     if baseline is not None and baseline not in present:
-        raise ValueError(unknown_name("baseline", baseline, present))
+        raise ValueError(f"--baseline: {unknown_name('method', baseline, present)}")
     chosen = baseline or (DEFAULT_METHOD if DEFAULT_METHOD in present else present[0])
     outcomes, problems = _separate_kinds(outcomes, "problem")
     outcomes, models = _separate_kinds(outcomes, "model")

@@ -378,13 +378,15 @@ def write_comparison(
     Without a baseline, differences refer to CostAda, or to the first method where it is missing.
 
     Raises:
-        ValueError: If there is no finished run, or none of the baseline, or the paper's tables are
-            wanted and not installed.
+        ValueError: If there is no finished run, or none of the baseline, `out` is a file, or the
+            paper's tables are wanted and not installed.
         OSError: If a file cannot be read or written.
     """
     paper = plugins_of(ENTRY_POINTS).get(PUBLISHED) if with_published else None
     if with_published and paper is None:
         raise ValueError("--published: the plug-in with the paper's tables is not installed")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out: got {out}, which is a file; expected a folder for the tables")
     found = find_outcomes(source)
     lines = [f"{each.place}: {each.reason}" for each in found.left_out]
     if not found.outcomes:

@@ -232,6 +232,12 @@ def best_objective(by: Summaries, section: Section) -> float | None:
     return found.smallest if section.is_minimized else found.largest
 
 
+WHOLE_ITERATION = (
+    "The iteration that crosses a share counts as a whole. So expensive iterations have spent more"
+    " than the share, most of all at 0.25 B, and bold favours them; AUC does not."
+)
+
+
 def section_tables(section: Section) -> tuple[Table, ...]:
     """The tables of one section; those without a row are left out."""
     objectives = [
@@ -244,10 +250,11 @@ def section_tables(section: Section) -> tuple[Table, ...]:
         table_of(
             section,
             f"Objective at shares of the budget{_direction(section)}",
-            "The objective of the candidate that is best by score at each share of the budget.",
+            f"The objective of the candidate that is best by score at each share of the budget."
+            f" {WHOLE_ITERATION}",
             objectives if _has_objectives(section) else [],
         ),
-        table_of(section, "Normalised score at shares of the budget", "", scores),
+        table_of(section, "Normalised score at shares of the budget", WHOLE_ITERATION, scores),
         area_and_cost(section),
         differences(section),
         share_matrix(section),

@@ -78,23 +78,28 @@ class TossedRuns:
 def find_tossed_runs(sources: Iterable[Path | str]) -> TossedRuns:
     """The runs at some places, also those that have not finished.
 
+    Places without a run and runs without an experiment are left out if others have both.
+
     Args:
         sources: Run folders, folders with runs below them, and addresses of Postgres databases.
 
     Raises:
-        ValueError: A folder does not exist, there is no run, or runs have no experiment.
+        ValueError: No folder exists, there is no run, or no run has an experiment.
         OSError: The server of a database cannot be reached.
     """
     places: dict[str, RunFolder | str] = {}
-    for source in sources:
-        if isinstance(source, Path) and not source.is_dir():
-            raise ValueError(f"{source}: is not a folder, expected a run or a folder with runs")
-        found = dict(runs_below(source))
-        if not found:
-            raise ValueError(f"{source}: holds no run, expected a run or a folder with runs")
-        places |= found
-    kinds: dict[str, dict[int, TossedRun]] = {}
     left_out, plain = list[LeftOut](), list[str]()
+    for source in sources:
+        is_missing = isinstance(source, Path) and not source.is_dir()
+        if found := {} if is_missing else dict(runs_below(source)):
+            places |= found
+        else:
+            what = "is not a folder" if is_missing else "holds no run"
+            left_out.append(LeftOut(str(source), what))
+    if not places:
+        empty = left_out[0]
+        raise ValueError(f"{empty.place}: {empty.reason}, expected a run or a folder with runs")
+    kinds: dict[str, dict[int, TossedRun]] = {}
     for place, run in places.items():
         tossed = run if isinstance(run, str) else _read(place, run)
         if tossed is None:
@@ -106,12 +111,13 @@ def find_tossed_runs(sources: Iterable[Path | str]) -> TossedRuns:
             if first is not tossed:
                 reason = f"seed {tossed.seed} and settings of {first.place}, so the same tosses"
                 left_out.append(LeftOut(place, reason))
-    if plain:
+    if plain and not kinds:
         named = ", ".join(plain[:MAX_NAMED])
         others = f" and {len(plain) - MAX_NAMED} more" if len(plain) > MAX_NAMED else ""
         raise ValueError(
             f"{named}{others}: no experiment, expected runs of costada run --experiment"
         )
+    left_out += [LeftOut(place, "has no experiment") for place in plain]
     of_kind = (tuple(runs[seed] for seed in sorted(runs)) for runs in kinds.values())
     return TossedRuns(tuple(sorted(of_kind, key=_order)), tuple(left_out))
 

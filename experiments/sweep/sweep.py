@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -85,6 +86,20 @@ class SweepGrid:
     models: tuple[str, ...]  # ids; none: what the shared settings say
     seeds: tuple[int, ...]  # where each run's randomness starts
     budgets: tuple[str, ...]  # dollars; none: what the preset or the default says
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` if a value is named twice."""
+        varied: Mapping[str, Sequence[object]] = {
+            "--problems": self.problems,
+            "--methods": self.methods,
+            "--model": self.models,
+            "--seeds": self.seeds,
+            "--budget": self.budgets,
+        }
+        for option, values in varied.items():
+            for value, count in Counter(values).items():
+                if count > 1:
+                    raise ValueError(f"{option}: got {value} {count} times, expected it once")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from costada.reports.formats import counted
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import ALL, known_methods, known_names
 from costada.store.files import result_folder
+from costada.values.setting import unknown_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -131,8 +132,8 @@ def simulate(
         print_section,
         section_of_outcomes,
         simulate_batch,
-        world_named,
     )
+    from costada.plugins.lab.landscape.worlds import WORLDS
     from costada.reports.terminal import table_console
 
     with refusing(ExitCode.BAD_INPUT):
@@ -140,20 +141,20 @@ def simulate(
         others = (methods, menu, stop_when_flat, out)
         if worlds and (parallel > 1 or first_seed or any(each is not None for each in others)):
             raise ValueError("--worlds: got it with further options, expected --seeds and --jobs")
-        is_family = world in (IN_FAMILY, IN_CREDIBLE, IN_FILLED)
+        families = (IN_FAMILY, IN_CREDIBLE, IN_FILLED)
+        if world not in (*families, *WORLDS):
+            raise ValueError(f"--world: {unknown_name('world', world, (*families, *WORLDS))}")
+        is_family = world in families
         if is_family and (parallel > 1 or menu is not None or stop_when_flat is not None):
             raise ValueError(
                 f"--world: got {world} with --parallel, --menu or --stop-when-flat, expected none"
             )
-        chosen_world = world if is_family else world_named(world)
     if worlds:
         _print_scores(_scored_family(seeds, jobs), seeds)
         return
     chosen_seeds = tuple(range(first_seed, first_seed + seeds))
     if menu is not None:
-        _compare_routers(
-            menu, routers, methods, chosen_world, chosen_seeds, budget, jobs, parallel, out
-        )
+        _compare_routers(menu, routers, methods, world, chosen_seeds, budget, jobs, parallel, out)
         return
     with refusing(ExitCode.BAD_INPUT):
         named = known_methods("--methods", methods or ALL)
@@ -162,7 +163,7 @@ def simulate(
     if is_family:
         _compare_in_family(named, chosen_seeds, budget, jobs, out, world)
         return
-    batch = Batch(named, chosen_seeds, budget, parallel, chosen_world)
+    batch = Batch(named, chosen_seeds, budget, parallel, world)
     if stop_when_flat is not None:
         _compare_stops(batch, stop_when_flat, jobs)
         return

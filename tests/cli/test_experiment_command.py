@@ -78,12 +78,32 @@ def test_one_run_has_an_interval_over_its_tosses_and_says_so(invoke, tossed):
     assert "One run: the interval is over its tosses" in answer_of(invoke, folder)
 
 
-def test_a_run_without_an_experiment_is_refused_by_name(invoke, tossed, tmp_path):
+def test_a_run_without_an_experiment_is_refused_by_name(invoke, tmp_path):
     run_in(tmp_path / "plain", max_iterations=2)
-    shutil.copytree(tossed / "seed-0", tmp_path / "tossed")
     assert refusal(invoke, tmp_path) == (
         f"costada: {tmp_path / 'plain'}: no experiment, expected runs of costada run --experiment\n"
     )
+
+
+def test_what_is_missing_is_named_beside_the_estimate_of_the_other_runs(invoke, tossed, tmp_path):
+    run_in(tmp_path / "plain", max_iterations=2)
+    (tmp_path / "empty").mkdir()
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    settings = json.loads((tossed / "seed-0" / "settings.json").read_text())
+    (begun / "settings.json").write_text(json.dumps({**settings, "seed": NUM_SEEDS}))
+    reasons = {
+        "empty": "holds no run",
+        "missing": "is not a folder",
+        "begun": "has not started",
+        "plain": "has no experiment",
+    }
+    found = json.loads(answer_of(invoke, tossed, *(tmp_path / name for name in reasons), "--json"))
+    assert {each["place"]: each["reason"] for each in found["left_out"]} == {
+        str(tmp_path / name): reason for name, reason in reasons.items()
+    }
+    (estimate,) = found["estimates"]
+    assert len(estimate["runs"]) == NUM_SEEDS
 
 
 def test_a_folder_without_a_run_is_refused(invoke, tmp_path):

@@ -468,6 +468,9 @@ def test_nothing_to_compare_and_an_unknown_baseline_are_refused(invoke, tmp_path
     assert "and 2 more" in result.stderr
     assert names(tmp_path) == ["x.curves.jsonl"]
     append_outcomes(file, runs_of({"costada": [0.5]}))
+    result = invoke("compare", tmp_path, "--out", file)
+    assert result.exit_code == 2
+    assert f"--out: got {file}, which is a file; expected a folder" in result.stderr
     result = invoke("compare", tmp_path, "--baseline", "costade")
     assert result.exit_code == 2
     assert "Did you mean 'costada'?" in result.stderr

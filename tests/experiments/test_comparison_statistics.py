@@ -261,7 +261,9 @@ def test_the_baseline_is_costada_unless_another_is_asked_for():
     assert compare_outcomes(runs).baseline == "costada"
     assert list(compare_outcomes(runs, "evox").sections[0].differences) == ["costada"]
     assert compare_outcomes(runs[1:]).baseline == "evox"
-    with pytest.raises(ValueError, match=r"Unknown baseline 'evo'\. Did you mean 'evox'\?"):
+    with pytest.raises(
+        ValueError, match=r"--baseline: Unknown method 'evo'\. Did you mean 'evox'\?"
+    ):
         compare_outcomes(runs, "evo")
 
 

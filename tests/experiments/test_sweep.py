@@ -128,8 +128,8 @@ def test_each_model_of_a_sweep_is_checked_with_its_own_price(tmp_path, monkeypat
 
 
 def test_equal_names_of_runs_or_problems_are_refused(near, tmp_path):
-    with pytest.raises(ValueError, match="seed-0: asked for twice, expected each run once"):
-        sweep_runs(grid(methods=("costada", "costada")), SHARED, tmp_path)
+    with pytest.raises(ValueError, match="--methods: got costada 2 times, expected it once"):
+        grid(methods=("costada", "costada"))
     shutil.copytree(near, tmp_path / "near")
     with pytest.raises(ValueError, match=r"got two problems of that name, .*near and .*near"):
         sweep_runs(grid(problems=(str(near), str(tmp_path / "near"))), SHARED, tmp_path)

@@ -30,7 +30,6 @@ from costada.plugins.lab.landscape.worlds import LANDSCAPE, WORLDS
 from costada.plugins.lab.processes import in_processes
 from costada.reports.formats import percent
 from costada.reports.terminal import TerminalTable
-from costada.values.setting import unknown_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +53,6 @@ class Batch:
             (method, seed, width)
             for seed, method, width in product(self.seeds, self.methods, widths)
         ]
-
-
-def world_named(text: str) -> str:
-    """The world of that name.
-
-    Raises:
-        ValueError: There is no such world.
-    """
-    if text not in WORLDS:
-        raise ValueError(unknown_name("--world", text, WORLDS))
-    return text
 
 
 @contextmanager
