@@ -75,9 +75,15 @@ def assigned_gpus(driver: str, count: float) -> Iterator[tuple[str, ...]]:
 
     Raises:
         InterruptedError: If the evaluation was cancelled while it waited.
+        PermissionError: If somebody else has taken the name of the folder of locks.
     """
     locks = Path(gettempdir()) / f"costada-gpus-{os.getuid()}"
     locks.mkdir(mode=0o700, exist_ok=True)
+    about = locks.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
+        raise PermissionError(
+            f"{locks}: got what somebody else has made, expected a folder of ours"
+        )
     places = range(int(1 / count)) if count < 1 else [0]
     while True:
         with ExitStack() as stack:

@@ -156,7 +156,8 @@ class CandidateProcess:
                 shared=request["shared"],
             )
             confine_children(children)
-            os.set_inheritable(result_fd, False)
+            for descriptor in (request_fd, result_fd):
+                os.set_inheritable(descriptor, False)
         if self._access is not None and request.get("is_apart"):
             texts = [text.decode("utf-8", "replace") for text in request["files"].values()]
             plan = EvaluatorChildren.plan(

@@ -84,6 +84,18 @@ def test_two_evaluations_have_different_gpus_and_fractions_share_one(plain_nodes
         assert str(plain_nodes / "nvidia1") in both
 
 
+def test_locks_of_gpus_are_not_kept_where_somebody_else_has_made_a_link(
+    plain_nodes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"costada-gpus-{os.getuid()}").symlink_to(tmp_path)
+    with (
+        pytest.raises(PermissionError, match="expected a folder of ours"),
+        assigned_gpus("nvidia", 1),
+    ):
+        pass
+
+
 @pytest.mark.parametrize(
     ("needs", "reason"),
     [
