@@ -62,6 +62,7 @@ class Needs:
         gpus: How many GPUs it has; a fraction of one to share it.
         gpu_driver: Whose device nodes these are.
         docker: Whether it starts containers.
+        readable: What it reads outside of its folder; that is confirmed with something else alone.
     """
 
     network: tuple[str, ...] = ()
@@ -69,6 +70,7 @@ class Needs:
     gpus: float = 0.0
     gpu_driver: str = NVIDIA
     docker: bool = False
+    readable: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether anything is declared."""
@@ -94,6 +96,8 @@ class Needs:
                 "the socket of the container engine, which equals root on this machine: whoever"
                 " has it reads and changes every file"
             )
+        if lines and self.readable:
+            lines.append(f"beside that, to read: {', '.join(self.readable)}")
         return lines
 
     def missing(self) -> str | None:

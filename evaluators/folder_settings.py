@@ -119,7 +119,8 @@ class FolderSettings(BaseModel, ProblemSettings):
     @property
     def needs(self) -> Needs:
         """What the evaluator needs beyond its confinement."""
-        return Needs(self.network, self.keys, self.gpus, self.gpu_driver, self.docker)
+        readable = tuple(self.readable)
+        return Needs(self.network, self.keys, self.gpus, self.gpu_driver, self.docker, readable)
 
     def problem_fields(self) -> dict[str, Any]:
         """The fields of a problem that the settings give."""

@@ -3,6 +3,7 @@
 import shutil
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -40,8 +41,9 @@ def fault_of(folder, needs=NEEDS):
     return consent_fault(folder, needs, evaluator_of(folder))
 
 
-def test_nothing_is_asked_for_an_evaluator_that_declares_nothing(folder):
-    assert fault_of(folder, Needs()) is None
+@pytest.mark.parametrize("needs", [Needs(), Needs(readable=("/opt/solver",))])
+def test_nothing_is_asked_for_an_evaluator_that_declares_nothing(folder, needs):
+    assert fault_of(folder, needs) is None
 
 
 def test_a_declaration_is_refused_until_it_is_confirmed(folder):
@@ -55,12 +57,15 @@ def test_a_declaration_is_refused_until_it_is_confirmed(folder):
     assert "secret-value" not in place.read_text()
 
 
-@pytest.mark.parametrize("change", ["declaration", "evaluator"])
+@pytest.mark.parametrize("change", ["declaration", "files outside", "evaluator"])
 def test_what_changes_after_the_consent_is_asked_for_again(folder, change):
     confirm(folder, NEEDS, evaluator_of(folder), candidate_too=True)
     needs = NEEDS
     if change == "declaration":
         needs = Needs(network=("other.example.org",), keys=NEEDS.keys)
+    elif change == "files outside":
+        needs = replace(NEEDS, readable=("~/.ssh",))
+        assert "beside that, to read: ~/.ssh" in fault_of(folder, needs)
     else:
         (folder / "evaluator.py").write_text(STARTING + "# more\n")
     assert "has changed since you confirmed it" in fault_of(folder, needs)
