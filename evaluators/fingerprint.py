@@ -57,7 +57,7 @@ MODELS = ("models", "candidate_models")
 """Fields whose values may be objects that have no hash."""
 
 FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "notes", "fingerprint")
-FOR_SPEED = ("evaluators", "turns", "cpus", "gpus", "backend")
+FOR_SPEED = ("evaluations_at_once", "turns", "cpus", "gpus", "backend")
 NOT_DECIDING = (*FOR_REPORTS, *FOR_SPEED, "allow_invalid_start")
 """Fields that no evaluation depends on; the last one decides whether a run may begin."""
 

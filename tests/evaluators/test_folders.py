@@ -209,6 +209,7 @@ REFUSALS = [
     ),
     ("evaluation_dollars = 0.0", "evaluation_dollars: got 0.0, expected greater than 0$"),
     ("evaluation_dollars = nan", "evaluation_dollars: got nan, expected a finite number$"),
+    ("gpu_driver = 'metal'", "gpu_driver: got 'metal', expected 'nvidia' or 'dri'$"),
     ("human = nan", "human: got nan, expected a finite number$"),
     ("seed_objective = inf", "seed_objective: got inf, expected a finite number$"),
     ("source = 1930", "source: got 1930, expected a valid string$"),
