@@ -6,8 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from threading import Lock
-from time import sleep
+from threading import Event, Lock
 
 import pytest
 from billing_server import BillingServer, Drip, Refusal, Reply, Silence
@@ -382,15 +381,16 @@ def test_without_langchain_one_line_says_what_to_install():
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_agents_share_the_rate_limit_of_their_provider_and_lose_no_call(is_async):
-    """It serves two requests at once; none of the clients retries."""
-    now, lock = [0], Lock()
+    """It serves two requests at once, the first until a third comes; none of the clients retries."""
+    now, lock, refused = [0], Lock(), Event()
 
     def answer(body):
         with lock:
             now[0] += 1
             is_refused = now[0] > 2
-        if not is_refused:
-            sleep(0.03)
+        if is_refused:
+            refused.set()
+        assert refused.wait(60)
         with lock:
             now[0] -= 1
         return Refusal(429, "too many") if is_refused else Reply("done")
