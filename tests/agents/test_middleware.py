@@ -381,7 +381,7 @@ def test_without_langchain_one_line_says_what_to_install():
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_agents_share_the_rate_limit_of_their_provider_and_lose_no_call(is_async):
-    """It serves two requests at once, the first until a third comes; none of the clients retries."""
+    """It serves two at once, the first ones until a third comes; none of the clients retries."""
     now, lock, refused = [0], Lock(), Event()
 
     def answer(body):
