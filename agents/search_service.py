@@ -131,7 +131,8 @@ class SearchService:
         with self._lock, self._hold_unused_run(name) as folder:
             if self._ending.is_set():
                 raise ValueError("discover: the server is ending; ask again when it is back")
-            if known := self._same_search(name, seed):  # meanwhile
+            # Another request may have started it while this one was planned.
+            if known := self._same_search(name, seed):
                 return known
             account = self.purse.child(self._account(folder), budget)
             # A server that died before it claimed this name may have drawn more for it.
@@ -148,20 +149,19 @@ class SearchService:
 
     def run(self, name: str) -> FollowedRun:
         """A run by its name; raises `ValueError` if no server of this purse has started it."""
-        known = self.runs.get(name)
-        if known and (self.store is None or known.thread.is_alive()):
+        if known := self._of_this_process(name):
             return known
         earlier = self._earlier_runs()
         if name not in earlier:
             names = ", ".join({**earlier, **self.runs}) or "none yet"
             raise ValueError(f"run: got {name!r}, expected one that was started here: {names}")
-        return replace(earlier[name], known=known.status()) if known else earlier[name]
+        return self._newest(name, earlier[name])
 
     def listed(self) -> RunList:
         """The runs that the purse pays for, and what it has left."""
-        names = [*self._earlier_runs()]
+        earlier = self._earlier_runs()
         return RunList(
-            runs=[self.run(name).status() for name in names],
+            runs=[self._newest(name, run).status() for name, run in earlier.items()],
             purse_budget=float(self.purse.budget),
             purse_left=max(0.0, float(self.purse.remaining)),
         )
@@ -278,6 +278,18 @@ class SearchService:
                     return
         raise ValueError(fault)
 
+    def _of_this_process(self, name: str) -> BackgroundRun | None:
+        """A run that this process works on, or has worked on where no other process can."""
+        known = self.runs.get(name)
+        return known if known and (self.store is None or known.thread.is_alive()) else None
+
+    def _newest(self, name: str, earlier: EarlierRun) -> FollowedRun:
+        """A run as this process knows it, if nobody else can have worked on it since."""
+        if known := self._of_this_process(name):
+            return known
+        last = self.runs.get(name)
+        return replace(earlier, known=last.status()) if last else earlier
+
     def _same_search(self, name: str, seed: int) -> FollowedRun | None:
         """The run of a problem and seed that is running; `None` if there is none.
 
@@ -288,9 +300,10 @@ class SearchService:
             config = run.folder.load()
             if (config.problem, config.seed) != (self.problems[name], seed):
                 continue
-            status = self.run(own).status()
+            newest = self._newest(own, run)
+            status = newest.status()
             if status["phase"] == "running":
-                return self.run(own)
+                return newest
             if status["phase"] != "failed":
                 raise ValueError(
                     f"discover: problem {name!r} with seed {seed} is run {own!r}, which is"
