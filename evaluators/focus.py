@@ -33,7 +33,8 @@ def with_focus(problem: Problem) -> Problem:
         InterruptedError: If the evaluation was cancelled.
         OSError: If the copy of the repository cannot be made.
         RuntimeError: If the sandbox itself does not work.
-        ValueError: If the repository has changed since the problem was loaded.
+        ValueError: If the repository has changed since the problem was loaded, or what its command
+            needs is not confirmed.
     """
     evaluator = problem.evaluate
     if not isinstance(evaluator, RepositoryEvaluator) or problem.shown.near:

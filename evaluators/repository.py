@@ -163,7 +163,6 @@ class RepositoryEvaluator(Confined):
         what the command needs is not confirmed.
         """
         self.check_granted()
-        self.check_confirmed()
         program = Program.of(source)
         for path in program:
             if fault := self.base.conflict(path):
@@ -180,8 +179,11 @@ class RepositoryEvaluator(Confined):
     ) -> CandidateResult:
         """What commands do in a copy with a program's files; raises as `run_in_copy` does.
 
-        They have what the settings declare as needed, or with `has_needs=False` none of it.
+        They have what the settings declare as needed, or with `has_needs=False` none of it. It
+        raises a ValueError too if that is not confirmed.
         """
+        if has_needs:
+            self.check_confirmed()
         needs = self.settings.needs
         with needs.opened() if has_needs else nullcontext(NOTHING) as opened:
             return run_in_copy(

@@ -46,6 +46,7 @@ def slow_functions(
         InterruptedError: If the evaluation was cancelled.
         OSError: If the profile cannot be kept.
         RuntimeError: If the sandbox itself does not work.
+        ValueError: If what the command needs is not confirmed.
     """
     digest = sha256(
         json.dumps(

@@ -7,12 +7,13 @@ import threading
 import pytest
 from made_repositories import make_repository, write
 
-from costada.evaluators.consent import confirm
+from costada.evaluators.consent import confirm, consent_file
 from costada.evaluators.folder_settings import read_settings
 from costada.evaluators.folders import load_folder
 from costada.evaluators.initial_program import read_text
 from costada.evaluators.problem import confine
 from costada.evaluators.repository import load_repository, repository_evaluator
+from costada.evaluators.slow_functions import slow_functions
 from costada.values.candidate import Program
 
 DECLARED = 'network = ["api.example.org"]\nkeys = ["EXAMPLE_KEY"]\n'
@@ -178,6 +179,15 @@ def test_what_changes_after_the_consent_is_asked_for_again(place, change):
         settings.write_text(settings.read_text().replace(*texts[change]))
     with pytest.raises(ValueError, match="has changed since you confirmed it"):
         load_folder(folder)
+
+
+def test_a_profile_of_a_command_is_refused_until_what_that_needs_is_confirmed(place):
+    folder, evaluator = made(place, "print(1)\n")
+    confirm(folder, evaluator.settings.needs, evaluator, candidate_too=False)
+    problem = load_folder(folder)
+    consent_file(folder).unlink()
+    with pytest.raises(ValueError, match="to confirm that: costada check"):
+        slow_functions(problem, repository_evaluator(problem))
 
 
 @pytest.mark.process
