@@ -174,6 +174,9 @@ Facts = dict[str, str]
 DENIED = ("Permission denied", "Operation not permitted", "Read-only file system")
 """What an error says where a layer refused something."""
 
+MAX_FETCHED = 5
+"""Files that were fetched are listed up to so many."""
+
 SHORT_SECONDS = 2.0
 """An initial program that takes no longer is evaluated twice."""
 
@@ -256,6 +259,7 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
         facts |= _repository_parts(unconfirmed)
         if fault := _consent_of_repository(unconfirmed, facts):
             return fault
+    facts |= _fetched(folder)
     problem = confine(
         load_folder(folder),
         sandbox=wanted.sandbox,
@@ -380,6 +384,18 @@ def _elsewhere(paths: Iterable[str]) -> Facts:
     """What may be read outside of the folder, for a reader who did not write its settings."""
     named = ", ".join(paths)
     return {"also reads": named} if named else {}
+
+
+def _fetched(folder: Path) -> Facts:
+    """The files that the folder's command has downloaded."""
+    from costada.evaluators.fetched_files import fetched_files
+
+    files = fetched_files(folder)
+    parts = [f"{each.path} ({each.size:,} bytes)" for each in files[:MAX_FETCHED]]
+    if len(files) > MAX_FETCHED:
+        size = sum(each.size for each in files)
+        parts.append(f"{len(files) - MAX_FETCHED:,} more, {size:,} bytes in all")
+    return {"fetched": ", ".join(parts)} if parts else {}
 
 
 def _num_files(count: int) -> str:

@@ -49,8 +49,7 @@ def chosen_layer(layer: Layer) -> Layer:
     with _choosing:
         if layer is Layer.AUTO:
             return _strongest()
-        fault = _probe_result(layer).fault
-    if fault:
+    if fault := layer_fault(layer):
         raise ValueError(f"sandbox is {layer.value!r}, which does not work here: {fault}")
     return layer
 

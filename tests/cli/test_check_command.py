@@ -8,6 +8,7 @@ from shutil import copytree
 import pytest
 from made_repositories import make_repository
 
+from costada.evaluators.fetched_files import FetchedFile, record_fetched
 from costada.evaluators.folders import load_folder
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
@@ -83,6 +84,20 @@ def test_the_bench_of_folders_says_how_far_each_climbs(near, tmp_path):
     assert "| `checkout/examples/failing` | evaluate | refused |  |" in printed
     assert "not today" in printed
     assert "| all | process | 1 | 0 | 0 | 0 | 1 |" in printed
+
+
+def test_the_files_that_were_fetched_are_listed_with_their_sizes(
+    invoke, near, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "kept"))
+    folder = copytree(near, tmp_path / "problem")
+    names = [f"{number}.bin" for number in range(7)]
+    for number, name in enumerate(names):
+        (folder / name).write_bytes(b"x" * (1000 + number))
+    record_fetched(folder, [FetchedFile.of(name, folder) for name in names])
+    found = facts(invoke("check", folder, "--sandbox", "process").stdout)[1]
+    listed = ", ".join(f"{number}.bin (1,00{number} bytes)" for number in range(5))
+    assert found["fetched"] == f"{listed}, 2 more, 7,021 bytes in all"
 
 
 def test_a_start_whose_score_varies_is_named(invoke, near, tmp_path):
