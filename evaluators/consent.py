@@ -7,7 +7,6 @@ kept with the user's data and never in the folder, which could confirm itself ot
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,8 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
+from costada.evaluators.candidate_imports import may_import_candidate
 from costada.evaluators.environment import environment_folder, user_place
-from costada.evaluators.folder_files import EvaluatorFile, content_hash, referred_names
+from costada.evaluators.folder_files import EvaluatorFile, content_hash
 from costada.evaluators.import_paths import imported_modules
 from costada.evaluators.sandbox.opened import (
     DOCKER_HOST,
@@ -31,25 +31,6 @@ from costada.evaluators.sandbox.opened import (
 )
 
 CONSENTS = "consents"
-IMPORTING = frozenset(
-    (
-        *("importlib", "runpy", "import_module", "run_path", "run_module", "__import__"),
-        *("spec_from_file_location", "module_from_spec", "SourceFileLoader", "imp", "load_module"),
-        *("exec", "eval", "compile", "execfile", "run_shinka_eval", "multiprocessing"),
-        *("pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"),
-        *("read_pickle", "unsafe_load", "ctypes", "ctypeslib", "cffi", "cppyy", "cpp_extension"),
-        *("load_library", "addsitedir", "pkgutil", "zipimport"),
-    )
-)
-"""Names by which an evaluator may run its candidate in its own process, or in a fork of that.
-
-Data in some formats is code, and the candidate may have written it; so are libraries.
-"""
-
-ADMITTING = re.compile(
-    r"\bsys\.path\b(?!.*__file__)|\ballow_pickle\b(?!\s*=\s*False)|\bweights_only\s*=\s*False"
-)
-"""Texts by which `import`, or loading data, may do the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +154,6 @@ class ConfirmableFile:
             not (next(packages.glob(f"python*/site-packages/{name}*"), None) or find_spec(name))
             for name in names - own - {*sys.stdlib_module_names, "__main__", ""}
         )
-
-
-def may_import_candidate(sources: Iterable[str]) -> bool:
-    """Whether an evaluator of these sources may run its candidate in its own process.
-
-    The names in its code decide, and `ADMITTING`. A wrong guess asks the user once more.
-    """
-    return any(
-        (names := referred_names(source)) is None or names & IMPORTING or ADMITTING.search(source)
-        for source in sources
-    )
 
 
 def consent_file(folder: Path) -> Path:

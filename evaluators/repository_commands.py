@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from costada.evaluators.consent import may_import_candidate
+from costada.evaluators.candidate_imports import may_import_candidate
 from costada.evaluators.import_paths import IMPORT_PATH, imported_modules, module_files
 from costada.evaluators.original_folder import Base
 from costada.evaluators.sandbox.inside.orders import SOURCES

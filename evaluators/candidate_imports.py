@@ -1,0 +1,103 @@
+"""Tells whether an evaluator may run its candidate in its own process, by reading its sources.
+
+The names in its code decide. A wrong guess asks the user once more, so what may do it counts.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+
+from costada.evaluators.folder_files import referred_names
+from costada.evaluators.import_paths import imported_modules
+from costada.values.python_syntax import parsed_module
+
+IMPORTING = frozenset(
+    (
+        *("importlib", "runpy", "import_module", "run_path", "run_module", "__import__"),
+        *("spec_from_file_location", "module_from_spec", "SourceFileLoader", "imp", "load_module"),
+        *("exec", "eval", "compile", "execfile", "run_shinka_eval", "multiprocessing"),
+        *("pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"),
+        *("read_pickle", "unsafe_load", "unsafe_load_all", "UnsafeLoader"),
+        *("ctypes", "ctypeslib", "cffi", "cppyy", "cpp_extension"),
+        *("load_library", "addsitedir", "pkgutil", "zipimport"),
+    )
+)
+"""Names by which an evaluator may run its candidate in its own process, or in a fork of that.
+
+Data in some formats is code, and the candidate may have written it; so are libraries.
+"""
+
+ADMITTING = re.compile(
+    r"\bsys\.path\b(?!.*__file__)|\ballow_pickle\b(?!\s*=\s*False)|\bweights_only\s*=\s*False"
+)
+"""Texts by which `import`, or loading data, may do the same."""
+
+LOADERS = frozenset(("yaml.load", "yaml.load_all", "torch.load", "torch.serialization.load"))
+"""Functions that run code in what they load, unless an argument says otherwise."""
+
+WEIGHTS_ONLY, SAFE_LOADER = "weights_only", "SafeLoader"
+MODULE_SUFFIX, PACKAGE_FILE = ".py", "__init__"
+
+
+def may_import_candidate(sources: Iterable[str]) -> bool:
+    """Whether an evaluator of these sources may run its candidate in its own process."""
+    texts = [*sources]
+    return any(map(_may_run_what_it_reads, texts)) or _may_import_what_it_writes(texts)
+
+
+def _may_run_what_it_reads(source: str) -> bool:
+    names = referred_names(source)
+    if names is None or names & IMPORTING or ADMITTING.search(source):
+        return True
+    nodes = [*ast.walk(parsed_module(source))]
+    known = dict(_imported_names(nodes))
+    safe = {id(node.func) for node in nodes if isinstance(node, ast.Call) and _loads_data(node)}
+    return any(_called(node, known) in LOADERS and id(node) not in safe for node in nodes)
+
+
+def _imported_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
+    """What each imported name stands for."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                name = each.asname or each.name.partition(".")[0]
+                yield name, each.name if each.asname else name
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for each in node.names:
+                yield each.asname or each.name, f"{node.module}.{each.name}"
+
+
+def _called(node: ast.AST, known: dict[str, str]) -> str:
+    """The function or module that an expression names; empty if it is another expression."""
+    match node:
+        case ast.Name(id=name):
+            return known.get(name, "")
+        case ast.Attribute(value=owner, attr=name):
+            return f"{_called(owner, known)}.{name}"
+    return ""
+
+
+def _loads_data(call: ast.Call) -> bool:
+    """Whether the arguments of a loader say that it runs no code."""
+    options = {each.arg: each.value for each in call.keywords}
+    if isinstance(weights := options.get(WEIGHTS_ONLY), ast.Constant) and weights.value is True:
+        return True
+    return any(ast.unparse(each).endswith(SAFE_LOADER) for each in [*call.args, *options.values()])
+
+
+def _may_import_what_it_writes(sources: Iterable[str]) -> bool:
+    """Whether a module is also named as a file, which may be a copy of the candidate by then."""
+    imported, files = set[str](), list[str]()
+    for source in sources:
+        imported |= {name.rpartition(".")[2] for name in imported_modules(source)}
+        for node in ast.walk(parsed_module(source)):
+            match node:
+                case ast.Constant(value=str(text)):
+                    files.append(text)
+                case ast.JoinedStr(values=[*_, ast.Constant(value=str(text))]):
+                    files.append(text)
+    paths = (PurePosixPath(text) for text in files if text.endswith(MODULE_SUFFIX))
+    return any(
+        (path.parent.name if path.stem == PACKAGE_FILE else path.stem) in imported for path in paths
+    )

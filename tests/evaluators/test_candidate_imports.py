@@ -1,0 +1,61 @@
+"""Which sources of an evaluator count as running the candidate in its own process."""
+
+import pytest
+
+from costada.evaluators.candidate_imports import may_import_candidate
+
+COPYING = "import shutil\ndef evaluate(path):\n    shutil.copy(path, COPY)\n    import solution\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import ctypes\ndef evaluate(path): ctypes.CDLL(path)",
+        "import numpy\ndef evaluate(path): numpy.load(path, allow_pickle=True)",
+        "import os, sys\ndef evaluate(path):\n    sys.path.append(os.path.dirname(path))\n"
+        "    import evaluator",
+        "import runpy\ndef evaluate(path): runpy.run_path(path)",
+        "def evaluate(path): exec(open(path).read())",
+        "from importlib import util\nfrom importlib.util import spec_from_file_location as load\n"
+        "def evaluate(path): load('x', path)",
+        "def evaluate(path:",
+        "import yaml\ndef evaluate(path): yaml.load(open(path), Loader=yaml.Loader)",
+        "import yaml as y\ndef evaluate(path): y.load_all(open(path), y.FullLoader)",
+        "from yaml import load\ndef evaluate(path): load(open(path))",
+        "import yaml\ndef evaluate(path): yaml.unsafe_load(open(path))",
+        "import yaml\nload = yaml.load\ndef evaluate(path): load(open(path))",
+        "import torch\ndef evaluate(path): torch.load(path)",
+        "import torch\ndef evaluate(path): torch.load(path, weights_only=path)",
+        "import torch.serialization\ndef evaluate(path): torch.serialization.load(path)",
+        "from torch import load as read\ndef evaluate(path): read(path, map_location='cpu')",
+        "from joblib import load\ndef evaluate(path): load(path)",
+        "import cloudpickle\ndef evaluate(path): cloudpickle.load(open(path, 'rb'))",
+        COPYING.replace("COPY", "'solution.py'"),
+        COPYING.replace("COPY", "f'{HERE}/solution.py'"),
+        COPYING.replace("COPY", "'solution/__init__.py'"),
+    ],
+)
+def test_importing_by_a_path_and_loading_data_that_is_code_count(source):
+    assert may_import_candidate([source])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import yaml\ndef evaluate(path): yaml.load(open(path), Loader=yaml.SafeLoader)",
+        "from yaml import CSafeLoader, load\ndef evaluate(path): load(open(path), CSafeLoader)",
+        "import yaml\ndef evaluate(path): yaml.safe_load(open(path))",
+        "import torch\ndef evaluate(path): torch.load(path, weights_only=True)",
+        "import json, torch\ndef evaluate(path): json.load(open(path))",
+        "import numpy\ndef evaluate(path): numpy.load(path)",
+        "CODE = 'import runpy'",
+        COPYING.replace("COPY", "'solution.txt'"),
+        COPYING.replace("COPY", "f'{name}.py'"),
+    ],
+)
+def test_loading_plain_data_and_importing_what_is_not_written_do_not(source):
+    assert not may_import_candidate([source])
+
+
+def test_a_module_that_one_file_writes_may_be_imported_by_another():
+    assert may_import_candidate(["COPY = 'helpers/solution.py'", "from helpers import solution"])
