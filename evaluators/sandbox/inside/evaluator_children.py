@@ -20,7 +20,6 @@ import stat
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn, Self
 
 from costada.evaluators.sandbox.inside.kernel import landlock, landlock_rule, landlock_ruleset
@@ -138,20 +137,25 @@ class EvaluatorChildren:
             wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}
         wanted |= dict.fromkeys(self._readable, access.read)
         wanted |= dict.fromkeys((*USABLE, self._home, self._program, *self._made()), access.write)
-        opened: list[int] = []
-        rules = []
-        try:
-            for path, allowed in wanted.items():
-                with suppress(FileNotFoundError, PermissionError):  # gone, or another user's
-                    opened.append(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
-                    mode = os.fstat(opened[-1]).st_mode
-                    kept = allowed if stat.S_ISDIR(mode) else allowed & access.of_file
-                    if not stat.S_ISLNK(mode):
-                        rules.append(landlock_rule(opened[-1], kept))
-            return landlock_ruleset(access.handled, rules)
-        finally:
-            for descriptor in opened:
-                os.close(descriptor)
+        return landlock_ruleset(access.handled, self._rules(wanted))
+
+    def _rules(self, wanted: Mapping[str, int]) -> Iterator[bytes]:
+        """A rule for each path that exists, valid until the next one is taken.
+
+        There may be more paths than files that can be open at once.
+        """
+        for path, allowed in wanted.items():
+            try:
+                path_fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except (FileNotFoundError, PermissionError):  # gone, or another user's
+                continue
+            try:
+                mode = os.fstat(path_fd).st_mode
+                kept = allowed if stat.S_ISDIR(mode) else allowed & self._access.of_file
+                if not stat.S_ISLNK(mode):
+                    yield landlock_rule(path_fd, kept)
+            finally:
+                os.close(path_fd)
 
     def _make_outputs(self, words: Sequence[str], folder: str, scripts: Iterable[Script]) -> None:
         """Make the files that a build names beside those of the evaluator: it can make no others.

@@ -161,6 +161,19 @@ def test_a_fork_of_the_evaluator_that_becomes_the_candidate_does_not_either(conf
     assert {name for name, is_done in metrics.items() if is_done} == ALLOWED
 
 
+def test_a_candidate_starts_beside_more_files_than_can_be_open(confined, folder):
+    text = (
+        "import subprocess, sys\n"
+        "def evaluate(path):\n"
+        "    for number in range(300): open(f'made-{number}', 'w').close()\n"
+        "    command = [sys.executable, path]\n"
+        "    return {'said': float(subprocess.run(command, capture_output=True).stdout)}\n"
+    )
+    result = evaluate(folder, text, "print(open('made-299').read() or 7)", confined)
+    assert result.error is None
+    assert result.output["metrics"] == {"said": 7.0}
+
+
 def test_a_script_of_the_evaluator_is_a_part_of_it(confined, folder):
     (folder / "worker.py").write_text(
         "import json, runpy, sys\n"
