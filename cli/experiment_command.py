@@ -17,7 +17,7 @@ Places = Annotated[
     list[str],
     typer.Argument(
         parser=options.named_place,
-        metavar="RUNS...",
+        metavar="RUNS",
         help="Folders of runs, or folders with runs below them, such as a sweep; or addresses of"
         " Postgres databases: DSN, DSN#SWEEP or DSN#RUN.",
     ),

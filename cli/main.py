@@ -1,8 +1,10 @@
 """The commands. Each is loaded when it is called: its libraries take longer than a help text."""
 
 import gc
+import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -31,7 +33,7 @@ def _epilog(
 
 
 SPENDING = {
-    "failed": "the run failed; finished iterations are saved",
+    "failed": "the run failed, its finished iterations are saved",
     "refused": "refused before any money was spent",
     "stopped": "interrupted and saved",
 }
@@ -126,13 +128,18 @@ class Command(TyperCommand):
 
     lists_all = False
 
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        _with_usual_types(self.params)
+
     def get_params(self, ctx: Any) -> Any:
-        """The parameters, see `_with_usual_types`."""
+        """The parameters with `--help`, see `_with_usual_types`."""
         return _with_usual_types(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The pieces of the usage line; a required argument has no braces."""
-        return [each.strip("{}") for each in super().collect_usage_pieces(ctx)]
+        pieces: list[str] = super().collect_usage_pieces(ctx)
+        return [re.sub("[{}]", "", each) for each in pieces]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help text; the process ends after it, so parameters may be changed for it."""
@@ -182,8 +189,9 @@ def _with_usual_types(parameters: Any) -> Any:
         if each.param_type_name == "argument" or each.is_flag:
             each.display_type_rich = lambda ctx: None
         elif each.metavar is None and (shown := each.display_type_rich(None)):
-            name = shown.strip("<>").upper()
-            each.metavar = name.replace("INT", "INTEGER").replace("STR", "TEXT")
+            name = shown.strip("<>")
+            kind = name.upper().replace("INT", "INTEGER").replace("STR", "TEXT")
+            each.metavar = name if "|" in name else kind  # choices are typed as they are
     return parameters
 
 
@@ -299,11 +307,35 @@ def say_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
+def show_all_help(context: typer.Context, is_asked: bool) -> None:
+    """Print the help of all commands with all options and exit, if requested."""
+    if not is_asked:
+        return
+    group: Any = context.command
+    commands = {}
+    for name in group.list_commands(context):
+        with suppress(ValueError):  # of a plug-in that cannot be loaded: the list says why
+            commands[name] = group.get_command(context, name)
+    typer.echo(context.get_help())
+    for name, command in commands.items():
+        command.main([HELP_ALL], f"{context.command_path} {name}", standalone_mode=False)
+    raise typer.Exit
+
+
 @app.callback(help="Let language models improve a program within a budget of dollars.")
 def costada(
     _version: Annotated[
         bool,
         typer.Option("--version", callback=say_version, is_eager=True, help="Show the version."),
+    ] = False,
+    _help_all: Annotated[
+        bool,
+        typer.Option(
+            HELP_ALL,
+            callback=show_all_help,
+            is_eager=True,
+            help="Show the help of all commands with all options and exit.",
+        ),
     ] = False,
 ) -> None:
     """The options of the group."""

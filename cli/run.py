@@ -181,7 +181,7 @@ def resume(
     as_json: options.JsonResult = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Resume an interrupted run, or one whose limit or target is another one now."""
+    """Resume an interrupted run, or one that gets a new limit or target."""
     from costada.runs.resume import check_lost_steps, extended_config
     from costada.runs.runner import is_finished, saved_state
 

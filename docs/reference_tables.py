@@ -71,7 +71,8 @@ def _command(name: str, command: typer.core.TyperCommand) -> Iterator[str]:
     options = [each for each in command.params if each.param_type_name == "option"]
     yield f"## costada {name}"
     yield _plain(command.help)
-    usage = " ".join([name, "[OPTIONS]" if options else "", *(each.metavar for each in arguments)])
+    places = [f"{each.metavar}..." if each.nargs == -1 else each.metavar for each in arguments]
+    usage = " ".join([name, "[OPTIONS]" if options else "", *places])
     yield f"```sh\ncostada {usage}\n```"
     if arguments:
         yield _table(("Argument", "Meaning"), ((each.metavar, each.help) for each in arguments))
@@ -86,7 +87,7 @@ def _command(name: str, command: typer.core.TyperCommand) -> Iterator[str]:
 
 
 def _option(option: typer.core.TyperOption) -> tuple[str, str, str]:
-    value = "" if option.is_flag else f" {option.metavar or 'VALUE'}"
+    value = "" if option.is_flag else f" {option.metavar}"
     names = ", ".join(f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts))
     default = option.show_default if isinstance(option.show_default, str) else ""
     return names, option.help, "required" if option.required else default

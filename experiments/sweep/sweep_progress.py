@@ -96,16 +96,22 @@ def sweep_progress_on(console: Console, *, is_quiet: bool) -> SweepProgress:
 
 
 def sweep_table(runs: Sequence[SweepRun], seconds: float, notice: str = "") -> RenderableType:
-    """The running runs as a table with the totals of all runs, `seconds` after the sweep began."""
+    """The running runs as a table with the totals of all runs, `seconds` after the sweep began.
+
+    Where the terminal is narrow, names are folded and bars are shorter; numbers stay whole.
+    """
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
-    for name in ("running", "iteration", "spent", "", "best score", "time"):
-        table.add_column(name, no_wrap=True, justify="left" if name == "running" else "right")
+    table.add_column("running", overflow="fold")
+    table.add_column("iteration", no_wrap=True, justify="right")
+    table.add_column("", max_width=BAR_WIDTH)
+    for name in ("spent", "best score", "time"):
+        table.add_column(name, no_wrap=True, justify="right")
     for run in runs:
         if run.status is Status.RUNNING:
             table.add_row(
                 Text(run.name),
                 f"{run.step.iteration if run.step else 0}/{run.config.max_iterations}",
-                ProgressBar(total=run.config.budget, completed=run.spent, width=BAR_WIDTH),
+                ProgressBar(total=run.config.budget, completed=run.spent),
                 f"${run.spent:.4f} of {budget_text(run.config.budget)}",
                 f"{run.step.best_score:.6g}" if run.step else "",
                 clock(run.seconds),

@@ -119,11 +119,21 @@ def test_the_help_of_a_long_command_lists_the_first_options_and_counts_the_other
     assert f"costada run --help-all lists {count} more options." in invoke("run", "--help").output
 
 
+def test_the_help_of_everything_lists_each_command_with_all_its_options(invoke):
+    text = invoke("--help-all").output
+    usages = re.findall(r"Usage: costada (\S+) .*", text)
+    assert usages[0] == "[OPTIONS]"
+    assert {*COMMANDS} <= {*usages}
+    assert "--retry-wait" in text.partition("Usage: costada run")[2].partition("Usage: ")[0]
+
+
 def test_types_and_defaults_are_shown_as_typer_does(invoke):
     text = " ".join(invoke("run", "--help-all").output.replace("│", " ").split())
     assert "--budget FLOAT Dollars to spend" in text
     assert "[default: raise]" in text
     assert "[OPTIONS] RUN" in invoke("trace", "--help").output
+    assert "[OPTIONS] RUNS..." in invoke("experiment", "--help").output
+    assert "--format mermaid|png|svg" in " ".join(invoke("graph", "--help").output.split())
 
 
 @pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])

@@ -35,6 +35,7 @@ from costada.experiments.sweep.sweep_progress import (
     largest_bill,
     sweep_json,
     sweep_progress_on,
+    sweep_table,
     sweep_text,
 )
 from costada.runs.config import RunConfig
@@ -476,9 +477,9 @@ RUNS = [
 ]
 
 
-def console(is_terminal):
+def console(is_terminal, width=100):
     kind = {"force_terminal": is_terminal, "legacy_windows": False, "color_system": None}
-    return Console(file=io.StringIO(), width=100, **kind)
+    return Console(file=io.StringIO(), width=width, **kind)
 
 
 def test_quiet_shows_nothing_and_a_log_gets_lines():
@@ -514,6 +515,17 @@ def test_a_terminal_shows_the_running_runs_and_the_sums():
     ):
         assert words in text
     assert "x/costada/seed-3" not in text
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_terminal_folds_names_of_runs_but_no_numbers(width):
+    screen = console(is_terminal=False, width=width)
+    long = replace(RUNS[1], name="heilbronn_triangle/no-intervention-gating/seed-1")
+    screen.print(sweep_table([long], seconds=3723))
+    text = screen.file.getvalue()
+    for number in ("7/100", "$0.2500 of $0.5", "0.875", "1:15"):
+        assert number in text
+    assert "…" not in text
 
 
 def test_the_largest_bill_is_what_unfinished_runs_have_left():
