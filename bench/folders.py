@@ -1,6 +1,6 @@
 """Which problem folders of OpenEvolve, SkyDiscover and ShinkaEvolve work here, and how they score.
 
-    python bench/folders.py CHECKOUT... [--data FOLDER] [--layers LAYER,LAYER]
+    python bench/folders.py CHECKOUT... [--data FOLDER] [--layers LAYER,LAYER] [--json FILE]
 
 Each checkout of one of the tools is copied. Every folder in it that holds an evaluator and an
 initial program then climbs, in each layer of the sandbox, until its start is valid:
@@ -10,11 +10,20 @@ initial program then climbs, in each layer of the sandbox, until its start is va
 - prepared: after `costada prepare` made an environment, which takes a package index
 - declared: with what `folders_declared.toml` says a user has to declare, install or download
 
-One that stays refused has the reason. The table has the start's score here, and that with the tool
-which the folder was written for: its evaluator class (OpenEvolve, SkyDiscover) or its command
-(ShinkaEvolve, containers) runs in another process, without anything of CostAda, with the tool's
-code. Evaluators run here in the sandbox, but with their own tool as the user: try folders you
-trust.
+One that stays refused has the reason. With `--json`, a repeated command goes on with the folders
+and layers that are left.
+
+A user of another tool has an environment with the packages that the tool's README installs. How
+many folders start unchanged there is found by the Python of such an environment, in which CostAda
+was installed beside the tool; `--beside` adds a column of what it wrote:
+
+    TOOLS_PYTHON bench/folders.py CHECKOUT --unchanged --layers landlock --json BESIDE
+
+The table has the start's score here, and that with the tool which the folder was written for: its
+evaluator class (OpenEvolve, SkyDiscover) or its command (ShinkaEvolve, containers) runs in another
+process, without anything of CostAda, with the tool's code. With `--here`, it does not run; a row
+of `--beside` then gives both scores. Evaluators run here in the sandbox, but with their own tool as
+the user: try folders you trust.
 """
 
 import argparse
@@ -25,15 +34,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
 import tomllib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatch
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
+
+from folders_declared import Declaration, declaration_for
+from folders_table import REFUSED, Row, shortened, show
 
 from costada.evaluators.environment import DATA_FOLDER, interpreter_of
 from costada.evaluators.folders import read_folder
@@ -44,8 +54,6 @@ PROGRAMS = ("initial_program.*", "init_program.*", "initial.*", "initial_prompt.
 FOLDERS = ("initial_program",)
 SKIPPED = {"best_program", "tests", "legacy", "node_modules"}
 COSTADA = Path(sys.executable).with_name("costada")
-TOLERANCE = 1e-6
-"""Relative difference of scores that count as the same."""
 
 OPENEVOLVE = """
 import asyncio, json, sys
@@ -95,63 +103,6 @@ with showing_warnings():
             "metrics": {k: str(v) for k, v in verdict.metrics.items()}}
 print("RESULT " + json.dumps(found))
 """
-
-
-STAGES = ("unchanged", "adopted", "prepared", "declared")
-REFUSED = "refused"
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """What a user has to do for a folder beyond `costada adopt` and `costada prepare`.
-
-    Attributes:
-        folders: Patterns of paths that begin with the tool's name.
-        settings: Lines of `problem.toml`.
-        packages: What `costada prepare --with` gets.
-        data: Where files of `--data` are put, below the checkout.
-        environment: Variables; `{checkout}` stands for its path.
-        missing: What this machine lacks, so that preparing it would be in vain.
-    """
-
-    folders: tuple[str, ...] = ()
-    settings: str = ""
-    packages: tuple[str, ...] = ()
-    data: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    missing: str = ""
-
-    @property
-    def asks_for_something(self) -> bool:
-        """Whether there is anything to do."""
-        return bool(self.settings or self.packages or self.data)
-
-
-@dataclass
-class Row:
-    """What is known of one folder.
-
-    `stages` has, by layer, how far it had to climb, and `score` is that of the first layer.
-    """
-
-    folder: str
-    contract: str
-    stages: dict[str, str] = field(default_factory=dict)
-    reason: str = ""
-    score: float | None = None
-    own_score: float | None = None
-    own_reason: str = ""
-    seconds: float = 0.0
-    log: str = ""
-    metrics: dict[str, str] = field(default_factory=dict)
-    own_metrics: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def is_same(self) -> bool | None:
-        """Whether both scores are the same; None if one is unknown."""
-        if self.score is None or self.own_score is None:
-            return None
-        return abs(self.score - self.own_score) <= TOLERANCE * max(1.0, abs(self.own_score))
 
 
 def problem_folders(root: Path) -> Iterator[Path]:
@@ -248,7 +199,8 @@ def judge_there(row: Row, folder: Path, evaluator: Path, seconds: float) -> None
         row.own_reason = "no tool around the folder"
         return
     python = python_of(folder)
-    paths = os.pathsep.join([str(repository), packages_of(repository)])
+    needed = [] if find_spec(tool) else [packages_of(repository)]
+    paths = os.pathsep.join([str(repository), *needed])
     environment = os.environ | {"PYTHONPATH": paths, "MPLBACKEND": "Agg"}
     environment["PATH"] = f"{Path(python).parent}{os.pathsep}{environment['PATH']}"
     options = {"env": environment, "cwd": evaluator.parent}
@@ -318,15 +270,6 @@ def said(command: Sequence[str | Path]) -> bool:
     return done.returncode == 0
 
 
-def declaration_for(path: str) -> Declaration:
-    """What is declared for a folder: the first entry whose pattern fits."""
-    text = Path(__file__).with_name("folders_declared.toml").read_text("utf-8")
-    for entry in tomllib.loads(text)["declared"]:
-        if any(fnmatch(path, pattern) for pattern in entry["folders"]):
-            return Declaration(**entry)
-    return Declaration()
-
-
 @cache
 def packages_of(repository: Path) -> str:
     """A folder with what a tool itself depends on, installed once."""
@@ -341,70 +284,46 @@ def packages_of(repository: Path) -> str:
     return str(place)
 
 
-def shortened(text: str, width: int) -> str:
-    """The first line of a text that fits."""
-    return textwrap.shorten(" ".join(text.split()), width, placeholder=" ...")
-
-
-def show(rows: Sequence[Row], layers: Sequence[str], width: int) -> None:
-    """Print how many folders climbed how far in each layer, and the table of all."""
-    print("| tool | layer | " + " | ".join((*STAGES, REFUSED)) + " |")
-    print("| --- | --- |" + " --- |" * (len(STAGES) + 1))
-    tools = [*dict.fromkeys(row.folder.partition("/")[0] for row in rows), ""]
-    for tool in tools:
-        own = [row for row in rows if row.folder.startswith(tool)]
-        for layer in layers:
-            count = Counter(row.stages.get(layer, REFUSED) for row in own)
-            cells = [tool or "all", layer, *(str(count[stage]) for stage in (*STAGES, REFUSED))]
-            print("| " + " | ".join(cells) + " |")
-    print(
-        "\n| folder | contract | "
-        + " | ".join(layers)
-        + " | score | their own | seconds | reason |"
-    )
-    print("| --- | --- |" + " --- |" * (len(layers) + 4))
-    for row in rows:
-        here = "" if row.score is None else f"{row.score:.8g}"
-        there = shortened(row.own_reason, 60) if row.own_score is None else f"{row.own_score:.8g}"
-        climbed = [row.stages.get(layer, REFUSED) for layer in layers]
-        seconds = f"{row.seconds:.2f}" if row.seconds else ""
-        reason = shortened(row.reason, width) if REFUSED in climbed else ""
-        cells = [f"`{row.folder}`", row.contract, *climbed, here, there, seconds, reason]
-        print("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
-    compared = [row.is_same for row in rows if row.is_same is not None]
-    print(f"\nOf {len(compared)} scores compared, {sum(compared)} are the same.")
-
-
-def row_of(folder: Path, checkout: Path, options: argparse.Namespace) -> Row:
-    """What is found of one folder; said on standard error as well."""
+def climb(row: Row, folder: Path, checkout: Path, options: argparse.Namespace) -> None:
+    """Fill in what is found of one folder in the layers that its row lacks; printed as well."""
     evaluator = evaluator_of(folder) or folder
-    row = Row(str(folder.relative_to(checkout.parent)), contract_of(folder, evaluator))
+    row.contract = contract_of(folder, evaluator)
     needed = declaration_for(row.folder)
     started = monotonic()
 
+    def remaining() -> list[str]:
+        return [each for each in options.layers if each not in row.stages]
+
     def judge(stage: str) -> None:
-        layers = [each for each in options.layers if each not in row.stages]
-        if layers:
+        if layers := remaining():
             judge_here(row, folder, stage, layers, options.seconds)
 
     judge("unchanged")
-    if len(row.stages) < len(options.layers):
+    if remaining() and not (options.unchanged or needed.missing):
         said([COSTADA, "adopt", folder])
         if not lacks_packages(folder):
             judge("adopted")
-        elif not needed.missing and said([COSTADA, "prepare", folder]):
+        elif said([COSTADA, "prepare", folder]):
             judge("prepared")
-        if needed.asks_for_something and declare(folder, checkout, needed, options.data):
+        asks = remaining() and needed.asks_for_something
+        if asks and declare(folder, checkout, needed, options.data):
             judge("declared")
-    row.reason = needed.missing or row.reason
-    if not options.here:
+    if refused := remaining():
+        row.stages |= dict.fromkeys(refused, REFUSED)
+        row.reason = needed.missing or row.reason
+    if not (options.here or row.has_own or needed.missing):
         judge_there(row, folder, evaluator, options.seconds)
     for place in needed.data.values():  # which other folders begin without
         shutil.rmtree(checkout / place, ignore_errors=True)
     there = row.own_score if row.own_score is not None else shortened(row.own_reason, 80)
-    state, seconds = row.stages or shortened(row.reason, 150), monotonic() - started
-    print(f"{row.folder}: {state}; {row.score} / {there} ({seconds:.1f} s)", file=sys.stderr)
-    return row
+    reason = shortened(row.reason, 150) if REFUSED in row.stages.values() else ""
+    print(f"{row.folder}: {row.stages} {reason}", file=sys.stderr)
+    print(f"  {row.score} / {there} ({monotonic() - started:.1f} s)", file=sys.stderr)
+
+
+def rows_in(path: Path) -> dict[str, Row]:
+    """Rows that were written before, by folder."""
+    return {each["folder"]: Row(**each) for each in json.loads(path.read_text())}
 
 
 def main() -> None:
@@ -417,14 +336,21 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=300.0, help="limit of one evaluation")
     parser.add_argument("--width", type=int, default=200, help="letters of a reason")
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="what --json wrote in tools' environments",
+    )
     parser.add_argument("--only", default="", help="part of a folder's name")
+    parser.add_argument("--unchanged", action="store_true", help="try nothing but that")
     parser.add_argument("--here", action="store_true", help="no scores with their own tool")
     parser.add_argument(
         "--json", type=Path, help="where everything is written, and read if repeated"
     )
     options = parser.parse_args()
-    known = json.loads(options.json.read_text()) if options.json and options.json.exists() else []
-    rows = {each["folder"]: Row(**each) for each in known}
+    rows = rows_in(options.json) if options.json and options.json.exists() else {}
     with tempfile.TemporaryDirectory(prefix="costada-folders-") as place:
         os.environ[DATA_FOLDER] = str(Path(place, "data"))
         for given in options.checkouts:
@@ -438,12 +364,17 @@ def main() -> None:
             print(f"{checkout.name} ({commit}): {len(found)} folders", file=sys.stderr)
             for folder in found:
                 name = str(folder.relative_to(place))
-                if options.only in name and name not in rows:
-                    rows[name] = row_of(folder, checkout, options)
+                row = rows.get(name) or Row(name)
+                is_done = row.stages.keys() >= set(options.layers)
+                if options.only not in name or (is_done and (options.here or row.has_own)):
+                    continue
+                rows[name] = row
+                climb(row, folder, checkout, options)
                 if options.json:
                     everything = [asdict(each) for each in rows.values()]
                     options.json.write_text(json.dumps(everything, indent=1))
-    show([*rows.values()], options.layers, options.width)
+    beside = {name: row for path in options.beside for name, row in rows_in(path).items()}
+    show([*rows.values()], options.layers, beside, options.width)
 
 
 if __name__ == "__main__":
