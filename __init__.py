@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from costada.agents.middleware import BudgetMiddleware
     from costada.agents.node import as_discovery_node
     from costada.agents.tool import create_discovery_tool
+    from costada.agents.toolkit import DiscoveryToolkit, create_discovery_toolkit
     from costada.controller.constants import Constants
     from costada.evaluators.feedback import log
     from costada.evaluators.problem import Problem
@@ -44,6 +45,7 @@ __all__ = [
     "Constants",
     "Direction",
     "Discovery",
+    "DiscoveryToolkit",
     "Evaluation",
     "Holdout",
     "Layer",
@@ -62,6 +64,7 @@ __all__ = [
     "chat_model",
     "create_discovery_graph",
     "create_discovery_tool",
+    "create_discovery_toolkit",
     "discover",
     "failed",
     "interrupting_evaluations",
@@ -80,6 +83,7 @@ _HOMES = {
     "Constants": "costada.controller.constants",
     "Direction": "costada.values.evaluation",
     "Discovery": "costada.runs.discovery",
+    "DiscoveryToolkit": "costada.agents.toolkit",
     "Evaluation": "costada.values.evaluation",
     "Layer": "costada.evaluators.sandbox.layers",
     "Purse": "costada.store.purse",
@@ -98,6 +102,7 @@ _HOMES = {
     "chat_model": "costada.models.chat_models",
     "create_discovery_graph": "costada.runs.search_graph",
     "create_discovery_tool": "costada.agents.tool",
+    "create_discovery_toolkit": "costada.agents.toolkit",
     "discover": "costada.runs.discovery",
     "failed": "costada.values.evaluation",
     "interrupting_evaluations": "costada.runs.interruption",

@@ -1,18 +1,20 @@
-"""Runs that a server starts or follows for its clients, and what these get of them."""
+"""Runs that a service starts or follows for its clients, and what these get of them."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 from time import monotonic
-from typing import Literal, Protocol, cast
+from typing import Protocol, cast
 
 from langgraph.runtime import RunControl
-from typing_extensions import TypedDict
 
+from costada.agents.run_answers import BestProgram, RunPhase, RunResult, RunStatus, StopReason
+from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
 from costada.models.errors import UnmeteredCall, describe
+from costada.nodes.state import SearchState
 from costada.nodes.trace_row import TraceRow
 from costada.reports.progress import Progress, RunHeading
 from costada.runs.folder import RunFolder
@@ -24,59 +26,16 @@ from costada.store.lease import LostLease
 from costada.store.purse import Purse
 from costada.store.rows import record
 from costada.store.run_store import RunStore
-from costada.values.candidate import Program
+from costada.values.candidate import Candidate, Program
 from costada.values.search_result import Discovery
+from costada.values.setting import OBJECT_MARK
 
 UNEXPECTED = "an unexpected error; see the server's standard error"
 WAIT_SECONDS = 0.5
 """Time between two looks at a run that another process holds."""
 
-RunPhase = Literal["running", "finished", "interrupted", "failed"]
-
-
-class RunStatus(TypedDict):
-    """The state of a run.
-
-    `spent` and `budget` are dollars; `spent` includes a running call at its upper bound, and
-    `budget` may be lower than requested. `best_score` is normalised, higher is better;
-    `best_objective` is in the problem's own units. Both are `None` before the first iteration.
-    `stop_reason` is `target`, `budget`, `iterations`, `flat` or `failures` for a finished run,
-    `error` says why a run failed or could not continue; otherwise they are empty. `folder` has the
-    run's files. `purse_budget` is what all runs of the server share, in dollars, and `purse_left`
-    what of it no run holds or has spent.
-    """
-
-    run: str
-    problem: str
-    phase: RunPhase
-    iterations: int
-    spent: float
-    budget: float
-    best_score: float | None
-    best_objective: float | None
-    stop_reason: str
-    error: str
-    folder: str
-    purse_budget: float
-    purse_left: float
-
-
-class RunList(TypedDict):
-    """The runs that a purse pays for, the oldest first."""
-
-    runs: list[RunStatus]
-    purse_budget: float
-    purse_left: float
-
-
-class BestProgram(RunStatus):
-    """The best program of a run so far, and the state of the run.
-
-    `files` is the text of each file of a program of several files; empty if it is one text.
-    """
-
-    program: str
-    files: dict[str, str]
+LOOK_SECONDS = 1.0
+"""Time between two looks for progress to report while a client waits."""
 
 
 class FollowedRun(Protocol):
@@ -92,8 +51,9 @@ class FollowedRun(Protocol):
     def wait(self, seconds: float) -> None:
         """Return when the run has ended, or after so many seconds."""
 
-    def best_program(self) -> Program:
-        """The best program so far; at first the problem's initial program."""
+    @property
+    def start(self) -> Program:
+        """The problem's initial program, the best one at first."""
 
 
 class BackgroundRun(Progress):
@@ -152,12 +112,12 @@ class BackgroundRun(Progress):
     def status(self) -> RunStatus:
         """The current state of the run."""
         is_alive = self.thread.is_alive()  # first: the result is set by then
-        result = self._result
+        reason = self._result.stop_reason if self._result else ""
         phase: RunPhase = "interrupted" if self.is_hindered else "failed"
         if is_alive:
             phase = "running"
-        elif result:
-            phase = "interrupted" if result.stop_reason == "interrupted" else "finished"
+        elif reason:
+            phase = "interrupted" if reason == "interrupted" else "finished"
         return status_of(
             self._folder,
             self._plan.problem.name,
@@ -166,13 +126,14 @@ class BackgroundRun(Progress):
             self._purse,
             spent=float(self._account.spent),
             budget=self._plan.budget,
-            stop_reason=result.stop_reason if result else "",
+            stop_reason="" if reason == "interrupted" else reason,
             error=self._error or (UNEXPECTED if phase == "failed" else ""),
         )
 
-    def best_program(self) -> Program:
-        """The best program so far; at first the problem's initial program."""
-        return best_of(self._folder, self._plan.problem.start)
+    @property
+    def start(self) -> Program:
+        """The problem's initial program, the best one at first."""
+        return self._plan.problem.start
 
     def _carry_out(self) -> None:
         try:
@@ -200,12 +161,14 @@ class EarlierRun:
         folder: Where the run is kept.
         purse: Of the server; one of its accounts pays for the run.
         account: The name of that account.
+        given: Its problem, if the server got that as an object.
         known: Its state when this server last worked on it, `None` if it never has.
     """
 
     folder: RunFolder
     purse: Purse
     account: str
+    given: Problem | None
     known: RunStatus | None = None
 
     def wait(self, seconds: float) -> None:
@@ -216,11 +179,12 @@ class EarlierRun:
 
     def status(self) -> RunStatus:
         """The current state of the run."""
-        config, reason, error = self.folder.load(), "", ""
+        reason: StopReason = ""
+        config, error = self.folder.load(), ""
         phase: RunPhase = "running"
         if not self.folder.is_running:  # first: a run that ends after this has saved its state
             state = saved_state(self.folder)
-            reason = state.get("stop_reason", "") if state else ""
+            reason = cast(StopReason, state.get("stop_reason", "") if state else "")
             phase = "finished" if reason else "interrupted"
             if self.known and not reason:
                 phase, error = self.known["phase"], self.known["error"]
@@ -233,7 +197,7 @@ class EarlierRun:
         account = self.purse.found(self.account)
         return status_of(
             self.folder,
-            problem(config.problem).name,
+            _problem_name(config.problem),
             phase,
             row,
             self.purse,
@@ -243,14 +207,22 @@ class EarlierRun:
             error=error,
         )
 
-    def best_program(self) -> Program:
-        """The best program so far; at first the problem's initial program."""
-        return best_of(self.folder, problem(self.folder.load().problem).start)
+    @property
+    def start(self) -> Program:
+        """The problem's initial program, the best one at first."""
+        return (self.given or problem(self.folder.load().problem)).start
 
 
 def name_of(folder: RunFolder) -> str:
     """The name of a run for clients: in the database, or of its folder."""
     return folder.address.run if isinstance(folder, StoredRun) else folder.path.name
+
+
+def _problem_name(label: str) -> str:
+    """The name of the problem that settings refer to, also of an object that is not there."""
+    if label.startswith(OBJECT_MARK):
+        return label.removeprefix(OBJECT_MARK)
+    return problem(label).name
 
 
 def status_of(
@@ -262,7 +234,7 @@ def status_of(
     *,
     spent: float,
     budget: float,
-    stop_reason: str = "",
+    stop_reason: StopReason = "",
     error: str = "",
 ) -> RunStatus:
     """The state of a run after the iteration of a row of its trace; `None` before the first."""
@@ -283,11 +255,49 @@ def status_of(
     )
 
 
-def best_of(folder: RunFolder, start: Program) -> Program:
-    """The best program of a run so far; `start` until there is a better one."""
+def states_of(run: FollowedRun, seconds: float) -> Iterator[RunStatus]:
+    """The state of a run at each look, the last one when it has ended or the time is over."""
+    end = monotonic() + seconds
+    while True:
+        state = run.status()
+        yield state
+        left = end - monotonic()
+        if state["phase"] != "running" or left <= 0:
+            return
+        run.wait(min(left, LOOK_SECONDS))
+
+
+def best_program_of(run: FollowedRun) -> BestProgram:
+    """The best program of a run so far, and the state of the run."""
+    best = _best_candidate(run.folder)
+    program = best.program if best else run.start
+    return BestProgram(**run.status(), program=program.text, files=program.by_path)
+
+
+def result_of(run: FollowedRun) -> RunResult:
+    """What a run has found; raises `ValueError` while it is running."""
+    if run.status()["phase"] == "running":
+        raise ValueError(
+            f"run: got {name_of(run.folder)!r}, which is running; expected one that is not, or"
+            " best_program for what it has so far"
+        )
+    best, state = _best_candidate(run.folder), saved_state(run.folder) or SearchState()
+    has_failed = state.get("stop_reason") == "failures"
+    return RunResult(
+        **best_program_of(run),
+        metrics=dict(best.metrics) if best else {},
+        validation_score=best.validation_score if best else None,
+        pareto_front=state.get("pareto_front", []),
+        in_doubt=state.get("in_doubt", 0.0),
+        last_failure=state.get("last_failure", "") if has_failed else "",
+    )
+
+
+def _best_candidate(folder: RunFolder) -> Candidate | None:
+    """The best candidate of a run so far; `None` until one is better than the start."""
     if not is_there(folder.database):
-        return start
+        return None
     with RunStore.at(folder.database, is_read_only=True) as store:
         run_id = store.last_run()
         best = store.last_improvement(run_id)
-        return start if best is None else store.candidates.get(run_id, best).program
+        return None if best is None else store.candidates.get(run_id, best)

@@ -51,7 +51,7 @@ def run_search(
         config: The configuration that the outer graph passed.
         context: What the outer graph chooses for the search.
     """
-    write, found = _stream_writer(), SearchOutput()
+    write, found = stream_writer(), SearchOutput()
     options = _stream_options(graph, context)
     for mode, chunk in graph.stream(given, _own_config(graph, config), **options):
         if mode == "custom":
@@ -65,7 +65,7 @@ async def arun_search(
     graph: Search, given: Given, config: RunnableConfig | None, context: Context | None = None
 ) -> SearchOutput:
     """`run_search` without blocking the event loop."""
-    write, found = _stream_writer(), SearchOutput()
+    write, found = stream_writer(), SearchOutput()
     options = _stream_options(graph, context)
     async for mode, chunk in graph.astream(given, _own_config(graph, config), **options):
         if mode == "custom":
@@ -98,7 +98,8 @@ def _stream_options(graph: Search, context: Context | None) -> _StreamOptions:
     return options if context is None else _StreamOptions(**{**options, "context": context})
 
 
-def _stream_writer() -> Callable[[object], None]:
+def stream_writer() -> Callable[[object], None]:
+    """Writes to the custom stream of the graph around."""
     try:
         return get_stream_writer()
     except (RuntimeError, KeyError):  # outside of a graph nothing is written

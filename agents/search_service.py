@@ -19,16 +19,18 @@ from costada.agents.followed_runs import (
     BackgroundRun,
     EarlierRun,
     FollowedRun,
-    RunList,
     name_of,
 )
+from costada.agents.run_answers import RunList
+from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.concurrency import allow_evaluations, cancel_evaluations
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.routes import can_resume
+from costada.models.menu import label_of
 from costada.runs.config import EXECUTION, RunConfig, checked_config
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.folder_lease import is_held
-from costada.runs.plan import plan_run, problems_by_name
+from costada.runs.plan import GivenProblem, Plan, SearchRequest, plan_run, problems_by_name
 from costada.runs.resume import extend_to, extended_config
 from costada.runs.runner import is_finished, saved_state
 from costada.runs.shared_purse import account_name
@@ -55,13 +57,17 @@ def _reporting(run: str = "") -> Iterator[None]:
         print(f"costada: {run and f'{run}: '}{error}", file=sys.stderr)  # noqa: T201
 
 
-def named_problems(given: Sequence[str]) -> dict[str, str]:
-    """Benchmarks and problem folders by the names that clients use.
+def named_problems(given: Sequence[GivenProblem]) -> dict[str, str | Problem]:
+    """Problems by the names that clients use; a folder by its whole path, as runs save it.
 
     Raises:
         ValueError: There is no such problem, or two have the same name.
     """
-    return dict(zip(problems_by_name(given), given, strict=True))
+    whole = [
+        each if isinstance(each, Problem) else checked_config({"problem": str(each)}).problem
+        for each in given
+    ]
+    return dict(zip(problems_by_name(whole), whole, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +75,17 @@ class SearchService:
     """Starts runs for clients and keeps track of them.
 
     Attributes:
-        problems: The problems by name; benchmarks and folders.
-        settings: The settings of every run; a client chooses problem, budget and seed, and may
-            choose another target.
+        problems: The problems by name: benchmarks, folders and objects.
+        given: The models and settings of every run; a client chooses problem, budget and seed, and
+            may choose another target.
         purse: Pays for all runs together.
         parent: Parent of the run folders.
         store: Address of the Postgres database of the runs; `None`: each is in its folder.
         machine: Name of this machine, where the purse also pays for folders of others.
     """
 
-    problems: Mapping[str, str]
-    settings: RunConfig
+    problems: Mapping[str, str | Problem]
+    given: SearchRequest
     purse: Purse
     parent: Path
     store: str | None = None
@@ -89,21 +95,32 @@ class SearchService:
     _ended: set[str] = field(default_factory=set)
     _ending: Event = field(default_factory=Event)
 
+    @property
+    def settings(self) -> RunConfig:
+        """The settings of every run."""
+        return self.given.config
+
     def check(self) -> Layer | None:
         """Refuse settings that no run could start with; raises `ValueError` as `plan_run` does.
 
         Returns:
             What confines candidates of the first problem; `None` if its own evaluate does.
         """
-        return plan_run(self.settings.model_copy(update={"preflight": False})).sandbox
+        unjudged = self.settings.model_copy(update={"preflight": False})
+        return plan_run(replace(self.given, config=unjudged), purse=self.purse).sandbox
 
     def reclaim(self) -> None:
-        """Return the unspent money of an earlier server's runs here that no process works on."""
+        """Return the unspent money of an earlier server's runs here that no process works on.
+
+        Their accounts have the path of a folder for a name. Others, such as that of an agent, stay
+        as they are.
+        """
         here = f"{self.machine}:" if self.machine else ""
         for account in self.purse.accounts()[1:]:
-            if account.is_closed or not account.name.startswith(here):
+            folder = Path(account.name.removeprefix(here))
+            if account.is_closed or not account.name.startswith(here) or not folder.is_absolute():
                 continue
-            if not is_held(Path(account.name.removeprefix(here))):
+            if not is_held(folder):
                 self.purse.close_child(account.name)
 
     def start(
@@ -123,11 +140,11 @@ class SearchService:
             raise ValueError(unknown_name("problem", name, self.problems))
         if known := self._same_search(name, seed):
             return known
-        wanted = {"problem": self.problems[name], "budget": budget, "seed": seed}
+        wanted = {"problem": label_of(self.problems[name]), "budget": budget, "seed": seed}
         if target is not None:
             wanted["target"] = target
         config = checked_config({**self.settings.model_dump(), **wanted})
-        plan = plan_run(config)
+        plan = self._plan(config)
         with self._lock, self._hold_unused_run(name) as folder:
             if self._ending.is_set():
                 raise ValueError("discover: the server is ending; ask again when it is back")
@@ -192,7 +209,7 @@ class SearchService:
         """
         folder = self.run(name).folder
         saved = folder.load()
-        if saved.problem not in self.problems.values():
+        if saved.problem not in map(label_of, self.problems.values()):
             raise ValueError(f"run: got {name!r}, whose problem this server does not offer")
         with self._lock, ExitStack() as held:
             if self._ending.is_set():
@@ -213,7 +230,7 @@ class SearchService:
                     f"run: got {name!r}, which has ended ({state['stop_reason']}) and has nothing"
                     f" left to do within ${budget:g}"
                 )
-            plan = plan_run(config)
+            plan = self._plan(config)
             extend_to(folder, config)
             self._mark(folder, is_stopped=False)
             account = self.purse.child(self._account(folder), budget)
@@ -252,6 +269,16 @@ class SearchService:
             run.thread.join(max(0.0, deadline - monotonic()))
             run.is_abandoned = run.thread.is_alive()
         allow_evaluations()
+
+    def _plan(self, config: RunConfig) -> Plan:
+        """The plan of a run with these settings; raises `ValueError` as `plan_run` does."""
+        given = self._object_of(config)
+        return plan_run(replace(self.given, config=config, problem=given))
+
+    def _object_of(self, config: RunConfig) -> Problem | None:
+        """The problem of a run, if this service offers it as an object."""
+        objects = [each for each in self.problems.values() if isinstance(each, Problem)]
+        return next((each for each in objects if label_of(each) == config.problem), None)
 
     @contextmanager
     def _hold_unused_run(self, problem_name: str) -> Iterator[RunFolder]:
@@ -298,7 +325,7 @@ class SearchService:
         """
         for own, run in self._earlier_runs().items():
             config = run.folder.load()
-            if (config.problem, config.seed) != (self.problems[name], seed):
+            if (config.problem, config.seed) != (label_of(self.problems[name]), seed):
                 continue
             newest = self._newest(own, run)
             status = newest.status()
@@ -356,7 +383,12 @@ class SearchService:
         else:
             stored = [run for run in named_runs(self.store) if run.address.run in own]
             kept = [replace(run, path=self.parent / run.address.run) for run in stored]
-        return {name_of(each): EarlierRun(each, self.purse, self._account(each)) for each in kept}
+        return {
+            name_of(each): EarlierRun(
+                each, self.purse, self._account(each), self._object_of(each.load())
+            )
+            for each in kept
+        }
 
     def _follow(self) -> None:
         while not self._ending.is_set():
@@ -379,7 +411,7 @@ class SearchService:
                 return
             now = {each: getattr(self.settings, each) for each in EXECUTION}
             config = extended_config(folder.load(), now)
-            plan = plan_run(config)
+            plan = self._plan(config)
             with self._lock:
                 if not self._ending.is_set():
                     account = self.purse.child(name, config.budget)

@@ -25,13 +25,11 @@ from costada.nodes.state import SearchInput, SearchOutput
 from costada.prompts.reply_parts import fenced
 from costada.reports.summary import end_text
 from costada.runs.keywords import GraphKeywords
-from costada.runs.plan import problems_by_name
+from costada.runs.plan import GivenProblem, problems_by_name
 from costada.runs.search_graph import create_discovery_graph
 from costada.store.purse import OverBudget, Purse
 from costada.store.run_store import RunStore
 from costada.values.program_form import ProgramForm
-
-GivenProblem = Problem | str | Path
 
 MAX_VALUE = 80
 """Characters of a wrong value that the model is shown."""

@@ -161,6 +161,7 @@ def _service(
 ) -> SearchService:
     """The service with its purse open; raises as these do."""
     from costada.agents.search_service import SearchService, named_problems
+    from costada.runs.plan import SearchRequest
     from costada.store.purse import Purse
 
     known = named_problems(split_list("--problems", problems) if problems else problem_names())
@@ -174,7 +175,9 @@ def _service(
         dsn=purse if is_shared else store,
         name="the server's purse",
     )
-    return SearchService(known, config, account, out, store, gethostname() if is_shared else "")
+    return SearchService(
+        known, SearchRequest(config), account, out, store, gethostname() if is_shared else ""
+    )
 
 
 def _serve(

@@ -149,7 +149,11 @@ def parse_request(
 SIMULATED, LANDSCAPE = "simulated", "landscape"
 
 
-def problems_by_name(given: Iterable[str | Path | Problem]) -> dict[str, Problem]:
+GivenProblem = Problem | str | Path
+"""A problem, the name of a benchmark, or a problem folder."""
+
+
+def problems_by_name(given: Iterable[GivenProblem]) -> dict[str, Problem]:
     """Problems to choose from, in the order given.
 
     Raises:

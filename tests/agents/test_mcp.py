@@ -23,12 +23,14 @@ from ports import free_port
 from served_searches import better_programs, taking_time
 from warm import PROCESSES
 
+from costada.agents.followed_runs import best_program_of
 from costada.agents.mcp import mcp_server
-from costada.agents.search_service import SearchService
+from costada.agents.search_service import SearchService, named_problems
 from costada.reports.trace import rows_of_file
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease
+from costada.runs.plan import SearchRequest
 from costada.runs.runner import is_finished
 from costada.runs.stored_run import StoredRun
 from costada.store.address import RunAddress, shown_address
@@ -42,7 +44,8 @@ pytestmark = [
 
 
 def service_of(purse, parent, machine=""):
-    return SearchService({}, RunConfig(problem="circle_packing"), purse, parent, machine=machine)
+    given = SearchRequest(RunConfig(problem="circle_packing"))
+    return SearchService({}, given, purse, parent, machine=machine)
 
 
 def test_abandoned_runs_return_their_money_except_what_they_spent(tmp_path):
@@ -176,9 +179,10 @@ async def discover(session, budget, problem="toy", **more):
 
 
 async def ended(session, run):
-    while (status := await call(session, "status", run=run, wait_seconds=20))["phase"] == "running":
-        pass
-    return status
+    while True:
+        status = await call(session, "wait_for_run", run=run, seconds=20)
+        if status["phase"] != "running":
+            return status
 
 
 async def mistakes(session):
@@ -186,9 +190,9 @@ async def mistakes(session):
         "misspelt": await discover(session, 0.01, "toi"),
         "path": await discover(session, 0.01, "/etc"),
         "negative": await discover(session, -1),
-        "unknown": await call(session, "status", run="toy-7"),
+        "unknown": await call(session, "run_status", run="toy-7"),
         "above": await call(session, "best_program", run="../toy"),
-        "endless": await call(session, "status", run="toy-7", wait_seconds=3600),
+        "endless": await call(session, "wait_for_run", run="toy-7", seconds=3600),
     }
 
 
@@ -202,12 +206,19 @@ async def conversation(session, provider):
     provider.script(Refusal(401, "no such key"))
     heard["failed"] = await ended(session, (await discover(session, float(PURSE)))["run"])
     heard["begun"] = begun = await discover(session, 0.006)
+    heard["progress"], order = [], {"run": begun["run"]}
+
+    async def note(*progress):
+        heard["progress"].append(progress)
+
+    await session.call_tool("wait_for_run", order, progress_callback=note)
     heard["end"] = await ended(session, begun["run"])
+    heard["result"] = await call(session, "run_result", **order)
     heard["best"] = await call(session, "best_program", run=begun["run"])
     heard["again"] = await discover(session, 0.006)
     heard["left"] = left = await discover(session, 100, seed=1)
     heard["twice"] = await discover(session, 100, seed=1)
-    while not (await call(session, "status", run=left["run"]))["iterations"]:
+    while not (await call(session, "run_status", run=left["run"]))["iterations"]:
         await asyncio.sleep(0.01)
     return heard
 
@@ -261,7 +272,7 @@ def heard(tmp_path_factory):
             heard["lowered"] = lowered = await discover(session, 100, seed=2)
             heard["last"] = await ended(session, lowered["run"])
             heard["empty"] = await discover(session, 0.002, seed=3)
-            heard["listed"] = await call(session, "runs")
+            heard["listed"] = await call(session, "list_runs")
         return {**heard, "billed": CALL_COST * len(provider.bill)}
 
     with better_programs() as provider:
@@ -292,8 +303,8 @@ def test_a_run_ends_at_the_target_of_the_client_or_else_of_the_server(tmp_path):
 
 def test_the_server_says_which_tools_read_and_its_own_version(heard):
     reading = {name for name, tool in heard["tools"].items() if tool.annotations.readOnlyHint}
-    assert reading == {"status", "runs", "best_program"}
-    assert set(heard["tools"]) - reading == {"discover", "stop", "continue_run"}
+    assert reading == {"run_status", "wait_for_run", "list_runs", "best_program", "run_result"}
+    assert set(heard["tools"]) - reading == {"discover", "stop_run", "continue_run"}
     assert heard["version"] == version("costada")
     assert set(heard["tools"]["discover"].inputSchema["required"]) == {"problem", "budget"}
 
@@ -308,6 +319,37 @@ def test_a_client_starts_a_run_follows_it_and_fetches_the_program(heard):
     folder = RunFolder(Path(end["folder"]))
     assert folder.load().budget == 0.006
     assert folder.best_program.read_text() == program(end["best_score"])
+
+
+def test_a_client_that_waits_hears_of_progress(heard):
+    iterations = [number for number, _, _ in heard["progress"]]
+    assert iterations == sorted({*iterations})
+    assert (iterations[-1], heard["progress"][-1][1]) == (3, None)
+    said = f"3 iterations, $0.0060 of $0.0060 spent, best score {heard['end']['best_score']:.4f}"
+    assert heard["progress"][-1][2] == said
+
+
+def test_the_result_of_a_run_has_its_program_and_what_else_it_found(heard):
+    found = dict(heard["result"])
+    assert found.pop("metrics")["combined_score"] == heard["best"]["best_score"]
+    more = {"validation_score": None, "pareto_front": [], "in_doubt": 0, "last_failure": ""}
+    assert found == {**heard["best"], **more}
+
+
+def test_answers_have_schemas_that_say_what_their_fields_mean(heard):
+    for name, tool in heard["tools"].items():
+        schema = tool.outputSchema
+        assert schema["required"] == [*schema["properties"]]
+        unexplained = {
+            field for field, its in schema["properties"].items() if "description" not in its
+        }
+        assert unexplained <= {"phase", "runs"}, name
+
+
+def test_a_problem_folder_is_named_by_its_whole_path_as_runs_save_it(tmp_path, monkeypatch):
+    toy = toy_folder(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert named_problems(["toy"]) == {"toy": str(toy)}
 
 
 def test_the_same_search_is_the_run_that_is_running_or_can_be_continued(heard):
@@ -353,8 +395,8 @@ def test_mistakes_of_a_client_are_explained_and_cost_nothing(heard):
         ("discover", "target", "1", "valid number"),
         ("discover", "buget", 0.01, "not permitted"),
         ("discover", "problem", 3, "valid string"),
-        ("status", "wait_seconds", True, "valid number"),
-        ("status", "wait", 3, "not permitted"),
+        ("wait_for_run", "seconds", True, "valid number"),
+        ("run_status", "seconds", 3, "not permitted"),
         ("best_program", "runs", "toy-1", "not permitted"),
     ],
 )
@@ -381,7 +423,7 @@ def test_unknown_arguments_and_those_of_another_type_are_refused_by_name(
 def test_the_instructions_say_what_holds_under_the_budget_policy(tmp_path, policy, sentence):
     with Purse(0.05, policy=policy) as purse:
         settings = RunConfig(problem="circle_packing", budget_policy=policy)
-        service = SearchService({}, settings, purse, tmp_path)
+        service = SearchService({}, SearchRequest(settings), purse, tmp_path)
         assert sentence in mcp_server(service).instructions
 
 
@@ -483,7 +525,7 @@ def stored_service(address, url, toy, folder, **changes):
     model = {"model": "openai:stand-in", "base_url": url, "price": "1,2", "lost_calls": "ignore"}
     settings = RunConfig(problem=str(toy), **model, **changes)
     purse = Purse(1, dsn=address, name="the server's purse")
-    return SearchService({"toy": str(toy)}, settings, purse, folder, address)
+    return SearchService({"toy": str(toy)}, SearchRequest(settings), purse, folder, address)
 
 
 @pytest.fixture
@@ -508,7 +550,8 @@ def service(tmp_path, monkeypatch):
         toy = str(toy_folder(tmp_path))
         model = {"model": "openai:stand-in", "base_url": provider.url, "price": "1,2"}
         settings = RunConfig(problem=toy, **model)
-        yield SearchService({"toy": toy}, settings, purse, tmp_path / "runs"), provider
+        given = SearchRequest(settings)
+        yield SearchService({"toy": toy}, given, purse, tmp_path / "runs"), provider
 
 
 def test_a_stopped_run_is_continued_to_its_budget_and_a_finished_one_beyond_it(service):
@@ -600,7 +643,7 @@ def test_another_server_resumes_a_run_whose_server_has_ended_and_pays_from_the_s
     assert float(second.purse.remaining) == 0.98
     seen = services("third").run("toy-1")
     assert {**seen.status(), "folder": ""} == {**status, "folder": ""}
-    assert seen.best_program() == view.best_program()
+    assert best_program_of(seen)["program"] == best_program_of(view)["program"]
     second.end(1)
 
 

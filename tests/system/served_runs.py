@@ -61,7 +61,7 @@ async def ended(address, run):
     """The last status of a run, and its best program."""
     async with session_at(address) as session:
         while True:
-            status = await call(session, "status", run=run, wait_seconds=5)
+            status = await call(session, "wait_for_run", run=run, seconds=5)
             if status["phase"] not in ("running", "interrupted"):
                 return status, await call(session, "best_program", run=run)
             await asyncio.sleep(0.2)
