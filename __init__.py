@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from costada.agents.middleware import BudgetMiddleware
-    from costada.agents.node import as_discovery_node
+    from costada.agents.node import DiscoveryNode, as_discovery_node
+    from costada.agents.run_answers import BestProgram, RunList, RunResult, RunStatus
     from costada.agents.tool import create_discovery_tool
     from costada.agents.toolkit import DiscoveryToolkit, create_discovery_toolkit
     from costada.controller.constants import Constants
@@ -20,45 +21,69 @@ if TYPE_CHECKING:
     from costada.evaluators.sandbox.layers import Layer
     from costada.evaluators.sandbox.limits import Limits
     from costada.evaluators.scoring import normalize
+    from costada.graph.compiled import DiscoveryGraph
     from costada.graph.graph_input import SearchContext
     from costada.models.chat_models import chat_model
     from costada.models.errors import UnmeteredCall
-    from costada.models.menu import MenuModel
+    from costada.models.menu import MenuModel, ModelEntry
+    from costada.models.providers import RetryPolicy
+    from costada.nodes.context import ChatModel
+    from costada.nodes.state import SearchInput, SearchOutput
     from costada.plugins.offline import OfflineModel
     from costada.runs.choices import Choices
     from costada.runs.discovery import Discovery, discover
     from costada.runs.interruption import interrupting_evaluations
+    from costada.runs.keywords import DiscoverKeywords, GraphKeywords
     from costada.runs.loaded_run import LoadedRun, load_run
     from costada.runs.plan import menu_models
     from costada.runs.search_graph import create_discovery_graph
-    from costada.store.purse import OverBudget, Purse
+    from costada.store.purse import Account, Entry, OverBudget, Purse
     from costada.store.run_store import RunStore
-    from costada.values.candidate import Candidate
-    from costada.values.evaluation import Direction, Evaluation, failed
+    from costada.values.candidate import Candidate, Program
+    from costada.values.evaluation import Direction, Evaluation, FrontMember, failed
+    from costada.values.example_score import ExampleScore
     from costada.values.usage import Price
 
 __all__ = [
+    "Account",
+    "BestProgram",
     "BudgetMiddleware",
     "Candidate",
     "CandidateResult",
+    "ChatModel",
     "Choices",
     "Constants",
     "Direction",
+    "DiscoverKeywords",
     "Discovery",
+    "DiscoveryGraph",
+    "DiscoveryNode",
     "DiscoveryToolkit",
+    "Entry",
     "Evaluation",
+    "ExampleScore",
+    "FrontMember",
+    "GraphKeywords",
     "Holdout",
     "Layer",
     "Limits",
     "LoadedRun",
     "MenuModel",
+    "ModelEntry",
     "OfflineModel",
     "OverBudget",
     "Price",
     "Problem",
+    "Program",
     "Purse",
+    "RetryPolicy",
+    "RunList",
+    "RunResult",
+    "RunStatus",
     "RunStore",
     "SearchContext",
+    "SearchInput",
+    "SearchOutput",
     "UnmeteredCall",
     "as_discovery_node",
     "chat_model",
@@ -76,27 +101,45 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Account": "costada.store.purse",
+    "BestProgram": "costada.agents.run_answers",
     "BudgetMiddleware": "costada.agents.middleware",
     "Candidate": "costada.values.candidate",
     "CandidateResult": "costada.evaluators.sandbox.candidate_results",
+    "ChatModel": "costada.nodes.context",
     "Choices": "costada.runs.choices",
     "Constants": "costada.controller.constants",
     "Direction": "costada.values.evaluation",
+    "DiscoverKeywords": "costada.runs.keywords",
     "Discovery": "costada.runs.discovery",
+    "DiscoveryGraph": "costada.graph.compiled",
+    "DiscoveryNode": "costada.agents.node",
     "DiscoveryToolkit": "costada.agents.toolkit",
+    "Entry": "costada.store.purse",
     "Evaluation": "costada.values.evaluation",
-    "Layer": "costada.evaluators.sandbox.layers",
-    "Purse": "costada.store.purse",
+    "ExampleScore": "costada.values.example_score",
+    "FrontMember": "costada.values.evaluation",
+    "GraphKeywords": "costada.runs.keywords",
     "Holdout": "costada.evaluators.problem_fields",
-    "LoadedRun": "costada.runs.loaded_run",
+    "Layer": "costada.evaluators.sandbox.layers",
     "Limits": "costada.evaluators.sandbox.limits",
+    "LoadedRun": "costada.runs.loaded_run",
     "MenuModel": "costada.models.menu",
+    "ModelEntry": "costada.models.menu",
     "OfflineModel": "costada.plugins.offline",
     "OverBudget": "costada.store.purse",
     "Price": "costada.values.usage",
     "Problem": "costada.evaluators.problem",
+    "Program": "costada.values.candidate",
+    "Purse": "costada.store.purse",
+    "RetryPolicy": "costada.models.providers",
+    "RunList": "costada.agents.run_answers",
+    "RunResult": "costada.agents.run_answers",
+    "RunStatus": "costada.agents.run_answers",
     "RunStore": "costada.store.run_store",
     "SearchContext": "costada.graph.graph_input",
+    "SearchInput": "costada.nodes.state",
+    "SearchOutput": "costada.nodes.state",
     "UnmeteredCall": "costada.models.errors",
     "as_discovery_node": "costada.agents.node",
     "chat_model": "costada.models.chat_models",

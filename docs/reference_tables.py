@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
@@ -276,9 +277,23 @@ def events() -> str:
 def public_names() -> str:
     """What `costada` exports, with the first line of each docstring."""
     names = sorted(costada.__all__, key=str.lower)
-    docstrings = ((name, inspect.getdoc(getattr(costada, name)) or "") for name in names)
-    rows = ((f"`{name}`", text.splitlines()[0] if text else "") for name, text in docstrings)
+    rows = ((f"`{name}`", _docstring(name).splitlines()[0]) for name in names)
     return _table(("Name", "Meaning"), rows)
+
+
+def _docstring(name: str) -> str:
+    """The docstring of a public name; that of an alias is the string below it."""
+    exported = getattr(costada, name)
+    home = import_module(costada._HOMES[name])
+    if exported.__module__.startswith("costada"):
+        return inspect.getdoc(exported) or ""
+    lines = ast.parse(inspect.getsource(home)).body
+    return next(
+        str(ast.literal_eval(text.value))
+        for line, text in pairwise(lines)
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == name
+        if isinstance(text, ast.Expr)
+    )
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:

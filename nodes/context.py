@@ -47,6 +47,7 @@ from costada.values.example_score import scores_by_place
 from costada.values.numbering import TicketNumber
 
 ChatModel = Runnable[LanguageModelInput, AIMessage]
+"""Any LangChain chat model, also wrapped in retries or fallbacks."""
 
 LandingOrder = Literal["landing", "launch"]
 

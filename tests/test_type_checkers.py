@@ -1,8 +1,11 @@
 """What users write is checked with the package's types, also outside of its repository."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from shutil import which
 
 import pytest
 from doc_blocks import ROOT, blocks_of
@@ -15,6 +18,8 @@ pytestmark = pytest.mark.process
 
 MODEL = "from langchain_openai import ChatOpenAI\n\nmodel = ChatOpenAI()\n"
 """The model that the README's agent has from elsewhere."""
+
+PYRIGHT = which("pyright", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 CACHE = ROOT / ".mypy_cache" / "elsewhere"
 """What mypy knows of installed packages, which takes long to find out."""
@@ -45,6 +50,15 @@ class Nothing:
 
 METHODS["nothing"] = Method("nothing", Nothing, "not a method", {})
 """
+MISTAKES = """\
+from costada import OfflineModel, RetryPolicy, create_discovery_graph, discover
+
+discover("circle_packing", OfflineModel(), budget=1, itertions=3)
+RetryPolicy(call_timeout="long")
+create_discovery_graph("circle_packing", "offline", budget=0.03).invoke({"sed": 1})
+print(discover("circle_packing", OfflineModel(), budget=1).best)
+"""
+PROGRAM = (ROOT / "tests" / "typed_program.py").read_text()
 README = [each for each in blocks_of(ROOT / "README.md") if each.language in ("python", "py")]
 SCRIPTS = {
     **{f"readme_{n}": MODEL * (each.language == "py") + each.text for n, each in enumerate(README)},
@@ -52,6 +66,8 @@ SCRIPTS = {
     "context": INVOKED.format(given='{"budget": 0.05}'),
     "misspelt": INVOKED.format(given='{"bugdet": 0.05}'),
     "no_method": NO_METHOD,
+    "typed_program": PROGRAM,
+    "mistakes": MISTAKES,
 }
 """What is checked at once: mypy needs long to read the packages that they import."""
 
@@ -78,7 +94,36 @@ def errors(tmp_path_factory):
 
 def test_what_has_no_type_errors_gets_none_reported(errors):
     assert any("context={" in each.text for each in README)
-    assert {name for name, lines in errors.items() if lines} == {"misspelt", "no_method"}
+    assert {name for name, lines in errors.items() if lines} == {
+        "misspelt",
+        "no_method",
+        "mistakes",
+    }
+
+
+def test_each_mistake_of_a_user_is_a_type_error(errors):
+    lines = {line.split(":")[1] for line in errors["mistakes"] if ": error: " in line}
+    assert lines == {"3", "4", "5", "6"}
+
+
+@pytest.mark.skipif(PYRIGHT is None, reason="pyright is not installed: pip install pyright")
+def test_pyright_agrees_with_mypy(tmp_path):
+    (tmp_path / "typed_program.py").write_text(PROGRAM)
+    (tmp_path / "mistakes.py").write_text(MISTAKES)
+    (tmp_path / "pyrightconfig.json").write_text("{}")
+    checked = subprocess.run(
+        [PYRIGHT, "--pythonpath", sys.executable, "--outputjson", tmp_path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    found = json.loads(checked.stdout)["generalDiagnostics"]
+    wrong = {
+        (Path(each["file"]).stem, each["range"]["start"]["line"] + 1)
+        for each in found
+        if each["severity"] == "error"
+    }
+    assert wrong == {("mistakes", line) for line in (3, 4, 5, 6)}, found
 
 
 def test_a_misspelt_key_of_a_context_is_a_type_error(errors):
