@@ -1,10 +1,18 @@
-"""A model for the searches of a server: each of its answers is better than the one before."""
+"""Searches of a server, and their model: each of its answers is better than the one before."""
 
 import time
 from contextlib import contextmanager
+from decimal import Decimal
 
 from billing_server import BillingServer, Reply
 from fakes import rewrite
+
+from costada.agents.search_service import SearchService
+from costada.runs.config import RunConfig
+from costada.runs.plan import SearchRequest
+
+CALL_COST = Decimal("0.002")
+"""1,000 input tokens at 1 dollar and 500 output tokens at 2 dollars per million."""
 
 THINKING_SECONDS = 0.1
 
@@ -31,3 +39,9 @@ def taking_time(provider):
     provider.default = slow
     yield
     provider.default = quick
+
+
+def service_of(purse, parent, machine=""):
+    """A service without problems, for what it does with its purse."""
+    given = SearchRequest(RunConfig(problem="circle_packing"))
+    return SearchService({}, given, purse, parent, machine=machine)

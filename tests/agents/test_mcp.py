@@ -1,17 +1,16 @@
+"""`costada mcp` as its clients see it: tools, answers, refusals, money."""
+
 import asyncio
 import json
 import os
 import socket
 import sys
-import time
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager
 from decimal import Decimal
-from functools import partial
 from http.client import HTTPConnection
 from importlib.metadata import version
 from pathlib import Path
 
-import psycopg
 import pytest
 from billing_server import Refusal
 from fakes import program, toy_folder
@@ -20,20 +19,17 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.fastmcp.exceptions import ToolError
 from ports import free_port
-from served_searches import better_programs, taking_time
-from warm import PROCESSES
+from served_searches import CALL_COST, better_programs, service_of, taking_time
 
-from costada.agents.followed_runs import best_program_of
 from costada.agents.mcp import mcp_server
-from costada.agents.search_service import SearchService, named_problems
+from costada.agents.search_service import SearchService
 from costada.reports.trace import rows_of_file
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease
 from costada.runs.plan import SearchRequest
 from costada.runs.runner import is_finished
-from costada.runs.stored_run import StoredRun
-from costada.store.address import RunAddress, shown_address
+from costada.store.address import shown_address
 from costada.store.purse import Purse
 
 # What pydantic-settings says of the lowest version of mcp, at the first server of a process.
@@ -41,35 +37,6 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.filterwarnings("ignore:Field 'lifespan' has an incomplete definition"),
 ]
-
-
-def service_of(purse, parent, machine=""):
-    given = SearchRequest(RunConfig(problem="circle_packing"))
-    return SearchService({}, given, purse, parent, machine=machine)
-
-
-def test_abandoned_runs_return_their_money_except_what_they_spent(tmp_path):
-    path = tmp_path / "purse.sqlite"
-    with Purse(1, path=path) as purse:
-        (tmp_path / "dead").mkdir()
-        purse.child(str(tmp_path / "dead"), 0.25).put("call", cost=0.125)
-        purse.child(str(tmp_path / "removed"), 0.25).put("call", cost=0.0625)
-        assert float(purse.remaining) == 0.5
-    with Purse(1, path=path) as purse:
-        service_of(purse, tmp_path).reclaim()
-        assert float(purse.spent) == 0.1875
-        assert float(purse.remaining) == 0.8125
-
-
-def test_a_server_leaves_the_runs_of_other_machines_in_a_shared_purse_alone(tmp_path):
-    with Purse(1) as purse:
-        for name in ("one", "other"):
-            purse.child(f"{name}:{tmp_path / 'dead'}", 0.25)
-        service_of(purse, tmp_path, "one").reclaim()
-        is_closed = {
-            account.name.partition(":")[0]: account.is_closed for account in purse.accounts()
-        }
-        assert is_closed == {"purse": False, "one": True, "other": False}
 
 
 def test_a_purse_in_postgres_pays_for_the_runs_of_a_server(tmp_path, postgres_address):
@@ -89,14 +56,6 @@ def test_a_purse_in_postgres_pays_for_the_runs_of_a_server(tmp_path, postgres_ad
         assert (account.is_closed, float(account.spent)) == (True, end["spent"])
 
 
-def test_money_of_a_run_at_work_stays_with_it(tmp_path):
-    with Purse(1) as purse:
-        purse.child(str(tmp_path), 0.25)
-        with hold_lease(tmp_path):
-            service_of(purse, tmp_path).reclaim()
-        assert float(purse.remaining) == 0.75
-
-
 def test_without_its_package_the_command_says_what_to_install(invoke, monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp", None)
     result = invoke("mcp", "--max-budget", 1)
@@ -106,9 +65,6 @@ def test_without_its_package_the_command_says_what_to_install(invoke, monkeypatc
 
 COSTADA = str(Path(sys.executable).with_name("costada"))
 PURSE = Decimal("0.04")
-CALL_COST = Decimal("0.002")
-"""1,000 input tokens at 1 dollar and 500 output tokens at 2 dollars per million."""
-
 PING = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
 
 
@@ -346,12 +302,6 @@ def test_answers_have_schemas_that_say_what_their_fields_mean(heard):
         assert unexplained <= {"phase", "runs"}, name
 
 
-def test_a_problem_folder_is_named_by_its_whole_path_as_runs_save_it(tmp_path, monkeypatch):
-    toy = toy_folder(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    assert named_problems(["toy"]) == {"toy": str(toy)}
-
-
 def test_the_same_search_is_the_run_that_is_running_or_can_be_continued(heard):
     assert heard["twice"]["run"] == heard["left"]["run"] == "toy-3"
     assert "problem 'toy' with seed 0 is run 'toy-2', which is finished" in heard["again"]
@@ -503,292 +453,3 @@ def test_a_server_for_other_machines_needs_a_token_and_a_place(
     said = " ".join(result.output.split())
     assert text in said
     assert not token or token not in said
-
-
-def test_a_purse_that_cannot_be_read_is_a_fault_of_the_server(tmp_path, capsys):
-    purse = Purse(1, path=tmp_path / "purse.sqlite")
-    service = service_of(purse, tmp_path)
-    assert service.reaches_purse()
-    purse.close()
-    assert not service.reaches_purse()
-    assert capsys.readouterr().err.startswith("costada: ")
-
-
-def wait_for_steps(run, number):
-    while run.status()["iterations"] < number:
-        assert run.thread.is_alive(), run.status()
-        time.sleep(0.005)
-
-
-def stored_service(address, url, toy, folder, **changes):
-    """A service with its runs and its purse in a database."""
-    model = {"model": "openai:stand-in", "base_url": url, "price": "1,2", "lost_calls": "ignore"}
-    settings = RunConfig(problem=str(toy), **model, **changes)
-    purse = Purse(1, dsn=address, name="the server's purse")
-    return SearchService({"toy": str(toy)}, SearchRequest(settings), purse, folder, address)
-
-
-@pytest.fixture
-def services(postgres_address, tmp_path, monkeypatch):
-    """Begin a service on the same database and purse: services(name)."""
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    with better_programs() as provider, taking_time(provider):
-        toy, address = toy_folder(tmp_path), shown_address(postgres_address)
-
-        def begin(name, **changes):
-            return stored_service(address, provider.url, toy, tmp_path / name, **changes)
-
-        begin.elsewhere = partial(elsewhere, address, provider.url, toy, tmp_path / "elsewhere")
-        yield begin
-
-
-@pytest.fixture
-def service(tmp_path, monkeypatch):
-    """A service with its runs in folders, a purse of a dollar, and what its provider billed."""
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    with better_programs() as provider, taking_time(provider), Purse(1) as purse:
-        toy = str(toy_folder(tmp_path))
-        model = {"model": "openai:stand-in", "base_url": provider.url, "price": "1,2"}
-        settings = RunConfig(problem=toy, **model)
-        given = SearchRequest(settings)
-        yield SearchService({"toy": toy}, given, purse, tmp_path / "runs"), provider
-
-
-def test_a_stopped_run_is_continued_to_its_budget_and_a_finished_one_beyond_it(service):
-    service, provider = service
-    begun = service.start("toy", 0.02, seed=0)
-    wait_for_steps(begun, 2)
-    assert service.stop("toy-1") is begun
-    begun.wait(60)
-    stopped = begun.status()
-    assert (stopped["phase"], stopped["purse_left"]) == ("interrupted", 1 - stopped["spent"])
-    with pytest.raises(ValueError, match="run 'toy-1', which is interrupted; expected another"):
-        service.start("toy", 0.02, seed=0)
-    again = service.extend("toy-1", 0)
-    with pytest.raises(ValueError, match="'toy-1', which is running; expected one that is not"):
-        service.extend("toy-1", 0)
-    again.wait(60)
-    ended = again.status()
-    assert (ended["phase"], ended["spent"], ended["budget"]) == ("finished", 0.02, 0.02)
-    with pytest.raises(
-        ValueError, match=r"ended \(budget\) and has nothing left to do within \$0.02"
-    ):
-        service.extend("toy-1", 0)
-    more = service.extend("toy-1", 0.01)
-    more.wait(60)
-    assert (more.status()["spent"], more.status()["budget"]) == (0.03, 0.03)
-    assert more.status()["purse_left"] == 0.97
-    assert CALL_COST * len(provider.bill) == Decimal("0.03")
-    assert service.listed()["runs"] == [more.status()]
-
-
-@pytest.mark.parametrize(
-    ("dollars", "said"), [(-1, "finite number of at least 0"), (float("inf"), "finite number")]
-)
-def test_a_run_is_continued_only_with_dollars(service, dollars, said):
-    service, _ = service
-    service.start("toy", 0.002, seed=0).wait(60)
-    with pytest.raises(ValueError, match=f"dollars: got {dollars:g}, expected a {said}"):
-        service.extend("toy-1", dollars)
-
-
-def test_a_run_is_continued_as_far_as_the_purse_has_dollars(service):
-    service, _ = service
-    service.start("toy", 0.002, seed=0).wait(60)
-    with service.purse.child("other", 0.994) as other:
-        assert float(other.budget) == 0.994
-        more = service.extend("toy-1", 10)
-        assert more.status()["budget"] == 0.006
-        more.wait(60)
-        with pytest.raises(
-            ValueError, match=r"dollars: got 10 .* but the purse has \$0 left for it"
-        ):
-            service.extend("toy-1", 10)
-
-
-def test_no_server_resumes_by_itself_what_a_client_has_stopped(services):
-    first, second = services("first"), services("second")
-    begun = first.start("toy", 0.02, seed=0)
-    wait_for_steps(begun, 2)
-    with pytest.raises(ValueError, match="'toy-1', which another process works on; stop it there"):
-        second.stop("toy-1")
-    first.stop("toy-1")
-    begun.wait(60)
-    second.follow()
-    other = second.start("toy", 0.002, seed=1)
-    other.wait(60)
-    assert second.run("toy-1").status()["phase"] == "interrupted"
-    second.extend("toy-1", 0).wait(60)
-    assert second.run("toy-1").status()["spent"] == 0.02
-    second.end(1)
-
-
-def test_another_server_resumes_a_run_whose_server_has_ended_and_pays_from_the_same_account(
-    services,
-):
-    first, second = services("first"), services("second")
-    begun = first.start("toy", 0.02, seed=0)
-    wait_for_steps(begun, 2)
-    assert second.run("toy-1").status()["phase"] == "running"
-    first.end(30)
-    assert first.run("toy-1").status()["phase"] == "interrupted"
-    assert float(first.purse.remaining) == 1 - first.run("toy-1").status()["spent"]
-    second.follow()
-    while (view := second.run("toy-1")).status()["phase"] in ("interrupted", "running"):
-        view.wait(0.1)
-    status = view.status()
-    assert (status["phase"], status["stop_reason"]) == ("finished", "budget")
-    assert status["spent"] == 0.02
-    assert float(second.purse.spent) == 0.02
-    assert float(second.purse.remaining) == 0.98
-    seen = services("third").run("toy-1")
-    assert {**seen.status(), "folder": ""} == {**status, "folder": ""}
-    assert best_program_of(seen)["program"] == best_program_of(view)["program"]
-    second.end(1)
-
-
-@contextmanager
-def elsewhere(address, url, toy, folder, work):
-    """Yield what another process says that works as a server on the same database."""
-    said, end = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=serve, args=(address, url, toy, folder, work, end))
-    process.start()
-    end.close()
-    try:
-        yield said
-    finally:
-        process.kill()
-        process.join()
-
-
-def serve(address, url, toy, folder, work, said):
-    os.environ["OPENAI_API_KEY"] = "none"
-    work(stored_service(address, url, toy, folder), said)
-
-
-def stored(service):
-    return StoredRun(service.parent / "toy-1", RunAddress(service.store, "toy-1"))
-
-
-def claim_late(service, said):
-    """Take the name of a run that begins a moment later."""
-    run = stored(service)
-    with run.hold():
-        said.send("held")
-        time.sleep(2.5)
-        run.claim(service.settings)
-    said.send("claimed")
-
-
-def take_over(service, said):
-    """Hold a run as soon as that is possible, and do nothing."""
-    said.send("ready")
-    while True:
-        with suppress(ValueError), stored(service).hold():
-            said.send("held")
-            time.sleep(60)
-
-
-def follow_to_the_end(service, said):
-    """Resume the run and say how it ended."""
-    said.send("ready")
-    service.follow()
-    said.send(end_of(service))
-
-
-def end_of(service):
-    while (status := service.run("toy-1").status())["phase"] in ("interrupted", "running"):
-        time.sleep(0.05)
-    return status
-
-
-def test_a_name_that_another_server_takes_is_left_to_it(services):
-    service = services("here", preflight=False)
-    service.check()  # loads what takes long
-    with services.elsewhere(claim_late) as said:
-        assert said.recv() == "held"
-        begun = service.start("toy", 0.004, seed=0)
-        assert said.recv() == "claimed"
-    begun.wait(60)
-    assert (begun.name, begun.status()["phase"]) == ("toy-2", "finished")
-    assert [account.name for account in service.purse.accounts()[1:2]] == ["toy-2"]
-
-
-def test_a_client_gets_no_more_than_it_asked_for_where_a_dead_server_had_drawn_more(services):
-    service = services("here")
-    service.purse.child("toy-1", 0.5)
-    begun = service.start("toy", 0.004, seed=0)
-    begun.wait(60)
-    status = begun.status()
-    assert (status["run"], status["budget"], status["spent"]) == ("toy-1", 0.004, 0.004)
-    assert stored(service).load().budget == 0.004
-    assert service.purse.remaining == Decimal("0.996")
-
-
-def check_resumed(service):
-    """An interrupted run of $0.06 is resumed to its end, and paid for once."""
-    assert service.run("toy-1").status()["phase"] == "interrupted"
-    service.follow()
-    status = end_of(service)
-    assert (status["phase"], status["spent"]) == ("finished", 0.06)
-    assert service.purse.spent == Decimal("0.06")
-    service.end(1)
-
-
-def test_a_run_that_another_process_took_over_is_resumed_after_that_one_has_died(
-    services, postgres_address
-):
-    service = services("here")
-    begun = service.start("toy", 0.06, seed=0)
-    wait_for_steps(begun, 1)
-    with services.elsewhere(take_over) as said:
-        assert said.recv() == "ready"
-        with psycopg.connect(postgres_address, autocommit=True) as connection:
-            # the connection of the lease is cut, as by a network failure
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
-                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-            )
-        assert said.recv() == "held"
-        begun.wait(60)
-        assert "this process has lost the run" in begun.status()["error"]
-        assert service.run("toy-1").status()["phase"] == "running"
-    check_resumed(service)
-
-
-def test_two_servers_that_find_one_interrupted_run_report_it_as_it_is(services):
-    first, second = services("first"), services("second")
-    wait_for_steps(first.start("toy", 0.02, seed=0), 2)
-    first.end(30)
-    with services.elsewhere(follow_to_the_end) as said:
-        assert said.recv() == "ready"
-        second.follow()
-        here, there = end_of(second), said.recv()
-    assert {**here, "folder": ""} == {**there, "folder": ""}
-    assert (here["phase"], here["spent"]) == ("finished", 0.02)
-    assert second.purse.remaining == Decimal("0.98")
-    second.end(1)
-
-
-def test_no_run_begins_while_a_server_ends(services):
-    service = services("here")
-    service.end(0)
-    with pytest.raises(ValueError, match="the server is ending"):
-        service.start("toy", 0.02, seed=0)
-    assert len(service.purse.accounts()) == 1
-
-
-def test_a_run_that_lost_its_database_is_resumed(services, postgres_address):
-    service = services("here")
-    begun = service.start("toy", 0.06, seed=0)
-    wait_for_steps(begun, 1)
-    with psycopg.connect(postgres_address, autocommit=True) as connection:
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-    begun.wait(60)
-    assert not begun.thread.is_alive()
-    with suppress(OSError):  # its connection was cut as well
-        service.purse.accounts()
-    check_resumed(service)
