@@ -57,8 +57,9 @@ reproduce: install  ## Compare all methods without a key, into reproduced/compar
 	$(BIN)/costada theory --out reproduced/theory
 	$(BIN)/costada compare reproduced --published
 
-reference: install  ## Rewrite what the reference pages take from the code
+reference: install  ## Rewrite what the reference and the manual page take from the code
 	$(BIN)/python docs/reference_tables.py
+	$(BIN)/python docs/manual_page.py
 
 docs: install  ## Build the documentation site, links checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

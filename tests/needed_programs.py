@@ -9,6 +9,7 @@ PACKAGES = {
     "cc": "gcc",
     "chromium": "chromium",
     "docker": "docker.io",
+    "fish": "fish",
     "g++": "g++",
     "gcc": "gcc",
     "gfortran": "gfortran",
@@ -19,6 +20,7 @@ PACKAGES = {
     "ps": "procps",
     "rustc": "rustc",
     "setpriv": "util-linux",
+    "zsh": "zsh",
 }
 
 

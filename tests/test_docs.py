@@ -119,6 +119,11 @@ def test_the_reference_holds_what_the_code_generates():
     assert stale == [], "run `make reference`"
 
 
+def test_the_manual_page_holds_what_the_code_generates():
+    manual = runpy.run_path(str(ROOT / "docs" / "manual_page.py"))
+    assert manual["PAGE"].read_text() == manual["page"](), "run `make reference`"
+
+
 def test_the_first_page_lists_every_extra():
     text = (ROOT / "docs" / "start" / "five-minutes.md").read_text()
     table = text[text.index("| Extra |") :].split("\n\n")[0]

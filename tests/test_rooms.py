@@ -37,6 +37,18 @@ def test_every_data_file_on_disk_is_listed_for_the_wheel():
     assert on_disk == shipped - {ROOT / "py.typed"}
 
 
+def test_every_file_below_share_is_installed_where_it_lies():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    placed = {
+        (folder, path)
+        for folder, patterns in settings["data-files"].items()
+        for pattern in patterns
+        for path in ROOT.glob(pattern)
+    }
+    on_disk = [path for path in (ROOT / "share").rglob("*") if path.is_file()]
+    assert placed == {(str(path.parent.relative_to(ROOT)), path) for path in on_disk}
+
+
 def test_the_room_of_plugins_lists_each_group_and_the_file_that_reads_it():
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     text = " ".join((ROOT / "plugins" / "__init__.py").read_text().split())

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from needed_programs import needs
 
 from costada.cli import completion
 from costada.controller.methods import METHODS
@@ -133,22 +134,68 @@ def test_environments_of_a_user_do_not_replace_each_others_tables(cache, monkeyp
     assert before.items() <= after.items()
 
 
-def test_bash_completes_with_the_installed_script(cache, tmp_path):
-    """The script is what `--install-completion` writes; bash runs it as for the TAB key."""
-    command = tmp_path / "costada"
+def write_command(folder):
+    """Write the command `costada` of this interpreter."""
+    command = folder / "costada"
     command.write_text(f"#!{sys.executable}\nfrom costada.cli.entry import main\nmain()\n")
     command.chmod(0o700)
+
+
+def in_shell(shell, script, folder, cache):
+    """Run a script of a shell in the root of the package, with the command in a folder."""
+    paths = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    variables = {"HOME": str(folder), "PATH": paths, "XDG_CACHE_HOME": str(cache)}
+    return subprocess.run(
+        [shell, "-c", script],
+        cwd=completion.PACKAGE,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_bash_completes_with_the_installed_script(cache, tmp_path):
+    """The script is what `--install-completion` writes; bash runs it as for the TAB key."""
+    write_command(tmp_path)
     script = (
         'costada --install-completion >/dev/null; source "$HOME/.bash_completions/costada.sh"\n'
         "COMP_WORDS=(costada run --method a); COMP_CWORD=3; _costada_completion costada\n"
         'echo "${COMPREPLY[@]}"'
     )
-    paths = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    variables = {"HOME": str(tmp_path), "PATH": paths, "XDG_CACHE_HOME": str(cache)}
-    done = subprocess.run(
-        ["bash", "-c", script], env={**os.environ, **variables}, capture_output=True, text=True
-    )
+    done = in_shell("bash", script, tmp_path, cache)
     assert done.stdout == "adaevolve\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "script", "expected"),
+    [
+        (
+            "bash",
+            "source share/bash-completion/completions/costada\n"
+            "COMP_WORDS=(costada export r --table c); COMP_CWORD=4; _costada_completion costada\n"
+            "printf '%s\\n' \"${COMPREPLY[@]}\"",
+            "calls\ncandidates\n",
+        ),
+        pytest.param(
+            "zsh",
+            "words=(costada export r --table c); CURRENT=5; _arguments() { print -r -- $@ }\n"
+            "source share/zsh/site-functions/_costada",
+            '*: :(("calls"\n"candidates"))\n',
+            marks=needs("zsh"),
+        ),
+        pytest.param(
+            "fish",
+            "source share/fish/vendor_completions.d/costada.fish\n"
+            "complete -C 'costada export r --table c'",
+            "calls\ncandidates\n",
+            marks=needs("fish"),
+        ),
+    ],
+)
+def test_shells_complete_with_the_scripts_of_the_wheel(cache, tmp_path, shell, script, expected):
+    write_command(tmp_path)
+    done = in_shell(shell, script, tmp_path, cache)
+    assert done.stdout == expected, done.stderr
 
 
 @pytest.mark.parametrize(
