@@ -133,11 +133,14 @@ LOOPBACK = "127.0.0.1"
 NOTHING_ALLOWED = "default-src 'none'"
 HTML, JSON, TEXT = "text/html", "application/json", "text/plain"
 INDEX = re.compile(r"/index/(\d{1,12})")
-OF_RUN = re.compile(r"(?:/runs/(?P<name>.+))?/(?P<rest>(?:[a-z]+(?:/\d{1,12})?)?)")
+OF_RUN = re.compile(r"(?:/runs/(?P<name>.+))?/(?P<rest>(?:[a-z]+(?:/\d{1,12}(?:-\d{1,12})?)?)?)")
 """A path of the run at the watched path, or of a run below it by its name in the index."""
 
 FIGURES = re.compile(r"figures/(\d{1,12})")
-TEXTS = re.compile(r"texts/(\d{1,12})")
+TEXTS = re.compile(r"texts/(\d{1,12})(?:-(\d{1,12}))?")
+MAX_ITERATIONS = 100
+"""Iterations whose texts one answer holds."""
+
 IDEAS = "ideas"
 MAX_FEEDS = 8
 """Runs whose figures stay in memory."""
@@ -223,7 +226,7 @@ class PageServer(ThreadingHTTPServer):
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """Answers one request: the page, figures beyond an iteration, texts of one, or an idea."""
+    """Answers one request: the page, figures beyond an iteration, texts of some, or an idea."""
 
     server: PageServer
     server_version = "costada"
@@ -310,8 +313,9 @@ class PageHandler(BaseHTTPRequestHandler):
         if wanted := FIGURES.fullmatch(rest):
             return _json(feed.figures(Iteration(int(wanted[1]))))
         if wanted := TEXTS.fullmatch(rest):
-            shown = Iteration(int(wanted[1]))
-            return _json({"texts": feed.texts(shown, shown)})
+            first, last = int(wanted[1]), int(wanted[2] or wanted[1])
+            if last - first < MAX_ITERATIONS:
+                return _json({"texts": feed.texts(Iteration(first), Iteration(last))})
         raise LookupError(path)
 
     def _send(self, status: HTTPStatus, answer: Answer, has_body: bool) -> None:

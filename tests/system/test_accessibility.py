@@ -119,6 +119,10 @@ def test_the_live_page_of_a_running_run(page, root):
     with serving_path(root) as server, hold_lease(root / "menu"):
         page.goto(server.address.replace("/?", "/runs/menu/?"))
         page.wait_for_selector("#standing.running")
+        tab_to(page, "#tree-chart canvas", most=150)
+        for key in ("End", "Space", "Home", "Space"):
+            page.keyboard.press(key)
+        page.wait_for_selector("#compare .diff")
         check(page)
         assert page.said == []
 

@@ -274,18 +274,6 @@ def test_the_best_is_shown_over_dollars_iterations_and_time(page, solved):
     assert page.said == []
 
 
-def test_the_lineage_shows_its_own_line_and_the_rest_on_request(page, solved):
-    opened(page, solved)
-    kinds = {"beside": ".lent", "all": ".twigs"}
-    for kind in kinds.values():
-        assert page.locator(f"#lineage-chart {kind}").count() == 0
-    for name, kind in kinds.items():
-        page.select_option("#lineage-shows", name)
-        counts = [page.locator(f"#lineage-chart {each}").count() for each in kinds.values()]
-        assert counts == [int(each == kind) for each in kinds.values()]
-    assert page.locator("#lineage-chart .stem").count() > 0
-
-
 @pytest.mark.parametrize("kind", ["long", "menu", "front"])
 def test_no_text_of_a_chart_overlaps_another_or_leaves_its_chart(page, tmp_path, kind):
     folder = tmp_path / "run"

@@ -246,6 +246,8 @@ def test_figures_after_an_iteration_and_texts_of_one_are_json(server):
     assert [row[0] for row in json.loads(text)["steps"]["rows"]] == [2]
     (texts,) = json.loads(asked(server, "/texts/2")[1])["texts"]
     assert texts["calls"][0]["prompt"] == "Change the program of iteration 2."
+    several = json.loads(asked(server, "/texts/1-100")[1])["texts"]
+    assert [each["iteration"] for each in several] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +257,7 @@ def test_figures_after_an_iteration_and_texts_of_one_are_json(server):
             (path, "GET", {}, 404, None)
             for path in ("/run.sqlite", "/../run.sqlite", "/figures/", "/figures/-1")
         ),
-        *((path, "GET", {}, 404, None) for path in ("/texts/1/2", "/texts/x")),
+        *((path, "GET", {}, 404, None) for path in ("/texts/1/2", "/texts/x", "/texts/1-101")),
         *(("/", method, {}, 501, None) for method in ("PUT", "DELETE", "OPTIONS")),
         ("/", "POST", {}, 404, "not found\n"),
         ("/", "HEAD", {}, 200, ""),

@@ -123,7 +123,8 @@ function legend(id, entries) {
   refill(byId(id), ...entries.map(([kind, text, key]) => h("span", {}, h("i", { class: `key-${kind}` }), key ? term(text, key) : text)));
 }
 
-function stepLink(iteration, text = null) {
+// A link that opens an iteration, with one of its candidates first if that is named.
+function stepLink(iteration, text = null, candidate = null) {
   return h(
     "a",
     {
@@ -131,7 +132,7 @@ function stepLink(iteration, text = null) {
       class: "step",
       onclick: (event) => {
         event.preventDefault();
-        openDrawer(iteration);
+        openDrawer(iteration, false, candidate);
       },
     },
     text ?? String(iteration),

@@ -112,9 +112,7 @@ function showBest() {
 function showBestText() {
   const [path, text] = run.best.files[shown.file];
   const isDiff = shown.mode === "diff";
-  const changed = run.best.diff?.filter(([kind]) => kind === "added" || kind === "removed") ?? [];
-  const [added, removed] = ["added", "removed"].map((kind) => changed.filter((row) => row[0] === kind).length);
-  byId("best-changes").textContent = run.best.diff?.length ? `+${count(added)} −${count(removed)} ${added + removed === 1 ? "line" : "lines"} from the start` : "";
+  byId("best-changes").textContent = run.best.diff?.length ? `${changedLines(run.best.diff)} from the start` : "";
   for (const name of ["copy", "download", "file"]) byId(`best-${name}`).disabled = isDiff ? name === "file" || run.best.patch === null : text === null;
   const language = languageOf(path || run.heading.program_file, run.heading.language);
   const view = isDiff ? diffView(run.best.diff) : text === null

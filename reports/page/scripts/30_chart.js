@@ -41,6 +41,7 @@ function chart(holderId, describe) {
 
 function drawAll() {
   for (const each of charts) drawChart(each);
+  drawTree();
 }
 
 // Draws one chart again, unless somebody is reading it.

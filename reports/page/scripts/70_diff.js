@@ -17,14 +17,18 @@ function startFold(id) {
   });
 }
 
-function diffFold(id, title = "Diff") {
-  return fold(title, async (summary) => {
+function diffFold(id) {
+  return fold("Diff", async (summary) => {
     const rows = (await textsOfCandidate(id))?.diff;
     if (!rows) return h("p", { class: "quiet" }, "A program is missing.");
-    const [added, removed] = ["added", "removed"].map((kind) => rows.filter((row) => row[0] === kind).length);
-    summary.append(h("span", { class: "quiet" }, ` +${added} −${removed} ${added + removed === 1 ? "line" : "lines"}`));
+    summary.append(h("span", { class: "quiet" }, ` ${changedLines(rows)}`));
     return diffView(rows);
   });
+}
+
+function changedLines(rows) {
+  const [added, removed] = ["added", "removed"].map((kind) => rows.filter((row) => row[0] === kind).length);
+  return `+${count(added)} −${count(removed)} ${added + removed === 1 ? "line" : "lines"}`;
 }
 
 function diffLine([kind, text]) {

@@ -65,6 +65,8 @@ function showAll() {
   showCallsNote();
   showFailures();
   showSteps();
+  showTreeLegend();
+  showCandidates();
   listAncestors();
   showRange(view.first, view.followsEnd ? lastIteration() : view.last);
 }
@@ -105,6 +107,7 @@ function showNews(best) {
     showCallsNote();
     showFailures();
     if (!byId("table").contains(document.activeElement)) showSteps();
+    if (!byId("tree-table").contains(document.activeElement)) showCandidates();
     showRange(view.first, view.followsEnd ? lastIteration() : view.last);
   }
   if (drawer.iteration !== null) byId("next").disabled = drawer.iteration >= lastIteration();
@@ -151,7 +154,9 @@ function begin() {
   prepareTerms();
   prepareResult();
   prepareAcross();
-  prepareLineage();
+  prepareTree();
+  prepareSearch();
+  prepareCompared();
   prepareLists();
   prepareDrawer();
   prepareKeys();
