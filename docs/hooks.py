@@ -1,5 +1,6 @@
 """What the site does with a page beyond what MkDocs does."""
 
+import json
 import logging
 import re
 import tomllib
@@ -53,6 +54,19 @@ def on_post_page(output: str, page: object, **_: object) -> str:
     for asset in REMOTE_ASSET.findall(output):
         LOG.warning("%s fetches %s", page, asset)
     return output
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write index and worker of the search as scripts, for pages opened as files.
+
+    The plug-in `offline` of the theme would load a part of this from another host.
+    """
+    site = Path(config.site_dir)
+    [worker] = site.glob("assets/javascripts/workers/search.*.js")
+    index = (site / "search" / "search_index.json").read_text()
+    (site / "search" / "search_index.js").write_text(f"var __index = {index}")
+    source = json.dumps(worker.read_text())
+    (site / "search" / "worker.js").write_text(f"var searchWorker = {source}")
 
 
 def on_shutdown() -> None:
