@@ -5,6 +5,9 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+import yaml
+from packaging.requirements import Requirement
+
 ROOT = Path(__file__).parents[1]
 ROOMS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 
@@ -47,6 +50,25 @@ def test_every_file_below_share_is_installed_where_it_lies():
     }
     on_disk = [path for path in (ROOT / "share").rglob("*") if path.is_file()]
     assert placed == {(str(path.parent.relative_to(ROOT)), path) for path in on_disk}
+
+
+def test_the_conda_recipe_has_the_version_and_the_requirements_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    recipe = yaml.safe_load((ROOT / "deploy" / "conda" / "recipe.yaml").read_text())
+    _, *listed, by_system = recipe["requirements"]["run"]
+    on_linux = [each for each in by_system["then"] if each != "__linux"]
+    needed, needed_on_linux = [], []
+    for each in map(Requirement, project["project"]["dependencies"]):
+        name = {"matplotlib": "matplotlib-base"}.get(each.name, each.name)
+        known = needed_on_linux if each.marker else needed
+        known.append((name, each.specifier))
+    assert recipe["context"]["version"] == project["project"]["version"]
+    assert [(each.name, each.specifier) for each in map(Requirement, listed)] == needed
+    assert [(each.name, each.specifier) for each in map(Requirement, on_linux)] == needed_on_linux
+    assert recipe["requirements"]["host"][-1].split() == [
+        *re.split("(?=>)", project["build-system"]["requires"][0])
+    ]
+    assert recipe["about"]["summary"] == project["project"]["description"]
 
 
 def test_the_room_of_plugins_lists_each_group_and_the_file_that_reads_it():
