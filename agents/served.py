@@ -4,11 +4,13 @@ import asyncio
 import os
 from functools import cache
 from threading import Lock
+from typing import Any, cast
 
 from costada.graph.compiled import DiscoveryGraph
 from costada.runs.choices import Choices
 from costada.runs.search_graph import create_discovery_graph
 from costada.store.address import check_database, is_database
+from costada.store.purse import Policy, Purse
 from costada.store.run_store import RunStore
 
 DEFAULTS = {
@@ -17,6 +19,10 @@ DEFAULTS = {
     "COSTADA_MODELS": "",
     "COSTADA_BUDGET": "1.0",
     "COSTADA_STORE": "",
+    "COSTADA_PURSE": "",
+    "COSTADA_PURSE_BUDGET": "",
+    "COSTADA_BUDGET_POLICY": "crossing",
+    "COSTADA_ON_EXHAUSTED": "stop",
     "COSTADA_MAX_PARALLEL": "1",
     "COSTADA_CHOOSE_PROBLEMS": "",
     "COSTADA_CHOOSE_MODELS": "",
@@ -44,6 +50,11 @@ def graph_by_environment() -> DiscoveryGraph:
     without one they are in memory, and no run survives the server. The checkpoints are the
     server's.
 
+    All runs together share `COSTADA_PURSE_BUDGET` dollars, where it is given, of a purse in the
+    file or the Postgres database `COSTADA_PURSE`, or in memory. `COSTADA_BUDGET_POLICY` says
+    whether the step that crosses a budget completes, and `COSTADA_ON_EXHAUSTED` whether a run at
+    its budget stops or asks its client for more, by an interrupt.
+
     An assistant, or a run, has to choose a budget up to `COSTADA_BUDGET`. It may choose `parallel`
     up to `COSTADA_MAX_PARALLEL`, and a problem, models and settings of the lists in
     `COSTADA_CHOOSE_PROBLEMS`, `COSTADA_CHOOSE_MODELS` and `COSTADA_CHOOSE_SETTINGS`.
@@ -67,13 +78,21 @@ def graph_by_environment() -> DiscoveryGraph:
         models=_names("COSTADA_CHOOSE_MODELS", given),
         settings=_names("COSTADA_CHOOSE_SETTINGS", given),
     )
+    policies: dict[str, Any] = {
+        "budget_policy": given["COSTADA_BUDGET_POLICY"],
+        "on_exhausted": given["COSTADA_ON_EXHAUSTED"],
+    }
     return create_discovery_graph(
         given["COSTADA_PROBLEM"],
         None if menu else given["COSTADA_MODEL"],
         models=menu,
         budget=budget,
         store=_store(given["COSTADA_STORE"]),
+        purse=_purse(given),
         choices=choices,
+        # The server puts its own saver in place of it.
+        checkpointer=True,
+        **policies,
     )
 
 
@@ -82,6 +101,25 @@ def _store(place: str) -> RunStore:
         return RunStore(place or None)
     check_database(place)
     return RunStore.postgres(place)
+
+
+def _purse(given: dict[str, str]) -> Purse | None:
+    """The purse that pays for all runs, `None` if there is none."""
+    place = given["COSTADA_PURSE"]
+    if not given["COSTADA_PURSE_BUDGET"]:
+        if place:
+            raise ValueError("COSTADA_PURSE: got one without COSTADA_PURSE_BUDGET, expected both")
+        return None
+    is_shared = is_database(place)
+    if is_shared:
+        check_database(place, "COSTADA_PURSE")
+    return Purse(
+        _dollars("COSTADA_PURSE_BUDGET", given),
+        policy=cast(Policy, given["COSTADA_BUDGET_POLICY"]),
+        path=None if is_shared else place or None,
+        dsn=place if is_shared else None,
+        name="the server's purse",
+    )
 
 
 def _dollars(name: str, given: dict[str, str]) -> float:

@@ -23,12 +23,16 @@ needs_langgraph_cli = pytest.mark.skipif(
 
 
 @contextmanager
-def served(folder, config=ROOT / "langgraph.json", **environment):
-    """Serve the graphs of a configuration from a folder of the test's own; yields the address."""
+def served(folder, config=ROOT / "langgraph.json", at_once=10, **environment):
+    """Serve the graphs of a configuration from a folder of the test's own; yields the address.
+
+    So many runs are executed at once.
+    """
     port = free_port()
+    options = ["--no-browser", "--no-reload", "--n-jobs-per-worker", str(at_once)]
     with open(folder / "log", "wb") as log:
         server = subprocess.Popen(
-            [CLI, "dev", "--no-browser", "--no-reload", "--config", config, "--port", str(port)],
+            [CLI, "dev", *options, "--config", config, "--port", str(port)],
             cwd=folder,
             env={**os.environ, **environment},
             stdout=log,

@@ -86,6 +86,10 @@ def test_a_served_search_keeps_its_programs_and_calls_in_postgres(tmp_path, post
         ("COSTADA_PROBLEM", "circle_paking", "did you mean 'circle_packing'?"),
         ("COSTADA_MODEL", "ofline", "did you mean 'offline'?"),
         ("COSTADA_MODELS", "offline,ofline", "Did you mean 'offline'?"),
+        ("COSTADA_PURSE", "purse.sqlite", "COSTADA_PURSE: got one without COSTADA_PURSE_BUDGET"),
+        ("COSTADA_PURSE_BUDGET", "much", "COSTADA_PURSE_BUDGET: got 'much', expected dollars"),
+        ("COSTADA_BUDGET_POLICY", "soft", "budget_policy: got 'soft', expected 'crossing' or"),
+        ("COSTADA_ON_EXHAUSTED", "ask", "on_exhausted: got 'ask', expected 'stop' or 'interrupt'"),
     ],
 )
 def test_what_is_wrong_in_the_environment_is_named(monkeypatch, name, value, text):
