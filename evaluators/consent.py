@@ -18,7 +18,7 @@ from typing import Protocol
 
 from costada.evaluators.candidate_imports import may_import_candidate
 from costada.evaluators.environment import environment_folder, user_place
-from costada.evaluators.folder_files import EvaluatorFile, content_hash
+from costada.evaluators.folder_files import EvaluatorFile, content_hash, sources_in
 from costada.evaluators.import_paths import imported_modules
 from costada.evaluators.sandbox.opened import (
     DOCKER_HOST,
@@ -139,15 +139,16 @@ class ConfirmableFile:
 
     def runs_candidate(self) -> bool:
         """Whether its code may import the candidate."""
-        sources = self.evaluator.sources()
-        return may_import_candidate(sources) or self._imports_unknown(sources)
+        shown = self.evaluator.shown()
+        sources = sources_in(shown)
+        return may_import_candidate(sources) or self._imports_unknown(sources, shown)
 
-    def _imports_unknown(self, sources: Iterable[str]) -> bool:
+    def _imports_unknown(self, sources: Iterable[str], shown: Iterable[Path]) -> bool:
         """Whether a module is imported that is neither the evaluator's nor installed.
 
         It may be a copy of the candidate.
         """
-        own = {part for path in self.evaluator.shown() for part in path.with_suffix("").parts}
+        own = {part for path in shown for part in path.with_suffix("").parts}
         names = {name.partition(".")[0] for each in sources for name in imported_modules(each)}
         packages = environment_folder(self.evaluator.folder) / "lib"
         return any(

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import ELOOP, ENOENT, ENOTDIR
 from functools import lru_cache
 from hashlib import file_digest, sha256
 from pathlib import Path, PurePosixPath
@@ -23,7 +24,13 @@ from costada.evaluators.import_paths import (
 )
 from costada.evaluators.sandbox.inside.orders import FOLDER
 from costada.evaluators.sandbox.slot_kind import CopiedFile
-from costada.evaluators.shown_paths import Known, is_output, open_shown, unshown_reason
+from costada.evaluators.shown_paths import (
+    Known,
+    is_output,
+    is_output_name,
+    open_shown,
+    unshown_reason,
+)
 from costada.values.python_syntax import parsed_module
 
 EVALUATOR_FILE = "evaluator.py"
@@ -34,6 +41,7 @@ MAX_BYTES = 256 * 2**20
 MAX_LEVELS = 3
 """How far above a problem's folder the helpers of its evaluator may be."""
 
+NOT_THERE = (ENOENT, ENOTDIR, ELOOP)
 WILDCARDS = "*?["
 MAX_NAME_CHARS = 255
 MAX_PATH_CHARS = 4096
@@ -67,7 +75,7 @@ def content_hash(path: Path) -> bytes | None:
     whole = sha256()
     try:
         for number, (name, file) in enumerate(content_files(path)):
-            found = file.stat()
+            found = os.stat(file)
             size += found.st_size
             if number >= MAX_FILES or size > MAX_BYTES:
                 return None
@@ -111,21 +119,26 @@ def content_files(path: Path, within: Path | None = None) -> Iterator[tuple[str,
             folders.clear()
             continue
         folders[:] = sorted(name for name in folders if not is_output(Path(folder, name)))
+        around = f"{folder[len(str(path)) :].lstrip('/')}/".lstrip("/")
         for name in sorted(files):
-            file = Path(folder, name)
-            if is_output(file) or not _is_regular(file):
+            if is_output_name(name) or not _is_regular(file := f"{folder}/{name}"):
                 continue
             # The folder is shown, and so is what is in it, unless it leads to elsewhere.
             if (
                 within is None
-                or not file.is_symlink()
-                or unshown_reason(file, within, known=known) is None
+                or not os.path.islink(file)
+                or unshown_reason(Path(file), within, known=known) is None
             ):
-                yield str(file.relative_to(path)), file
+                yield f"{around}{name}", Path(file)
 
 
-def _is_regular(file: Path) -> bool:
-    return file.exists() and S_ISREG(file.stat().st_mode)
+def _is_regular(file: str | Path) -> bool:
+    try:
+        return S_ISREG(os.stat(file).st_mode)
+    except OSError as error:
+        if error.errno not in NOT_THERE:
+            raise
+        return False
 
 
 def _raise(error: OSError) -> None:
@@ -184,7 +197,7 @@ class EvaluatorFile:
                 found.append(
                     CopiedFile(
                         path=str(path),
-                        place=str(PurePosixPath(FOLDER, path.relative_to(base))),
+                        place=f"{FOLDER}/{str(path).removeprefix(base).lstrip('/')}",
                         identity=(about.st_dev, about.st_ino),
                         size=about.st_size,
                         changed=about.st_mtime_ns,
@@ -205,11 +218,6 @@ class EvaluatorFile:
             for file in files:
                 waiting += imported_modules(file.read_text("utf-8", "replace"))
         return found
-
-    def sources(self) -> list[str]:
-        """The texts of its Python files."""
-        own = [path for path in self.shown() if path.suffix == ".py"]
-        return [path.read_text("utf-8", "replace") for path in own]
 
     def decided_by(self) -> tuple[object, ...]:
         """What evaluations depend on: every file of the folder, and helpers of other folders."""
@@ -237,31 +245,36 @@ def shown_files(
     start = evaluator or folder / EVALUATOR_FILE
     if reason := unshown_reason(start, folder):
         raise ValueError(f"{start} {reason}; expected a file of {folder}, or a copy of it")
-    first = [start]
+    first = [start] if start.is_file() else []
+    listed: set[Path] = set()
     if start.parent != folder:
-        first += _matches(folder, str(start.parent.relative_to(folder)))
+        first += _below([start.parent], folder, listed)
     for pattern in declared:
-        if not (found := [*_matches(folder, pattern)]):
+        roots = _matches(folder, pattern)
+        if not (found := [*_below(roots, folder, set())]):
             raise ValueError(
                 f"files has {pattern!r}; expected files below the folder that are there, none of"
                 " them hidden, left behind by runs, or a link that leads to elsewhere"
             )
         first += found
+        listed.update(roots)
     shown: dict[Path, Path] = {}
     added: dict[Path, Path] = {}
     known: set[tuple[Path, str]] = set()
     waiting = [(path, folder) for path in first]
     while waiting:
         path, listable = waiting.pop()
-        if path in shown or not path.is_file():
+        if path in shown:
             continue
         shown[path] = listable
         if path.suffix != ".py":
             continue
         source = path.read_text(encoding="utf-8", errors="replace")
-        waiting += [(file, folder) for file in _named(source, folder, folder)]
+        named = _named(source, folder)
+        waiting += [(file, folder) for file in _below(named, folder, listed)]
         if path.parent != listable:  # not beside what is on the import path outside of the folder
-            waiting += [(file, listable) for file in _named(source, folder, path.parent)]
+            named = _named(source, path.parent)
+            waiting += [(file, listable) for file in _below(named, folder, listed)]
         added |= _near(folder, import_folders(source, path))
         for name in imported_modules(source):
             level = len(name) - len(name.lstrip("."))
@@ -283,12 +296,20 @@ def _modules(name: str, places: Mapping[Path, Path], folder: Path) -> Iterator[t
                 yield file, listable
 
 
-def _named(source: str, folder: Path, base: Path) -> Iterator[Path]:
-    """The files that a program's texts and imports lead to from a base."""
+def _named(source: str, base: Path) -> Iterator[Path]:
+    """What a program's texts and imports lead to from a base."""
     names, patterns = _names_in(source)
     there = [name for name in names if os.path.lexists(f"{base}/{name}")]
     for name in (*there, *patterns):
-        yield from _matches(folder, name, base)
+        yield from _matches(base, name)
+
+
+def _below(places: Iterable[Path], folder: Path, listed: set[Path]) -> Iterator[Path]:
+    """The files at or below some places that may be shown, but for the places `listed` before."""
+    for place in places:
+        if place not in listed:
+            listed.add(place)
+            yield from (file for _, file in content_files(place, folder))
 
 
 def _near(folder: Path, added: Iterable[Path]) -> dict[Path, Path]:
@@ -309,13 +330,17 @@ def _near(folder: Path, added: Iterable[Path]) -> dict[Path, Path]:
     return found
 
 
+def sources_in(paths: Iterable[Path]) -> list[str]:
+    """The texts of the Python files among some."""
+    return [path.read_text("utf-8", "replace") for path in paths if path.suffix == ".py"]
+
+
 def reads_elsewhere(folder: Path, evaluator: Path | None = None) -> bool:
     """Whether the evaluator of a folder may read what is outside of the folder.
 
     It does not if it reads nothing, or only files beside `__file__`. Imports do not count.
     """
-    sources = [path for path in shown_files(folder, (), evaluator) if path.suffix == ".py"]
-    return any(_reads_elsewhere(path.read_text("utf-8", "replace")) for path in sources)
+    return any(map(_reads_elsewhere, sources_in(shown_files(folder, (), evaluator))))
 
 
 def _reads_elsewhere(source: str) -> bool:
@@ -373,14 +398,12 @@ def _leads_outside(node: ast.AST) -> bool:
     return False
 
 
-def _matches(folder: Path, name: str, base: Path | None = None) -> Iterator[Path]:
-    """Files below a folder that a path or pattern leads to from there or from `base`."""
-    here = base or folder
+def _matches(base: Path, name: str) -> list[Path]:
+    """What a path or pattern leads to from a base."""
     if not _is_path(name):
-        return
-    for found in sorted(here.glob(name)) if _is_pattern(name) else [here / name]:
-        if found.exists():
-            yield from (file for _, file in content_files(found, folder))
+        return []
+    found = sorted(base.glob(name)) if _is_pattern(name) else [base / name]
+    return [path for path in found if path.exists()]
 
 
 def _is_pattern(name: str) -> bool:

@@ -44,7 +44,7 @@ def unshown_reason(
         known: What earlier calls have found, where folders do not change meanwhile and only the
             last part of `path` may be a link.
     """
-    real = Path(os.path.realpath(path))
+    real = os.path.realpath(path)
     return _reason(path, real, folders, with_hidden=with_hidden, known=known)
 
 
@@ -84,32 +84,37 @@ def is_output(path: Path) -> bool:
 
     The files of a run must not change its evaluator.
     """
-    name = path.name
-    if name.startswith(".") or name in OUTPUT_FOLDERS or name.endswith(OUTPUT_SUFFIXES):
+    if is_output_name(path.name):
         return True
-    settings = path / RUN_SETTINGS
+    settings = f"{path}/{RUN_SETTINGS}"
     # A link may lead to a folder that this user cannot read: `Path.is_file` would raise.
-    if not os.path.isfile(settings) or settings.stat().st_size > MAX_RUN_SETTINGS:
+    if not os.path.isfile(settings) or os.stat(settings).st_size > MAX_RUN_SETTINGS:
         return False
     try:
-        known = json.loads(settings.read_bytes())
+        known = json.loads(Path(settings).read_bytes())
     except (ValueError, RecursionError):
         return False
     return isinstance(known, dict) and known.keys() >= RUN_KEYS
 
 
+def is_output_name(name: str) -> bool:
+    """Whether a file or folder of this name is hidden, or left behind by Python or by runs."""
+    return name.startswith(".") or name in OUTPUT_FOLDERS or name.endswith(OUTPUT_SUFFIXES)
+
+
 def _reason(
     path: Path,
-    real: Path,
+    real: str,
     folders: tuple[Path, ...],
     *,
     with_hidden: bool,
     known: Known | None = None,
 ) -> str | None:
-    place = os.path.dirname(real), folders
-    if known is not None and place in known and not is_output(real) and not is_output(path):
+    around, name = os.path.split(real)
+    place = around, folders
+    if known is not None and place in known and not is_output_name(name):
         return None
-    reason = _reason_from_the_top(path, real, folders, with_hidden=with_hidden)
+    reason = _reason_from_the_top(path, Path(real), folders, with_hidden=with_hidden)
     if known is not None and reason is None:
         known.add(place)
     return reason
@@ -145,9 +150,9 @@ def _hidden_part(path: Path, folder: Path) -> Path | None:
     return next(filter(is_output, parts), None)
 
 
-def _path_of(descriptor: int) -> Path:
+def _path_of(descriptor: int) -> str:
     """The path of an open file, without links."""
     if F_GETPATH is None:
-        return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        return os.readlink(f"/proc/self/fd/{descriptor}")
     found = fcntl.fcntl(descriptor, F_GETPATH, bytes(MAX_PATH_BYTES))
-    return Path(os.fsdecode(found.rstrip(b"\0")))
+    return os.fsdecode(found.rstrip(b"\0"))
