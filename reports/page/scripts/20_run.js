@@ -151,7 +151,9 @@ async function textsOf(iteration) {
 }
 
 async function unpack(packed) {
-  const bytes = Uint8Array.from(atob(packed), (sign) => sign.charCodeAt(0));
+  const signs = atob(packed);
+  const bytes = new Uint8Array(signs.length);
+  for (let at = 0; at < signs.length; at += 1) bytes[at] = signs.charCodeAt(at);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }

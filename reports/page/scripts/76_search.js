@@ -2,6 +2,7 @@
 
 const MIN_WORDS = 2;
 const SEARCH_PAUSE = 250;
+const PROGRESS_PAUSE = 1000;
 const BLOCK_ITERATIONS = 20;
 const MAX_KEPT_TEXT = 60_000_000;
 const MAX_LINE = 110;
@@ -74,7 +75,7 @@ async function searchFor(words) {
       for (const part of parts) takeHit(part, sought);
       if (performance.now() < due) continue;
       showFound("Searching: ");
-      due = performance.now() + SEARCH_PAUSE;
+      due = performance.now() + PROGRESS_PAUSE;
     }
   } catch (error) {
     byId("tree-found").textContent = `The texts cannot be searched: ${error.message}`;
