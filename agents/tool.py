@@ -121,7 +121,7 @@ def refusal_text(error: object) -> str:
     return "wrong arguments: " + "; ".join(lines)
 
 
-def answer_text(problem: Problem, found: SearchOutput) -> str:
+def answer_text(problem: Problem, found: SearchOutput, purse: Purse | None = None) -> str:
     """A search's result in words, with its program, for a model to read."""
     seed = problem.seed_evaluation
     before = f", {_score_text(seed.score, seed.objective)} before" if seed else ""
@@ -133,8 +133,16 @@ def answer_text(problem: Problem, found: SearchOutput) -> str:
         f" (objective to {problem.direction}).\n"
         f"Spent ${found['spent']:.6f} in {found['iterations']} iterations,"
         f" ${found['remaining']:.6f} left of its budget; stopped because {reason}.\n"
+        f"{_purse_text(purse)}"
         f"Best program:\n{_best(problem.form, found)}"
     )
+
+
+def _purse_text(purse: Purse | None) -> str:
+    """What the purse holds after a search, in a line; empty without one."""
+    if purse is None:
+        return ""
+    return f"{purse.name}: ${max(purse.remaining, 0):f} left of ${purse.budget:f}.\n"
 
 
 def _best(form: ProgramForm, found: SearchOutput) -> str:
@@ -169,9 +177,9 @@ def create_discovery_tool(
 
     The agent names one of the `problems`, or gives a program to start from and names one of the
     `evaluators`; a model never writes an evaluator. It also chooses the budget, and may choose a
-    `target` in place of the host's. The answer is text, with the search's `SearchOutput` as its
-    artifact. Wrong arguments, a program that its evaluator rejects and a purse with too little left
-    are answered with an error text, before any money is spent.
+    `target` in place of the host's. The answer is text, with what the purse has left, and the
+    search's `SearchOutput` is its artifact. Wrong arguments, a program that its evaluator rejects
+    and a purse with too little left are answered with an error text, before any money is spent.
 
     The agent's custom stream has the trace rows. Under a saver of the agent a stopped search is
     resumed; `on_exhausted="interrupt"` needs one, and asks the agent's caller.
@@ -246,7 +254,7 @@ def create_discovery_tool(
             found = run_search(graph_for(problem, budget, target), SearchInput(), config)
         except OverBudget as error:
             raise ToolException(str(error)) from None
-        return answer_text(problem, found), found
+        return answer_text(problem, found, purse), found
 
     async def arun(
         config: RunnableConfig, budget: float, target: float | None = None, **names: Any
@@ -258,7 +266,7 @@ def create_discovery_tool(
             found = await arun_search(graph, SearchInput(), config)
         except OverBudget as error:
             raise ToolException(str(error)) from None
-        return answer_text(problem, found), found
+        return answer_text(problem, found, purse), found
 
     return StructuredTool.from_function(
         run,

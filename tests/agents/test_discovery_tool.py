@@ -269,6 +269,8 @@ def test_the_agent_learns_of_an_empty_purse(provider):
     first, second, third = tool_messages(run(agent_of(provider, tool_of(provider, purse=purse))))
     assert first.artifact["spent"] == 0.006
     assert second.artifact["spent"] == 0.004
+    assert "\npurse: $0.004000 left of $0.01.\n" in first.content
+    assert "\npurse: $0.000000 left of $0.01.\n" in second.content
     assert third.status == "error"
     assert "has $0.000000 left of $0.01" in third.content
     assert purse.spent == provider.billed == Decimal("0.01")
