@@ -22,6 +22,7 @@ from costada.evaluators.sandbox.inside import (
     confinement,
     fork_hooks,
     kernel,
+    process_starts,
     process_tree,
     scratch_folder,
 )
@@ -276,11 +277,12 @@ class ForkServer(Server):
         # Here, as in a worker it would be lost, and the next one would do it again.
         if order != self._prepared_order:
             self._prepare(order)
+        ours, theirs = socket.socketpair()
         number = fork_hooks.fork_worker()
         if number == 0:
             # However it fails, a fork must never return to the loop that takes orders.
             try:
-                self._become_worker(server, order, *descriptors)
+                self._become_worker(server, order, theirs, *descriptors)
             finally:
                 try:
                     traceback.print_exc()  # the reason goes to the log
@@ -288,8 +290,10 @@ class ForkServer(Server):
                     os._exit(CHILD_FAULT)
         for descriptor in descriptors:
             os.close(descriptor)  # or the pipes would not end with the worker
+        theirs.close()
         try:
-            exceeded = self._watch(number, order)
+            with ours:
+                exceeded = self._watch(number, order, ours)
         finally:
             ended = monotonic()
             status = process_tree.kill_tree(number)
@@ -299,6 +303,8 @@ class ForkServer(Server):
         """Prepare what is the same for all workers of an order."""
         self._prepared_order = order
         self._permissions = Permissions.of(order)
+        may_start = self._permissions.may_start_processes or self._confinement is None
+        self._counts_starts = self.has_limits and may_start
         if self._confinement:
             self._confinement.prepare(self._permissions)
         if self.has_limits:
@@ -309,6 +315,7 @@ class ForkServer(Server):
         self,
         server: int,
         order: Order,
+        of_starts: socket.socket,
         request_fd: int,
         result_fd: int,
         log_fd: int,
@@ -344,6 +351,7 @@ class ForkServer(Server):
             resource.setrlimit(limit, bounds)
         if self.has_limits:
             kernel.drop_privileges()
+        process_starts.send(process_starts.hold() if self._counts_starts else None, of_starts)
         if self._permissions.may_execute:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         kept = (request_fd, result_fd, *channel_fd)
@@ -363,25 +371,54 @@ class ForkServer(Server):
         self._process.serve(*kept)
         os._exit(0)
 
-    def _watch(self, number: int, order: Order) -> str | None:
-        """Wait until the worker has ended, exceeds a limit (then which), or is to be killed."""
+    def _watch(self, number: int, order: Order, of_starts: socket.socket) -> str | None:
+        """Wait until the worker has ended, exceeds a limit (then which), or is to be killed.
+
+        `of_starts` tells of processes that it is about to start.
+        """
         exit_fd = os.pidfd_open(number)
         ready = select.poll()
         ready.register(exit_fd, select.POLLIN)
         ready.register(self.control, select.POLLIN)
+        asking_fd = None
         try:
             # While it waits for its program, it costs no look, and no limit is exceeded.
             begun = ready.poll()
             if begun != [(exit_fd, select.POLLIN)] and self.control.recv(1) != BEGIN:
                 return None
-            next_look = monotonic() + FILES_WATCH_SECONDS
-            while not ready.poll(WATCH_SECONDS * 1000):
-                is_time = monotonic() >= next_look
-                if exceeded := self._exceeded_limit(order, number, is_time):
-                    return exceeded
-                next_look += FILES_WATCH_SECONDS if is_time else 0.0
+            if asking_fd := process_starts.receive(of_starts):
+                ready.register(asking_fd, select.POLLIN)
+            self._num_free = 0
+            next_look, next_files_look = (
+                monotonic() + seconds for seconds in (WATCH_SECONDS, FILES_WATCH_SECONDS)
+            )
+            exceeded = None
+            while not exceeded:
+                events = ready.poll(WATCH_SECONDS * 1000)
+                if events == [(asking_fd, select.POLLIN)]:
+                    exceeded = self._exceeded_by_start(order, asking_fd)
+                elif events:
+                    return None
+                now = monotonic()
+                if not exceeded and now >= next_look:
+                    exceeded = self._exceeded_limit(order, number, now >= next_files_look)
+                    next_look = now + WATCH_SECONDS
+                    next_files_look += FILES_WATCH_SECONDS if now >= next_files_look else 0.0
         finally:
             os.close(exit_fd)
+            if asking_fd is not None:
+                os.close(asking_fd)
+        return exceeded
+
+    def _exceeded_by_start(self, order: Order, asking_fd: int) -> str | None:
+        """Let a process start, which waits for that, unless there are too many."""
+        if self._num_free == 0:
+            num_running = len(process_tree.descendants(os.getpid()))
+            if num_running > 1 + order["processes"]:
+                return too_many_processes(order["processes"])
+            self._num_free = 2 + order["processes"] - num_running  # one too many is seen at once
+        self._num_free -= 1
+        process_starts.let_go(asking_fd)
         return None
 
     def _exceeded_limit(self, order: Order, number: int, are_files_due: bool) -> str | None:

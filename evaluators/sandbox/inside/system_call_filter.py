@@ -16,6 +16,7 @@ class Filter:
 
     Attributes:
         program: What `confining` or `limiting` compiled.
+        header: Its length and place, for the kernel.
     """
 
     def __init__(self, program: bytes) -> None:
@@ -24,14 +25,14 @@ class Filter:
         self._words = (ctypes.c_uint32 * (len(program) // WORD_BYTES)).from_buffer_copy(program)
         self._own_places = [place for place, word in enumerate(self._words) if word == OWN_PROCESS]
         address = ctypes.addressof(self._words)
-        self._header = ctypes.pointer(_Program(len(program) // INSTRUCTION_BYTES, address))
+        self.header = ctypes.pointer(_Program(len(program) // INSTRUCTION_BYTES, address))
 
     def enforce(self) -> None:
         """Restrict this process, which has one thread and no new privileges, for good."""
         own = os.getpid()
         for place in self._own_places:
             self._words[place] = own
-        if LIBC.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, self._header, 0, 0) != 0:
+        if LIBC.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, self.header, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "the system call filter was refused")
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from threading import Event, Thread
 
 import pytest
 from sandbox_runs import (
@@ -186,6 +187,7 @@ def test_more_in_files_than_allowed_is_seen_where_no_file_system_bounds_them(nam
 
 FILL = """
 import os
+from threading import Event, Thread
 
 def f():
     held = []
@@ -350,6 +352,25 @@ def test_more_processes_than_allowed_are_stopped(layer, fork):
     error = run(source, layer, Limits(wall_seconds=20, processes=4)).error
     assert error == "the program started processes; at most 4 further processes are allowed"
     assert becomes_true(lambda: len(descendants(os.getpid())) < 12)
+
+
+def test_a_program_that_does_nothing_but_fork_never_has_many_more_than_allowed(layer):
+    SLOTS.close()  # so that only the processes of one slot are counted
+    source = "import os, time\ndef f():\n    for _ in range(13): os.fork()\n    time.sleep(20)"
+    peak, has_ended = 0, Event()
+
+    def count():
+        nonlocal peak
+        while not has_ended.is_set():
+            peak = max(peak, len(descendants(os.getpid())))
+
+    counting = Thread(target=count)
+    counting.start()
+    error = run(source, layer, Limits(wall_seconds=20, processes=9)).error
+    has_ended.set()
+    counting.join()
+    assert error == "the program started processes; at most 9 further processes are allowed"
+    assert peak < 30  # of 8,192
 
 
 def test_the_first_process_is_one_too_many_where_none_is_allowed():
