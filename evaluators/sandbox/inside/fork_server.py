@@ -395,7 +395,7 @@ class ForkServer(Server):
             exceeded = None
             while not exceeded:
                 events = ready.poll(WATCH_SECONDS * 1000)
-                if events == [(asking_fd, select.POLLIN)]:
+                if asking_fd is not None and events == [(asking_fd, select.POLLIN)]:
                     exceeded = self._exceeded_by_start(order, asking_fd)
                 elif events:
                     return None
