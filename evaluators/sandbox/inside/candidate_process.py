@@ -24,13 +24,14 @@ from types import ModuleType
 from typing import Any, NoReturn, cast
 
 from costada.evaluators.sandbox import codec
+from costada.evaluators.sandbox.inside.child_access import ChildAccess
 from costada.evaluators.sandbox.inside.command_site import (
-    CHILDREN,
-    MODELS,
     code_of,
     confine_in_commands,
     offer_to_commands,
 )
+from costada.evaluators.sandbox.inside.commands_sitecustomize import CHILDREN, MODELS
+from costada.evaluators.sandbox.inside.confined_starts import confine_children
 from costada.evaluators.sandbox.inside.confinement import NUM_OPEN_FILES
 from costada.evaluators.sandbox.inside.error_reports import (
     Files,
@@ -40,11 +41,7 @@ from costada.evaluators.sandbox.inside.error_reports import (
     outage_seconds,
     report_refused_processes,
 )
-from costada.evaluators.sandbox.inside.evaluator_children import (
-    ChildAccess,
-    EvaluatorChildren,
-    confine_children,
-)
+from costada.evaluators.sandbox.inside.evaluator_children import EvaluatorChildren
 from costada.evaluators.sandbox.inside.evaluator_contracts import load_evaluator
 from costada.evaluators.sandbox.inside.foreign_code import new_module, run_module
 from costada.evaluators.sandbox.inside.model_connections import offer_models

@@ -12,24 +12,16 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-VARIABLE = "COSTADA_MODELS"
-"""Descriptor and inode of the channel: a process that has not inherited it has no models."""
+from costada.evaluators.sandbox.inside.commands_sitecustomize import PLAN, VARIABLE
 
-PLAN = "children.json"
 SITE = {"sitecustomize.py": "commands_sitecustomize.py"}
 """What is written for the interpreter, by the file that it is a copy of."""
 
-MODELS = ("model_connections.py", "multiplexer.py", "orders.py")
-CHILDREN = (
-    *("evaluator_children.py", "kernel.py", "orders.py", "started_commands.py"),
-    "system_call_filter.py",
-)
-
 
 def code_of(*names: str) -> Mapping[str, bytes]:
-    """The files by which a Python does this; confined, this process could not read them."""
+    """The files of modules by which a Python does this; confined, this process cannot read them."""
     folder = Path(__file__).parent
-    sources = SITE | {name: name for name in names}
+    sources = SITE | {f"{name}.py": f"{name}.py" for name in names}
     return {name: (folder / source).read_bytes() for name, source in sources.items()}
 
 

@@ -14,8 +14,16 @@ from types import ModuleType
 
 PACKAGE = "costada.evaluators.sandbox.inside"
 MODELS = ("orders", "multiplexer", "model_connections")
-CHILDREN = ("orders", "kernel", "system_call_filter", "started_commands", "evaluator_children")
+CHILDREN = (
+    *("orders", "kernel", "system_call_filter", "child_access", "shell_text"),
+    *("evaluator_scripts", "build_outputs", "started_commands", "evaluator_children"),
+    "confined_starts",
+)
+"""Modules in the order in which they import each other."""
+
 VARIABLE = "COSTADA_MODELS"
+"""Descriptor and inode of the channel: a process that has not inherited it has no models."""
+
 PLAN = "children.json"
 FOLDER = os.path.dirname(__file__)
 

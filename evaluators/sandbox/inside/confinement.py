@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from costada.evaluators.sandbox.inside import kernel
-from costada.evaluators.sandbox.inside.evaluator_children import ChildAccess
+from costada.evaluators.sandbox.inside.child_access import ChildAccess
 from costada.evaluators.sandbox.inside.kernel import IS_LINUX
 from costada.evaluators.sandbox.inside.orders import Order, Permissions
 from costada.evaluators.sandbox.inside.system_call_filter import Filter

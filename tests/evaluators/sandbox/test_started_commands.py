@@ -2,7 +2,8 @@
 
 import pytest
 
-from costada.evaluators.sandbox.inside.started_commands import StartedCommands, outputs_in
+from costada.evaluators.sandbox.inside.build_outputs import outputs_in
+from costada.evaluators.sandbox.inside.started_commands import StartedCommands
 
 SCRIPT = "#!/bin/sh\n# builds\ngcc tool.c -o tool\n./tool data.txt\n"
 FILES = {

@@ -38,27 +38,27 @@ def imported_by(*modules: str) -> set[str]:
     }
 
 
-def listed() -> tuple[set[str], set[str]]:
-    """The files that the page lists for the process that wants a result, and for the server."""
+def listed() -> tuple[set[str], ...]:
+    """The files that the page lists for the process that wants a result, server and evaluator."""
     text = (ROOT / "evaluators/sandbox/TRUST.md").read_text()
-    _, outside, server, _ = text.split("\n## ")
+    _, outside, server, evaluator, _ = text.split("\n## ")
     found = [
         [name for item in re.split(r"\n\d+\. ", part)[1:] for name in LISTED.findall(item)]
-        for part in (outside, server)
+        for part in (outside, server, evaluator)
     ]
     assert all(len(names) == len(set(names)) for names in found)
-    return set(found[0]), set(found[1])
+    return tuple(map(set, found))
 
 
 def test_the_process_that_wants_a_result_imports_only_what_is_listed():
-    outside, server = listed()
+    outside, server, _ = listed()
     imported = imported_by(*OUTSIDE)
     assert imported - outside <= server
     assert outside <= imported
 
 
 def test_a_server_imports_only_what_is_listed_beside_what_confined_workers_call():
-    outside, server = listed()
+    outside, server, _ = listed()
     imported = imported_by(*(f"inside.{name}" for name in SERVER))
     assert imported - outside == server - {SERVER_MAIN}
     behind = imported_by("inside.candidate_process")
@@ -66,8 +66,13 @@ def test_a_server_imports_only_what_is_listed_beside_what_confined_workers_call(
     assert at_start == imported | behind | {SERVER_MAIN}
 
 
+def test_what_confines_the_children_of_an_evaluator_is_listed():
+    outside, server, evaluator = listed()
+    assert imported_by("inside.confined_starts") - outside - server == evaluator
+
+
 def test_what_confined_workers_call_imports_nothing_that_is_listed_for_the_other_process_alone():
-    outside, _ = listed()
+    outside, *_ = listed()
     shared = ("codec.py", "inside/multiplexer.py", "inside/orders.py")
     known = {f"evaluators/sandbox/{name}" for name in shared}
     assert imported_by("inside.candidate_process") & outside == known

@@ -1,0 +1,127 @@
+"""Has a process confine what it starts that runs the candidate, wherever Python starts a command.
+
+That is in `subprocess` and what uses it, in `os.system`, `os.posix_spawn*` and `os.exec*`. The
+process itself does not resist, but its children may: what they have given up, they cannot get back.
+"""
+
+import inspect
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+
+from costada.evaluators.sandbox.inside.evaluator_children import EvaluatorChildren
+
+
+def confine_children(children: EvaluatorChildren) -> None:
+    """Have what this process starts from now on restrict itself if it runs the candidate."""
+    _confine_popen(children)
+    _confine_system()
+    _confine_exec(children)
+    _confine_spawn(children)
+
+
+def _confine_popen(children: EvaluatorChildren) -> None:
+    begin = subprocess.Popen.__init__
+    parameters = inspect.signature(begin)
+
+    def begin_confined(self: Any, *args: Any, **named: Any) -> None:
+        given = parameters.bind(self, *args, **named)
+        given.apply_defaults()
+        own = given.arguments
+        words = _words(own["args"])
+        if own["shell"]:
+            words = [own["executable"] or "sh", "-c", *words]
+        elif own["executable"]:
+            words = [os.fsdecode(own["executable"]), *words[1:]]
+        folder = os.path.realpath(own["cwd"] or os.getcwd())
+        environment = os.environ if own["env"] is None else own["env"]
+        rules_fd = children.rules_for(words, folder, _texts(environment))
+        if rules_fd is None:
+            begin(*given.args, **given.kwargs)
+            return
+        if not own["shell"] and isinstance(own["args"], list | tuple):
+            own["args"] = children.with_modules_elsewhere(_words(own["args"]), folder)
+        theirs = own["preexec_fn"]
+
+        def restrict() -> None:
+            if theirs is not None:
+                theirs()
+            children.restrict(rules_fd)
+
+        own["preexec_fn"] = restrict
+        own["env"] = children.without_keys(environment)
+        try:
+            begin(*given.args, **given.kwargs)
+        finally:
+            os.close(rules_fd)
+
+    subprocess.Popen.__init__ = begin_confined  # type: ignore[method-assign]
+
+
+def _confine_system() -> None:
+    """Have `os.system` start its shell as `subprocess` does."""
+
+    def system(command: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> int:
+        status = subprocess.run(command, shell=True, check=False).returncode  # noqa: S602
+        return -status if status < 0 else status << 8
+
+    os.system = system
+
+
+def _confine_exec(children: EvaluatorChildren) -> None:
+    """Have a fork of the evaluator restrict itself before it executes a program."""
+    execute = os.execve
+
+    def execve(path: Any, args: Any, env: Mapping[Any, Any]) -> NoReturn:
+        program = f"/proc/self/fd/{path}" if isinstance(path, int) else os.fsdecode(path)
+        words = [program, *_words(args)[1:]]
+        rules_fd = children.rules_for(words, os.getcwd(), _texts(env))
+        if rules_fd is not None:
+            children.restrict(rules_fd)
+            os.close(rules_fd)
+            env = children.without_keys(env)
+        execute(path, args, env)
+
+    os.execve = execve  # type: ignore[assignment]
+    os.execv = lambda path, args: execve(path, args, os.environ)
+
+
+def _confine_spawn(children: EvaluatorChildren) -> None:
+    """Have what `os.posix_spawn` starts inherit the rules from a thread that keeps to them."""
+    for name in ("posix_spawn", "posix_spawnp"):
+        if hasattr(os, name):
+            setattr(os, name, _spawning(getattr(os, name), children))
+
+
+def _spawning(begin: Callable[..., int], children: EvaluatorChildren) -> Callable[..., int]:
+    def spawn(path: Any, argv: Any, env: Mapping[Any, Any], /, **named: Any) -> int:
+        words = [os.fsdecode(path), *_words(argv)[1:]]
+        rules_fd = children.rules_for(words, os.getcwd(), _texts(env))
+        if rules_fd is None:
+            return begin(path, argv, env, **named)
+
+        def begin_restricted() -> int:
+            children.restrict(rules_fd)
+            return begin(path, argv, children.without_keys(env), **named)
+
+        try:
+            # Rules and filters belong to a thread, and end with it.
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(begin_restricted).result()
+        finally:
+            os.close(rules_fd)
+
+    return spawn
+
+
+def _words(given: Any) -> list[str]:
+    """The words of a command that is given as one text, a path or a list."""
+    if isinstance(given, str | bytes | os.PathLike):
+        return [os.fsdecode(given)]
+    return [os.fsdecode(word) for word in given]
+
+
+def _texts(environment: Mapping[Any, Any]) -> dict[str, str]:
+    return {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}

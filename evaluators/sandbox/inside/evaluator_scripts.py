@@ -1,0 +1,68 @@
+"""The shell scripts and makefiles of an evaluator that a command carries out."""
+
+import os
+import re
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from costada.evaluators.sandbox.inside.shell_text import unwrapped
+
+SHELL = re.compile(r"(ba|da|z|k)?sh")
+SHEBANG = re.compile(rb"#![^\n]*\b(ba|da|z|k)?sh\b")
+MAKE = ("make", "gmake")
+MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
+MAX_SCRIPT_BYTES = 2**20
+MAX_PATH_CHARS = 4096
+
+
+class Script(NamedTuple):
+    """A script or makefile, and the folder in which its commands run."""
+
+    path: str
+    text: str
+    folder: str
+
+
+def scripts(words: Sequence[str], folder: str, given: Collection[str]) -> list[Script]:
+    """The scripts and makefiles, of the `given` files, that a command carries out."""
+    words = unwrapped(words)
+    if not words:
+        return []
+    if os.path.basename(words[0]) in MAKE:
+        return makefiles(words, folder)
+    is_shell = SHELL.fullmatch(os.path.basename(words[0])) is not None
+    paths = [path_of(word, folder) for word in words[: 1 + is_shell]]
+    found = [path for path in paths if path in given and (is_shell or is_shell_script(path))]
+    return [Script(path, text, folder) for path in found if (text := text_of(path))]
+
+
+def makefiles(words: Sequence[str], folder: str) -> list[Script]:
+    """The makefiles that a command reads."""
+    if "-C" in words[:-1]:
+        folder = os.path.join(folder, words[words.index("-C") + 1])
+    named = [words[words.index("-f") + 1]] if "-f" in words[:-1] else MAKEFILES
+    paths = (os.path.realpath(os.path.join(folder, name)) for name in named)
+    return [Script(path, text, folder) for path in paths if (text := text_of(path))]
+
+
+def path_of(word: str, folder: str) -> str:
+    """Where a word of a command leads, without links; empty if it is not a path."""
+    if not word or "\0" in word or len(word) > MAX_PATH_CHARS:
+        return ""
+    return os.path.realpath(os.path.join(folder, word))
+
+
+def is_shell_script(path: str) -> bool:
+    """Whether a file is one, by its name or its first line."""
+    with suppress(OSError), open(path, "rb") as file:
+        return path.endswith(".sh") or SHEBANG.match(file.readline(MAX_PATH_CHARS)) is not None
+    return False
+
+
+def text_of(path: str) -> str | None:
+    """The text of a script; None if it is not one, or too large."""
+    with suppress(OSError, UnicodeDecodeError), open(path, "rb") as file:
+        text = file.read(MAX_SCRIPT_BYTES + 1)
+        return text.decode() if len(text) <= MAX_SCRIPT_BYTES else None
+    return None

@@ -1,0 +1,53 @@
+"""Reads the text of a shell, as far as it shows which commands run."""
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+
+WRAPPERS = frozenset(
+    (".", "builtin", "command", "env", "exec", "eval", "nice", "nohup", "setsid", "source")
+) | {"stdbuf", "time", "timeout", "taskset", "xargs"}
+"""Commands that run the command behind them."""
+
+KEYWORDS = frozenset(("if", "then", "elif", "else", "while", "until", "do", "!", "{"))
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+NUMBER = re.compile(r"[\d.]+[smhd]?")
+SEPARATORS = ";&|()<>\n"
+COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+UNKNOWN = re.compile(r"[$`*?\[]")
+"""Signs in a word that a shell replaces."""
+
+
+def unwrapped(words: Sequence[str]) -> list[str]:
+    """The words of a command without what only sets it up."""
+    rest = list(words)
+    while rest and (rest[0] in KEYWORDS or ASSIGNMENT.fullmatch(rest[0])):
+        rest.pop(0)
+    while rest and os.path.basename(rest[0]) in WRAPPERS:
+        rest.pop(0)
+        while rest and (rest[0][:1] == "-" or NUMBER.fullmatch(rest[0]) or "=" in rest[0]):
+            rest.pop(0)
+    return rest
+
+
+def commands_in(text: str) -> list[list[str]] | None:
+    """The words of each command in the text of a shell; None if they cannot be told."""
+    if "`" in text or "$(" in text or "<<" in text:
+        return None
+    plain = COMMENT.sub("", text.replace("\\\n", " "))
+    lexer = shlex.shlex(plain, posix=True, punctuation_chars=SEPARATORS)
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    commands: list[list[str]] = [[]]
+    is_target = False
+    try:
+        for token in lexer:
+            if not set(token) <= set(SEPARATORS):
+                if not is_target:
+                    commands[-1].append(token)
+                is_target = False
+            elif not (is_target := token[0] in "<>" or token[-1] in "<>"):
+                commands.append([])
+    except ValueError:
+        return None
+    return [words for words in commands if words]
