@@ -6,10 +6,11 @@ The names in its code decide. A wrong guess asks the user once more, so what may
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from costada.evaluators.folder_files import referred_names
 from costada.evaluators.import_paths import imported_modules
+from costada.values.program_form import language_of
 from costada.values.python_syntax import parsed_module
 
 IMPORTING = frozenset(
@@ -39,11 +40,27 @@ LOADERS = frozenset(("yaml.load", "yaml.load_all", "torch.load", "torch.serializ
 WEIGHTS_ONLY, SAFE_LOADER = "weights_only", "SafeLoader"
 MODULE_SUFFIX, PACKAGE_FILE = ".py", "__init__"
 
+SCRIPTED = ("JavaScript", "TypeScript", "Ruby", "Perl", "PHP", "Lua", "R", "Julia")
+"""Languages whose programs may load the file that they are given."""
+
+FOREIGN_PROGRAM = re.compile(rb"\x7fELF|#!(?!.*\b(python[\d.]*|(ba|da|z|k)?sh)\b)")
+MAX_LINE_BYTES = 4096
+
 
 def may_import_candidate(sources: Iterable[str]) -> bool:
     """Whether an evaluator of these sources may run its candidate in its own process."""
     texts = [*sources]
     return any(map(_may_run_what_it_reads, texts)) or _may_import_what_it_writes(texts)
+
+
+def may_load_candidate(path: Path) -> bool:
+    """Whether a file of an evaluator is a program that may load the candidate, and is not read.
+
+    Python is read by `may_import_candidate`, and a shell only starts processes.
+    """
+    with path.open("rb") as file:
+        first = file.readline(MAX_LINE_BYTES)
+    return language_of(path.name).name in SCRIPTED or bool(FOREIGN_PROGRAM.match(first))
 
 
 def _may_run_what_it_reads(source: str) -> bool:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from costada.evaluators.candidate_imports import may_import_candidate
+from costada.evaluators.candidate_imports import may_import_candidate, may_load_candidate
 from costada.evaluators.environment import environment_folder, user_place
 from costada.evaluators.folder_files import EvaluatorFile, content_hash, sources_in
 from costada.evaluators.import_paths import imported_modules
@@ -138,10 +138,12 @@ class ConfirmableFile:
         return whole.digest()
 
     def runs_candidate(self) -> bool:
-        """Whether its code may import the candidate."""
+        """Whether its code, or a program beside it, may load the candidate."""
         shown = self.evaluator.shown()
         sources = sources_in(shown)
-        return may_import_candidate(sources) or self._imports_unknown(sources, shown)
+        if may_import_candidate(sources) or any(map(may_load_candidate, shown)):
+            return True
+        return self._imports_unknown(sources, shown)
 
     def _imports_unknown(self, sources: Iterable[str], shown: Iterable[Path]) -> bool:
         """Whether a module is imported that is neither the evaluator's nor installed.

@@ -62,7 +62,7 @@ LANGUAGES = (
     Language("Swift", "swift", (".swift",), SLASHES),
     Language("Scala", "scala", (".scala",), SLASHES),
     Language("C#", "csharp", (".cs",), SLASHES, ("cs",)),
-    Language("JavaScript", "javascript", (".js", ".mjs"), SLASHES, ("js",)),
+    Language("JavaScript", "javascript", (".js", ".mjs", ".cjs"), SLASHES, ("js",)),
     Language("TypeScript", "typescript", (".ts",), SLASHES, ("ts",)),
     Language("Zig", "zig", (".zig",), (("//", ""),)),
     Language("Verilog", "verilog", (".v", ".sv"), SLASHES, ("systemverilog",)),

@@ -106,6 +106,24 @@ def test_an_import_of_what_is_neither_the_evaluators_nor_installed_may_be_the_ca
     assert evaluator_of(folder).runs_candidate()
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "may_load"),
+    [
+        ("driver.js", "require(process.argv[2])\n", True),
+        ("driver", "#!/usr/bin/env perl\ndo $ARGV[0];\n", True),
+        ("driver", "#!/usr/bin/env python3\nprint(1)\n", False),
+        ("driver.sh", "#!/bin/sh\ncat cases.txt\n", False),
+        ("cases.txt", "1 2 3\n", False),
+    ],
+)
+def test_a_program_in_another_language_beside_it_may_load_the_candidate(
+    folder, name, text, may_load
+):
+    (folder / name).write_text(text)
+    (folder / "evaluator.py").write_text(f"BESIDE = {name!r}\n{STARTING}")
+    assert evaluator_of(folder).runs_candidate() == may_load
+
+
 def test_a_key_that_is_not_set_is_named(folder, monkeypatch):
     confirm(folder, NEEDS, evaluator_of(folder), candidate_too=False)
     monkeypatch.delenv("EXAMPLE_KEY")
