@@ -18,6 +18,7 @@ class ChildAccess(NamedTuple):
     write: int
     of_file: int  # those that a rule for a file may have
     readable: tuple[str, ...]  # paths outside of the working folder
+    listable: tuple[str, ...] = ()  # folders around some of these
     own_filter: Filter | None = None  # without the network that the evaluator has
 
     def ruleset(self, wanted: Mapping[str, int]) -> int:

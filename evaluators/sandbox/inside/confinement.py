@@ -173,6 +173,7 @@ class Confinement:
             write=write & ~int(of_file.MAKE_SYM),
             of_file=use | (write & int(of_file.EXECUTE | of_file.TRUNCATE)),
             readable=self._beside_slot(),
+            listable=tuple(self._listable),
             own_filter=Filter(self._compile(STARTED)) if any(self._opens.values()) else None,
         )
         self._scratch_fd = -1  # refused by the kernel: no worker begins without this set

@@ -105,7 +105,7 @@ class EvaluatorChildren:
         access = self._access
         # An import finds a module by the names in its folder.
         importing = (*map(os.path.dirname, self._shared), *self._importing(words, folder))
-        wanted = dict.fromkeys(importing, access.list)
+        wanted = dict.fromkeys((*access.listable, *importing), access.list)
         wanted |= dict.fromkeys((*self._shared, *self._named(words, folder)), access.read)
         for script in own:
             named = (script.path, *self._named([script.text], script.folder))
