@@ -11,6 +11,7 @@ from hashlib import file_digest
 from pathlib import Path
 
 from costada.evaluators.environment import user_place
+from costada.evaluators.folder_files import matching
 
 FETCHED = "fetched"
 
@@ -60,6 +61,20 @@ def fetched_files(folder: Path) -> tuple[FetchedFile, ...]:
         return ()
     except (TypeError, ValueError):
         raise ValueError(f"{place} is damaged; expected what costada prepare writes") from None
+
+
+def check_fetched(folder: Path, command: str | None, declared: Iterable[str]) -> None:
+    """Refuse declared paths or patterns that lead to nothing before a command has fetched them.
+
+    Raises:
+        ValueError: If there is a command, one of them is not there, and nothing is fetched yet.
+    """
+    absent = [each for each in declared if not matching(folder, each)]
+    if command is not None and absent and not fetched_files(folder):
+        raise ValueError(
+            f"{folder} has no {absent[0]}, and nothing is fetched yet: costada prepare {folder}"
+            " --confirm"
+        )
 
 
 def fetched_fault(folder: Path) -> str | None:

@@ -250,7 +250,7 @@ def shown_files(
     if start.parent != folder:
         first += _below([start.parent], folder, listed)
     for pattern in declared:
-        roots = _matches(folder, pattern)
+        roots = matching(folder, pattern)
         if not (found := [*_below(roots, folder, set())]):
             raise ValueError(
                 f"files has {pattern!r}; expected files below the folder that are there, none of"
@@ -301,7 +301,7 @@ def _named(source: str, base: Path) -> Iterator[Path]:
     names, patterns = _names_in(source)
     there = [name for name in names if os.path.lexists(f"{base}/{name}")]
     for name in (*there, *patterns):
-        yield from _matches(base, name)
+        yield from matching(base, name)
 
 
 def _below(places: Iterable[Path], folder: Path, listed: set[Path]) -> Iterator[Path]:
@@ -398,7 +398,7 @@ def _leads_outside(node: ast.AST) -> bool:
     return False
 
 
-def _matches(base: Path, name: str) -> list[Path]:
+def matching(base: Path, name: str) -> list[Path]:
     """What a path or pattern leads to from a base."""
     if not _is_path(name):
         return []

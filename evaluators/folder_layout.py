@@ -15,6 +15,7 @@ from pathlib import Path
 from symtable import symtable
 from typing import TYPE_CHECKING
 
+from costada.evaluators.fetched_files import check_fetched
 from costada.evaluators.folder_files import EVALUATOR_FILE, EvaluatorFile
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.initial_program import read_text
@@ -101,7 +102,12 @@ class Layout:
     config: FolderConfig = field(default_factory=FolderConfig)
 
     def evaluator_file(self, settings: FolderSettings) -> EvaluatorFile:
-        """The evaluator as the sandbox takes it."""
+        """The evaluator as the sandbox takes it.
+
+        Raises:
+            ValueError: If it reads files that are still to be fetched.
+        """
+        check_fetched(self.folder, settings.prepare, settings.files)
         return EvaluatorFile(
             folder=self.folder,
             path=self.evaluator,

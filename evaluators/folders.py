@@ -26,7 +26,7 @@ from typing import Any, cast
 from costada.evaluators.consent import ConfirmableFile, consent_fault
 from costada.evaluators.data_set import DataSet, read_examples
 from costada.evaluators.environment import interpreter_of
-from costada.evaluators.fetched_files import fetched_fault
+from costada.evaluators.fetched_files import check_fetched, fetched_fault
 from costada.evaluators.folder_evaluators import (
     FolderEvaluator,
     FolderExampleScore,
@@ -285,6 +285,7 @@ def _native(
 
 def _data_of(folder: Path, settings: FolderSettings) -> dict[str, DataSet]:
     """The data sets that the settings of a folder name."""
+    check_fetched(folder, settings.prepare, settings.data_files)
     named = {"examples": settings.examples, "validation": settings.validation}
     return {field: read_examples(folder / name, folder) for field, name in named.items() if name}
 

@@ -17,6 +17,7 @@ from costada.runs.interruption import ExitCode
 
 if TYPE_CHECKING:
     from costada.evaluators.folder_settings import FolderSettings
+    from costada.evaluators.folders import ProblemFolder
 
 ProblemPath = Annotated[
     Path,
@@ -103,17 +104,16 @@ def _install(
 ) -> str:
     """Make the environment of a folder if it lacks packages; what was done, in a sentence."""
     from costada.evaluators.environment import interpreter_of
-    from costada.evaluators.folders import read_folder
     from costada.evaluators.repository import repository_root
     from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
-    from costada.plugins.folders.dependencies import find_needs, needs_of
+    from costada.plugins.folders.dependencies import find_needs, missing_dependencies, needs_of
     from costada.plugins.folders.installation import make_environment
     from costada.plugins.folders.requirements_file import REQUIREMENTS_FILE, requirement_lines
 
     program = interpreter_of(folder)
     python = interpreter_at(program) if program else own_interpreter()
     if settings.repository is None:
-        found = read_folder(folder)
+        found = _read_unfetched(folder)
         is_ready = needs_of(found.layout, found.settings, found.program, python).are_met
         bare = replace(own_interpreter(), libraries=())
         needs = needs_of(found.layout, found.settings, found.program, bare)
@@ -131,10 +131,21 @@ def _install(
     place = make_environment(
         folder, requirements, [*imported, *packages], allow_builds=allow_builds
     )
-    missing = "" if settings.repository else read_folder(folder).missing.refusal
-    if missing:
-        raise ValueError(f"{folder} still {missing}")
+    if settings.repository is None:
+        missing = missing_dependencies(_read_unfetched(folder)).refusal
+        if missing:
+            raise ValueError(f"{folder} still {missing}")
     return f"Made {place}."
+
+
+def _read_unfetched(folder: Path) -> ProblemFolder:
+    """What a folder says, without the declared files that are still to be fetched."""
+    from costada.evaluators.folder_files import matching
+    from costada.evaluators.folders import read_folder
+
+    found = read_folder(folder)
+    there = tuple(each for each in found.settings.files if matching(found.layout.folder, each))
+    return replace(found, settings=found.settings.model_copy(update={"files": there}))
 
 
 COMMAND = PluginCommand(prepare, PROBLEMS, OTHERS)

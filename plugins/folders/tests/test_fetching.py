@@ -91,6 +91,17 @@ def test_nothing_is_downloaded_until_that_is_confirmed(folder, server, invoke):
     assert (server[1], (folder / "data").exists()) == ([], False)
 
 
+def test_declared_files_may_be_those_that_are_fetched(folder, invoke):
+    with (folder / "problem.toml").open("a") as settings:
+        settings.write('files = ["data/*.txt"]\n')
+    for command in ("check", "run"):
+        refused = invoke(command, folder)
+        assert refused.exit_code == 2
+        assert "has no data/*.txt, and nothing is fetched yet: costada prepare" in refused.stderr
+    assert invoke("prepare", folder, "--confirm").exit_code == 0
+    assert check_problem(load_folder(folder)).score == 1.0
+
+
 def test_what_a_command_downloads_is_listed_and_the_folder_works(folder, server, invoke):
     done = invoke("prepare", folder, "--confirm")
     assert (done.exit_code, done.stderr) == (0, "")
