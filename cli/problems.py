@@ -461,7 +461,7 @@ def _other_layer(problem: Problem, wanted: RunConfig, fault: str) -> str:
 
 
 def _evaluation_facts(problem: Problem, evaluation: Evaluation) -> Facts:
-    from costada.evaluators.folder_evaluators import reported_error
+    from costada.evaluators.folder_evaluators import failed_stage, reported_error
     from costada.evaluators.maximised import maximised_number
     from costada.evaluators.problem import layer_of
     from costada.evaluators.sandbox.layer_choice import described_layer
@@ -486,6 +486,8 @@ def _evaluation_facts(problem: Problem, evaluation: Evaluation) -> Facts:
     facts["prompts show"] = _shown_in_prompts(problem, evaluation)
     if said := reported_error(evaluation.artifacts):
         facts["error"] = f"{said} (returned beside the score)"
+    if failed := failed_stage(evaluation.artifacts):
+        facts["stages"] = f"{failed.splitlines()[0]}; the score is that of the stages before"
     return facts
 
 

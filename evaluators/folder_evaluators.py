@@ -59,6 +59,7 @@ from costada.values.evaluation import (
 
 VALIDITY = "validity"
 NO_ERROR = (None, "", "None", "False", "[]")
+STAGE_ERROR = re.compile(r"stage(\d)_error")
 """Texts of an error where there is none."""
 SCORED_AS = f"{COMBINED_SCORE} is "
 """Begins the note on a `combined_score` that the evaluator does not return itself."""
@@ -310,6 +311,12 @@ def reported_error(artifacts: Mapping[str, str]) -> str | None:
     """Why a candidate failed, in the words of its evaluator; None if there are none."""
     found = (artifacts.get(name) for name in FAILURES)
     return next((text for text in found if text not in NO_ERROR), None)
+
+
+def failed_stage(artifacts: Mapping[str, str]) -> str | None:
+    """Which later stage of an evaluation failed, and why; None if none did."""
+    found = ((STAGE_ERROR.fullmatch(name), text) for name, text in artifacts.items())
+    return next((f"stage {name[1]} failed: {text}" for name, text in found if name), None)
 
 
 def folder_evaluation(

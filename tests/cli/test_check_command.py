@@ -272,3 +272,20 @@ def test_a_declared_gpu_is_shown_and_refused_where_there_is_none(
     refused = invoke("check", near, "--confirm", "--candidate-too")
     assert refused.exit_code == 2
     assert "gpus is 1, and this machine has 0 with device nodes of nvidia" in refused.stderr
+
+
+STAGES = """
+def evaluate(path): return evaluate_stage1(path)
+def evaluate_stage1(path): return {"combined_score": 0.9}
+def evaluate_stage2(path): raise ValueError("no such case")
+"""
+
+
+def test_a_later_stage_that_the_start_fails_is_named(invoke, near, tmp_path):
+    copytree(near, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "evaluator.py").write_text(STAGES)
+    (tmp_path / "config.yaml").write_text("evaluator: {cascade_evaluation: true}\n")
+    found = facts(invoke("check", tmp_path).stdout)[1]
+    assert found["start"] == "score 0.9"
+    assert found["stages"].startswith("stage 2 failed: ")
+    assert found["stages"].endswith("no such case; the score is that of the stages before")
