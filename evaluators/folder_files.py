@@ -254,7 +254,8 @@ def shown_files(
         if not (found := [*_below(roots, folder, set())]):
             raise ValueError(
                 f"files has {pattern!r}; expected files below the folder that are there, none of"
-                " them hidden, left behind by runs, or a link that leads to elsewhere"
+                " them hidden, left behind by runs, or a link that leads to elsewhere or to"
+                " a folder around it"
             )
         first += found
         listed.update(roots)

@@ -2,7 +2,8 @@
 
 The folder may come from somebody else, and a link in it may lead to any file of the user. So what
 counts is the real path, without links: it is below the folder, and no part of it there is hidden or
-left behind by Python or runs. A hard link is the file itself and cannot be told from it; programs
+left behind by Python or runs. Nor may a link on the way lead to a folder around it, as that has no
+end. A hard link is the file itself and cannot be told from it; programs
 that unpack archives or clone repositories make none to files elsewhere.
 """
 
@@ -131,6 +132,8 @@ def _reason_from_the_top(
         if not real.is_relative_to(root):
             continue
         hidden = None if with_hidden else _hidden_part(path, folder) or _hidden_part(real, root)
+        if hidden is None and is_link and (around := _repeated(path, folder)):
+            return f"leads through {around}, which leads to a folder around it"
         if hidden is None:
             return None
         if is_link:
@@ -148,6 +151,19 @@ def _hidden_part(path: Path, folder: Path) -> Path | None:
     within = path.relative_to(folder)
     parts = reversed([folder / each for each in (within, *within.parents) if each.name])
     return next(filter(is_output, parts), None)
+
+
+def _repeated(path: Path, folder: Path) -> Path | None:
+    """The outermost part of a path below a folder that is, without links, one around it."""
+    if not path.is_relative_to(folder):
+        return None
+    around = {os.path.realpath(folder)}
+    for part in (*reversed([folder / each for each in path.relative_to(folder).parents]), path):
+        real = os.path.realpath(part)
+        if part != folder and real in around:
+            return part
+        around.add(real)
+    return None
 
 
 def _path_of(descriptor: int) -> str:

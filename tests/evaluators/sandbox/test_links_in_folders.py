@@ -5,7 +5,7 @@ import os
 import pytest
 from sandbox_runs import AMPLE, PRELOAD, run_in
 
-from costada.evaluators.folder_files import EvaluatorFile
+from costada.evaluators.folder_files import EvaluatorFile, shown_files
 from costada.evaluators.folders import load_folder
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
 from costada.evaluators.sandbox.slot import Slot
@@ -100,6 +100,20 @@ def test_a_folder_of_declared_files_is_shown_without_the_links_in_it(folder):
     evaluator = EvaluatorFile(folder, folder / "evaluator.py", files=("data",))
     assert folder / "data" / "cases.json" in evaluator.shown()
     assert not any("inner" in path.parts for path in evaluator.shown())
+
+
+def test_links_to_a_folder_around_them_are_not_followed(folder):
+    (folder / "data" / "up").symlink_to("..")
+    (folder / "lib").mkdir()
+    (folder / "lib" / "data").symlink_to("../data")
+    (folder / "data" / "lib").symlink_to("../lib")
+    (folder / "evaluator.py").write_text(
+        "open('data/cases.json')\nopen('data/lib')\nopen('data')\n"
+    )
+    shown = EvaluatorFile(folder, folder / "evaluator.py").shown()
+    assert [*shown] == [folder / "evaluator.py", folder / "data" / "cases.json"]
+    with pytest.raises(ValueError, match=r"files has 'data/up'; .* or to a folder around it"):
+        shown_files(folder, ["data/up"])
 
 
 @pytest.mark.parametrize("place", ["../home/.config", "../home", "more/../../home/.config"])
