@@ -288,6 +288,8 @@ def _contract(evaluator: Path, source: str, thresholds: Sequence[float] = ()) ->
         return native
     if FIRST_STAGE in names:
         return Contract.STAGES
+    if RESULTS_OPTION in source:
+        return Contract.COMMAND_LINE
     is_command = is_program and evaluator.with_name(SCRIPT).is_file()
     return Contract.PRINTED_JSON if is_command else Contract.EVALUATE
 

@@ -316,6 +316,12 @@ def test_an_evaluator_that_leaves_no_files_is_broken(write):
     assert evaluation.error.startswith("ZeroDivisionError")
 
 
+def test_a_command_line_needs_no_guard_around_it(write):
+    unguarded = MAIN.replace('if __name__ == "__main__":', "if True:")
+    problem = write(FILES + unguarded, name="evaluate.py")
+    assert problem.evaluate("def answer(): return 2").score == 2.0
+
+
 def test_results_among_the_files_of_a_program_are_not_those_of_the_evaluator(write):
     silent = write("def main(program_path, results_dir): pass\n" + MAIN, name="evaluate.py")
     forged = {"results/metrics.json": '{"combined_score": 9}', "solver.py": ""}
