@@ -15,13 +15,16 @@ from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
-from costada.reports.page.opening import heading, standing
+from costada.reports.page.opening import RUNNING, heading, standing
+from costada.reports.progress import remaining_iterations
 from costada.reports.run_view import RunSettings, RunView
+from costada.reports.summary import crossing_text
 from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
-from costada.store.history import LAST_TICKET, Iterations, RunHistory, Tickets
+from costada.store.history import LAST_TICKET, Iterations, RoleUse, RunHistory, Tickets
 from costada.store.rows import checking_rows
 from costada.values.numbering import START, START_TICKET, Iteration
+from costada.values.roles import ROLES
 
 Json = Mapping[str, object]
 Point = tuple[float, float | None, float]
@@ -175,6 +178,8 @@ class IndexedRun:
         self.row: Json = {}
         self.revision = 0
         self._seen: tuple[object, ...] = ()
+        self._timed: Iteration = START
+        self._seconds = 0.0  # of the nodes, up to `_timed`
         self._forget("")
 
     def is_current(self) -> bool:
@@ -197,7 +202,7 @@ class IndexedRun:
         if not is_there(self.run.database):
             self._forget("")
             facts = heading(self.run, settings)
-            return {**self._heading(facts), **self._standing(settings, facts)}
+            return {**self._heading(facts), **self._standing(settings, facts, [])}
         with RunHistory.of(self.run.database) as history:
             run_id = history.last_run()
             if run_id != self._run_id:
@@ -210,13 +215,18 @@ class IndexedRun:
                             self._add_best(0.0, each.facts["objective"], each.facts["score"])
                 for step in history.steps(Iterations(run_id, known)):
                     self._add(step)
+                for iteration, seconds in history.seconds(Iterations(run_id, self._timed)):
+                    self._timed = iteration
+                    self._seconds += _number(seconds)
                 facts = heading(self.run, settings, history, run_id)
-                return {**self._heading(facts), **self._standing(settings, facts)}
+                used = history.use_by_role(run_id)
+                return {**self._heading(facts), **self._standing(settings, facts, used)}
 
     def _forget(self, run_id: str) -> None:
         self._run_id = run_id
         self._tail: list[dict[str, Any]] = []  # the last step, and failed ones right before it
         self._curve: list[Point] = []
+        self._timed, self._seconds = START, 0.0
 
     def _add(self, step: dict[str, Any]) -> None:
         spent = _number(step["spent"])
@@ -239,7 +249,9 @@ class IndexedRun:
             for name in names
         }
 
-    def _standing(self, settings: RunSettings, problem: Mapping[str, object]) -> dict[str, object]:
+    def _standing(
+        self, settings: RunSettings, problem: Mapping[str, object], used: Sequence[RoleUse]
+    ) -> dict[str, object]:
         start_score = self._curve[0][2] if self._curve else None
         now = standing(self.run, settings, self._tail, problem, start_score)
         last = self._tail[-1] if self._tail else {}
@@ -249,6 +261,7 @@ class IndexedRun:
             stride = -(-len(curve) // MAX_CURVE)
             curve = [*curve[:-1:stride], curve[-1]]
         spent = last.get("spent", 0.0)
+        gained_at = self._curve[-1][0] if curve else 0.0
         if curve:
             # The curve holds changes only; the last value lasts to the dollars spent by now.
             curve.append((spent, *curve[-1][1:]))
@@ -259,7 +272,37 @@ class IndexedRun:
             "iterations": last.get("iteration", 0),
             "best": curve[-1][1] if curve else None,
             "curve": curve,
+            "since_gain": spent - gained_at,
+            "over": crossing_text(spent - settings.budget, settings.parallel),
+            **self._money_and_time(settings, used, is_running=now["state"] == RUNNING),
         }
+
+    def _money_and_time(
+        self, settings: RunSettings, used: Sequence[RoleUse], *, is_running: bool
+    ) -> dict[str, object]:
+        """Dollars by role, seconds at work, dollars an hour, and when a running run ends.
+
+        The seconds reach from the first request to the end of the last one, but are no more than
+        its nodes took together: so the pauses of a sequential run do not count.
+        """
+        dollars = {each.role: _number(each.dollars) for each in used}
+        in_order = dict.fromkeys((*ROLES, *dollars))
+        by_role = [(role, dollars[role]) for role in in_order if dollars.get(role)]
+        began = [_number(each.began) for each in used if each.began is not None]
+        ended = [_number(each.ended) for each in used if each.ended is not None]
+        if not (self._tail and began and ended):
+            return {"roles": by_role, "seconds": None, "hourly": None, "ends": None}
+        seconds = max(ended) - min(began)
+        if self._seconds:
+            seconds = min(seconds, self._seconds)
+        last, ends = self._tail[-1], None
+        if is_running:
+            left = remaining_iterations(
+                settings.budget, last["spent"], last["iteration"], settings.max_iterations
+            )
+            ends = max(ended) + left * seconds / last["iteration"]
+        hourly = _number(3600 * last["spent"] / seconds) if seconds > 0 else None
+        return {"roles": by_role, "seconds": seconds, "hourly": hourly, "ends": ends}
 
     def _began(self) -> str:
         """When the settings were written: the run began, or was resumed with others."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from costada.controller.step import OUT_OF_MONEY
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.reports.formats import counted, percent
+from costada.reports.formats import counted, percent, short_dollars
 from costada.reports.terminal import printable
 from costada.store.history import UsedCalls
 from costada.values.evaluation import LOG, MARKS, Evaluation
@@ -45,6 +45,14 @@ def end_text(reason: str, remaining: float) -> str:
     if reason == "budget" and remaining > 0:
         return "no further call fits the budget"
     return REASONS[reason]
+
+
+def crossing_text(over: float, parallel: int) -> str:
+    """Why a run spent `over` dollars more than its budget; empty if it did not."""
+    if over <= 0:
+        return ""
+    which = "the step that crossed it" if parallel == 1 else "the steps in flight"
+    return f"{short_dollars(Decimal(over))} over the budget: {which} completed"
 
 
 def sum_by_role(used: Iterable[UsedCalls]) -> Mapping[str, UsedCalls]:

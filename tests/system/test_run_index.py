@@ -5,18 +5,20 @@ import shutil
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 from http.client import HTTPConnection
 from time import thread_time
 from typing import Any
 
 import pytest
-from page_runs import candidate, serving_path, settings, step, write_steps
+from page_runs import call, candidate, serving_path, settings, step, write_steps
 
 from costada.reports import run_index
 from costada.reports.page_server import PageServer
 from costada.reports.run_index import RunIndex
 from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease
+from costada.store.run_store import RunStore
 
 pytestmark = pytest.mark.process
 
@@ -62,6 +64,35 @@ def test_a_row_says_problem_method_model_best_dollars_and_state(root):
         (pytest.approx(0.004), 0.8, 0.8),
     ]
     assert rows["sweep/100%25%20%3Cb%3E"]["state"] == "stopped"
+
+
+def test_a_row_says_where_dollars_and_time_went_and_when_the_budget_ends(tmp_path):
+    run = settings(tmp_path / "run", budget=1.0)
+    best = dict.fromkeys(("best_objective", "best_score"), 0.8)
+    steps = [step(1, spent=0.1, **best), step(2, spent=0.4, **best)]
+    paid = [  # the first is sent 90 s after 1,000,000, the last ends 810 s after it
+        call(1, cost=Decimal("0.1"), ended_at=1_000_100, seconds=10),
+        call(2, cost=Decimal("0.1"), ended_at=1_000_500, seconds=10),
+        call(2, cost=Decimal("0.2"), ended_at=1_000_810, seconds=100, role="guide"),
+    ]
+    write_steps(run, steps, calls=paid)
+    index = RunIndex(tmp_path, RunFolder)
+    with hold_lease(run.path):
+        (row,) = index.rows()["rows"]
+    assert row["roles"] == [("generation", pytest.approx(0.2)), ("guide", pytest.approx(0.2))]
+    assert row["since_gain"] == pytest.approx(0.3)
+    assert row["seconds"] == 720
+    assert row["hourly"] == pytest.approx(2.0)  # $0.40 in a fifth of an hour
+    assert row["ends"] == 1_000_810 + 3 * 360  # $0.60 last three more steps at $0.20 each
+    (row,) = index.rows()["rows"]
+    assert (row["ends"], row["over"]) == (None, "")
+    with RunStore(run.database) as store:  # the nodes worked a minute: the rest was a pause
+        store.timing.put("run", 1, {"evaluate": 20.0})
+        store.timing.put("run", 2, {"evaluate": 30.0, "generate": 10.0})
+    write_steps(run, [step(3, spent=1.25, **best)], calls=[])
+    (row,) = index.rows()["rows"]
+    assert (row["seconds"], row["hourly"]) == (60, pytest.approx(75))
+    assert row["over"] == "$0.25 over the budget: the step that crossed it completed"
 
 
 def test_only_changed_rows_are_sent_again(root):

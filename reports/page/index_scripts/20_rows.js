@@ -14,6 +14,9 @@ const COLUMNS = [
   { key: "best", title: "Best", kind: "best" },
   { key: null, title: "Best over dollars", kind: "curve" },
   { key: "spent", title: "Spent", kind: "spent" },
+  { key: "since_gain", title: "Since gain", kind: "since" },
+  { key: "seconds", title: "Time", kind: "time" },
+  { key: "hourly", title: "$ an hour", kind: "hourly" },
   { key: "iterations", title: "Iterations", kind: "iterations" },
   { key: "state", title: "State", kind: "name standing-of" },
   { key: "began", title: "Started", kind: "began" },
@@ -75,6 +78,27 @@ function whenWords(text) {
   const two = (number) => String(number).padStart(2, "0");
   if (Number.isNaN(when.getTime())) return "";
   return `${when.getFullYear()}-${two(when.getMonth() + 1)}-${two(when.getDate())} ${two(when.getHours())}:${two(when.getMinutes())}`;
+}
+
+// A time in words; of a running run also when it is expected to end.
+function durationWords(seconds) {
+  if (seconds === null) return "–";
+  if (seconds < 60) return `${decimals(seconds, 2)} s`;
+  return seconds < 3600 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+}
+
+function endWords(row) {
+  if (row.ends === null) return null;
+  const end = new Date(Math.max(Date.now(), row.ends * 1000));
+  if (Number.isNaN(end.getTime())) return null;
+  const words = whenWords(end);
+  return `ends about ${words.startsWith(whenWords(new Date()).slice(0, 10)) ? words.slice(11) : words}`;
+}
+
+// What narrow windows show in place of three columns.
+function paceWords(row) {
+  const pace = row.seconds === null ? [] : [durationWords(row.seconds), `${dollars(row.hourly)} an hour`];
+  return [...pace, `${dollars(row.since_gain)} since the last gain`, endWords(row)].filter((part) => part !== null).join(" · ");
 }
 
 function gainWords(row) {

@@ -14,7 +14,7 @@ function showColumns() {
 }
 
 function sortBy(key) {
-  list.isUp = list.sort === key ? !list.isUp : !["best", "spent", "iterations", "began"].includes(key);
+  list.isUp = list.sort === key ? !list.isUp : !["best", "spent", "since_gain", "seconds", "hourly", "iterations", "began"].includes(key);
   list.sort = key;
   showColumns();
   showRows();
@@ -59,7 +59,7 @@ function cellsOf(row, path) {
     return [cell("name path", path, h("div", { class: "words" }, row.words)), ...blank, cell("name standing-of", stateOf(row)), cell("began", whenWords(row.began))];
   }
   const models = row.model.replaceAll(",", ", ");
-  const under = h("div", { class: "under" }, `${row.problem} · ${row.method} · ${models} · seed ${row.seed} `, stateOf(row), sparkline(row));
+  const under = h("div", { class: "under" }, `${row.problem} · ${row.method} · ${models} · seed ${row.seed} `, stateOf(row), h("span", { class: "pace" }, paceWords(row)), sparkline(row));
   const link = h("a", { href: runAddress(row), "data-focus": `open ${row.id}` }, ...path.split("/").flatMap((part, place) => (place ? ["/", h("wbr"), part] : [part])));
   return [
     cell("name path", link, under),
@@ -69,15 +69,23 @@ function cellsOf(row, path) {
     cell("seed", row.seed),
     cell("best", decimals(row.best, 7), h("div", { class: "quiet" }, gainWords(row))),
     cell("curve", sparkline(row)),
-    cell("spent", dollars(row.spent), h("div", { class: "quiet" }, `of ${budgetWords(row.budget)}`), meter(row.spent / row.budget, "meter")),
+    cell(
+      "spent", dollars(row.spent), h("div", { class: "quiet" }, `of ${budgetWords(row.budget)}`), meter(row.spent / row.budget, "meter"),
+      row.over ? h("div", { class: "over-words" }, row.over) : null,
+      ...row.roles.map(([role, spent]) => h("div", { class: "role" }, `${role} ${dollars(spent)}`)),
+    ),
+    cell("since", dollars(row.since_gain)),
+    cell("time", durationWords(row.seconds), h("div", { class: "quiet" }, endWords(row))),
+    cell("hourly", dollars(row.hourly)),
     cell("iterations", count(row.iterations), h("div", { class: "quiet" }, `of ${count(row.max_iterations)}`)),
     cell("name standing-of", stateOf(row)),
     cell("began", whenWords(row.began)),
   ];
 }
 
+// The reason of an unreadable run stands below its name.
 function stateOf(row) {
-  return h("span", { class: `state ${row.state}`, title: row.words }, row.state);
+  return h("span", { class: `state ${row.state}` }, row.state === "unreadable" ? row.state : row.words);
 }
 
 function showTotals() {
