@@ -173,6 +173,24 @@ def test_a_lost_server_is_reported(page, watched):
     page.wait_for_selector("#standing >> text=Cut off")
 
 
+def test_a_page_of_an_earlier_command_asks_once_and_stops(page, watched):
+    page.goto(watched.address)
+    page.wait_for_selector("#table tbody tr")
+    assert page.said == []
+    page.evaluate("""() => {
+        const real = window.setTimeout;
+        window.pausesAs = [];
+        window.setTimeout = (...given) => {
+            window.pausesAs.push(document.getElementById("standing").textContent);
+            return real(...given);
+        };
+    }""")
+    watched.token = "of-the-next-command"
+    page.wait_for_selector("#standing >> text=it ends with a token")
+    assert not any("token" in words for words in page.evaluate("window.pausesAs"))
+    assert len(page.said) == 1
+
+
 def test_values_beyond_whole_numbers_do_not_stop_the_page(page, root, watched):
     huge = settings(root / "huge")
     with RunStore(huge.database) as store:

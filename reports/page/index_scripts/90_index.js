@@ -39,9 +39,8 @@ async function followIndex() {
     if (index.unread) pause = UNREAD_PAUSE;
     else if (document.hidden) pause = LONGER_PAUSE;
   } catch (error) {
+    if (!asksAgain(error)) return null;
     pause = LONGER_PAUSE;
-    document.body.classList.add("is-cut-off");
-    byId("standing").textContent = error instanceof TypeError ? "Cut off: costada watch no longer answers" : `Cut off: ${error.message}`;
   }
   return window.setTimeout(followIndex, pause);
 }

@@ -26,8 +26,15 @@ async function ask(path, options = {}) {
   const token = new URLSearchParams(location.search).get("token");
   const headers = { ...options.headers, Authorization: `Bearer ${token}` };
   const answer = await fetch(path, { cache: "no-store", ...options, headers });
-  if (!answer.ok) throw new Error((await answer.text()).trim() || answer.statusText);
+  if (!answer.ok) throw new Error((await answer.text()).trim() || answer.statusText, { cause: answer.status });
   return answer;
+}
+
+// Says why nothing comes any more; returns whether to ask again. A refused token stays refused, and each refusal is a line of the console.
+function asksAgain(error) {
+  document.body.classList.add("is-cut-off");
+  byId("standing").textContent = error instanceof TypeError ? "Cut off: costada watch no longer answers" : `Cut off: ${error.message}`;
+  return error.cause !== 401;
 }
 
 function meter(part, kind) {

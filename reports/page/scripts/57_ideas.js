@@ -31,8 +31,9 @@ function prepareIdeas() {
 async function followIdeas() {
   try {
     if (!document.hidden) await showIdeas();
-  } catch {
+  } catch (error) {
     // The heading says that the page is cut off.
+    if (error.cause === 401) return;
   }
   window.setTimeout(followIdeas, IDEAS_PAUSE);
 }

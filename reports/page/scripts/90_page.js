@@ -86,9 +86,8 @@ async function follow() {
     }
     else showNews(best);
   } catch (error) {
+    if (!asksAgain(error)) return;
     pause = LONGER_PAUSE;
-    document.body.classList.add("is-cut-off");
-    byId("standing").textContent = error instanceof TypeError ? "Cut off: costada watch no longer answers" : `Cut off: ${error.message}`;
   }
   if (document.hidden) pause = LONGER_PAUSE;
   window.setTimeout(follow, run.standing.state === "finished" ? LONGER_PAUSE : pause);
