@@ -154,6 +154,16 @@ class Command(TyperCommand):
             self.epilog = f"{others}\n\n{self.epilog}"
         super().format_help(ctx, formatter)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; a list given in parts is refused, as the last alone would count."""
+        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        for each in given:
+            is_list = str(each.metavar).endswith(",...")
+            if is_list and given.count(each) > 1 and not ctx.resilient_parsing:
+                ctx.fail(f"{each.opts[0]}: given repeatedly, expected once as {each.metavar}")
+        read: list[str] = super().parse_args(ctx, args)
+        return read
+
     def make_context(self, info_name: Any, args: list[str], *rest: Any, **settings: Any) -> Any:
         """Read the arguments; a wrong value is named with its option and what was expected."""
         if HELP_ALL in args:

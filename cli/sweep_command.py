@@ -85,7 +85,7 @@ Budgets = Annotated[
     str | None,
     options.option(
         "Budget of each run; with several, every combination is run at each budget.",
-        metavar="DOLLARS",
+        metavar="DOLLARS,...",
         show_default="the preset's or 1.0",
         panel=MONEY,
     ),

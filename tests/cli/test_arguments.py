@@ -21,6 +21,14 @@ SWEEP = ["sweep", "--problems", "all", "--methods", "all"]
 COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 
 
+@pytest.mark.parametrize("option", ["--model", "--methods", "--budget"])
+def test_a_list_is_given_once(invoke, option, tmp_path):
+    result = invoke(*SWEEP, "--out", tmp_path / "new", option, "1", option, "2")
+    assert result.exit_code == REFUSED
+    assert f"costada: {option}: given repeatedly, expected once as " in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "words",
     [
