@@ -289,6 +289,7 @@ def climb(row: Row, folder: Path, checkout: Path, options: argparse.Namespace) -
     evaluator = evaluator_of(folder) or folder
     row.contract = contract_of(folder, evaluator)
     needed = declaration_for(row.folder)
+    environment = dict(os.environ)
     started = monotonic()
 
     def remaining() -> list[str]:
@@ -315,6 +316,8 @@ def climb(row: Row, folder: Path, checkout: Path, options: argparse.Namespace) -
         judge_there(row, folder, evaluator, options.seconds)
     for place in needed.data.values():  # which other folders begin without
         shutil.rmtree(checkout / place, ignore_errors=True)
+    os.environ.clear()
+    os.environ.update(environment)
     there = row.own_score if row.own_score is not None else shortened(row.own_reason, 80)
     reason = shortened(row.reason, 150) if REFUSED in row.stages.values() else ""
     print(f"{row.folder}: {row.stages} {reason}", file=sys.stderr)

@@ -61,7 +61,7 @@ def show(rows: Sequence[Row], layers: Sequence[str], beside: Mapping[str, Row], 
     _print_line(["---"] * (len(columns) + 2))
     tools = [*dict.fromkeys(row.tool for row in rows)]
     for tool in (*tools, ""):
-        own = [row for row in rows if row.tool.startswith(tool)]
+        own = [row for row in rows if tool in (row.tool, "")]
         for layer in layers:
             count = Counter(row.stages.get(layer, REFUSED) for row in own)
             valid = len(own) - count[REFUSED]
@@ -72,7 +72,7 @@ def show(rows: Sequence[Row], layers: Sequence[str], beside: Mapping[str, Row], 
         _print_line(["tool", "folders", "unchanged in the tool's environment"])
         _print_line(["---"] * 3)
     for tool in (*tools, "") if beside else ():
-        own = [row for row in rows if row.tool.startswith(tool)]
+        own = [row for row in rows if tool in (row.tool, "")]
         starting = [row for row in own if _beside(row, beside) == UNCHANGED]
         _print_line([tool or "all", len(own), len(starting)])
     for tool in tools:
