@@ -39,7 +39,6 @@ def summary_text(
 
     end = {"interrupted": "Interrupted", "failures": "Stopped"}.get(result.stop_reason, "Finished")
     reason = end_text(result.stop_reason, result.remaining)
-    objective = "none" if result.best_objective is None else f"{result.best_objective:.10g}"
     over = result.spent - config.budget
     overshoot = f" (overshoot {percent(over / config.budget)})" if over > 0 else ""
     not_charged = uncharged(result, config, sums)
@@ -48,7 +47,9 @@ def summary_text(
     if result.last_failure:
         lines.append(f"  last failure    {last_failure(result)}")
     lines += [f"  failed          {failures}"] if failures and not result.last_failure else []
-    lines.append(f"  best objective  {objective} (score {result.best_score:.6f})")
+    if result.best_objective is not None:
+        objective = f"{result.best_objective:.10g}"
+        lines.append(f"  best objective  {objective} (score {result.best_score:.6f})")
     if result.validation_score is not None:
         gap = result.best_score - result.validation_score
         side = "below" if gap >= 0 else "above"
@@ -78,7 +79,8 @@ def summary_text(
     lines += [waiting] if num_waiting else []
     if folder.place != str(folder.path):
         lines.append(f"  kept in         {folder.place}")
-    lines.append(f"  best program    {folder.best_program}")
+    best = "no valid one yet" if result.best_objective is None else folder.best_program
+    lines.append(f"  best program    {best}")
     if folder.pareto.is_dir():
         lines.append(f"  Pareto front    {folder.pareto}")
     if folder.report.is_file():
@@ -131,6 +133,8 @@ def summary_json(
 ) -> str:
     """The result as one JSON object; dollars are numbers, files are paths.
 
+    No file is named as the best program while none is valid.
+
     `models` are those of a menu: each is an object of the trace's router, in which `dollars` are
     those of its attempts, and under `ledger` what all its calls used, guides included.
     `num_waiting` counts the ideas and programs of users that no step has taken.
@@ -153,7 +157,7 @@ def summary_json(
         "cached_evaluations": num_cached,
         "waiting_inputs": num_waiting,
         "folder": str(folder.path),
-        "best_program": str(folder.best_program),
+        "best_program": None if result.best_objective is None else str(folder.best_program),
         "report": str(folder.report) if folder.report.is_file() else None,
     }
     if examples.judged:
