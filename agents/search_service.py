@@ -112,15 +112,12 @@ class SearchService:
     def reclaim(self) -> None:
         """Return the unspent money of an earlier server's runs here that no process works on.
 
-        Their accounts have the path of a folder for a name. Others, such as that of an agent, stay
-        as they are.
+        Their accounts have the path of a folder of this parent for a name. All others stay as they
+        are, such as that of an agent, or of a run that is kept elsewhere.
         """
-        here = f"{self.machine}:" if self.machine else ""
         for account in self.purse.accounts()[1:]:
-            folder = Path(account.name.removeprefix(here))
-            if account.is_closed or not account.name.startswith(here) or not folder.is_absolute():
-                continue
-            if not is_held(folder):
+            folder = self._own_folder(account.name)
+            if folder and not account.is_closed and not is_held(folder):
                 self.purse.close_child(account.name)
 
     def start(
@@ -363,6 +360,13 @@ class SearchService:
         name = account_name(folder)
         return f"{self.machine}:{name}" if self.machine else name
 
+    def _own_folder(self, account: str) -> Path | None:
+        """The run folder that an account pays for, if it is on this machine and in the parent."""
+        here = f"{self.machine}:" if self.machine else ""
+        folder = Path(account.removeprefix(here))
+        is_own = account.startswith(here) and folder.parent == self.parent.resolve()
+        return folder if is_own else None
+
     def _mark(self, folder: RunFolder, *, is_stopped: bool) -> None:
         """Note for all servers of the purse whether a client has stopped a run."""
         self.purse.put(f"{STOP} {self._account(folder)}", cost=0, is_stopped=is_stopped)
@@ -376,9 +380,7 @@ class SearchService:
         root, *accounts = self.purse.accounts()
         own = [each.name for each in accounts if each.parent == root.id]
         if self.store is None:
-            here, parent = f"{self.machine}:" if self.machine else "", self.parent.resolve()
-            folders = [Path(name.removeprefix(here)) for name in own if name.startswith(here)]
-            found = [RunFolder(path) for path in folders if path.parent == parent]
+            found = [RunFolder(path) for path in map(self._own_folder, own) if path]
             kept = [folder for folder in found if folder.settings.is_file()]
         else:
             stored = [run for run in named_runs(self.store) if run.address.run in own]

@@ -7,6 +7,7 @@ from contextvars import copy_context
 from functools import partial, wraps
 from inspect import Parameter, signature
 from pathlib import Path
+from socket import gethostname
 from types import TracebackType
 from typing import Any, Self
 
@@ -118,7 +119,8 @@ def create_discovery_toolkit(
         guide_model,
         {"budget": float(purse.budget), "budget_policy": purse.policy, **settings},
     )
-    service = SearchService(named_problems(given), request, purse, Path(out))
+    machine = gethostname() if purse.is_shared else ""
+    service = SearchService(named_problems(given), request, purse, Path(out), machine=machine)
     service.check()
     service.reclaim()
     return DiscoveryToolkit(service=service)

@@ -209,6 +209,11 @@ class Purse:
         return self._account().policy
 
     @property
+    def is_shared(self) -> bool:
+        """Whether processes on other machines can have it open."""
+        return self._db.engine.is_shared
+
+    @property
     def budget(self) -> Decimal:
         """Dollars that the account may spend."""
         return self._account().budget

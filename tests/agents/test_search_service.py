@@ -50,10 +50,20 @@ def test_a_server_leaves_the_runs_of_other_machines_in_a_shared_purse_alone(tmp_
 
 def test_money_of_a_run_at_work_stays_with_it(tmp_path):
     with Purse(1) as purse:
-        purse.child(str(tmp_path), 0.25)
-        with hold_lease(tmp_path):
+        run = tmp_path / "run"
+        run.mkdir()
+        purse.child(str(run), 0.25)
+        with hold_lease(run):
             service_of(purse, tmp_path).reclaim()
         assert float(purse.remaining) == 0.75
+
+
+def test_money_of_a_run_that_is_kept_elsewhere_stays_with_it(tmp_path):
+    with Purse(1) as purse:
+        for place in ("/elsewhere/runs/other-1", tmp_path, tmp_path / "deeper" / "run-1"):
+            purse.child(str(place), 0.25)
+        service_of(purse, tmp_path).reclaim()
+        assert not any(account.is_closed for account in purse.accounts())
 
 
 def test_a_problem_folder_is_named_by_its_whole_path_as_runs_save_it(tmp_path, monkeypatch):
