@@ -3,7 +3,7 @@
 import io
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
@@ -162,9 +162,14 @@ def _language(files: dict[str, str], settings: FolderSettings) -> str:
 
 
 def read_files(
-    folder: Path, patterns: Sequence[str], reserved: Sequence[str] = ()
+    folder: Path,
+    patterns: Sequence[str],
+    reserved: Sequence[str] = (),
+    without: Collection[str] = (),
 ) -> dict[str, str]:
-    """The text of each file below a folder whose path fits a pattern, and none of those reserved.
+    """The text of each file below a folder whose path fits a pattern.
+
+    None of those whose paths fit `reserved` patterns, or are among those of `without`.
 
     Raises:
         ValueError: A pattern is malformed or fits no file, or `files_in` refuses a file.
@@ -174,7 +179,7 @@ def read_files(
             raise ValueError(f"program is {list(patterns)!r}; expected {fault}")
 
     def is_wanted(path: str) -> bool:
-        is_reserved = any(matches(path, each) for each in reserved)
+        is_reserved = path in without or any(matches(path, each) for each in reserved)
         return not is_reserved and any(matches(path, each) for each in patterns)
 
     found = files_in(folder, is_wanted)

@@ -287,9 +287,8 @@ def load_repository(
     patterns = (settings.program,) if isinstance(settings.program, str) else settings.program
     root = sent.root if sent else repository_root(folder, settings)
     files = sent or repository_files(root, folder, settings.files)
-    program = {
-        path: text for path, text in read_files(root, patterns).items() if path in files.files
-    }
+    texts = read_files(root, patterns, without={*files.links, *files.left_out})
+    program = {path: text for path, text in texts.items() if path in files.files}
     if not program:
         raise ValueError(
             f"{where}: program is {list(patterns)!r}, which fits only files that git ignores;"

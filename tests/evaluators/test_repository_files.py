@@ -153,6 +153,14 @@ def test_a_candidate_has_no_file_at_a_place_that_the_repository_uses(repository)
         assert base.conflict(path), path
 
 
+def test_links_that_fit_the_patterns_are_not_of_the_program(repository, tmp_path):
+    (repository / "src" / "leak.py").symlink_to("/etc/passwd")
+    (repository / "src" / "near.py").symlink_to("../bench.py")
+    problem = problem_of(repository, tmp_path / "problem")
+    assert [*problem.start] == ["src/solver.py"]
+    assert problem.notes == ["src/leak.py is left out of the copies: it leads to /etc/passwd"]
+
+
 def test_a_fingerprint_covers_what_no_candidate_changes(repository, tmp_path):
     def fingerprint(**given):
         return problem_of(repository, tmp_path / "problem", **given).fingerprint
