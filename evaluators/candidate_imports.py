@@ -37,7 +37,8 @@ ADMITTING = re.compile(
 LOADERS = frozenset(("yaml.load", "yaml.load_all", "torch.load", "torch.serialization.load"))
 """Functions that run code in what they load, unless an argument says otherwise."""
 
-WEIGHTS_ONLY, SAFE_LOADER = "weights_only", "SafeLoader"
+WEIGHTS_ONLY = "weights_only"
+SAFE_LOADERS = ("yaml.SafeLoader", "yaml.CSafeLoader")
 MODULE_SUFFIX, PACKAGE_FILE = ".py", "__init__"
 
 SCRIPTED = ("JavaScript", "TypeScript", "Ruby", "Perl", "PHP", "Lua", "R", "Julia")
@@ -69,7 +70,8 @@ def _may_run_what_it_reads(source: str) -> bool:
         return True
     nodes = [*ast.walk(parsed_module(source))]
     known = dict(_imported_names(nodes))
-    safe = {id(node.func) for node in nodes if isinstance(node, ast.Call) and _loads_data(node)}
+    calls = (node for node in nodes if isinstance(node, ast.Call))
+    safe = {id(call.func) for call in calls if _loads_data(call, known)}
     return any(_called(node, known) in LOADERS and id(node) not in safe for node in nodes)
 
 
@@ -95,12 +97,12 @@ def _called(node: ast.AST, known: dict[str, str]) -> str:
     return ""
 
 
-def _loads_data(call: ast.Call) -> bool:
+def _loads_data(call: ast.Call, known: dict[str, str]) -> bool:
     """Whether the arguments of a loader say that it runs no code."""
     options = {each.arg: each.value for each in call.keywords}
     if isinstance(weights := options.get(WEIGHTS_ONLY), ast.Constant) and weights.value is True:
         return True
-    return any(ast.unparse(each).endswith(SAFE_LOADER) for each in [*call.args, *options.values()])
+    return any(_called(each, known) in SAFE_LOADERS for each in [*call.args, *options.values()])
 
 
 def _may_import_what_it_writes(sources: Iterable[str]) -> bool:

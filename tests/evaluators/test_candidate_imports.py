@@ -22,6 +22,8 @@ COPYING = "import shutil\ndef evaluate(path):\n    shutil.copy(path, COPY)\n    
         "import yaml\ndef evaluate(path): yaml.load(open(path), Loader=yaml.Loader)",
         "import yaml as y\ndef evaluate(path): y.load_all(open(path), y.FullLoader)",
         "from yaml import load\ndef evaluate(path): load(open(path))",
+        "import yaml\nclass MySafeLoader(yaml.Loader): pass\n"
+        "def evaluate(path): yaml.load(open(path), Loader=MySafeLoader)",
         "import yaml\ndef evaluate(path): yaml.unsafe_load(open(path))",
         "import yaml\nload = yaml.load\ndef evaluate(path): load(open(path))",
         "import torch\ndef evaluate(path): torch.load(path)",

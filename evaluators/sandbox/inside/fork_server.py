@@ -11,7 +11,7 @@ import stat
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from importlib import import_module
 from secrets import token_hex
@@ -277,7 +277,7 @@ class ForkServer(Server):
         # Here, as in a worker it would be lost, and the next one would do it again.
         if order != self._prepared_order:
             self._prepare(order)
-        ours, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair() if self._start_filter else (None, None)
         number = fork_hooks.fork_worker()
         if number == 0:
             # However it fails, a fork must never return to the loop that takes orders.
@@ -290,10 +290,10 @@ class ForkServer(Server):
                     os._exit(CHILD_FAULT)
         for descriptor in descriptors:
             os.close(descriptor)  # or the pipes would not end with the worker
-        theirs.close()
+        if theirs:
+            theirs.close()
         try:
-            with ours:
-                exceeded = self._watch(number, order, ours)
+            exceeded = self._watch(number, order, ours)
         finally:
             ended = monotonic()
             status = process_tree.kill_tree(number)
@@ -304,7 +304,9 @@ class ForkServer(Server):
         self._prepared_order = order
         self._permissions = Permissions.of(order)
         may_start = self._permissions.may_start_processes or self._confinement is None
-        self._counts_starts = self.has_limits and may_start
+        self._start_filter = (
+            process_starts.start_filter() if self.has_limits and may_start else None
+        )
         if self._confinement:
             self._confinement.prepare(self._permissions)
         if self.has_limits:
@@ -315,7 +317,7 @@ class ForkServer(Server):
         self,
         server: int,
         order: Order,
-        of_starts: socket.socket,
+        of_starts: socket.socket | None,
         request_fd: int,
         result_fd: int,
         log_fd: int,
@@ -351,7 +353,8 @@ class ForkServer(Server):
             resource.setrlimit(limit, bounds)
         if self.has_limits:
             kernel.drop_privileges()
-        process_starts.send(process_starts.hold() if self._counts_starts else None, of_starts)
+        if self._start_filter and of_starts:
+            process_starts.hand_over(self._start_filter, of_starts)
         if self._permissions.may_execute:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         kept = (request_fd, result_fd, *channel_fd)
@@ -371,54 +374,63 @@ class ForkServer(Server):
         self._process.serve(*kept)
         os._exit(0)
 
-    def _watch(self, number: int, order: Order, of_starts: socket.socket) -> str | None:
+    def _watch(self, number: int, order: Order, of_starts: socket.socket | None) -> str | None:
         """Wait until the worker has ended, exceeds a limit (then which), or is to be killed.
 
-        `of_starts` tells of processes that it is about to start.
+        Over `of_starts` it sends the listener for the processes that it starts.
         """
-        exit_fd = os.pidfd_open(number)
-        ready = select.poll()
-        ready.register(exit_fd, select.POLLIN)
-        ready.register(self.control, select.POLLIN)
-        asking_fd = None
-        try:
+        with ExitStack() as held:
+            exit_fd = os.pidfd_open(number)
+            held.callback(os.close, exit_fd)
+            ready = select.poll()
+            ready.register(exit_fd, select.POLLIN)
+            ready.register(self.control, select.POLLIN)
             # While it waits for its program, it costs no look, and no limit is exceeded.
             begun = ready.poll()
             if begun != [(exit_fd, select.POLLIN)] and self.control.recv(1) != BEGIN:
                 return None
-            if asking_fd := process_starts.receive(of_starts):
-                ready.register(asking_fd, select.POLLIN)
-            self._num_free = 0
-            next_look, next_files_look = (
-                monotonic() + seconds for seconds in (WATCH_SECONDS, FILES_WATCH_SECONDS)
-            )
+            ending = {exit_fd, self.control.fileno()}
+            listener_fd, self._num_free = None, 0
+            if of_starts:
+                ready.register(held.enter_context(of_starts), select.POLLIN)
+            now = monotonic()
+            next_look, next_files_look = now + WATCH_SECONDS, now + FILES_WATCH_SECONDS
             exceeded = None
             while not exceeded:
-                events = ready.poll(WATCH_SECONDS * 1000)
-                if asking_fd is not None and events == [(asking_fd, select.POLLIN)]:
-                    exceeded = self._exceeded_by_start(order, asking_fd)
-                elif events:
+                events = dict(ready.poll(WATCH_SECONDS * 1000))
+                if events.keys() & ending:
                     return None
+                if of_starts and of_starts.fileno() in events:
+                    ready.unregister(of_starts)
+                    listener_fd = process_starts.listener_of(of_starts)
+                    if listener_fd is not None:
+                        held.callback(os.close, listener_fd)
+                        ready.register(listener_fd, select.POLLIN)
+                elif listener_fd in events:
+                    exceeded = self._exceeded_by_start(order, listener_fd)
                 now = monotonic()
                 if not exceeded and now >= next_look:
                     exceeded = self._exceeded_limit(order, number, now >= next_files_look)
                     next_look = now + WATCH_SECONDS
                     next_files_look += FILES_WATCH_SECONDS if now >= next_files_look else 0.0
-        finally:
-            os.close(exit_fd)
-            if asking_fd is not None:
-                os.close(asking_fd)
         return exceeded
 
-    def _exceeded_by_start(self, order: Order, asking_fd: int) -> str | None:
-        """Let a process start, which waits for that, unless there are too many."""
+    def _exceeded_by_start(self, order: Order, listener_fd: int) -> str | None:
+        """Let a process start, which waits for that, unless there are too many.
+
+        It is received before the count: until then a signal would have the start fail. What was
+        permitted may not be there yet when the next count is made, so a few more than the limit
+        may run until the next look.
+        """
+        identifier = process_starts.receive(listener_fd)
         if self._num_free == 0:
             num_running = len(process_tree.descendants(os.getpid()))
             if num_running > 1 + order["processes"]:
                 return too_many_processes(order["processes"])
-            self._num_free = 2 + order["processes"] - num_running  # one too many is seen at once
+            self._num_free = 2 + order["processes"] - num_running
         self._num_free -= 1
-        process_starts.let_go(asking_fd)
+        if identifier is not None:
+            process_starts.permit(listener_fd, identifier)
         return None
 
     def _exceeded_limit(self, order: Order, number: int, are_files_due: bool) -> str | None:

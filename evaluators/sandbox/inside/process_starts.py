@@ -1,4 +1,4 @@
-"""Holds each start of a process by a candidate until the server has counted those that run.
+"""Has each process that a candidate starts wait until the server has counted those that run.
 
 Looks at the processes from time to time would come too late: a program that does nothing but fork
 has tens of thousands of them within a tenth of a second, and no other program can start any.
@@ -8,22 +8,27 @@ import fcntl
 import os
 import socket
 import struct
+import subprocess
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from costada.evaluators.sandbox.inside.kernel import LIBC
 from costada.evaluators.sandbox.inside.system_call_filter import Filter
 
-SET_MODE_FILTER, NEW_LISTENER = 1, 1 << 3
+SET_MODE_FILTER, NEW_LISTENER, WAIT_KILLABLE = 1, 1 << 3, 1 << 5
+"""With the last flag (Linux 5.19), signals do not interrupt a start once it is received."""
+
 LOAD, IF_EQUAL, IF_ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06
-ALLOW, ASK = 0x7FFF0000, 0x7FC00000
+ALLOW, NOTIFY = 0x7FFF0000, 0x7FC00000
 NUMBER_AT, ARCHITECTURE_AT, FLAGS_AT = 0, 4, 16
 """Places in what a filter sees of a call; the flags are the first argument of `clone`."""
 
 CLONE_THREAD = 0x00010000
-RECEIVE, RECEIVED_BYTES = 0xC0502100, 80
-ANSWER, CONTINUE = 0xC0182101, 1
-ANSWER_FORMAT = "=QqiI"  # the question, a value, an error, flags
+RECEIVE, NOTIFICATION_BYTES = 0xC0502100, 80
+SEND, CONTINUE = 0xC0182101, 1
+RESPONSE = "=QqiI"  # identifier of the notification, value, error, flags
 
 
 class Machine(NamedTuple):
@@ -41,49 +46,73 @@ MACHINES = {
 }
 
 
-def hold() -> int | None:
-    """Hold the starts of this process and of all that it starts; the descriptor that asks.
-
-    Threads are not held. None where the kernel does not offer this.
-    """
+def start_filter() -> Filter | None:
+    """A filter that notifies of the starts of processes, not of threads; None if it is unknown."""
     machine = MACHINES.get(os.uname().machine)
-    if machine is None:
-        return None
-    holding = Filter(_compiled(machine))
-    asking_fd = LIBC.syscall(machine.seccomp, SET_MODE_FILTER, NEW_LISTENER, holding.header)
-    return asking_fd if asking_fd >= 0 else None
+    return Filter(_instructions(machine)) if machine else None
 
 
-def _compiled(machine: Machine) -> bytes:
+def _instructions(machine: Machine) -> bytes:
     """The filter; each instruction has a code, two distances to jump, and a number."""
     rows = [(LOAD, 0, 0, ARCHITECTURE_AT), (IF_EQUAL, 1, 0, machine.architecture)]
     rows += [(RETURN, 0, 0, ALLOW), (LOAD, 0, 0, NUMBER_AT)]
     for number in machine.forks:
-        rows += [(IF_EQUAL, 0, 1, number), (RETURN, 0, 0, ASK)]
+        rows += [(IF_EQUAL, 0, 1, number), (RETURN, 0, 0, NOTIFY)]
     rows += [(IF_EQUAL, 1, 0, machine.clone), (RETURN, 0, 0, ALLOW)]
     rows += [(LOAD, 0, 0, FLAGS_AT), (IF_ANY_BIT, 0, 1, CLONE_THREAD)]
-    rows += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ASK)]
+    rows += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, NOTIFY)]
     return b"".join(struct.pack("=HBBI", *row) for row in rows)
 
 
-def let_go(asking_fd: int) -> None:
-    """Let the process go that asks; nothing if it has ended."""
-    question = bytearray(RECEIVED_BYTES)
+def install(starts: Filter) -> int | None:
+    """Filter this process and all that it starts; the listener, None if the kernel offers none."""
+    number, flags = MACHINES[os.uname().machine].seccomp, NEW_LISTENER | WAIT_KILLABLE
+    listener_fd: int = LIBC.syscall(number, SET_MODE_FILTER, flags, starts.header)
+    return listener_fd if listener_fd >= 0 else None
+
+
+def receive(listener_fd: int) -> int | None:
+    """The identifier of a start that waits; None if its process has ended."""
+    notification = bytearray(NOTIFICATION_BYTES)
     with suppress(FileNotFoundError):
-        fcntl.ioctl(asking_fd, RECEIVE, question)
-        (number,) = struct.unpack_from("=Q", question)
-        fcntl.ioctl(asking_fd, ANSWER, struct.pack(ANSWER_FORMAT, number, 0, 0, CONTINUE))
+        fcntl.ioctl(listener_fd, RECEIVE, notification)
+        (identifier,) = struct.unpack_from("=Q", notification)
+        return int(identifier)
+    return None
 
 
-def send(asking_fd: int | None, theirs: socket.socket) -> None:
-    """Send the descriptor to the server, and keep none that leads there."""
+def permit(listener_fd: int, identifier: int) -> None:
+    """Let a start go on, if its process still waits."""
+    with suppress(FileNotFoundError):
+        fcntl.ioctl(listener_fd, SEND, struct.pack(RESPONSE, identifier, 0, 0, CONTINUE))
+
+
+def hand_over(starts: Filter, theirs: socket.socket) -> None:
+    """Filter this process, send the listener to the server, and keep nothing that leads to it."""
     with theirs:
-        if asking_fd is not None:
-            socket.send_fds(theirs, [b"."], [asking_fd])
-            os.close(asking_fd)
+        listener_fd = install(starts)
+        if listener_fd is not None:
+            socket.send_fds(theirs, [b"."], [listener_fd])
+            os.close(listener_fd)
+            retry_interrupted()
 
 
-def receive(ours: socket.socket) -> int | None:
-    """The descriptor that a worker sends; None if it has none, or has ended."""
+def retry_interrupted() -> None:
+    """Have Python start a process again if a signal has interrupted the start.
+
+    Only a start that waits can be interrupted, so programs do not expect it.
+    """
+    for owner, name in ((os, "fork"), (subprocess, "_fork_exec")):
+        setattr(owner, name, partial(_start_again, getattr(owner, name)))
+
+
+def _start_again(start: Callable[..., int], *arguments: object) -> int:
+    while True:
+        with suppress(InterruptedError):
+            return start(*arguments)
+
+
+def listener_of(ours: socket.socket) -> int | None:
+    """The listener that a worker has sent; None if it has none, or has ended."""
     _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
     return descriptors[0] if descriptors else None
