@@ -55,8 +55,8 @@ function foldFailures(node) {
   if (failed.length < 2 || tree.unfolded.has(node.id)) return;
   const folded = new Set(failed);
   const failures = failed.map((child) => child.candidate);
-  const island = { id: `${node.id} failures`, candidate: failures[0], parent: node, children: [], failures };
-  node.children = [...node.children.filter((child) => !folded.has(child)), island];
+  const foldedFailures = { id: `${node.id} failures`, candidate: failures[0], parent: node, children: [], failures };
+  node.children = [...node.children.filter((child) => !folded.has(child)), foldedFailures];
 }
 
 // Every node after its parent, the first child and all below it before the second.

@@ -154,7 +154,7 @@ function stampNodes(radius) {
   for (const node of tree.nodes) {
     const isShown = search.found === null || isHit(node);
     node.layer = (isShown ? 2 : 0) + (isFailed(node) ? 0 : 1);
-    const r = node.failures ? islandRadius(node, radius) : radius;
+    const r = node.failures ? foldedRadius(node, radius) : radius;
     const draw = node.failures ? SHAPES[0] : isFailed(node) ? crossShape : SHAPES[modelPlace(node)];
     const key = [nodeColor(node), SHAPES.indexOf(draw), r, isShown].join();
     if (!kept.has(key)) kept.set(key, picture(draw, r, nodeColor(node), isShown ? 1 : 0.18));
@@ -207,7 +207,7 @@ function corners(pen, [first, ...others]) {
   pen.closePath();
 }
 
-function islandRadius(node, radius) {
+function foldedRadius(node, radius) {
   return Math.min(13, radius + 1.2 * Math.sqrt(node.failures.length));
 }
 
@@ -219,7 +219,7 @@ function crossShape(pen, x, y, r) {
 
 function ring(pen, node, radius, color, wide) {
   pen.beginPath();
-  pen.arc(node.px, node.py, node.failures ? islandRadius(node, radius) : radius, 0, 2 * Math.PI);
+  pen.arc(node.px, node.py, node.failures ? foldedRadius(node, radius) : radius, 0, 2 * Math.PI);
   Object.assign(pen, { strokeStyle: color, lineWidth: wide });
   pen.stroke();
 }
@@ -256,7 +256,7 @@ function paintLabels(pen, nodes, radius, best) {
   pen.fillStyle = palette().ground;
   for (const node of nodes) {
     const times = node.failures?.length ?? 0;
-    if (times && islandRadius(node, radius) >= (times > 9 ? 9 : 6)) pen.fillText(String(times), node.px, node.py + 0.5);
+    if (times && foldedRadius(node, radius) >= (times > 9 ? 9 : 6)) pen.fillText(String(times), node.px, node.py + 0.5);
   }
   const last = nodes.filter((node) => !isFailed(node) && (nodes.length <= MAX_LABELS || best.has(node)));
   Object.assign(pen, { strokeStyle: palette().ground, lineWidth: 3, lineJoin: "round", textAlign: tree.kind === "tree" ? "left" : "center" });
