@@ -38,7 +38,7 @@ def run(tmp_path_factory):
 def opened(page, run):
     page.goto(write_page(run).as_uri())
     page.locator("#candidates").scroll_into_view_if_needed()
-    page.wait_for_selector("#tree-chart canvas")
+    page.wait_for_selector("#tree-chart canvas[width]")  # painted
     return page
 
 
@@ -94,6 +94,18 @@ def test_keys_walk_the_tree_unfold_failures_and_open_and_pick_candidates(opened)
     assert opened.inner_text("#drawer-title") == "Iteration 5"
     opened.keyboard.press("Escape")
     assert opened.evaluate("document.activeElement.matches('#tree-chart canvas')")
+
+
+def test_keys_and_a_wheel_do_nothing_before_the_tree_is_painted(page, run):
+    page.set_viewport_size({"width": 1200, "height": 100})
+    page.goto(write_page(run).as_uri())
+    canvas = page.locator("#tree-chart canvas:not([width])")
+    for key in ("Home", "End", "ArrowDown", "0", "+"):
+        canvas.dispatch_event("keydown", {"key": key})
+    canvas.dispatch_event("keydown", {"key": "ArrowDown", "shiftKey": True})
+    canvas.dispatch_event("wheel", {"deltaY": 9, "ctrlKey": True})
+    assert canvas.count() == 1
+    assert page.said == []
 
 
 LONGEST = """(canvas) => {

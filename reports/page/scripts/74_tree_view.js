@@ -83,7 +83,7 @@ function neighbour(node, key) {
 }
 
 function treeKey(event) {
-  if (event.altKey || event.ctrlKey || event.metaKey) return;
+  if (!sight.box || !tree.nodes.length || event.altKey || event.ctrlKey || event.metaKey) return;
   const node = tree.byId.get(sight.active);
   const { key } = event;
   const pans = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] };
@@ -137,6 +137,7 @@ function listenToTree(canvas) {
   // A wheel scrolls the page until the tree has the focus.
   canvas.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && document.activeElement !== canvas) return;
+    if (!sight.box || !tree.nodes.length) return;
     event.preventDefault();
     const inside = (at, from, size, [low, high]) => low + ((at - from) / size) * (high - low);
     const { left, top, width, height } = sight.box;
