@@ -179,7 +179,9 @@ def columns(page: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
 
 def test_two_picked_candidates_are_compared_side_by_side_and_inline(page, tmp_path):
     rng = random.Random(4)
-    programs = [[rng.choice("abcd") for _ in range(size)] for size in (60, 50)]
+    ends = [[rng.choice("abcd") for _ in range(size)] for size in (30, 20, 25, 15)]
+    middle = [str(number) for number in range(20)]
+    programs = [ends[0] + middle + ends[1], ends[2] + middle + ends[3]]
     texts = [Program.of("\n".join(lines) + "\n") for lines in programs]
     run = settings(tmp_path / "run")
     own = [candidate(number, program=text) for number, text in enumerate(texts, start=1)]
@@ -187,10 +189,9 @@ def test_two_picked_candidates_are_compared_side_by_side_and_inline(page, tmp_pa
     page.goto(write_page(run).as_uri())
     for name in ("1.1", "2.1"):
         page.check(f"[data-pick='{name}']")
-    page.wait_for_selector("#compare .split")
+    page.wait_for_selector("#compare .split .gap")
     page.click("#compare-whole")
-    page.wait_for_selector("#compare-whole[aria-pressed=true]")
-    page.wait_for_selector("#compare .split")
+    page.wait_for_selector("#compare .gap", state="detached")
     left, right = columns(page)
     for side, lines in ((left, programs[0]), (right, programs[1])):
         assert [text for kind, text in side if kind != "blank"] == lines
@@ -199,7 +200,7 @@ def test_two_picked_candidates_are_compared_side_by_side_and_inline(page, tmp_pa
     page.click("#compare-split")
     page.wait_for_selector("#compare .diff:not(.split)")
     signs = [text[0] for text in page.locator("#compare .diff span").all_text_contents()]
-    assert signs.count("\u2212") == 60 - same
+    assert signs.count("\u2212") == 70 - same
     page.click("#compare-swap")
     page.wait_for_selector("#compare-names >> text=/^2.1.*1.1/")
     page.click("#compare-clear")
