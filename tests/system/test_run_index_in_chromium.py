@@ -66,7 +66,7 @@ def test_rows_are_those_of_the_runs_and_follow_them(page, root, watched):
     assert page.is_checked("tr[data-id='c'] input")
     shutil.rmtree(other.path)
     page.wait_for_selector("tr[data-id='later']", state="detached")
-    assert page.inner_text("#totals").endswith("$0.6000 of $3.00 spent")
+    assert page.inner_text("#totals").split(" · ")[1].startswith("$0.6000 of $3.00 spent")
     assert page.said == []
 
 
@@ -87,6 +87,33 @@ def test_the_table_is_sorted_and_filtered(page, watched):
     assert page.inner_text("#listed") == "2 of 3 runs"
     page.select_option("#state", "running")
     assert names() == []
+
+
+def test_a_link_keeps_groups_with_their_sums_filters_order_and_selected_runs(page, watched):
+    def shown():
+        return page.evaluate(
+            "[...document.querySelectorAll('#table tbody tr')].map((tr) => tr.dataset.id)"
+        )
+
+    page.goto(watched.address)
+    page.wait_for_selector("#table tbody tr >> nth=2")
+    page.select_option("#group", "problem")
+    page.click("th.spent button")  # b spent $0.30, a $0.20, c $0.10
+    assert shown() == ["group one", "b", "a", "group two", "c"]
+    sums = page.inner_text("[data-id='group one'] .words")
+    assert sums.startswith("2 runs: 2 stopped · $0.5000 of $2.00 spent (generation $0.0100)")
+    page.check("tr[data-id='c'] input")
+    page.fill("#words", "scripted")
+    page.reload()
+    page.wait_for_selector("#overlay-chart .over")
+    assert shown() == ["group one", "b", "a", "group two", "c"]
+    assert page.input_value("#words") == "scripted"
+    assert page.get_attribute("th.spent", "aria-sort") == "descending"
+    page.goto(f"{watched.address}#group=sweep&state=stopped&words=two&sort=nonsense")
+    page.wait_for_selector("[data-id='group no sweep']")
+    assert shown() == ["group no sweep", "c"]
+    assert page.input_value("#state") == "stopped"
+    assert page.said == []
 
 
 @pytest.mark.parametrize("width", [390, 900])

@@ -1,9 +1,6 @@
 // The rows of the index: what the server sent, what of it is listed, and in which order.
 
 const index = { folder: "", revision: 0, kind: "waiting", unread: 0, notes: [], byId: new Map() };
-const list = { sort: "began", isUp: false, words: "", state: "", shown: 200 };
-const chosen = new Set();
-const MORE = 200;
 
 const COLUMNS = [
   { key: "name", title: "Run", kind: "name path" },

@@ -16,6 +16,7 @@ function showColumns() {
 function sortBy(key) {
   list.isUp = list.sort === key ? !list.isUp : !["best", "spent", "since_gain", "seconds", "hourly", "iterations", "began"].includes(key);
   list.sort = key;
+  keepInAddress();
   showColumns();
   showRows();
 }
@@ -29,7 +30,13 @@ function keepingFocus(change) {
 
 function showRows() {
   const found = listed();
-  const wanted = found.slice(0, list.shown).map((row) => drawn.get(row) ?? drawRow(row));
+  const rowsOf = (rows) => rows.map((row) => drawn.get(row) ?? drawRow(row));
+  const groups = list.group ? grouped(found) : new Map();
+  const inOrder = list.group ? [...groups.values()].flat() : found;
+  const shown = new Set(inOrder.slice(0, list.shown));
+  const wanted = list.group
+    ? [...groups].filter(([, rows]) => shown.has(rows[0])).flatMap(([name, rows]) => [drawGroup(name, rows), ...rowsOf(rows.filter((row) => shown.has(row)))])
+    : rowsOf([...shown]);
   const body = byId("table").tBodies[0];
   keepingFocus(() => {
     const now = [...body.rows];
@@ -41,6 +48,11 @@ function showRows() {
   const all = index.byId.size;
   const some = found.length > list.shown ? `${count(list.shown)} of ` : "";
   byId("listed").textContent = found.length === all ? `${some}${plural(all, "run")}` : `${some}${count(found.length)} of ${plural(all, "run")}`;
+}
+
+function drawGroup(name, rows) {
+  const words = h("div", { class: "words" }, `${plural(rows.length, "run")}: ${sumsWords(rows)}`);
+  return h("tr", { class: "group", "data-id": `group ${name}` }, h("th", { scope: "rowgroup", class: "name", colspan: COLUMNS.length + 1 }, name, words));
 }
 
 function drawRow(row) {
@@ -90,11 +102,8 @@ function stateOf(row) {
 
 function showTotals() {
   const rows = [...index.byId.values()];
-  const sum = (name) => rows.reduce((total, row) => total + (row[name] ?? 0), 0);
-  const states = ["running", "finished", "stopped", "waiting", "unreadable"];
-  const parts = states.map((state) => [rows.filter((row) => row.state === state).length, state]).filter(([number]) => number > 0);
-  const reading = index.unread ? `, reading ${plural(index.unread, "more run")}` : "";
-  byId("totals").textContent = `${parts.map(([number, state]) => `${count(number)} ${state}`).join(", ")}${reading} · ${dollars(sum("spent"))} of ${budgetWords(sum("budget"))} spent`;
+  const reading = index.unread ? ` · reading ${plural(index.unread, "more run")}` : "";
+  byId("totals").textContent = `${sumsWords(rows)}${reading}`;
   byId("notes").replaceChildren(...index.notes.map((note) => h("li", {}, note)));
   byId("notes").hidden = index.notes.length === 0;
 }

@@ -8,19 +8,14 @@ const overlay = { quantity: "objective", at: null };
 function choose(id, isChosen) {
   if (isChosen) chosen.add(id);
   else chosen.delete(id);
-  const hash = [...chosen].join(",");
-  history.replaceState(null, "", `${location.pathname}${location.search}${hash ? `#over=${hash}` : ""}`);
+  keepInAddress();
   for (const tr of byId("table").tBodies[0].rows) {
+    if (!index.byId.has(tr.dataset.id)) continue; // the heading of a group
     tr.classList.toggle("is-chosen", chosen.has(tr.dataset.id));
     tr.querySelector("input").checked = chosen.has(tr.dataset.id);
   }
   overlay.at = null;
   showOverlay();
-}
-
-function readChosen() {
-  const named = /^#over=(.+)$/.exec(location.hash);
-  for (const id of named ? named[1].split(",") : []) chosen.add(id);
 }
 
 function clearChosen() {

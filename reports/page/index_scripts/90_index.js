@@ -48,11 +48,18 @@ async function followIndex() {
 function beginIndex() {
   document.body.classList.add("is-live");
   takeIndex(JSON.parse(byId("data").textContent));
-  readChosen();
   byId("words").addEventListener("input", (event) => filterBy({ words: event.target.value.trim() }));
   byId("state").addEventListener("change", (event) => filterBy({ state: event.target.value }));
   // Narrow windows show some columns only, and their headings with them.
   byId("order").append(...COLUMNS.filter((column) => column.key).map(({ key, title }) => h("option", { value: key }, title)));
+  readAddress();
+  byId("group").addEventListener("change", (event) => filterBy({ group: event.target.value }));
+  window.addEventListener("hashchange", () => {
+    readAddress();
+    showColumns();
+    for (const row of index.byId.values()) drawn.delete(row); // boxes of other runs are ticked
+    showIndex();
+  });
   byId("order").addEventListener("change", (event) => sortBy(event.target.value));
   byId("reverse").addEventListener("click", () => sortBy(list.sort));
   byId("filter").addEventListener("submit", (event) => event.preventDefault());
@@ -71,6 +78,7 @@ function beginIndex() {
 
 function filterBy(change) {
   Object.assign(list, change);
+  keepInAddress();
   showRows();
 }
 
