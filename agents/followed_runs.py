@@ -13,6 +13,7 @@ from langgraph.runtime import RunControl
 from costada.agents.run_answers import BestProgram, RunPhase, RunResult, RunStatus, StopReason
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
+from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
 from costada.models.errors import UnmeteredCall, describe
 from costada.nodes.state import SearchState
 from costada.nodes.trace_row import TraceRow
@@ -76,6 +77,7 @@ class BackgroundRun(Progress):
         """Whether the process ends before the run: its interpreter starts no more threads."""
 
         self.control = RunControl()
+        self._token = CancellationToken()
         self._has_begun = Event()
         self.thread = Thread(target=self._carry_out, daemon=True)
         self.thread.start()
@@ -104,6 +106,11 @@ class BackgroundRun(Progress):
     def step(self, row: TraceRow) -> None:
         """Note a finished iteration."""
         self._row = row
+
+    def interrupt(self, reason: str) -> None:
+        """Let the run end as `control` does, and cancel its evaluations, which it repeats later."""
+        self.control.request_drain(reason)
+        self._token.cancel()
 
     def wait(self, seconds: float) -> None:
         """Return when the run has ended, or after so many seconds."""
@@ -136,6 +143,7 @@ class BackgroundRun(Progress):
         return self._plan.problem.start
 
     def _carry_out(self) -> None:
+        current_token.set(self._token)  # for this thread, and those that the run begins
         try:
             # A stored run is held before its account is used: another process may have both.
             is_stored = isinstance(self._folder, StoredRun)

@@ -23,7 +23,6 @@ from costada.agents.followed_runs import (
 )
 from costada.agents.run_answers import RunList
 from costada.evaluators.problem import Problem
-from costada.evaluators.sandbox.concurrency import allow_evaluations, cancel_evaluations
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.routes import can_resume
 from costada.models.menu import label_of
@@ -253,19 +252,18 @@ class SearchService:
     def end(self, seconds: float) -> None:
         """Interrupt all runs, so that they save, and wait for them for at most `seconds`.
 
+        Evaluations of the process that are not of these runs continue.
         A run that takes longer keeps what its journal has by the end of the process.
         """
         self._ending.set()
         with self._lock:
             running = [run for run in self.runs.values() if run.thread.is_alive()]
         for run in running:
-            run.control.request_drain("the server ends")
-        cancel_evaluations()
+            run.interrupt("the server ends")
         deadline = monotonic() + seconds
         for run in running:
             run.thread.join(max(0.0, deadline - monotonic()))
             run.is_abandoned = run.thread.is_alive()
-        allow_evaluations()
 
     def _plan(self, config: RunConfig) -> Plan:
         """The plan of a run with these settings; raises `ValueError` as `plan_run` does."""

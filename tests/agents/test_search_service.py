@@ -3,13 +3,16 @@
 import os
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
+from threading import Event
 
 import psycopg
 import pytest
 from fakes import toy_folder
 from served_searches import CALL_COST, better_programs, service_of, taking_time
+from waiting import within
 from warm import PROCESSES
 
 from costada.agents.followed_runs import best_program_of
@@ -147,6 +150,43 @@ def test_a_stopped_run_is_continued_to_its_budget_and_a_finished_one_beyond_it(s
     assert more.status()["purse_left"] == 0.97
     assert CALL_COST * len(provider.bill) == Decimal("0.03")
     assert service.listed()["runs"] == [more.status()]
+
+
+def slow_folder(parent):
+    """A problem whose evaluator takes a minute for every program but the first."""
+    folder = parent / "slow"
+    folder.mkdir()
+    (folder / "problem.md").write_text("Improve it.")
+    (folder / "initial_program.py").write_text("first = 0.5\n")
+    (folder / "evaluator.py").write_text(
+        "import time\n"
+        "def evaluate(path):\n"
+        "    time.sleep(0 if 'first' in open(path).read() else 60)\n"
+        "    return {'combined_score': 0.5}\n"
+    )
+    return str(folder)
+
+
+def test_a_service_that_ends_cancels_the_evaluations_of_its_own_runs_only(service, tmp_path):
+    service, provider = service
+    slow = slow_folder(tmp_path)
+    ending, other = (
+        replace(service, problems={"slow": slow}, parent=tmp_path / name, runs={}, _ending=Event())
+        for name in ("ending", "other")
+    )
+    evaluating = other.start("slow", 0.02, seed=0)
+    within(60, lambda: provider.bill)
+    quick, may_answer = provider.default, Event()
+    provider.default = lambda body: may_answer.wait(60) and quick(body)
+    asking = ending.start("slow", 0.02, seed=0)
+    within(60, lambda: len(provider.requests) == 2)
+    ending.end(1)
+    may_answer.set()
+    asking.wait(60)
+    assert asking.status()["phase"] == "interrupted"
+    assert evaluating.status()["phase"] == "running"
+    other.end(30)
+    assert evaluating.status()["phase"] == "interrupted"
 
 
 @pytest.mark.parametrize(
