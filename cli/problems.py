@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from math import isclose
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -174,6 +178,9 @@ Facts = dict[str, str]
 DENIED = ("Permission denied", "Operation not permitted", "Read-only file system")
 """What an error says where a layer refused something."""
 
+SHOWN_NEEDS = "what `opens` says"
+"""How a refusal names what the evaluator needs, which the screen shows."""
+
 MAX_FETCHED = 5
 """Files that were fetched are listed up to so many."""
 
@@ -206,7 +213,9 @@ def check(
         if confirm or candidate_too:
             _confirm(folder, candidate_too=candidate_too)
         fault = _look(folder, wanted, facts)
-    show(json.dumps(facts | {"fault": fault}, indent=2) if as_json else _screen(folder, facts))
+    columns = get_terminal_size().columns if sys.stdout.isatty() else None
+    screen = screen_text(folder, facts, columns)
+    show(json.dumps(facts | {"fault": fault}, indent=2) if as_json else screen)
     if fault:
         say(fault)
         raise typer.Exit(ExitCode.BAD_INPUT)
@@ -296,7 +305,7 @@ def _consent(found: ProblemFolder, facts: Facts) -> str | None:
         facts["candidate"] = "may run in the evaluator's process, and has what that has"
     if needs:
         facts["opens"] = "; ".join(needs.described())
-    return consent_fault(evaluator.folder, needs, confirmable)
+    return consent_fault(evaluator.folder, needs, confirmable, SHOWN_NEEDS)
 
 
 def _unconfirmed_repository(folder: Path) -> Problem:
@@ -322,7 +331,7 @@ def _consent_of_repository(problem: Problem, facts: Facts) -> str | None:
         facts["candidate"] = "may run in the process of the command, and has what that has"
     if needs:
         facts["opens"] = "; ".join(needs.described())
-    return consent_fault(evaluator.folder, needs, evaluator)
+    return consent_fault(evaluator.folder, needs, evaluator, SHOWN_NEEDS)
 
 
 def _parts(found: ProblemFolder) -> Facts:
@@ -521,6 +530,12 @@ def _variation(evaluations: MeteredEvaluations, first: Evaluation) -> Facts:
     return {"noise": f"score varies from {low:.10g} to {high:.10g}: see repeats in problem.toml"}
 
 
-def _screen(folder: Path, facts: Mapping[str, str]) -> str:
+def screen_text(folder: Path, facts: Mapping[str, str], columns: int | None) -> str:
+    """One line for each fact, which breaks between words where a terminal has so many columns."""
     width = max(map(len, facts))
-    return "\n".join([str(folder), *(f"  {name:<{width}}  {text}" for name, text in facts.items())])
+    lines = [f"  {name:<{width}}  {text}" for name, text in facts.items()]
+    if columns is not None:
+        indent = " " * (width + 4)
+        wrap = partial(fill, width=columns, subsequent_indent=indent, break_on_hyphens=False)
+        lines = [wrap(line, break_long_words=False) for line in lines]
+    return "\n".join([str(folder), *lines])

@@ -185,15 +185,20 @@ def confirm(folder: Path, needs: Needs, evaluator: Confirmable, *, candidate_too
     return place
 
 
-def consent_fault(folder: Path, needs: Needs, evaluator: Confirmable) -> str | None:
-    """Why the evaluator of a folder may not have what it needs; None if it may."""
+def consent_fault(
+    folder: Path, needs: Needs, evaluator: Confirmable, shown: str = ""
+) -> str | None:
+    """Why the evaluator of a folder may not have what it needs; None if it may.
+
+    `shown` names what it needs where that has been shown; otherwise all of it is described.
+    """
     if not needs:
         return None
     command = f"costada check {folder} --confirm"
     shares = evaluator.runs_candidate()
     if shares:
         command += " --candidate-too"
-    what = "; ".join(needs.described())
+    what = shown or "; ".join(needs.described())
     place = consent_file(folder)
     try:
         told = json.loads(place.read_bytes())

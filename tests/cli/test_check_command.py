@@ -3,11 +3,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from shutil import copytree
 
 import pytest
 from made_repositories import make_repository
 
+from costada.cli.problems import screen_text
 from costada.evaluators.fetched_files import FetchedFile, record_fetched
 from costada.evaluators.folders import load_folder
 from costada.evaluators.sandbox.layer_choice import chosen_layer
@@ -257,6 +259,13 @@ def test_no_layer_is_proposed_where_none_is_to_blame(invoke, near, tmp_path):
     near = copytree(near, tmp_path / "problem")
     (near / "evaluator.py").write_text("def evaluate(path): return {'combined_score': 1 / 0}\n")
     assert "try" not in facts(invoke("check", near).stdout)[1]
+
+
+def test_a_line_of_the_screen_breaks_between_words_on_a_terminal():
+    long = {"opens": "one two three four", "start": "score 0"}
+    narrow = "f\n  opens  one two\n         three four\n  start  score 0"
+    assert screen_text(Path("f"), long, 20) == narrow
+    assert screen_text(Path("f"), long, None) == "f\n  opens  one two three four\n  start  score 0"
 
 
 def test_a_declared_gpu_is_shown_and_refused_where_there_is_none(

@@ -189,7 +189,8 @@ def test_a_check_shows_what_is_opened_and_how_to_confirm_it(folder, invoke):
     refused = invoke("check", folder)
     assert refused.exit_code == 2
     assert "  opens     the values of EXAMPLE_KEY\n" in refused.stdout
-    assert f"costada check {folder} --confirm" in refused.stderr
+    said = "costada: the evaluator needs what `opens` says; to confirm that: costada check"
+    assert refused.stderr == f"{said} {folder} --confirm\n"
     assert invoke("check", folder, "--confirm").exit_code == 0
     assert invoke("check", folder).exit_code == 0
     (folder / "problem.toml").write_text("")
