@@ -113,6 +113,11 @@ def test_a_link_keeps_groups_with_their_sums_filters_order_and_selected_runs(pag
     page.wait_for_selector("[data-id='group no sweep']")
     assert shown() == ["group no sweep", "c"]
     assert page.input_value("#state") == "stopped"
+    page.check("tr[data-id='c'] input")
+    page.select_option("#state", "running")
+    page.click("#clear")
+    page.select_option("#state", "")
+    assert not page.is_checked("tr[data-id='c'] input")  # nothing hidden stays ticked
     assert page.said == []
 
 

@@ -9,10 +9,11 @@ function choose(id, isChosen) {
   if (isChosen) chosen.add(id);
   else chosen.delete(id);
   keepInAddress();
-  for (const tr of byId("table").tBodies[0].rows) {
-    if (!index.byId.has(tr.dataset.id)) continue; // the heading of a group
-    tr.classList.toggle("is-chosen", chosen.has(tr.dataset.id));
-    tr.querySelector("input").checked = chosen.has(tr.dataset.id);
+  // Rows that a filter hides are shown again as they are.
+  const tr = drawn.get(index.byId.get(id));
+  if (tr) {
+    tr.classList.toggle("is-chosen", isChosen);
+    tr.querySelector("input").checked = isChosen;
   }
   overlay.at = null;
   showOverlay();
