@@ -1,7 +1,7 @@
 """Runs that a service starts or follows for its clients, and what these get of them."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from threading import Event, Thread
@@ -18,6 +18,7 @@ from costada.models.errors import UnmeteredCall, describe
 from costada.nodes.state import SearchState
 from costada.nodes.trace_row import TraceRow
 from costada.reports.progress import Progress, RunHeading
+from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.plan import Plan
 from costada.runs.runner import execute_run, saved_state
@@ -169,14 +170,14 @@ class EarlierRun:
         folder: Where the run is kept.
         purse: Of the server; one of its accounts pays for the run.
         account: The name of that account.
-        given: Its problem, if the server got that as an object.
+        object_of: The problem of settings, if the server got that as an object.
         known: Its state when this server last worked on it, `None` if it never has.
     """
 
     folder: RunFolder
     purse: Purse
     account: str
-    given: Problem | None
+    object_of: Callable[[RunConfig], Problem | None]
     known: RunStatus | None = None
 
     def wait(self, seconds: float) -> None:
@@ -218,7 +219,8 @@ class EarlierRun:
     @property
     def start(self) -> Program:
         """The problem's initial program, the best one at first."""
-        return (self.given or problem(self.folder.load().problem)).start
+        config = self.folder.load()
+        return (self.object_of(config) or problem(config.problem)).start
 
 
 def name_of(folder: RunFolder) -> str:

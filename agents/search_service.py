@@ -384,9 +384,7 @@ class SearchService:
             stored = [run for run in named_runs(self.store) if run.address.run in own]
             kept = [replace(run, path=self.parent / run.address.run) for run in stored]
         return {
-            name_of(each): EarlierRun(
-                each, self.purse, self._account(each), self._object_of(each.load())
-            )
+            name_of(each): EarlierRun(each, self.purse, self._account(each), self._object_of)
             for each in kept
         }
 

@@ -152,6 +152,17 @@ def test_a_stopped_run_is_continued_to_its_budget_and_a_finished_one_beyond_it(s
     assert service.listed()["runs"] == [more.status()]
 
 
+def test_a_run_with_broken_settings_leaves_the_others_readable(service):
+    service, _ = service
+    for seed in (0, 1):
+        service.start("toy", 0.002, seed=seed).wait(60)
+    later = replace(service, runs={})
+    later.run("toy-1").folder.settings.write_text("{")
+    assert later.run("toy-2").status()["phase"] == "finished"
+    with pytest.raises(ValueError, match="settings"):
+        later.run("toy-1").status()
+
+
 def slow_folder(parent):
     """A problem whose evaluator takes a minute for every program but the first."""
     folder = parent / "slow"
