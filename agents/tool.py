@@ -259,14 +259,16 @@ def create_discovery_tool(
     async def arun(
         config: RunnableConfig, budget: float, target: float | None = None, **names: Any
     ) -> tuple[str, SearchOutput]:
+        loop = asyncio.get_running_loop()
         choice = partial(copy_context().run, partial(problem_of, **names))
-        problem = await asyncio.get_running_loop().run_in_executor(NODE_THREADS, choice)
+        problem = await loop.run_in_executor(NODE_THREADS, choice)
         try:
             graph = graph_for(problem, budget, target)
             found = await arun_search(graph, SearchInput(), config)
         except OverBudget as error:
             raise ToolException(str(error)) from None
-        return answer_text(problem, found, purse), found
+        text = await loop.run_in_executor(NODE_THREADS, answer_text, problem, found, purse)
+        return text, found
 
     return StructuredTool.from_function(
         run,
