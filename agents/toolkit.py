@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial, wraps
@@ -137,7 +138,7 @@ def _tool(function: Callable[..., object], description: str) -> BaseTool:
     def call(**given: object) -> tuple[str, object]:
         try:
             answer = function(**given)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, sqlite3.Error) as error:
             raise ToolException(str(error)) from None
         return json.dumps(answer), answer
 
