@@ -82,10 +82,10 @@ def test_the_bench_of_folders_says_how_far_each_climbs(near, tmp_path):
     (failing / "evaluator.py").write_text("def evaluate(path): raise ValueError('not today')\n")
     command = [sys.executable, "bench/folders.py", checkout, "--here", "--layers", "process"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "| `checkout/examples/near` | evaluate | unchanged | 0.6 |  |" in printed
-    assert "| `checkout/examples/failing` | evaluate | refused |  |" in printed
+    assert "| `near` | evaluate | unchanged | 0.6 |  |" in printed
+    assert "| `failing` | evaluate | refused |  |" in printed
     assert "not today" in printed
-    assert "| all | process | 1 | 0 | 0 | 0 | 1 |" in printed
+    assert "| all | 2 | process | 1 | 0 | 0 | 0 | 1 | 1 |" in printed
 
 
 def test_the_files_that_were_fetched_are_listed_with_their_sizes(
