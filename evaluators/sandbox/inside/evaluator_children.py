@@ -3,17 +3,19 @@
 The evaluator may read the answers, a candidate may not. So a process that the evaluator starts
 restricts itself before it executes a command that runs the candidate's code. Of the working folder
 it reaches the candidate's files, what is temporary, what was made since the evaluation began, the
-modules that the initial program imports, and the files that the command names; of the folders of
-these, the names of all files. It cannot signal the evaluator or read its memory. Nor can it make
-symbolic links: by one in the place of its output, the evaluator would read its own answers as the
-candidate's.
+modules that the initial program imports, and the files that the evaluator's code gives to the
+command; of the folders of these, the names of all files. It cannot signal the evaluator or read its
+memory. Nor can it make symbolic links: by one in the place of its output, the evaluator would read
+its own answers as the candidate's.
 
 See `started_commands` for which commands count, and `confined_starts` for where this happens.
 """
 
 import os
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Self
 
 from costada.evaluators.sandbox.inside.build_outputs import (
@@ -25,10 +27,14 @@ from costada.evaluators.sandbox.inside.build_outputs import (
 from costada.evaluators.sandbox.inside.child_access import ChildAccess
 from costada.evaluators.sandbox.inside.evaluator_scripts import Script, path_of, scripts
 from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, PROGRAM, REPOSITORY
-from costada.evaluators.sandbox.inside.started_commands import StartedCommands
+from costada.evaluators.sandbox.inside.own_arguments import PATH_IN_TEXT, OwnArguments
+from costada.evaluators.sandbox.inside.own_files import OwnFiles
+from costada.evaluators.sandbox.inside.own_sources import OwnSources, Reached
+from costada.evaluators.sandbox.inside.started_commands import Place, StartedCommands
 
 USABLE = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
-PATH_IN_TEXT = re.compile(r"[^\s'\"=,;()<>|&]+")
+IMPORT = re.compile(r"\bimport\b")
+MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 MAX_NAMED = 1000
 
 
@@ -65,22 +71,19 @@ class EvaluatorChildren:
         self._keys = frozenset(keys)
         self._confines_all = confines_all
         root = root or os.getcwd()
-        self._root = os.path.join(root, "")
         places = (os.path.join(root, name) for name in (folder, HOME, PROGRAM))
         self._folder, self._home, self._program = places
         self._readable = [*access.readable, *([self._folder] if folder == REPOSITORY else [])]
-        self._given = {os.path.join(root, path) for path in given}
         self._shared = [os.path.join(root, path) for path in shared]
-        for path in [*self._given]:
-            while (path := os.path.dirname(path)).startswith(self._folder):
-                self._given.add(path)
-        above = os.path.join(root, evaluator)
-        self._around = set[str]()
-        while (above := os.path.dirname(above)).startswith(self._folder):
-            self._around.add(above)
-        self._given |= self._around
+        files = [os.path.join(root, path) for path in given]
+        self._own = OwnFiles(self._folder, os.path.join(root, evaluator), files)
+        self._sources = OwnSources(self._own)
         self._commands = StartedCommands(
-            self._root, self._given, self._program, [*texts], self._made
+            os.path.join(root, ""),
+            self._own,
+            self._program,
+            [*texts],
+            self._made,
         )
 
     @staticmethod
@@ -97,18 +100,18 @@ class EvaluatorChildren:
         self, words: Sequence[str], folder: str, environment: Mapping[str, str]
     ) -> int | None:
         """The descriptor of the rules for a command; None if it does not run the candidate."""
-        runs = self._commands.run_candidate
-        if not (self._confines_all or runs(words, folder, environment)):
+        place = Place(folder, environment, Reached(self._sources, sys._getframe()))
+        if not (self._confines_all or self._commands.run_candidate(words, place)):
             return None
-        own = scripts(words, folder, self._given)
+        own = scripts(words, folder, self._own)
         self._make_outputs(words, folder, own)
         access = self._access
         # An import finds a module by the names in its folder.
         importing = (*map(os.path.dirname, self._shared), *self._importing(words, folder))
         wanted = dict.fromkeys((*access.listable, *importing), access.list)
-        wanted |= dict.fromkeys((*self._shared, *self._named(words, folder)), access.read)
+        wanted |= dict.fromkeys((*self._shared, *self._named(words, place)), access.read)
         for script in own:
-            named = (script.path, *self._named([script.text], script.folder))
+            named = (script.path, *self._own_in([script.text], script.folder))
             wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}
         wanted |= dict.fromkeys(self._readable, access.read)
         wanted |= dict.fromkeys((*USABLE, self._home, self._program, *self._made()), access.write)
@@ -123,7 +126,7 @@ class EvaluatorChildren:
         places += [(name, folder) for name in outputs_of(words)]
         for name, place in places:
             output = os.path.join(place, name)
-            is_beside = os.path.realpath(os.path.dirname(output)) in self._given
+            is_beside = os.path.realpath(os.path.dirname(output)) in self._own
             if is_beside and not os.path.lexists(output):
                 os.close(os.open(output, os.O_CREAT | os.O_WRONLY, 0o755))
                 os.utime(output, (0, 0))
@@ -134,7 +137,7 @@ class EvaluatorChildren:
 
     def with_modules_elsewhere(self, words: Sequence[str], folder: str) -> list[str]:
         """A compiler's command that makes no module files beside those of the evaluator."""
-        is_fortran = FORTRAN.fullmatch(os.path.basename(words[0])) and folder in self._given
+        is_fortran = FORTRAN.fullmatch(os.path.basename(words[0])) and folder in self._own
         return with_modules_in(self._home, words) if is_fortran else [*words]
 
     def without_keys(self, environment: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -151,7 +154,7 @@ class EvaluatorChildren:
         for folder in folders:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if entry.path not in self._given:
+                    if entry.path not in self._own:
                         yield entry.path
                     elif entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
@@ -159,14 +162,28 @@ class EvaluatorChildren:
     def _importing(self, words: Sequence[str], folder: str) -> list[str]:
         """The evaluator's folders in which a command may look for modules that were made there."""
         found = [folder, *(os.path.dirname(path_of(word, folder)) for word in words)]
-        return [place for place in found if place in self._given]
+        return [place for place in found if place in self._own]
 
-    def _named(self, words: Sequence[str], folder: str) -> list[str]:
-        """The evaluator's files, and folders in its own, that a command names.
+    def _named(self, words: Sequence[str], place: Place) -> list[str]:
+        """The evaluator's files, and folders in its own, that a command names by its code.
 
         A word that holds code of the candidate names nothing: the candidate wrote it.
         """
         texts = [word for word in words if not self._commands.holds_code(word)]
-        names = dict.fromkeys(name for text in texts for name in PATH_IN_TEXT.findall(text))
-        paths = (path_of(name, folder) for name in [*words, *names][:MAX_NAMED])
-        return [path for path in paths if path in self._given - self._around]
+        found = [] if self._folder in self._readable else self._own_in(texts, place.folder)
+        if not found:
+            return []
+        named = OwnArguments(place.reached, self._folder, self._own.paths)
+        return [path for path in found if named.name(path)]
+
+    def _own_in(self, texts: Iterable[str], folder: str) -> list[str]:
+        """The evaluator's files, and folders in its own, whose names are in some texts."""
+        names = dict[str, None]()
+        for text in texts:
+            found = dict.fromkeys([text, *PATH_IN_TEXT.findall(text)])
+            names |= found
+            if IMPORT.search(text):
+                parts = (name.split(".") for name in found if MODULE.fullmatch(name))
+                names |= dict.fromkeys(f"{os.path.join(*each)}.py" for each in parts)
+        paths = (path_of(name, folder) for name in islice(names, MAX_NAMED))
+        return [path for path in paths if path in self._own and path not in self._own.around]

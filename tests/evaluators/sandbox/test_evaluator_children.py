@@ -47,7 +47,7 @@ import json, os, shutil, subprocess, sys, tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 GIVEN = os.path.join(HERE, "data", "given.txt")
 ME = str(os.getpid())
-LISTED = ["data/answers.txt", "run.sh", "find.sh", "Makefile"]
+LISTED = ["data/answers.txt", "run.sh", "find.sh", "Makefile", "stub.py"]
 def evaluate(path):
     said = START
     if said.returncode: raise RuntimeError(said.stderr)
@@ -83,6 +83,12 @@ STARTS = {
     "code without its last newline": (
         "run([sys.executable, '-c', open(path).read().strip(), HERE, GIVEN, ME])"
     ),
+    "parts of its code": (
+        "run([sys.executable, '-c', open(path).read().replace('ctypes,', ''), HERE, GIVEN, ME])"
+    ),
+    "copy in the place of a file of the evaluator": (
+        "shutil.copy(path, 'stub.py') and run([sys.executable, 'stub.py', HERE, GIVEN, ME])"
+    ),
     "module": (
         "shutil.copy(path, 'one.py') and run([sys.executable, '-m', 'one', HERE, GIVEN, ME])"
     ),
@@ -115,6 +121,7 @@ STARTS = {
 }
 SCRIPTS = {
     "run.sh": '#!/bin/sh\nexec "$@"\n',
+    "stub.py": "",
     "find.sh": '#!/bin/sh\nfor each in copy; do "$1" $each.py $2 $3 $4; done\n',
     "Makefile": "all:\n\t@$(PYTHON) copy.py $(WORDS)\n",
 }
@@ -216,6 +223,25 @@ READING = STARTING.replace("START", "run([sys.executable, path, HERE])").replace
     "out = open(os.environ['TMPDIR'] + '/out.txt').read()\n"
     "    return {'right': out == open('data/answers.txt').read()}",
 )
+
+
+PRINTING = """
+import os, sys
+if len(sys.argv) == 2: print(os.path.join(sys.argv[1], "data", "answers.txt"))
+else: print(open(sys.argv[2]).read())
+"""
+
+
+def test_a_name_that_the_candidate_has_printed_gives_it_nothing(confined, folder):
+    printed = "name = run([sys.executable, path, HERE]).stdout.strip()"
+    for given, is_read in (("name", False), ("GIVEN", True)):
+        text = STARTING.replace("START", f"run([sys.executable, path, HERE, {given}])")
+        text = text.replace("    said =", f"    {printed}\n    said =").replace(
+            "return json.loads(said.stdout)", "return {'length': len(said.stdout)}"
+        )
+        result = evaluate(folder, text, PRINTING, confined)
+        assert (result.error is None) is is_read, result.error
+        assert is_read or "answers.txt" in result.error
 
 
 def test_a_copy_beside_the_evaluator_imports_another_copy(confined, folder):

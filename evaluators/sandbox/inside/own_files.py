@@ -1,0 +1,55 @@
+"""The files of an evaluator as they were when the evaluation began."""
+
+import os
+import stat
+from collections.abc import Iterable
+
+Stamp = tuple[int, int]
+"""Size, and when it was written to in nanoseconds."""
+
+
+class OwnFiles:
+    """The files of an evaluator, and the folders that hold them.
+
+    A file that was written to since is none of them any more: it may be a copy of the candidate.
+    """
+
+    def __init__(self, folder: str, evaluator: str, paths: Iterable[str]) -> None:
+        """Look at the files at some paths.
+
+        Args:
+            folder: The folder of them all.
+            evaluator: The evaluator's own file.
+            paths: The files, or further folders.
+        """
+        self._stamps: dict[str, Stamp | None] = {path: _stamp(path) for path in paths}
+        for path in [*self._stamps]:
+            self._stamps |= dict.fromkeys(_folders_around(path, folder))
+        self.around = frozenset(_folders_around(evaluator, folder))
+        """The folders that hold the evaluator: who may read them reads all."""
+        self._stamps |= dict.fromkeys(self.around)
+
+    @property
+    def paths(self) -> Iterable[str]:
+        """The files and the folders."""
+        return self._stamps.keys()
+
+    def __contains__(self, path: str) -> bool:
+        """Whether a path is a file or a folder of the evaluator, as it was."""
+        return path in self._stamps and _stamp(path) == self._stamps[path]
+
+
+def _folders_around(path: str, folder: str) -> list[str]:
+    found = []
+    while (path := os.path.dirname(path)).startswith(folder):
+        found.append(path)
+    return found
+
+
+def _stamp(path: str) -> Stamp | None:
+    """What shows that a file was written to; None of a folder."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return -1, -1
+    return None if stat.S_ISDIR(about.st_mode) else (about.st_size, about.st_mtime_ns)
