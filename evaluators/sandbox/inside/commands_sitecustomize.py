@@ -15,9 +15,9 @@ from types import ModuleType
 PACKAGE = "costada.evaluators.sandbox.inside"
 MODELS = ("orders", "multiplexer", "model_connections")
 CHILDREN = (
-    *("orders", "kernel", "system_call_filter", "child_access", "shell_text", "interpreter_words"),
-    *("own_files", "evaluator_scripts", "own_sources", "own_arguments", "own_code"),
-    *("build_outputs", "started_commands", "evaluator_children", "confined_starts"),
+    *("orders", "kernel", "system_call_filter", "child_access", "shell_text"),
+    *("evaluator_scripts", "build_outputs", "own_files", "started_commands"),
+    *("evaluator_children", "confined_starts"),
 )
 """Modules in the order in which they import each other."""
 

@@ -3,19 +3,17 @@
 The evaluator may read the answers, a candidate may not. So a process that the evaluator starts
 restricts itself before it executes a command that runs the candidate's code. Of the working folder
 it reaches the candidate's files, what is temporary, what was made since the evaluation began, the
-modules that the initial program imports, and the files that the evaluator's code gives to the
-command; of the folders of these, the names of all files. It cannot signal the evaluator or read its
-memory. Nor can it make symbolic links: by one in the place of its output, the evaluator would read
-its own answers as the candidate's.
+modules that the initial program imports, and the files that the command names; of the folders of
+these, the names of all files. It cannot signal the evaluator or read its memory. Nor can it make
+symbolic links: by one in the place of its output, the evaluator would read its own answers as the
+candidate's.
 
 See `started_commands` for which commands count, and `confined_starts` for where this happens.
 """
 
 import os
 import re
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Self
 
 from costada.evaluators.sandbox.inside.build_outputs import (
@@ -27,14 +25,11 @@ from costada.evaluators.sandbox.inside.build_outputs import (
 from costada.evaluators.sandbox.inside.child_access import ChildAccess
 from costada.evaluators.sandbox.inside.evaluator_scripts import Script, path_of, scripts
 from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, PROGRAM, REPOSITORY
-from costada.evaluators.sandbox.inside.own_arguments import PATH_IN_TEXT, OwnArguments
 from costada.evaluators.sandbox.inside.own_files import OwnFiles
-from costada.evaluators.sandbox.inside.own_sources import OwnSources, Reached
-from costada.evaluators.sandbox.inside.started_commands import Place, StartedCommands
+from costada.evaluators.sandbox.inside.started_commands import StartedCommands
 
 USABLE = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
-IMPORT = re.compile(r"\bimport\b")
-MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+PATH_IN_TEXT = re.compile(r"[^\s'\"=,;()<>|&]+")
 MAX_NAMED = 1000
 
 
@@ -71,20 +66,14 @@ class EvaluatorChildren:
         self._keys = frozenset(keys)
         self._confines_all = confines_all
         root = root or os.getcwd()
+        self._root = os.path.join(root, "")
         places = (os.path.join(root, name) for name in (folder, HOME, PROGRAM))
         self._folder, self._home, self._program = places
         self._readable = [*access.readable, *([self._folder] if folder == REPOSITORY else [])]
         self._shared = [os.path.join(root, path) for path in shared]
         files = [os.path.join(root, path) for path in given]
         self._own = OwnFiles(self._folder, os.path.join(root, evaluator), files)
-        self._sources = OwnSources(self._own)
-        self._commands = StartedCommands(
-            os.path.join(root, ""),
-            self._own,
-            self._program,
-            [*texts],
-            self._made,
-        )
+        self._commands = StartedCommands(self._root, self._own, self._program, [*texts], self._made)
 
     @staticmethod
     def plan(access: ChildAccess, **settings: Any) -> dict[str, Any]:
@@ -100,8 +89,8 @@ class EvaluatorChildren:
         self, words: Sequence[str], folder: str, environment: Mapping[str, str]
     ) -> int | None:
         """The descriptor of the rules for a command; None if it does not run the candidate."""
-        place = Place(folder, environment, Reached(self._sources, sys._getframe()))
-        if not (self._confines_all or self._commands.run_candidate(words, place)):
+        runs = self._commands.run_candidate
+        if not (self._confines_all or runs(words, folder, environment)):
             return None
         own = scripts(words, folder, self._own)
         self._make_outputs(words, folder, own)
@@ -109,9 +98,9 @@ class EvaluatorChildren:
         # An import finds a module by the names in its folder.
         importing = (*map(os.path.dirname, self._shared), *self._importing(words, folder))
         wanted = dict.fromkeys((*access.listable, *importing), access.list)
-        wanted |= dict.fromkeys((*self._shared, *self._named(words, place)), access.read)
+        wanted |= dict.fromkeys((*self._shared, *self._named(words, folder)), access.read)
         for script in own:
-            named = (script.path, *self._own_in([script.text], script.folder))
+            named = (script.path, *self._named([script.text], script.folder))
             wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}
         wanted |= dict.fromkeys(self._readable, access.read)
         wanted |= dict.fromkeys((*USABLE, self._home, self._program, *self._made()), access.write)
@@ -164,26 +153,12 @@ class EvaluatorChildren:
         found = [folder, *(os.path.dirname(path_of(word, folder)) for word in words)]
         return [place for place in found if place in self._own]
 
-    def _named(self, words: Sequence[str], place: Place) -> list[str]:
-        """The evaluator's files, and folders in its own, that a command names by its code.
+    def _named(self, words: Sequence[str], folder: str) -> list[str]:
+        """The evaluator's files, and folders in its own, that a command names.
 
         A word that holds code of the candidate names nothing: the candidate wrote it.
         """
         texts = [word for word in words if not self._commands.holds_code(word)]
-        found = [] if self._folder in self._readable else self._own_in(texts, place.folder)
-        if not found:
-            return []
-        named = OwnArguments(place.reached, self._folder, self._own.paths)
-        return [path for path in found if named.name(path)]
-
-    def _own_in(self, texts: Iterable[str], folder: str) -> list[str]:
-        """The evaluator's files, and folders in its own, whose names are in some texts."""
-        names = dict[str, None]()
-        for text in texts:
-            found = dict.fromkeys([text, *PATH_IN_TEXT.findall(text)])
-            names |= found
-            if IMPORT.search(text):
-                parts = (name.split(".") for name in found if MODULE.fullmatch(name))
-                names |= dict.fromkeys(f"{os.path.join(*each)}.py" for each in parts)
-        paths = (path_of(name, folder) for name in islice(names, MAX_NAMED))
+        names = dict.fromkeys(name for text in texts for name in PATH_IN_TEXT.findall(text))
+        paths = (path_of(name, folder) for name in [*words, *names][:MAX_NAMED])
         return [path for path in paths if path in self._own and path not in self._own.around]

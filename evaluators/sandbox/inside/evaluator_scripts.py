@@ -2,14 +2,13 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from costada.evaluators.sandbox.inside.interpreter_words import Source, is_shell, told
-from costada.evaluators.sandbox.inside.own_files import OwnFiles
 from costada.evaluators.sandbox.inside.shell_text import unwrapped
 
+SHELL = re.compile(r"(ba|da|z|k)?sh")
 SHEBANG = re.compile(rb"#![^\n]*\b(ba|da|z|k)?sh\b")
 MAKE = ("make", "gmake")
 MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
@@ -25,17 +24,17 @@ class Script(NamedTuple):
     folder: str
 
 
-def scripts(words: Sequence[str], folder: str, own: OwnFiles) -> list[Script]:
-    """The scripts and makefiles of an evaluator that a command carries out."""
+def scripts(words: Sequence[str], folder: str, given: Container[str]) -> list[Script]:
+    """The scripts and makefiles, of the `given` files, that a command carries out."""
     words = unwrapped(words)
     if not words:
         return []
     if os.path.basename(words[0]) in MAKE:
         return makefiles(words, folder)
-    run = told(words) if is_shell(words[0]) else None
-    path = path_of(run.text if run and run.source is Source.FILE else words[0], folder)
-    is_script = path in own and (run is not None or is_shell_script(path))
-    return [Script(path, text, folder)] if is_script and (text := text_of(path)) else []
+    is_shell = SHELL.fullmatch(os.path.basename(words[0])) is not None
+    paths = [path_of(word, folder) for word in words[: 1 + is_shell]]
+    found = [path for path in paths if path in given and (is_shell or is_shell_script(path))]
+    return [Script(path, text, folder) for path in found if (text := text_of(path))]
 
 
 def makefiles(words: Sequence[str], folder: str) -> list[Script]:

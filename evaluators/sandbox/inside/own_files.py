@@ -29,14 +29,11 @@ class OwnFiles:
         """The folders that hold the evaluator: who may read them reads all."""
         self._stamps |= dict.fromkeys(self.around)
 
-    @property
-    def paths(self) -> Iterable[str]:
-        """The files and the folders."""
-        return self._stamps.keys()
-
-    def __contains__(self, path: str) -> bool:
+    def __contains__(self, path: object, /) -> bool:
         """Whether a path is a file or a folder of the evaluator, as it was."""
-        return path in self._stamps and _stamp(path) == self._stamps[path]
+        if not isinstance(path, str) or path not in self._stamps:
+            return False
+        return _stamp(path) == self._stamps[path]
 
 
 def _folders_around(path: str, folder: str) -> list[str]:

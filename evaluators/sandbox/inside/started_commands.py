@@ -1,4 +1,4 @@
-"""Tells which commands run the candidate: its file, a copy, what was built of it, or its code.
+"""Tells which commands run the candidate: its file, a copy, what was built of it, code in a pipe.
 
 A command may start others, so the texts of shells, of shell scripts and of makefiles are read too,
 as far as their words show what they run. Where they do not, a command counts as the candidate's.
@@ -6,48 +6,30 @@ as far as their words show what they run. Where they do not, a command counts as
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from costada.evaluators.sandbox.inside.evaluator_scripts import (
     MAKE,
+    SHELL,
     is_shell_script,
     makefiles,
     path_of,
     text_of,
 )
-from costada.evaluators.sandbox.inside.interpreter_words import Source, Told, is_shell, told
-from costada.evaluators.sandbox.inside.own_arguments import texts_in
-from costada.evaluators.sandbox.inside.own_code import is_own_code
-from costada.evaluators.sandbox.inside.own_files import OwnFiles
-from costada.evaluators.sandbox.inside.own_sources import Reached
 from costada.evaluators.sandbox.inside.shell_text import UNKNOWN, commands_in, unwrapped
 
+INTERPRETER = re.compile(
+    r"(python|ruby|perl|lua|php)[\d.]*|node(js)?|deno|bun|julia|Rscript|(ba|da|z|k)?sh"
+)
 NAME = re.compile(r"[\w.+-]+")
-PROGRAM = re.compile(r"[\w./+-]+")
+STANDARD_INPUT = "-"
+CODE_OPTION = "-c"
+MODULE_OPTION = "-m"
 MIN_CODE_CHARS = 8
 """Shorter programs are not looked for in the words of a command: they may be part of any."""
 
 MAX_DEPTH = 4
-
-
-class Place(NamedTuple):
-    """Where a command is started.
-
-    Attributes:
-        folder: The folder in which it runs.
-        environment: Its variables.
-        reached: What the evaluator's code makes it of.
-        depth: How many commands are around it.
-        is_own: Whether the evaluator wrote its words, as in a script.
-    """
-
-    folder: str
-    environment: Mapping[str, str]
-    reached: Reached
-    depth: int = 0
-    is_own: bool = False
 
 
 class StartedCommands:
@@ -56,21 +38,21 @@ class StartedCommands:
     def __init__(
         self,
         root: str,
-        own: OwnFiles,
+        given: Container[str],
         program: str,
         codes: Sequence[str],
-        made: Callable[[], Iterable[str]],
+        made: Callable[[], Iterator[str]],
     ) -> None:
         """Take what is known of an evaluation.
 
         Args:
             root: The working folder, with a slash behind it.
-            own: The evaluator's files, and folders around them.
+            given: The evaluator's files, and folders around them.
             program: The folder of the candidate's files.
             codes: Their texts.
             made: The paths of what was made in the evaluator's folder.
         """
-        self._root, self._own, self._program = root, own, program
+        self._root, self._given, self._program = root, given, program
         stripped = map(str.strip, codes)
         self._codes = [text for text in stripped if len(text) >= MIN_CODE_CHARS]
         self._made = made
@@ -79,7 +61,9 @@ class StartedCommands:
         """Whether a word of a command holds a text of the candidate."""
         return any(code in word for code in self._codes)
 
-    def run_candidate(self, words: Sequence[str], place: Place) -> bool:
+    def run_candidate(
+        self, words: Sequence[str], folder: str, environment: Mapping[str, str], depth: int = 0
+    ) -> bool:
         """Whether a command may execute the candidate's code, or reads it.
 
         A script of the evaluator in another language than a shell's is a part of the evaluator,
@@ -88,50 +72,73 @@ class StartedCommands:
         words = unwrapped(words)
         if not words:
             return False
-        if place.depth > MAX_DEPTH or UNKNOWN.search(words[0]):
+        if depth > MAX_DEPTH or UNKNOWN.search(words[0]):
             return True
-        file = path_of(words[0], place.folder)
-        if file in self._own:
-            return is_shell_script(file) and self._by_script(file, words[1:], place)
-        if (run := told(words)) is not None:
-            return self._by_interpreter(run, words, place)
-        if os.path.basename(words[0]) in MAKE and self._by_makefile(words, place.folder):
+        name = os.path.basename(words[0])
+        paths = [path_of(word, folder) for word in words]
+        if paths[0] in self._given:
+            if not is_shell_script(paths[0]):
+                return False
+            return self._by_script(paths[0], words[1:], folder, environment, depth)
+        if SHELL.fullmatch(name) and CODE_OPTION in words[1:-1]:
+            text = words[words.index(CODE_OPTION) + 1]
+            if self._by_text(text, folder, environment, depth):
+                return True
+        elif INTERPRETER.fullmatch(name):
+            rest = [number for number, word in enumerate(words) if word[:1] != "-"][1:2]
+            is_unknown = not rest or STANDARD_INPUT in words or UNKNOWN.search(words[rest[0]])
+            if is_unknown or self._is_made(words[: rest[0] + 1], folder):
+                return True  # it reads code from a pipe, or nobody knows which
+            if paths[rest[0]] in self._given and CODE_OPTION not in words[: rest[0]]:
+                if SHELL.fullmatch(name):
+                    others = words[rest[0] + 1 :]
+                    return self._by_script(paths[rest[0]], others, folder, environment, depth)
+                return False
+        elif name in MAKE and self._by_makefile(words, folder):
             return True
-        return self._reach_candidate(words, place)
+        return self._reach_candidate(words, folder, environment)
 
-    def _by_interpreter(self, run: Told, words: Sequence[str], place: Place) -> bool:
-        """Whether the code that an interpreter is told to run is the candidate's, or reads it."""
-        match run.source:
-            case Source.INPUT:
-                return True  # a pipe, and nobody knows what is written to that
-            case Source.WORD if is_shell(words[0]):
-                is_own = place.is_own or is_own_code(run.text, place.reached, is_shell=True)
-                is_theirs = self._by_text(run.text, place._replace(is_own=is_own))
-            case Source.WORD:
-                is_own = place.is_own or is_own_code(run.text, place.reached)
-                is_theirs = not is_own or self._name_made([run.text])
-            case Source.MODULE:
-                module = os.path.join(place.folder, *run.text.split("."))
-                found = [path_of(name, "") for name in (module, f"{module}.py")]
-                if any(path in self._own for path in found):
-                    return False
-                is_theirs = any(map(os.path.exists, found))
-            case Source.FILE:
-                file = path_of(run.text, place.folder)
-                if file in self._own:
-                    return is_shell(words[0]) and self._by_script(file, run.arguments, place)
-                is_theirs = UNKNOWN.search(run.text) is not None
-        return is_theirs or self._reach_candidate(words, place)
+    def _is_made(self, words: Sequence[str], folder: str) -> bool:
+        """Whether the last word names a module that was made since the evaluation began."""
+        if MODULE_OPTION not in words:
+            return False
+        place = os.path.join(folder, *words[-1].split("."))
+        paths = (path_of(name, folder) for name in (place, f"{place}.py"))
+        return any(os.path.exists(path) and not self.is_given(path) for path in paths)
 
-    def _by_script(self, file: str, arguments: Sequence[str], place: Place) -> bool:
+    def is_given(self, path: str) -> bool:
+        """Whether a path is the evaluator's, or outside of the working folder."""
+        return path in self._given or not path.startswith(self._root)
+
+    def _reach_candidate(
+        self, words: Sequence[str], folder: str, environment: Mapping[str, str]
+    ) -> bool:
+        """Whether words, or variables, lead to the candidate's files or to what was made."""
+        if not self.is_given(folder):
+            return True
+        if any(self._program in text for text in (*words, *environment.values())):
+            return True
+        if any(map(self.holds_code, words)):
+            return True
+        paths = (path_of(word, folder) for word in words)
+        return any(not self.is_given(path) and os.path.isfile(path) for path in paths)
+
+    def _by_script(
+        self,
+        path: str,
+        arguments: Sequence[str],
+        folder: str,
+        environment: Mapping[str, str],
+        depth: int,
+    ) -> bool:
         """Whether a shell script of the evaluator runs the candidate, which it may be given."""
-        text = text_of(file)
-        if text is None or self._reach_candidate(arguments, place):
+        if self._reach_candidate(arguments, folder, environment):
             return True
-        return self._by_text(text, place._replace(is_own=True))
+        text = text_of(path)
+        return text is None or self._by_text(text, folder, environment, depth)
 
-    def _by_text(self, text: str, place: Place) -> bool:
-        """Whether a command in the text of a shell runs the candidate, or is the candidate's."""
+    def _by_text(self, text: str, folder: str, environment: Mapping[str, str], depth: int) -> bool:
+        """Whether a command in the text of a shell runs the candidate."""
         commands = commands_in(text)
         if commands is None:
             return True
@@ -139,48 +146,19 @@ class StartedCommands:
             if words[:1] == ["cd"] and len(words) > 1:
                 if UNKNOWN.search(words[1]):
                     return True
-                place = place._replace(folder=path_of(words[1], place.folder))
-                continue
-            is_named = place.is_own or self._is_named(words, place)
-            if not is_named or self.run_candidate(words, place._replace(depth=place.depth + 1)):
+                folder = path_of(words[1], folder)
+            elif self.run_candidate(words, folder, environment, depth + 1):
                 return True
         return False
 
-    def _is_named(self, words: Sequence[str], place: Place) -> bool:
-        """Whether the evaluator's code names the program of a command, or it is its own."""
-        program, *_ = [*unwrapped(words), ""]
-        if not program or told([program]) or path_of(program, place.folder) in self._own:
-            return True
-        named = {word for text, _ in texts_in(place.reached) for word in PROGRAM.findall(text)}
-        return os.path.basename(program) in map(os.path.basename, named)
-
     def _by_makefile(self, words: Sequence[str], folder: str) -> bool:
-        """Whether a makefile, or a word beside it, names what was made or the candidate."""
-        return self._name_made([*words, *(script.text for script in makefiles(words, folder))])
+        """Whether a makefile, or a word beside it, names what was made or the candidate.
 
-    def _name_made(self, texts: Iterable[str]) -> bool:
-        """Whether texts name what was made or the candidate.
-
-        An import names a module, and rules that make knows by itself turn `name` into `name.cpp`,
-        so endings do not count.
+        Rules that make knows by itself turn `name` into `name.cpp`, so endings do not count.
         """
+        texts = [*words, *(script.text for script in makefiles(words, folder))]
         stems = {name.partition(".")[0] for text in texts for name in NAME.findall(text)}
         made = [os.path.basename(path) for path in self._made()]
         with suppress(OSError):
             made += os.listdir(self._program)
         return any(name.partition(".")[0] in stems for name in made)
-
-    def _reach_candidate(self, words: Sequence[str], place: Place) -> bool:
-        """Whether words, or variables, lead to the candidate's files or to what was made."""
-        if not self._is_own(place.folder):
-            return True
-        if any(self._program in text for text in (*words, *place.environment.values())):
-            return True
-        if any(map(self.holds_code, words)):
-            return True
-        paths = (path_of(word, place.folder) for word in words)
-        return any(not self._is_own(path) and os.path.isfile(path) for path in paths)
-
-    def _is_own(self, path: str) -> bool:
-        """Whether a path is the evaluator's, or outside of the working folder."""
-        return path in self._own or not path.startswith(self._root)
