@@ -85,7 +85,7 @@ def test_the_version_is_that_of_the_package(invoke):
 def test_the_help_page_explains_the_exit_codes(invoke):
     for words in (["--help"], ["run", "--help"], ["resume", "--help"]):
         text = " ".join(invoke(*words).output.split())
-        assert "Exit codes: 0 done; 1 the run failed;" in text
+        assert "Exit codes: 0 done; 1 the run failed, its finished iterations are saved;" in text
         assert "130 interrupted and saved." in text
 
 

@@ -49,7 +49,12 @@ LOOK_SECONDS, PATIENCE_SECONDS = 0.05, 120
 
 
 def options(near: Path, out: Path, *more: object) -> list[object]:
-    return ["sweep", "--problems", near, "--methods", METHOD, "--out", out, *more]
+    usual = {"--problems": near, "--methods": METHOD, "--out": out}
+    return [
+        "sweep",
+        *(part for pair in usual.items() if pair[0] not in more for part in pair),
+        *more,
+    ]
 
 
 def run_folder(out: Path, seed: int) -> Path:

@@ -27,7 +27,13 @@ from costada.models.chat_models import chat_model
 from costada.models.event_loop import deadline
 from costada.models.metering import CallMeter
 from costada.models.providers import RetryPolicy
-from costada.models.rate_limits import RateLimit, RequestQueue, rate_limit, with_rate_limits
+from costada.models.rate_limits import (
+    _LIMITS,
+    RateLimit,
+    RequestQueue,
+    rate_limit,
+    with_rate_limits,
+)
 from costada.models.retries import may_send_again, sleep_between_requests
 from costada.models.runnable_tree import OutgoingRequest
 
@@ -87,7 +93,8 @@ class Crowded:
 
 @pytest.fixture
 def server() -> Iterator[BillingServer]:
-    """A server whose models have no limit."""
+    """A server whose models have no limit, whatever an earlier one at its port had."""
+    _LIMITS.clear()
     with BillingServer() as running:
         yield running
 

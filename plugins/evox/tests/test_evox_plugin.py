@@ -19,9 +19,14 @@ def without_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     known = plugins._all_entry_points(())
     moved = [Moved(each.name, each.value, each.group) for each in known.select(group=ENTRY_POINTS)]
     monkeypatch.setattr(plugins, "_all_entry_points", lambda path: plugins_of(moved))
-    plugins._entry_points_of.cache_clear()
+    forget_plugins()
     yield
     monkeypatch.undo()
+    forget_plugins()
+
+
+def forget_plugins():
+    plugins._registered.cache_clear()
     plugins._entry_points_of.cache_clear()
 
 
