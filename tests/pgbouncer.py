@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -48,10 +49,15 @@ class PgBouncer:
                 [self._program, "-q", self._file], user=user, stderr=log
             )
         deadline = time.monotonic() + 30
-        while not (self._folder / f".s.PGSQL.{PORT}").exists():
+        while not self._accepts():
             assert self._process.poll() is None, (self._folder / "log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+    def _accepts(self) -> bool:
+        """Whether it accepts connections; its socket is there before it does."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            return connection.connect_ex(str(self._folder / f".s.PGSQL.{PORT}")) == 0
 
     def kill(self) -> None:
         """End it with SIGKILL."""
