@@ -59,8 +59,8 @@ from costada.values.evaluation import (
 
 VALIDITY = "validity"
 NO_ERROR = (None, "", "None", "False", "[]")
-STAGE_ERROR = re.compile(r"stage(\d)_error")
 """Texts of an error where there is none."""
+STAGE_ERROR = re.compile(r"stage(\d)_error")
 SCORED_AS = f"{COMBINED_SCORE} is "
 """Begins the note on a `combined_score` that the evaluator does not return itself."""
 RENAMED = "reported_"
