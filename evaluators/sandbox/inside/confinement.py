@@ -25,9 +25,10 @@ MEBIBYTE = 1024 * 1024
 READABLE = (
     *("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero", "/etc/ld.so.cache"),
     *("/etc/localtime", "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"),
-    "/usr/share/zoneinfo",
+    *("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/usr/share/zoneinfo"),
 )
-"""What an interpreter and its libraries read beside their own folders."""
+"""What an interpreter and its libraries read beside their own folders, and what libraries such as
+psutil ask of the machine."""
 
 ABI_OF_SIGNAL_SCOPE = 6  # from this version on, Landlock itself keeps signals inside
 
