@@ -5,7 +5,7 @@
 Each checkout of one of the tools is copied. Every folder in it that holds an evaluator and an
 initial program then climbs, in each layer of the sandbox, until its start is valid:
 
-- unchanged: as it is
+- unchanged: as it is, with the downloads of its README where --data has them
 - adopted: after `costada adopt`
 - prepared: after `costada prepare` made an environment, which takes a package index
 - declared: with what `folders_declared.toml` says a user has to declare, install or download
@@ -13,11 +13,12 @@ initial program then climbs, in each layer of the sandbox, until its start is va
 One that stays refused has the reason. With `--json`, a repeated command goes on with the folders
 and layers that are left.
 
-A user of another tool has an environment with the packages that the tool's README installs. How
-many folders start unchanged there is found by the Python of such an environment, in which CostAda
-was installed beside the tool; `--beside` adds a column of what it wrote:
+A user of another tool has an environment with the packages that READMEs of the tool and its
+folders install. How many folders start unchanged there is found by the Python of such an
+environment, in which CostAda was installed beside the tool; `--beside` adds a column of what it
+wrote:
 
-    TOOLS_PYTHON bench/folders.py CHECKOUT --unchanged --layers landlock --json BESIDE
+    TOOLS_PYTHON bench/folders.py CHECKOUT --unchanged --layers landlock --data DATA --json BESIDE
 
 The table has the start's score here, and that with the tool which the folder was written for: its
 evaluator class (OpenEvolve, SkyDiscover) or its command (ShinkaEvolve, containers) runs in another
@@ -241,12 +242,17 @@ def lacks_packages(folder: Path) -> bool:
         return False
 
 
-def declare(folder: Path, checkout: Path, needed: Declaration, data: Path | None) -> bool:
-    """Do what a user has to do for a folder; whether all of it was at hand."""
+def download(checkout: Path, needed: Declaration, data: Path | None) -> None:
+    """Do what a folder's README has a user do first, with what of it is at hand."""
     for name, place in needed.data.items():
-        if data is None or not (data / name).exists():
-            return False
-        shutil.copytree(data / name, checkout / place, dirs_exist_ok=True)
+        if data is not None and (data / name).exists():
+            shutil.copytree(data / name, checkout / place, dirs_exist_ok=True)
+
+
+def declare(folder: Path, checkout: Path, needed: Declaration) -> None:
+    """Do what a user has to do for a folder beyond `adopt` and `prepare`."""
+    if needed.script:
+        subprocess.run([sys.executable, "-c", needed.script], cwd=folder, check=True)
     text = needed.settings.replace("{checkout}", str(checkout))
     names = {line.partition("=")[0].strip() for line in text.splitlines()}
     settings = folder / "problem.toml"
@@ -261,7 +267,6 @@ def declare(folder: Path, checkout: Path, needed: Declaration, data: Path | None
         said([COSTADA, "prepare", folder, *words])
     if "keys" in names:
         said([COSTADA, "check", folder, "--confirm", "--candidate-too"])
-    return True
 
 
 def said(command: Sequence[str | Path]) -> bool:
@@ -299,6 +304,7 @@ def climb(row: Row, folder: Path, checkout: Path, options: argparse.Namespace) -
         if layers := remaining():
             judge_here(row, folder, stage, layers, options.seconds)
 
+    download(checkout, needed, options.data)
     judge("unchanged")
     if remaining() and not (options.unchanged or needed.missing):
         said([COSTADA, "adopt", folder])
@@ -306,8 +312,8 @@ def climb(row: Row, folder: Path, checkout: Path, options: argparse.Namespace) -
             judge("adopted")
         elif said([COSTADA, "prepare", folder]):
             judge("prepared")
-        asks = remaining() and needed.asks_for_something
-        if asks and declare(folder, checkout, needed, options.data):
+        if remaining() and needed.asks_for_something:
+            declare(folder, checkout, needed)
             judge("declared")
     if refused := remaining():
         row.stages |= dict.fromkeys(refused, REFUSED)

@@ -15,8 +15,9 @@ class Declaration:
         folders: Patterns of paths that begin with the tool's name.
         settings: Lines of `problem.toml`.
         packages: What `costada prepare --with` gets.
-        data: Where files of `--data` are put, below the checkout.
+        data: Where files of `--data` are put, below the checkout, before anything is tried.
         environment: Variables; `{checkout}` stands for its path.
+        script: Python that is run in the folder.
         missing: What this machine lacks, so that all but trying it unchanged would be in vain.
     """
 
@@ -25,12 +26,13 @@ class Declaration:
     packages: tuple[str, ...] = ()
     data: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    script: str = ""
     missing: str = ""
 
     @property
     def asks_for_something(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self.settings or self.packages or self.data)
+        return bool(self.settings or self.packages)
 
 
 def declaration_for(path: str) -> Declaration:
