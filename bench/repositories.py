@@ -11,6 +11,7 @@ result in benchmark runs per second, and whether the package's tests pass in a c
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from costada import discover
 from costada.evaluators.focus import with_focus
 from costada.evaluators.folders import load_folder
+from costada.models.reply_content import estimated_usage
 from costada.nodes.attempts import first_prompt
 from costada.nodes.calls.bounds import prompt_tokens
 
@@ -42,14 +44,14 @@ for _ in range(7):
     best = spent if best is None else min(best, spent)
 print("score:", 1 / best)
 """
-TOKENS = """
-import sys
+PROMPT = """
+import json, sys
 sys.meta_path[:] = [each for each in sys.meta_path if "editable" not in str(each)]
 sys.path.insert(0, sys.argv[1])
 from costada.evaluators.folders import load_folder
 from costada.nodes.attempts import first_prompt
-from costada.nodes.calls.bounds import prompt_tokens
-print(prompt_tokens(first_prompt(load_folder(sys.argv[2]))))
+prompt = first_prompt(load_folder(sys.argv[2]))
+print(json.dumps([prompt.system, prompt.user]))
 """
 
 
@@ -239,17 +241,16 @@ def _row(package: Package, place: Path, before: Path | None) -> str:
     _git(root, "apply", "--check", "-", given=patch)
     _git(root, "apply", "-", given=patch)
     tested = _run([sys.executable, *package.test.split()[1:]], root).strip().splitlines()[-1]
-    tokens = (
-        ""
-        if before is None
-        else _run([sys.executable, "-c", TOKENS, before / ".types", plain], place)
-    )
+    earlier = "-"
+    if before is not None:
+        texts = json.loads(_run([sys.executable, "-c", PROMPT, before / ".types", plain], place))
+        earlier = f"{estimated_usage(texts, '').input_tokens:,}"
     return " | ".join(
         [
             f"| {package.name}",
             f"`{package.function.partition('::')[2]}`",
             ", ".join(f"`{each.partition('::')[2]}`" for each in problem.shown.functions),
-            tokens.strip() or "-",
+            earlier,
             f"{prompt_tokens(first_prompt(problem)):,}",
             f"{problem.evaluate(problem.start).score:.1f}",
             f"{found.best_score:.1f}",
