@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from math import isfinite
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import Any
 from urllib.parse import quote
 
-from costada.reports.page.opening import RUNNING, heading, standing
-from costada.reports.progress import remaining_iterations
-from costada.reports.run_view import RunSettings, RunView
-from costada.reports.summary import crossing_text
-from costada.store.address import is_there
-from costada.store.candidates import SEED_ID
-from costada.store.history import LAST_TICKET, Iterations, RoleUse, RunHistory, Tickets
-from costada.store.rows import checking_rows
-from costada.values.numbering import START, START_TICKET, Iteration
-from costada.values.roles import ROLES
-
-Json = Mapping[str, object]
-Point = tuple[float, float | None, float]
-"""Dollars spent, best objective and best score."""
+from costada.reports.indexed_run import IndexedRun, Json, files_of
+from costada.reports.run_view import RunView
 
 ONE_RUN, RUNS, WAITING = "run", "runs", "waiting"
-UNREADABLE = "unreadable"
-MAX_CURVE = 300
-"""Points of a curve; of a longer one, some are left out evenly."""
-
-MAX_TEXT = 300
-"""Characters of a name or of an error in a row."""
-
 READING_SECONDS = 0.3
-"""How long one refresh reads runs that it does not know; the next one continues."""
+"""How long one refresh looks at runs; the next one continues with the others."""
 
 SCAN_SHARE = 10
 """The folder is scanned again after so many times what the last scan took."""
-
-FILES = ("", "-wal")
-"""Ends of the names of the files that a running run writes."""
 
 
 class RunIndex:
@@ -68,6 +43,7 @@ class RunIndex:
         self._whole = open_run(root)
         self._lock = Lock()
         self._runs: dict[str, IndexedRun] = {}
+        self._unchecked: deque[IndexedRun] = deque()
         self._notes: list[str] = []
         self._revision = 0
         self._oldest = 0
@@ -113,7 +89,7 @@ class RunIndex:
     def rows(self, after: int = 0) -> Json:
         """The rows that have changed after a revision, or all if a run has been removed since.
 
-        `unread` counts the runs that the next call will read.
+        `unread` counts the runs that the next call will look at first.
         """
         with self._lock:
             self._scan()
@@ -153,192 +129,15 @@ class RunIndex:
     def _refresh(self) -> int:
         """Bring the rows up to date; returns how many are left for the next time."""
         # The caller holds the lock: a request must not wait until hundreds of runs are read.
-        deadline, unread, next_revision = monotonic() + READING_SECONDS, 0, self._revision + 1
-        for each in self._runs.values():
-            if each.is_current():
-                continue
-            if monotonic() > deadline:
-                unread += 1
-                continue
-            each.read()
-            each.revision = self._revision = next_revision
-        return unread
-
-
-class IndexedRun:
-    """One run of the index: its row, and what is needed to continue its reading."""
-
-    def __init__(
-        self, name: str, run: RunView, signature: Callable[[RunView], tuple[object, ...]]
-    ) -> None:
-        """Read nothing yet; `signature` changes whenever the row may."""
-        self.name = name
-        self.run = run
-        self._signature = signature
-        self.row: Json = {}
-        self.revision = 0
-        self._seen: tuple[object, ...] = ()
-        self._timed: Iteration = START
-        self._seconds = 0.0  # of the nodes, up to `_timed`
-        self._forget("")
-
-    def is_current(self) -> bool:
-        """Whether the row is up to date."""
-        return self._seen == self._signature(self.run)
-
-    def read(self) -> None:
-        """Make the row again; for an unreadable run it holds the reason."""
-        # Before the files are read: what changes meanwhile makes the next look read them again.
-        self._seen = self._signature(self.run)
-        known = {"id": self.name, "began": self._began()}
-        try:
-            settings = self.run.load()
-            self.row = {**known, **self._facts(settings)}
-        except (ValueError, OSError, OverflowError, sqlite3.Error) as error:
-            self._forget("")
-            self.row = {**known, "state": UNREADABLE, "words": _short(str(error)), "curve": []}
-
-    def _facts(self, settings: RunSettings) -> dict[str, object]:
-        if not is_there(self.run.database):
-            self._forget("")
-            facts = heading(self.run, settings)
-            return {**self._heading(facts), **self._standing(settings, facts, [])}
-        with RunHistory.of(self.run.database) as history:
-            run_id = history.last_run()
-            if run_id != self._run_id:
-                self._forget(run_id)
-            known: Iteration = self._tail[-1]["iteration"] if self._tail else START
-            with checking_rows(self.run.database):
-                if not self._curve:
-                    for each in history.candidates(Tickets(run_id, LAST_TICKET, [START_TICKET])):
-                        if each.id == SEED_ID:
-                            self._add_best(0.0, each.facts["objective"], each.facts["score"])
-                for step in history.steps(Iterations(run_id, known)):
-                    self._add(step)
-                for iteration, seconds in history.seconds(Iterations(run_id, self._timed)):
-                    self._timed = iteration
-                    self._seconds += _number(seconds)
-                facts = heading(self.run, settings, history, run_id)
-                used = history.use_by_role(run_id)
-                return {**self._heading(facts), **self._standing(settings, facts, used)}
-
-    def _forget(self, run_id: str) -> None:
-        self._run_id = run_id
-        self._tail: list[dict[str, Any]] = []  # the last step, and failed ones right before it
-        self._curve: list[Point] = []
-        self._timed, self._seconds = START, 0.0
-
-    def _add(self, step: dict[str, Any]) -> None:
-        spent = _number(step["spent"])
-        self._add_best(spent, step["best_objective"], step["best_score"])
-        kept = {name: step[name] for name in ("events", "failure", "attempts", "best_score")}
-        kept |= {"spent": spent, "iteration": int(step["iteration"])}
-        if not kept["failure"]:
-            self._tail.clear()
-        self._tail.append(kept)
-
-    def _add_best(self, spent: float, objective: object, score: object) -> None:
-        best = None if objective is None else _number(objective), _number(score)
-        if not self._curve or self._curve[-1][1:] != best:
-            self._curve.append((spent, *best))
-
-    def _heading(self, found: Mapping[str, object]) -> dict[str, object]:
-        names = ("problem", "method", "model", "seed", "budget", "max_iterations", "direction")
-        return {
-            name: _short(value) if isinstance(value := found[name], str) else value
-            for name in names
-        }
-
-    def _standing(
-        self, settings: RunSettings, problem: Mapping[str, object], used: Sequence[RoleUse]
-    ) -> dict[str, object]:
-        start_score = self._curve[0][2] if self._curve else None
-        now = standing(self.run, settings, self._tail, problem, start_score)
-        last = self._tail[-1] if self._tail else {}
-        curve = list(self._curve)
-        if len(curve) > MAX_CURVE:
-            # Rounded up, so that no more than MAX_CURVE points stay.
-            stride = -(-len(curve) // MAX_CURVE)
-            curve = [*curve[:-1:stride], curve[-1]]
-        spent = last.get("spent", 0.0)
-        gained_at = self._curve[-1][0] if curve else 0.0
-        if curve:
-            # The curve holds changes only; the last value lasts to the dollars spent by now.
-            curve.append((spent, *curve[-1][1:]))
-        return {
-            "state": now["state"],
-            "words": _short(now["words"]),
-            "spent": spent,
-            "iterations": last.get("iteration", 0),
-            "best": curve[-1][1] if curve else None,
-            "curve": curve,
-            "since_gain": spent - gained_at,
-            "over": crossing_text(spent - settings.budget, settings.parallel),
-            **self._money_and_time(settings, used, is_running=now["state"] == RUNNING),
-        }
-
-    def _money_and_time(
-        self, settings: RunSettings, used: Sequence[RoleUse], *, is_running: bool
-    ) -> dict[str, object]:
-        """Dollars by role, seconds at work, dollars an hour, and when a running run ends.
-
-        The seconds reach from the first request to the end of the last one, but are no more than
-        its nodes took together: so the pauses of a sequential run do not count.
-        """
-        dollars = {each.role: _number(each.dollars) for each in used}
-        in_order = dict.fromkeys((*ROLES, *dollars))
-        by_role = [(role, dollars[role]) for role in in_order if dollars.get(role)]
-        began = [_number(each.began) for each in used if each.began is not None]
-        ended = [_number(each.ended) for each in used if each.ended is not None]
-        if not (self._tail and began and ended):
-            return {"roles": by_role, "seconds": None, "hourly": None, "ends": None}
-        seconds = max(ended) - min(began)
-        if self._seconds:
-            seconds = min(seconds, self._seconds)
-        last, ends = self._tail[-1], None
-        if is_running:
-            left = remaining_iterations(
-                settings.budget, last["spent"], last["iteration"], settings.max_iterations
-            )
-            ends = max(ended) + left * seconds / last["iteration"]
-        hourly = _number(3600 * last["spent"] / seconds) if seconds > 0 else None
-        return {"roles": by_role, "seconds": seconds, "hourly": hourly, "ends": ends}
-
-    def _began(self) -> str:
-        """When the settings were written: the run began, or was resumed with others."""
-        seconds = self.run.claimed_at
-        if seconds is None:
-            return ""
-        try:
-            return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-        except (OSError, ValueError, OverflowError):  # a year beyond 9999
-            return ""
-
-
-def files_of(run: RunView) -> tuple[object, ...]:
-    """The state of the files of a run, which changes whenever its row may."""
-    files = [run.settings, *(Path(f"{run.database}{end}") for end in FILES)]
-    # A run that is killed changes none of its files, only who holds its lock.
-    return (*map(_state_of, files), run.is_running)
-
-
-def _state_of(file: Path) -> tuple[int, int, int] | None:
-    try:
-        found = file.stat(follow_symlinks=False)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _number(value: object) -> float:
-    """A finite number; raises `TypeError` for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise TypeError(f"got {str(value)[:20]!r}, expected a finite number")
-    return float(value)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+        deadline, next_revision = monotonic() + READING_SECONDS, self._revision + 1
+        if not self._unchecked:
+            self._unchecked.extend(self._runs.values())
+        while self._unchecked and monotonic() < deadline:
+            each = self._unchecked.popleft()
+            if self._runs.get(each.name) is each and not each.is_current():
+                each.read()
+                each.revision = self._revision = next_revision
+        return len(self._unchecked)
 
 
 MAX_RUNS = 5_000

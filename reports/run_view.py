@@ -27,6 +27,10 @@ class RunSettings(Protocol):
     @property
     def method(self) -> str: ...  # noqa: D102
     @property
+    def model(self) -> str: ...  # noqa: D102
+    @property
+    def seed(self) -> int: ...  # noqa: D102
+    @property
     def budget(self) -> float: ...  # noqa: D102
     @property
     def max_iterations(self) -> int: ...  # noqa: D102

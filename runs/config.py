@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast, get_args, get_origin
 
@@ -359,7 +360,7 @@ class RunConfig(SearchSettings):
     @classmethod
     def _check_kind(cls, given: object, info: ValidationInfo) -> object:
         """Refuse true, false and, from Python, text for a number; pydantic would convert them."""
-        kinds = _kinds(cls.model_fields[str(info.field_name)].annotation)
+        kinds = _kinds_of_setting(cls, str(info.field_name))
         if isinstance(given, bool) and bool not in kinds:
             raise ValueError("expected a number or text")
         if info.context == FROM_PYTHON and isinstance(given, str) and {int, float} & kinds:
@@ -472,6 +473,11 @@ SETTINGS: Mapping[str, FieldInfo] = {
 def setting_of(field: FieldInfo) -> Setting:
     """What a setting says of its effect and its option."""
     return next(each for each in field.metadata if isinstance(each, Setting))
+
+
+@cache
+def _kinds_of_setting(config: type[RunConfig], name: str) -> set[object]:
+    return _kinds(config.model_fields[name].annotation)
 
 
 def _kinds(annotation: Any) -> set[object]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from time import monotonic
 from urllib.parse import quote
 
-from costada.reports.run_index import IndexedRun, RunIndex
+from costada.reports.indexed_run import IndexedRun
+from costada.reports.run_index import RunIndex
 from costada.reports.run_view import RunView
 from costada.runs.folder import DEFAULT_PARENT, RunFolder
 from costada.runs.stored_run import StoredRun, lease_name, run_at

@@ -189,13 +189,15 @@ class Database:
         address: Path | str | None,
         *,
         is_read_only: bool = False,
+        is_idle: bool = False,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
+        """Open the database; of a file, `is_idle` is as in `connect_to_read`."""
         self.engine: Engine
         if isinstance(address, str):
             self.engine = _postgres(address, is_read_only, lease_seconds)
         else:
-            self.engine = SqliteEngine(address, is_read_only=is_read_only)
+            self.engine = SqliteEngine(address, is_read_only=is_read_only, is_idle=is_idle)
         self.num_undone = 0
         self._num_losses = 0
         self._stored_texts: set[str] = set()

@@ -134,11 +134,12 @@ class UsedCalls:
 
 
 class RoleUse(NamedTuple):
-    """Dollars of a role, in floating point, and when its requests began and ended.
+    """Dollars of a role for one ticket, in floating point, and when its requests began and ended.
 
     Times are seconds since 1970 UTC, `None` if no request says.
     """
 
+    ticket: TicketNumber
     role: str
     dollars: float
     began: float | None
@@ -176,16 +177,20 @@ class RunHistory(RunFacts):
     Opening and every use raise as `Database` does.
     """
 
-    def __init__(self, place: StorePlace) -> None:
+    def __init__(self, place: StorePlace, *, is_idle: bool = False) -> None:
         self._only_run = None if isinstance(place, Path) else place.run
-        self._db = Database(place if isinstance(place, Path) else place.database, is_read_only=True)
+        address = place if isinstance(place, Path) else place.database
+        self._db = Database(address, is_read_only=True, is_idle=is_idle)
         self._size = 0
 
     @classmethod
     @contextmanager
-    def of(cls, place: StorePlace) -> Iterator["RunHistory"]:
-        """Open the history of a run as it is now; later writes are not seen."""
-        history = cls(place)
+    def of(cls, place: StorePlace, *, is_idle: bool = False) -> Iterator["RunHistory"]:
+        """Open the history of a run as it is now; later writes are not seen.
+
+        With `is_idle`, no process writes to it, as in `connect_to_read`.
+        """
+        history = cls(place, is_idle=is_idle)
         try:
             history._db.engine.begin_snapshot()
             yield history
@@ -263,15 +268,16 @@ class RunHistory(RunFacts):
             for key, each in dollars.items()
         ]
 
-    def use_by_role(self, run_id: str) -> list[RoleUse]:
-        """What each role used, by one query, for lists of many runs; `used` sums exactly."""
+    def use_by_role(self, run_id: str, first: TicketNumber, last: TicketNumber) -> list[RoleUse]:
+        """What each role used for the tickets of a range, both ends included; `used` is exact."""
         ended = "NULLIF(CAST(json_extract(facts, '$.ended_at') AS DOUBLE PRECISION), 0)"
         seconds = "CAST(json_extract(facts, '$.seconds') AS DOUBLE PRECISION)"
         found = self._db.rows(
-            "SELECT role, SUM(CAST(cost AS DOUBLE PRECISION)),"  # noqa: S608
-            f" MIN({ended} - COALESCE({seconds}, 0)), MAX({ended})"
-            " FROM costada_call WHERE run_id = ? AND json_valid(facts) GROUP BY role",
-            (run_id,),
+            "SELECT ticket, role, SUM(CAST(cost AS DOUBLE PRECISION)),"  # noqa: S608
+            f" MIN({ended} - COALESCE({seconds}, 0)), MAX({ended}) FROM costada_call"
+            " WHERE run_id = ? AND ticket BETWEEN ? AND ? AND json_valid(facts)"
+            " GROUP BY ticket, role",
+            (run_id, first, last),
         )
         return [RoleUse(*row) for row in found]
 
@@ -346,6 +352,14 @@ class RunHistory(RunFacts):
             (run_id, candidate_id),
         )
         return self.program(found[0][0]) if found else None
+
+    def candidate(self, run_id: str, candidate_id: str) -> PastCandidate | None:
+        """A candidate, `None` if the run has no such candidate."""
+        found = self._db.rows(
+            f"SELECT {CANDIDATE_COLUMNS} FROM costada_candidate WHERE run_id = ? AND id = ?",  # noqa: S608
+            (run_id, candidate_id),
+        )
+        return _candidate(found[0]) if found else None
 
     def score_of(self, run_id: str, candidate_id: str) -> float | None:
         """A candidate's score, `None` if the run has no such candidate."""

@@ -177,15 +177,17 @@ def prepare(connection: sqlite3.Connection) -> None:
         )
 
 
-def prepare_to_read(connection: sqlite3.Connection) -> None:
+def prepare_to_read(connection: sqlite3.Connection) -> int | None:
     """Let a connection write nothing, and show it empty tables where no run has begun.
+
+    Returns the number of the file's layout, as `format_of` does.
 
     Raises:
         ForeignTables: The file holds tables, and they are neither ours nor LangGraph's.
     """
     known = _tables(connection)
-    missing = set(OWN_TABLES)
-    if format_of(connection) is not None:
+    missing, found = set(OWN_TABLES), format_of(connection)
+    if found is not None:
         missing = ADDED_LATER - set(known)
     elif others := [name for name in known if name not in LANGGRAPH_TABLES]:
         raise ForeignTables(f"it has the table `{others[0]}`, expected `costada_format`")
@@ -194,6 +196,7 @@ def prepare_to_read(connection: sqlite3.Connection) -> None:
             connection.execute(f"CREATE TEMP TABLE {table} {body}")
     # Last, as it refuses temporary tables too.
     connection.execute("PRAGMA query_only = ON")
+    return found
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:

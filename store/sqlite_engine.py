@@ -110,46 +110,51 @@ def connect(path: Path | None) -> sqlite3.Connection:
     return _connected(path, address, _prepare_to_write)
 
 
-def connect_to_read(path: Path) -> sqlite3.Connection:
+def connect_to_read(path: Path, *, is_idle: bool = False) -> sqlite3.Connection:
     """A read-only connection, also for a folder that cannot be written.
 
     It sees what was committed, also while another process writes. If none does, it leaves no file
-    behind when it is closed. Raises as `connect` does.
+    behind when it is closed. With `is_idle` it does not lock the file and creates none beside it,
+    which takes half the time: only for a reader who reads again what has changed, as a process that
+    begins to write meanwhile is not noticed. Raises as `connect` does.
     """
     _refuse_links(path)
-    return _connected(path, f"{path.absolute().as_uri()}?{_reading_mode(path)}", prepare_to_read)
+    mode = _reading_mode(path, is_idle=is_idle)
+    return _connected(path, f"{path.absolute().as_uri()}?{mode}", prepare_to_read)
 
 
 def _refuse_links(path: Path) -> None:
     """Raise `ValueError` where SQLite would write through a link."""
     for end in BESIDE:
-        file = path.with_name(f"{path.name}{end}")
-        if file.is_symlink():
+        file = f"{path}{end}"
+        if os.path.islink(file):
             raise ValueError(f"{file}: is a link, expected the database itself; name that one")
 
 
-def _reading_mode(path: Path) -> str:
+def _reading_mode(path: Path, *, is_idle: bool) -> str:
     """How SQLite opens a file without leaving files beside it.
 
     Only a connection that could write removes the files it needs. Where a write-ahead log exists,
     the run is active or was killed, and everything stays as it is.
     """
-    if Path(f"{path.resolve()}-wal").exists():
+    if os.path.exists(f"{path}-wal"):
         return "mode=ro"
-    return "mode=rw" if os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
+    is_locked = not is_idle and os.access(path.parent, os.W_OK)
+    return "mode=rw" if is_locked else "mode=ro&immutable=1"
 
 
-def _prepare_to_write(connection: sqlite3.Connection) -> None:
+def _prepare_to_write(connection: sqlite3.Connection) -> int | None:
     ((mode,),) = connection.execute("PRAGMA journal_mode=WAL").fetchall()
     # On a file system without shared memory there is no write-ahead log, and each commit syncs.
     synchronous = "NORMAL" if mode == "wal" else "FULL"
     # Some builds of SQLite overwrite what is deleted, which would make pruning slow.
     for pragma in (f"synchronous={synchronous}", "secure_delete=OFF"):
         connection.execute(f"PRAGMA {pragma}")
+    return format_of(connection)
 
 
 def _connected(
-    path: Path | None, address: str, prepared: Callable[[sqlite3.Connection], None]
+    path: Path | None, address: str, prepare_format: Callable[[sqlite3.Connection], int | None]
 ) -> sqlite3.Connection:
     with explaining(path):
         connection = sqlite3.connect(
@@ -161,8 +166,7 @@ def _connected(
             # A file may come from anybody: its schema may not call functions with effects.
             connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}")
-            prepared(connection)
-            found = format_of(connection)
+            found = prepare_format(connection)
         if found is not None and found != FORMAT:
             raise format_error(path, found, FORMAT)
     except ForeignTables as error:
@@ -280,11 +284,16 @@ class SqliteEngine:
     texts_need_commit = True
     is_shared = False
 
-    def __init__(self, path: Path | None, *, is_read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path | None, *, is_read_only: bool = False, is_idle: bool = False
+    ) -> None:
         self.place = path
         self.lock = threading.RLock()
         self._process, self._is_closed = os.getpid(), False
-        self._connection = connect_to_read(path) if path and is_read_only else connect(path)
+        if path and is_read_only:
+            self._connection = connect_to_read(path, is_idle=is_idle)
+        else:
+            self._connection = connect(path)
         weakref.finalize(self, _close, self._connection, self.lock, self._process)
         # Not in `connect`: LangGraph commits what `sqlite3` begins by itself before a write.
         self._connection.isolation_level = None

@@ -39,27 +39,29 @@ def heading(
     the problem is run. Only the names of folders are shown.
     """
     origin = history.origin(run_id) if history else None
-    setup: RunSetup | None = history.setup(run_id) if history else None
+    setup = history.setup(run_id) if history else None
     forked = f"{Path(origin.folder).name} after iteration {origin.iteration}" if origin else ""
-    if setup:
-        name = setup.problem["name"]
-        reference = setup.problem.get("reference")
-        objective: Mapping[str, object] = {
-            "reference": None if reference is None else float(reference),
-            "direction": setup.problem["direction"],
-        }
-    else:
-        name = Path(settings.problem).name.removeprefix(OBJECT_MARK)
-        objective = _objective(settings.problem)
     return {
-        "problem": name,
         "folder": run.path.resolve().name,
         "language": setup.problem.get("language", "") if setup else "",
         "program_file": run.best_program.name,
         "sandbox": history.sandbox(run_id) if history else "",
         "origin": forked,
         **{name: getattr(settings, name) for name in SETTINGS},
-        **objective,
+        **problem_facts(settings, setup),
+    }
+
+
+def problem_facts(settings: RunSettings, setup: RunSetup | None) -> dict[str, object]:
+    """Name, `reference` and `direction` of a run's problem: as the run began, or looked up."""
+    if setup is None:
+        name = Path(settings.problem).name.removeprefix(OBJECT_MARK)
+        return {"problem": name, **_objective(settings.problem)}
+    reference = setup.problem.get("reference")
+    return {
+        "problem": setup.problem["name"],
+        "reference": None if reference is None else float(reference),
+        "direction": setup.problem["direction"],
     }
 
 

@@ -74,6 +74,7 @@ def test_a_row_says_where_dollars_and_time_went_and_when_the_budget_ends(tmp_pat
         call(1, cost=Decimal("0.1"), ended_at=1_000_100, seconds=10),
         call(2, cost=Decimal("0.1"), ended_at=1_000_500, seconds=10),
         call(2, cost=Decimal("0.2"), ended_at=1_000_810, seconds=100, role="guide"),
+        call(3, cost=Decimal("0.5"), ended_at=1_000_900, seconds=10),  # of a step in flight
     ]
     write_steps(run, steps, calls=paid)
     index = RunIndex(tmp_path, RunFolder)
@@ -92,6 +93,7 @@ def test_a_row_says_where_dollars_and_time_went_and_when_the_budget_ends(tmp_pat
     write_steps(run, [step(3, spent=1.25, **best)], calls=[])
     (row,) = index.rows()["rows"]
     assert (row["seconds"], row["hourly"]) == (60, pytest.approx(75))
+    assert row["roles"] == [("generation", pytest.approx(0.7)), ("guide", pytest.approx(0.2))]
     assert row["over"] == "$0.25 over the budget: the step that crossed it completed"
 
 

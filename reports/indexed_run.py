@@ -1,0 +1,220 @@
+"""One run of an index: its row, continued from where the last reading ended."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any
+
+from costada.reports.page.opening import RUNNING, problem_facts, standing
+from costada.reports.progress import remaining_iterations
+from costada.reports.run_view import RunSettings, RunView
+from costada.reports.summary import crossing_text
+from costada.reports.trace import ticket_of
+from costada.store.address import is_there
+from costada.store.candidates import SEED_ID
+from costada.store.history import Iterations, RunHistory
+from costada.store.rows import RunSetup, checking_rows
+from costada.values.numbering import START, START_TICKET, Iteration
+from costada.values.roles import ROLES
+
+Json = Mapping[str, object]
+Point = tuple[float, float | None, float]
+"""Dollars spent, best objective and best score."""
+
+UNREADABLE = "unreadable"
+MAX_CURVE = 300
+"""Points of a curve; of a longer one, some are left out evenly."""
+
+MAX_TEXT = 300
+"""Characters of a name or of an error in a row."""
+
+FILES = ("", "-wal")
+"""Ends of the names of the files that a running run writes."""
+
+
+class IndexedRun:
+    """One run of the index: its row, and what is needed to continue its reading."""
+
+    def __init__(
+        self, name: str, run: RunView, signature: Callable[[RunView], tuple[object, ...]]
+    ) -> None:
+        """Read nothing yet; `signature` changes whenever the row may."""
+        self.name = name
+        self.run = run
+        self._signature = signature
+        self.row: Json = {}
+        self.revision = 0
+        self._seen: tuple[object, ...] = ()
+        self._timed: Iteration = START
+        self._seconds = 0.0  # of the nodes, up to `_timed`
+        self._forget("")
+
+    def is_current(self) -> bool:
+        """Whether the row is up to date."""
+        return self._seen == self._signature(self.run)
+
+    def read(self) -> None:
+        """Make the row again; for an unreadable run it holds the reason."""
+        # Before the files are read: what changes meanwhile makes the next look read them again.
+        self._seen = self._signature(self.run)
+        known = {"id": self.name, "began": self._began()}
+        try:
+            settings = self.run.load()
+            self.row = {**known, **self._facts(settings)}
+        except (ValueError, OSError, OverflowError, sqlite3.Error) as error:
+            self._forget("")
+            self.row = {**known, "state": UNREADABLE, "words": _short(str(error)), "curve": []}
+
+    def _facts(self, settings: RunSettings) -> dict[str, object]:
+        if not is_there(self.run.database):
+            self._forget("")
+            return self._row(settings, None)
+        with RunHistory.of(self.run.database, is_idle=not self.run.is_running) as history:
+            run_id = history.last_run()
+            if run_id != self._run_id:
+                self._forget(run_id)
+            known: Iteration = self._tail[-1]["iteration"] if self._tail else START
+            with checking_rows(self.run.database):
+                if not self._curve and (start := history.candidate(run_id, SEED_ID)):
+                    self._add_best(0.0, start.facts["objective"], start.facts["score"])
+                if steps := history.steps(Iterations(run_id, known)):
+                    self._add_use(history, steps)
+                for step in steps:
+                    self._add(step)
+                for iteration, seconds in history.seconds(Iterations(run_id, self._timed)):
+                    self._timed = iteration
+                    self._seconds += _number(seconds)
+                return self._row(settings, history.setup(run_id))
+
+    def _forget(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._tail: list[dict[str, Any]] = []  # the last step, and failed ones right before it
+        self._curve: list[Point] = []
+        self._timed, self._seconds = START, 0.0
+        self._dollars: dict[str, float] = {}
+        self._first_sent: float | None = None
+        self._last_ended: float | None = None
+
+    def _add_use(self, history: RunHistory, steps: list[dict[str, Any]]) -> None:
+        """Add what the requests of new steps used; those of the start go with the first step."""
+        tickets = {ticket_of(step) for step in steps}
+        if not self._tail:
+            tickets.add(START_TICKET)
+        for each in history.use_by_role(self._run_id, min(tickets), max(tickets)):
+            if each.ticket not in tickets:  # in flight, or added before
+                continue
+            self._dollars[each.role] = self._dollars.get(each.role, 0.0) + _number(each.dollars)
+            if each.began is not None and each.ended is not None:
+                began, ended = _number(each.began), _number(each.ended)
+                self._first_sent = min(began, self._first_sent or began)
+                self._last_ended = max(ended, self._last_ended or ended)
+
+    def _add(self, step: dict[str, Any]) -> None:
+        spent = _number(step["spent"])
+        self._add_best(spent, step["best_objective"], step["best_score"])
+        kept = {name: step[name] for name in ("events", "failure", "attempts", "best_score")}
+        kept |= {"spent": spent, "iteration": int(step["iteration"])}
+        if not kept["failure"]:
+            self._tail.clear()
+        self._tail.append(kept)
+
+    def _add_best(self, spent: float, objective: object, score: object) -> None:
+        best = None if objective is None else _number(objective), _number(score)
+        if not self._curve or self._curve[-1][1:] != best:
+            self._curve.append((spent, *best))
+
+    def _row(self, settings: RunSettings, setup: RunSetup | None) -> dict[str, object]:
+        problem = problem_facts(settings, setup)
+        start_score = self._curve[0][2] if self._curve else None
+        now = standing(self.run, settings, self._tail, problem, start_score)
+        last = self._tail[-1] if self._tail else {}
+        curve = list(self._curve)
+        if len(curve) > MAX_CURVE:
+            # Rounded up, so that no more than MAX_CURVE points stay.
+            stride = -(-len(curve) // MAX_CURVE)
+            curve = [*curve[:-1:stride], curve[-1]]
+        spent = last.get("spent", 0.0)
+        gained_at = self._curve[-1][0] if curve else 0.0
+        if curve:
+            # The curve holds changes only; the last value lasts to the dollars spent by now.
+            curve.append((spent, *curve[-1][1:]))
+        return {
+            "problem": _short(str(problem["problem"])),
+            "method": _short(settings.method),
+            "model": _short(settings.model),
+            "seed": settings.seed,
+            "budget": settings.budget,
+            "max_iterations": settings.max_iterations,
+            "direction": problem["direction"],
+            "state": now["state"],
+            "words": _short(now["words"]),
+            "spent": spent,
+            "iterations": last.get("iteration", 0),
+            "best": curve[-1][1] if curve else None,
+            "curve": curve,
+            "since_gain": spent - gained_at,
+            "over": crossing_text(spent - settings.budget, settings.parallel),
+            **self._money_and_time(settings, is_running=now["state"] == RUNNING),
+        }
+
+    def _money_and_time(self, settings: RunSettings, *, is_running: bool) -> dict[str, object]:
+        """Dollars by role, seconds at work, dollars an hour, and when a running run ends.
+
+        The seconds reach from the first request to the end of the last one, but are no more than
+        its nodes took together: so the pauses of a sequential run do not count.
+        """
+        in_order = dict.fromkeys((*ROLES, *self._dollars))
+        by_role = [(role, self._dollars[role]) for role in in_order if self._dollars.get(role)]
+        if self._first_sent is None or self._last_ended is None:
+            return {"roles": by_role, "seconds": None, "hourly": None, "ends": None}
+        seconds = self._last_ended - self._first_sent
+        if self._seconds:
+            seconds = min(seconds, self._seconds)
+        last, ends = self._tail[-1], None
+        if is_running:
+            left = remaining_iterations(
+                settings.budget, last["spent"], last["iteration"], settings.max_iterations
+            )
+            ends = self._last_ended + left * seconds / last["iteration"]
+        hourly = _number(3600 * last["spent"] / seconds) if seconds > 0 else None
+        return {"roles": by_role, "seconds": seconds, "hourly": hourly, "ends": ends}
+
+    def _began(self) -> str:
+        """When the settings were written: the run began, or was resumed with others."""
+        seconds = self.run.claimed_at
+        if seconds is None:
+            return ""
+        try:
+            return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+        except (OSError, ValueError, OverflowError):  # a year beyond 9999
+            return ""
+
+
+def files_of(run: RunView) -> tuple[object, ...]:
+    """The state of the files of a run, which changes whenever its row may."""
+    files = [str(run.settings), *(f"{run.database}{end}" for end in FILES)]
+    # A run that is killed changes none of its files, only who holds its lock.
+    return (*map(_state_of, files), run.is_running)
+
+
+def _state_of(file: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(file, follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _number(value: object) -> float:
+    """A finite number; raises `TypeError` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise TypeError(f"got {str(value)[:20]!r}, expected a finite number")
+    return float(value)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
