@@ -187,7 +187,24 @@ class EarlierRun:
             never.wait(min(left, WAIT_SECONDS))
 
     def status(self) -> RunStatus:
-        """The current state of the run."""
+        """The current state of the run; with damaged files it says why they cannot be read."""
+        account = self.purse.found(self.account)
+        spent = float(account.spent) if account else 0.0
+        try:
+            return self._status(spent)
+        except (ValueError, OSError) as error:
+            return status_of(
+                self.folder,
+                "",
+                "unreadable",
+                None,
+                self.purse,
+                spent=spent,
+                budget=float(account.budget) if account else 0.0,
+                error=str(error),
+            )
+
+    def _status(self, spent: float) -> RunStatus:
         reason: StopReason = ""
         config, error = self.folder.load(), ""
         phase: RunPhase = "running"
@@ -203,14 +220,13 @@ class EarlierRun:
                 run_id = store.last_run()
                 if last := store.last_step(run_id):
                     row = cast(TraceRow, record(store.step_line(run_id, last)))
-        account = self.purse.found(self.account)
         return status_of(
             self.folder,
             _problem_name(config.problem),
             phase,
             row,
             self.purse,
-            spent=float(account.spent) if account else 0.0,
+            spent=spent,
             budget=config.budget,
             stop_reason=reason,
             error=error,

@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from costada.values.evaluation import FrontMember
 
-RunPhase = Literal["running", "finished", "interrupted", "failed"]
+RunPhase = Literal["running", "finished", "interrupted", "failed", "unreadable"]
 
 Score = Annotated[
     float | None, Field(description="Normalised, higher is better; null before the first step.")
@@ -26,7 +26,8 @@ Budget = Annotated[
     float, Field(description="Dollars that the run may spend, possibly less than asked for.")
 ]
 Error = Annotated[
-    str, Field(description="Why the run failed or could not continue; empty if it did not.")
+    str,
+    Field(description="Why the run failed, could not continue or cannot be read; else empty."),
 ]
 PurseBudget = Annotated[float, Field(description="Dollars that all runs share.")]
 PurseLeft = Annotated[

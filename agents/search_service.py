@@ -319,7 +319,10 @@ class SearchService:
             ValueError: Such a run has ended, or was stopped or interrupted.
         """
         for own, run in self._earlier_runs().items():
-            config = run.folder.load()
+            try:
+                config = run.folder.load()
+            except ValueError:  # `list_runs` says why; other searches go on
+                continue
             if (config.problem, config.seed) != (label_of(self.problems[name]), seed):
                 continue
             newest = self._newest(own, run)

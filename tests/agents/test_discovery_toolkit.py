@@ -85,6 +85,31 @@ def test_an_agent_starts_a_search_waits_for_it_and_continues_it(provider, tmp_pa
         assert purse.spent == provider.billed == Decimal("0.01")
 
 
+@pytest.mark.parametrize(
+    ("file", "reason"), [("settings.json", "Invalid JSON"), ("run.sqlite", "not a run file")]
+)
+def test_a_run_whose_files_are_damaged_is_listed_beside_the_others(
+    provider, tmp_path, file, reason
+):
+    provider.orders()
+    with Purse(0.1, path=tmp_path / "purse") as purse:
+        with toolkit_of(provider, purse, tmp_path / "runs") as toolkit:
+            agent = Agent(toolkit)
+            for seed in (0, 1):
+                run = agent("discover", problem="toy", budget=0.006, seed=seed)["run"]
+                while agent("wait_for_run", run=run)["phase"] == "running":
+                    pass
+        (tmp_path / "runs" / "toy-1" / file).write_bytes(b"{ damaged" * 100)
+        with toolkit_of(provider, purse, tmp_path / "runs") as toolkit:
+            agent = Agent(toolkit)
+            damaged, sound = agent("list_runs")["runs"]
+            assert (damaged["run"], damaged["phase"]) == ("toy-1", "unreadable")
+            assert reason in damaged["error"]
+            assert damaged["spent"] == 0.006
+            assert (sound["run"], sound["phase"], sound["error"]) == ("toy-2", "finished", "")
+            assert agent("discover", problem="toy", budget=0.006, seed=2)["phase"] == "running"
+
+
 def test_a_later_toolkit_continues_what_an_earlier_one_stopped_and_leaves_other_accounts(
     provider, tmp_path
 ):

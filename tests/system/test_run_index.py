@@ -163,11 +163,18 @@ def test_links_are_not_followed_and_damaged_runs_are_rows_that_say_so(root, tmp_
     inner = settings(root / "inner")
     inner.database.symlink_to(outside.database)
     (settings(root / "broken").database).write_bytes(b"no database" * 100)
+    settings(root / "cut").settings.write_text("{")
     odd = settings(root / "odd")
     write_steps(odd, [step(1, spent="much")])
     rows = by_id(RunIndex(root, RunFolder).rows())
     assert not {"linked", "bare"} & rows.keys()
-    for name, words in (("inner", "is a link"), ("broken", "not a run file"), ("odd", "finite")):
+    said = {
+        "inner": "is a link",
+        "broken": "not a run file",
+        "odd": "finite",
+        "cut": "Invalid JSON",
+    }
+    for name, words in said.items():
         assert rows[name]["state"] == "unreadable"
         assert words in rows[name]["words"]
 
