@@ -150,7 +150,7 @@ def evaluate(program_path):
             "data/cases.txt is in the problem's folder, but the working ",
         ),
         pytest.param(
-            "open('/proc/version')", "/proc/version belongs to the system", marks=CONFINED
+            "open('/sys/kernel/notes')", "/sys/kernel/notes belongs to the system", marks=CONFINED
         ),
         pytest.param(
             "open('/tmp/out.txt', 'w')", "Only the copy of the problem's folder ", marks=CONFINED

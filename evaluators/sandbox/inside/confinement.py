@@ -25,10 +25,13 @@ MEBIBYTE = 1024 * 1024
 READABLE = (
     *("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero", "/etc/ld.so.cache"),
     *("/etc/localtime", "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"),
-    *("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/usr/share/zoneinfo"),
+    *("/proc", "/usr/share/zoneinfo"),
 )
-"""What an interpreter and its libraries read beside their own folders, and what libraries such as
-psutil ask of the machine."""
+"""What an interpreter and its libraries read beside their own folders."""
+
+OF_MACHINE = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat")
+OF_ITSELF = ("maps", "stat", "statm", "status")
+"""Of /proc, a process may read these: psutil asks for them, and threadpoolctl for maps."""
 
 ABI_OF_SIGNAL_SCOPE = 6  # from this version on, Landlock itself keeps signals inside
 
@@ -114,7 +117,8 @@ class Confinement:
         Candidates may read the system's libraries and what is `readable`, but not what is
         `hidden` among it; read `files`, each given with the device and inode that it must have;
         write to the folders `writable` too; read `programs` and `tools` if they may execute
-        programs. With `owns_files`, the only files of which they may change the mode are their own.
+        programs. With `owns_files`, the only files of which they may change the mode are their own;
+        with `owns_processes`, no others are in /proc than theirs and those that started them.
         """
         import landlockpy
 
@@ -157,9 +161,19 @@ class Confinement:
         self._opened = dict.fromkeys(settings["devices"], kept & (use | of_file.IOCTL_DEV))
         if (engine := settings["engine_socket"]) and (resolving := kept & of_file.RESOLVE_UNIX):
             self._opened[engine] = resolving
+        self._of_itself = [(f"/proc/self/{name}", int(of_file.READ_FILE)) for name in OF_ITSELF]
+        self._owns_processes = settings["owns_processes"]
+        self._of_all = [("/proc", read)] if self._owns_processes else self._of_itself
         # Made once, of descriptors that stay open: these rules are the same for all candidates.
+        below_root = [f"/{name}" for name in os.listdir("/") if name != "proc"]
+        folders = filter(os.path.isdir, below_root)
+        files = [*filter(os.path.isfile, below_root), *OF_MACHINE]
         self._beside_scratch = (
-            kernel.landlock_rule(os.open("/", os.O_PATH), read),
+            *(kernel.landlock_rule(os.open(path, os.O_PATH), read) for path in folders),
+            *(
+                kernel.landlock_rule(os.open(path, os.O_PATH), int(of_file.READ_FILE))
+                for path in files
+            ),
             kernel.landlock_rule(os.open(os.devnull, os.O_PATH), use),
             *(kernel.landlock_rule(os.open(path, os.O_PATH), write) for path in self._writable),
             *(
@@ -184,6 +198,7 @@ class Confinement:
         outermost = "/" + self._slot.split("/")[1]
         others = (f"/{name}" for name in os.listdir("/") if name not in ("dev", "proc"))
         found = [path for path in others if path != outermost]
+        found += ["/proc"] if self._owns_processes else OF_MACHINE
         for path in (*self._readable, *self._programs):
             is_around = f"{self._slot}/".startswith(f"{path}/")
             if path.startswith(f"{outermost}/") and not is_around:
@@ -206,6 +221,8 @@ class Confinement:
             self._slot_rules[permissions].fileno(),
             self._filters[permissions],
         )
+        may_start = permissions.may_start_processes
+        self._of_processes = self._of_all if may_start else self._of_itself
 
     def renew(self, folder_fd: int) -> None:
         """Prepare the rules for the next candidate, which has a new scratch folder."""
@@ -218,9 +235,13 @@ class Confinement:
         """Leave this process the libraries to read, scratch to write, and no one to talk to.
 
         There may be hundreds of libraries, so the rules that hold for all candidates of a slot are
-        prepared once and allow the slot's folder; a second set allows only scratch in that. Of the
-        descriptors from 3 on, only those that are `kept` stay open.
+        prepared once and allow the slot's folder and /proc; a second set allows only scratch and
+        what this process may read of itself in those. Of the descriptors from 3 on, only those that
+        are `kept` stay open.
         """
+        for path, access in self._of_processes:
+            rule = kernel.landlock_rule(os.open(path, os.O_PATH), access)
+            kernel.add_rule(self._scratch_fd, rule)
         kernel.landlock(self._slot_fd)
         kernel.landlock(self._scratch_fd)
         close_others(kept)

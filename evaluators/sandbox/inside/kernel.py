@@ -179,8 +179,13 @@ def landlock_ruleset(handled: bytes, rules: Iterable[bytes]) -> int:
     if rules_fd < 0:
         _check(rules_fd)
     for rule in rules:
-        _check(LIBC.syscall(SYS_LANDLOCK_ADD_RULE, rules_fd, LANDLOCK_RULE_PATH_BENEATH, rule, 0))
+        add_rule(rules_fd, rule)
     return rules_fd
+
+
+def add_rule(rules_fd: int, rule: bytes) -> None:
+    """Add a rule to a set of Landlock rules."""
+    _check(LIBC.syscall(SYS_LANDLOCK_ADD_RULE, rules_fd, LANDLOCK_RULE_PATH_BENEATH, rule, 0))
 
 
 def landlock(rules_fd: int) -> None:

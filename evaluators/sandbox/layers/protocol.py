@@ -214,6 +214,7 @@ class SandboxLayer:
             "programs": [*kind.programs, *python.program_paths],
             "tools": tools(),
             "owns_files": self.may_change_modes(),
+            "owns_processes": self.has_filesystem,
             "has_network": kind.opened.has_network,
             "devices": list(kind.opened.devices),
             "engine_socket": kind.opened.engine_socket,

@@ -124,6 +124,24 @@ def test_it_may_start_build_and_execute_what_it_needs(confined, tmp_path):
     assert result.output["metrics"] == {"lengths": 8.0, "sum": 5.0, "status": 7.0}
 
 
+OWN_MAPS = """
+import multiprocessing
+def length(_):
+    try: return len(open('/proc/self/maps').read())
+    except PermissionError: return -1
+def evaluate(path):
+    with multiprocessing.Pool(1) as pool: (of_child,) = pool.map(length, [0])
+    return {'own': length(0), 'of_child': of_child}
+"""
+
+
+def test_its_processes_read_their_own_maps_where_they_have_their_own_list(confined, tmp_path):
+    limits = Limits(wall_seconds=60, processes=16)
+    metrics = evaluate(tmp_path, OWN_MAPS, layer=confined, limits=limits).output["metrics"]
+    has_list = confined.implementation.has_filesystem
+    assert [metrics["own"] > 0, metrics["of_child"] > 0] == [True, has_list]
+
+
 @pytest.mark.parametrize("is_new_folder", [True, False])
 def test_an_evaluator_or_folder_that_is_replaced_is_read_again(layer, tmp_path, is_new_folder):
     folder = tmp_path / "problem"
