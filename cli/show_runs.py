@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -282,21 +282,59 @@ Port = Annotated[
 ]
 
 
-def watch(place: Watched, port: Port = 0) -> None:
+AlertWebhook = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Address that gets a JSON POST for each alert: a run that failed, or one beyond the"
+        " limits below. Once per run and kind.",
+        show_default="none",
+    ),
+]
+AlertNoGain = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        metavar="DOLLARS",
+        help="Alert if a run gains nothing for this much.",
+        show_default="no alert",
+    ),
+]
+AlertHourly = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        metavar="DOLLARS",
+        help="Alert if a run spends more than this an hour.",
+        show_default="no alert",
+    ),
+]
+
+
+def watch(
+    place: Watched,
+    port: Port = 0,
+    alert_webhook: AlertWebhook = None,
+    alert_no_gain: AlertNoGain = None,
+    alert_hourly: AlertHourly = None,
+) -> None:
     """Serve a run as a live page, or several runs as an index, until Ctrl-C.
 
     Only this machine can connect. Where no run has begun, the page waits for it.
     """
+    from costada.reports.alerts import AlertLimits, AlertSender, Webhook
     from costada.reports.page_server import PageServer
 
     def announce(kind: str) -> None:
         show(f"{shown}: {'the run has' if kind == 'run' else 'a run has'} begun")
 
     with refusing(ExitCode.BAD_INPUT):
+        webhook = Webhook(alert_webhook) if alert_webhook is not None else None
         index = _index(place)
+        index.limits = AlertLimits(alert_no_gain, alert_hourly)
         shown = index.title if is_database(place) else place
         server = PageServer(index, port, announce)
-    with server:
+    with server, AlertSender(index, webhook, say) if webhook else nullcontext():
         kind, what = index.kind, shown
         if kind == "runs":
             what = f"{counted(len(index.names), 'run')} below {shown}"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
+from costada.reports.alerts import UNREADABLE, AlertLimits, alerts_of
 from costada.reports.page.opening import RUNNING, problem_facts, standing
 from costada.reports.progress import remaining_iterations
 from costada.reports.run_view import RunSettings, RunView
@@ -21,11 +22,11 @@ from costada.store.rows import RunSetup, checking_rows
 from costada.values.numbering import START, START_TICKET, Iteration
 from costada.values.roles import ROLES
 
-Json = Mapping[str, object]
+Json = Mapping[str, Any]
 Point = tuple[float, float | None, float]
 """Dollars spent, best objective and best score."""
 
-UNREADABLE = "unreadable"
+NO_LIMITS = AlertLimits()
 MAX_CURVE = 300
 """Points of a curve; of a longer one, some are left out evenly."""
 
@@ -57,8 +58,9 @@ class IndexedRun:
         """Whether the row is up to date."""
         return self._seen == self._signature(self.run)
 
-    def read(self) -> None:
-        """Make the row again; for an unreadable run it holds the reason."""
+    def read(self, limits: AlertLimits = NO_LIMITS) -> None:
+        """Make the row again, with its alerts; for an unreadable run it holds the reason."""
+        before = self.row
         # Before the files are read: what changes meanwhile makes the next look read them again.
         self._seen = self._signature(self.run)
         known = {"id": self.name, "began": self._began()}
@@ -68,6 +70,7 @@ class IndexedRun:
         except (ValueError, OSError, OverflowError, sqlite3.Error) as error:
             self._forget("")
             self.row = {**known, "state": UNREADABLE, "words": _short(str(error)), "curve": []}
+        self.row = {**self.row, "alerts": alerts_of(self.row, before, limits)}
 
     def _facts(self, settings: RunSettings) -> dict[str, object]:
         if not is_there(self.run.database):

@@ -12,6 +12,7 @@ from threading import Lock
 from time import monotonic
 from urllib.parse import quote
 
+from costada.reports.alerts import AlertLimits
 from costada.reports.indexed_run import IndexedRun, Json, files_of
 from costada.reports.run_view import RunView
 
@@ -28,6 +29,9 @@ class RunIndex:
 
     The path need not exist yet. Runs have names: their paths relative to it, quoted for a URL. A
     run is read again when its files have changed, and only from where the last reading ended.
+
+    Attributes:
+        limits: From where on rows have alerts.
     """
 
     def __init__(self, root: Path, open_run: Callable[[Path], RunView]) -> None:
@@ -39,8 +43,10 @@ class RunIndex:
         if root.exists() and not root.is_dir():
             raise ValueError(f"{root}: is a file, expected the folder of a run, or of several")
         self.root = root
+        self.limits = AlertLimits()
         self._open_run = open_run
         self._whole = open_run(root)
+        self._whole_row = IndexedRun("", self._whole, lambda _: ())
         self._lock = Lock()
         self._runs: dict[str, IndexedRun] = {}
         self._unchecked: deque[IndexedRun] = deque()
@@ -107,6 +113,18 @@ class RunIndex:
                 "notes": self._notes,
             }
 
+    def all_rows(self) -> list[Json]:
+        """The rows of all runs as they are now, also that of the run at the path itself."""
+        if self.is_one_run:
+            with self._lock:
+                self._whole_row.name = quote(self.title)
+                self._whole_row.read(self.limits)
+                return [self._whole_row.row]
+        while self.rows(self._revision)["unread"]:
+            pass
+        with self._lock:
+            return [each.row for each in self._runs.values()]
+
     def _scan(self) -> None:
         """Find new runs and forget removed ones; the caller holds the lock."""
         began = monotonic()
@@ -135,7 +153,7 @@ class RunIndex:
         while self._unchecked and monotonic() < deadline:
             each = self._unchecked.popleft()
             if self._runs.get(each.name) is each and not each.is_current():
-                each.read()
+                each.read(self.limits)
                 each.revision = self._revision = next_revision
         return len(self._unchecked)
 

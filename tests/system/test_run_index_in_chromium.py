@@ -5,6 +5,8 @@ import shutil
 import pytest
 from page_runs import candidate, serving_path, settings, step, write_steps
 
+from costada.reports.alerts import AlertLimits
+from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease
 from costada.store.run_store import RunStore
 
@@ -231,3 +233,35 @@ def test_values_beyond_whole_numbers_do_not_stop_the_page(page, root, watched):
     write_steps(huge, rising(1e17 + 16))
     page.goto(f"{watched.address}#over=huge")
     page.wait_for_selector("#overlay-chart path.over")
+
+
+RECORD = """
+window.shown = [];
+window.Notification = class extends window.Notification {
+  constructor(title, options) { super(title, options); window.shown.push([title, options.body]); }
+};
+"""
+
+
+def test_alerts_stand_in_the_row_and_are_notified_once_switched_on(page, root):
+    page.context.grant_permissions(["notifications"])
+    page.add_init_script(RECORD)
+    with serving_path(root) as server:
+        server.index.limits = AlertLimits(no_gain=0.15)
+        page.goto(server.address)
+        page.wait_for_selector("#table tbody tr >> nth=2")
+        a, b = RunFolder(root / "a"), RunFolder(root / "b")
+        with hold_lease(a.path):  # its last gain is at the dollars it has spent
+            write_steps(a, rising(0.6, 0.9, 0.9, 0.9)[2:])
+            page.wait_for_selector("tr[data-id='a'] .alert:visible >> text=no gain for $0.20")
+            assert page.evaluate("window.shown") == []
+            page.check("#notify")
+            with hold_lease(b.path):
+                write_steps(b, rising(0.7, 0.7, 0.8, 0.8, 0.8)[3:])
+                page.wait_for_selector("tr[data-id='b'] .alert:visible")
+            page.wait_for_selector("tr[data-id='b'] .state.stopped:visible")
+            shown = page.evaluate("window.shown")
+            assert shown[0] == ["b", "no gain for $0.20"]
+            assert [title for title, _ in shown] == ["b", "b"]
+            assert shown[1][1].startswith("Stopped; resume with")
+    assert page.said == []

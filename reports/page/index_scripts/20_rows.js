@@ -23,6 +23,7 @@ function takeIndex(found) {
   Object.assign(index, { folder: found.folder, revision: found.revision, kind: found.kind, unread: found.unread, notes: found.notes });
   if (found.after === 0) index.byId.clear();
   for (const row of found.rows) index.byId.set(row.id, row);
+  tellAlerts(found.rows);
   for (const id of chosen) if (!index.byId.has(id) && !found.unread) chosen.delete(id);
   return found.rows.length > 0 || found.after === 0;
 }

@@ -71,7 +71,7 @@ function cellsOf(row, path) {
     return [cell("name path", path, h("div", { class: "words" }, row.words)), ...blank, cell("name standing-of", stateOf(row)), cell("began", whenWords(row.began))];
   }
   const models = row.model.replaceAll(",", ", ");
-  const under = h("div", { class: "under" }, `${row.problem} · ${row.method} · ${models} · seed ${row.seed} `, stateOf(row), h("span", { class: "pace" }, paceWords(row)), sparkline(row));
+  const under = h("div", { class: "under" }, `${row.problem} · ${row.method} · ${models} · seed ${row.seed} `, stateOf(row), alertsOf(row), h("span", { class: "pace" }, paceWords(row)), sparkline(row));
   const link = h("a", { href: runAddress(row), "data-focus": `open ${row.id}` }, ...path.split("/").flatMap((part, place) => (place ? ["/", h("wbr"), part] : [part])));
   return [
     cell("name path", link, under),
@@ -90,7 +90,7 @@ function cellsOf(row, path) {
     cell("time", durationWords(row.seconds), h("div", { class: "quiet" }, endWords(row))),
     cell("hourly", dollars(row.hourly)),
     cell("iterations", count(row.iterations), h("div", { class: "quiet" }, `of ${count(row.max_iterations)}`)),
-    cell("name standing-of", stateOf(row)),
+    cell("name standing-of", stateOf(row), alertsOf(row)),
     cell("began", whenWords(row.began)),
   ];
 }

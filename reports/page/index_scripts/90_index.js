@@ -62,6 +62,7 @@ function beginIndex() {
   });
   byId("order").addEventListener("change", (event) => sortBy(event.target.value));
   byId("reverse").addEventListener("click", () => sortBy(list.sort));
+  byId("notify").addEventListener("change", switchNotifications);
   byId("filter").addEventListener("submit", (event) => event.preventDefault());
   byId("axis").addEventListener("submit", (event) => event.preventDefault());
   byId("more").addEventListener("click", () => filterBy({ shown: list.shown + MORE }));

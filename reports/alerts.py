@@ -1,0 +1,166 @@
+"""Alerts about runs: which of them hold, and a webhook that hears of each once."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from http import HTTPStatus
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import unquote, urlsplit
+
+import httpx
+
+from costada.reports.formats import short_dollars
+from costada.reports.page.opening import RUNNING, STOPPED
+
+if TYPE_CHECKING:
+    from costada.reports.run_index import RunIndex
+
+UNREADABLE = "unreadable"
+FAILED, NO_GAIN, HOURLY = "failed", "no-gain", "hourly"
+"""Kinds of alerts."""
+
+MIN_SECONDS = 60.0
+"""Time at work before which dollars an hour raise no alert: one request makes no rate."""
+
+LOOK_SECONDS = 5.0
+"""Time between two looks at the runs for the webhook."""
+
+TIMEOUT_SECONDS = 10.0
+RETRY_SECONDS = (1.0, 10.0)
+"""Waits before the further attempts of a webhook."""
+
+FACTS = ("problem", "method", "model", "state", "spent", "budget", "since_gain", "hourly", "best")
+
+
+@dataclass(frozen=True, slots=True)
+class AlertLimits:
+    """From where on a running run raises an alert; `None`: never.
+
+    Attributes:
+        no_gain: Dollars since its last gain.
+        hourly: Dollars an hour of its time at work.
+    """
+
+    no_gain: float | None = None
+    hourly: float | None = None
+
+
+def alerts_of(
+    row: Mapping[str, Any], before: Mapping[str, Any], limits: AlertLimits
+) -> dict[str, str]:
+    """The alerts of a row of an index: their words by kind.
+
+    A run has failed if it was running in the row before, and is neither running nor finished now.
+    """
+    if row["state"] in (STOPPED, UNREADABLE):
+        is_failed = before.get("state") == RUNNING or FAILED in before.get("alerts", {})
+        return {FAILED: row["words"]} if is_failed else {}
+    found = {}
+    if row["state"] == RUNNING:
+        if limits.no_gain is not None and row["since_gain"] >= limits.no_gain:
+            found[NO_GAIN] = f"no gain for {short_dollars(Decimal(row['since_gain']))}"
+        hourly = row["hourly"] or 0.0
+        if limits.hourly is not None and hourly > limits.hourly and row["seconds"] >= MIN_SECONDS:
+            found[HOURLY] = f"{short_dollars(Decimal(hourly))} an hour"
+    return found
+
+
+class Webhook:
+    """An address that gets JSON by POST.
+
+    Path and query of the address are secret: they are in no message.
+    """
+
+    def __init__(self, address: str, waits: Sequence[float] = RETRY_SECONDS) -> None:
+        """Take the address, and the seconds before each further attempt.
+
+        Raises:
+            ValueError: It is not an http:// or https:// address.
+        """
+        try:
+            parts = urlsplit(address)
+            host = parts.hostname
+        except ValueError:
+            parts, host = urlsplit(""), None
+        if parts.scheme not in ("http", "https") or not host:
+            raise ValueError("--alert-webhook: expected an address http://HOST/... or https://...")
+        self.shown = f"{parts.scheme}://{host}"
+        self._address, self._waits = address, waits
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # below, it logs whole addresses
+
+    def post(self, content: Mapping[str, object], ending: Event) -> str:
+        """Send JSON; returns why that failed, empty if it did not.
+
+        Server errors and lost connections are tried again, until `ending` is set.
+        """
+        fault = ""
+        for wait in (0.0, *self._waits):
+            if ending.wait(wait):
+                break
+            try:
+                answer = httpx.post(self._address, json=content, timeout=TIMEOUT_SECONDS)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                fault = type(error).__name__  # its text may hold the address
+                continue
+            if answer.is_success:
+                return ""
+            fault = f"answered {answer.status_code}"
+            is_passing = answer.is_server_error
+            if not is_passing and answer.status_code != HTTPStatus.TOO_MANY_REQUESTS:
+                break
+        return fault
+
+
+class AlertSender:
+    """Sends each alert of an index to a webhook, once per run and kind, from a thread of its own.
+
+    A webhook that fails is reported to `say` and stops nothing.
+    """
+
+    def __init__(self, index: RunIndex, webhook: Webhook, say: Callable[[str], None]) -> None:
+        self._index, self._webhook, self._say = index, webhook, say
+        self._sent: set[tuple[object, str]] = set()
+        self._fault = ""
+        self._ending = Event()
+        self._thread = Thread(target=self._follow, name="costada-alerts", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def look(self) -> None:
+        """Look at all runs and send what is new."""
+        try:
+            rows = self._index.all_rows()
+        except (ValueError, OSError, sqlite3.Error) as error:
+            if str(error) != self._fault:
+                self._say(f"alerts: {error}; looking again")
+            self._fault = str(error)
+            return
+        self._fault = ""
+        for row in rows:
+            for kind, words in row["alerts"].items():
+                if (row["id"], kind) not in self._sent:
+                    self._sent.add((row["id"], kind))
+                    self._send(row, kind, words)
+
+    def _send(self, row: Mapping[str, Any], kind: str, words: str) -> None:
+        name = unquote(row["id"])
+        facts = {fact: row.get(fact) for fact in FACTS}
+        content = {"text": f"{name}: {words}", "alert": kind, "run": name, "words": words, **facts}
+        if fault := self._webhook.post(content, self._ending):
+            self._say(f"--alert-webhook: {self._webhook.shown} {fault}; not sent: {name}: {words}")
+
+    def _follow(self) -> None:
+        self.look()
+        while not self._ending.wait(LOOK_SECONDS):
+            self.look()
