@@ -13,7 +13,6 @@ from costada.reports.alerts import UNREADABLE, AlertLimits, alerts_of
 from costada.reports.page.opening import RUNNING, problem_facts, standing
 from costada.reports.progress import remaining_iterations
 from costada.reports.run_view import RunSettings, RunView
-from costada.reports.summary import crossing_text
 from costada.reports.trace import ticket_of
 from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
@@ -160,7 +159,7 @@ class IndexedRun:
             "best": curve[-1][1] if curve else None,
             "curve": curve,
             "since_gain": spent - gained_at,
-            "over": crossing_text(spent - settings.budget, settings.parallel),
+            "over": now["over"],
             **self._money_and_time(settings, is_running=now["state"] == RUNNING),
         }
 

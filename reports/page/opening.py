@@ -13,7 +13,7 @@ from costada.evaluators.registry import is_built_in
 from costada.evaluators.registry import problem as problem_named
 from costada.reports.patch import program_patch, program_rows
 from costada.reports.run_view import RunSettings, RunView
-from costada.reports.summary import REASONS, end_text
+from costada.reports.summary import REASONS, crossing_text, end_text
 from costada.reports.trace import end_after, failures_in_a_row, reaches_target
 from costada.store.candidates import SEED_ID
 from costada.store.history import RunHistory
@@ -127,7 +127,7 @@ def standing(
     problem: Mapping[str, object],
     start_score: float | None = None,
 ) -> dict[str, str]:
-    """Where a run stands: `state` in one word, `words` in a sentence.
+    """Where a run stands: `state` in one word, `words` in a sentence, `over` why it overspent.
 
     Args:
         run: The folder of the run.
@@ -136,19 +136,31 @@ def standing(
         problem: Its heading.
         start_score: Score of the initial program, if it is evaluated.
     """
+    left = settings.budget - (steps[-1]["spent"] if steps else 0.0)
+    state, words = _state_of(run, settings, steps, problem, start_score, left)
+    return {"state": state, "words": words, "over": crossing_text(-left, settings.parallel)}
+
+
+def _state_of(
+    run: RunView,
+    settings: RunSettings,
+    steps: Sequence[Mapping[str, Any]],
+    problem: Mapping[str, object],
+    start_score: float | None,
+    left: float,
+) -> tuple[str, str]:
+    """The state in one word and in a sentence, with `left` dollars of the budget."""
     if run.is_running:
-        return {"state": RUNNING, "words": "Running"}
+        return RUNNING, "Running"
     if not steps:
         if start_score is not None and reaches_target(start_score, settings.target, problem):
-            return {"state": FINISHED, "words": f"Finished: {REASONS['target']}"}
-        return {"state": WAITING, "words": "No iteration is finished yet"}
+            return FINISHED, f"Finished: {REASONS['target']}"
+        return WAITING, "No iteration is finished yet"
     num_failures = failures_in_a_row(steps, settings.max_failures, settings.parallel)
     is_failing = num_failures >= settings.max_failures
     reason = end_after(steps[-1], settings, problem, is_failing=is_failing)
     if reason is None:
-        return {"state": STOPPED, "words": f"Stopped; resume with {run.resume_command}"}
+        return STOPPED, f"Stopped; resume with {run.resume_command}"
     if reason == "failures":
-        words = f"Stopped: {REASONS[reason]}; resume with {run.resume_command}"
-        return {"state": STOPPED, "words": words}
-    left = settings.budget - steps[-1]["spent"]
-    return {"state": FINISHED, "words": f"Finished: {end_text(reason, left)}"}
+        return STOPPED, f"Stopped: {REASONS[reason]}; resume with {run.resume_command}"
+    return FINISHED, f"Finished: {end_text(reason, left)}"

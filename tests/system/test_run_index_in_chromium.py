@@ -183,8 +183,8 @@ def test_a_page_that_waits_shows_the_run_when_it_begins(page, tmp_path):
 
 def test_names_of_strangers_are_text_and_lead_to_their_runs(page, tmp_path):
     name = MARKUP.replace("/", "")
-    run = settings(tmp_path / "runs" / name, problem=f"object:{MARKUP}", model=MARKUP)
-    write_steps(run, rising(0.6))
+    named = {"problem": f"object:{MARKUP}", "model": MARKUP}
+    write_steps(settings(tmp_path / "runs" / name, budget=0.08, **named), rising(0.6))
     with serving_path(tmp_path / "runs") as server:
         page.goto(server.address)
         page.wait_for_selector("#table tbody tr")
@@ -193,9 +193,10 @@ def test_names_of_strangers_are_text_and_lead_to_their_runs(page, tmp_path):
         assert shown == MARKUP.replace("\u202e", "\ufffd")
         assert page.locator("img").count() == 0
         page.click("#table tbody td.path a")
-        page.wait_for_selector("#key div")
+        page.wait_for_selector("#key div >> text=$0.020 over the budget: the step that crossed it")
         page.click("#top >> text=All runs")
         page.wait_for_selector("#table tbody tr")
+        assert page.is_checked("#table tbody input")  # the address keeps what is selected
         assert page.evaluate("window.hurt") is None
         assert page.said == []
 

@@ -18,6 +18,12 @@ function keepInAddress() {
   const parts = chosen.size ? [`over=${[...chosen].join(",")}`] : [];
   for (const [name, value] of Object.entries(kept)) if (value) parts.push(`${name}=${encodeURIComponent(value)}`);
   history.replaceState(null, "", `${location.pathname}${location.search}${parts.length ? `#${parts.join("&")}` : ""}`);
+  rememberAddress();
+}
+
+// For the way back from the page of a run in this tab.
+function rememberAddress() {
+  sessionStorage.setItem("index", location.hash);
 }
 
 function readAddress() {
@@ -31,6 +37,7 @@ function readAddress() {
   list.sort = COLUMNS.some(({ key }) => key && key === word("sort")) ? word("sort") : "began";
   list.isUp = word("order") === "up";
   for (const name of ["words", "state", "group"]) byId(name).value = list[name];
+  rememberAddress();
 }
 
 // Rows below the name of their group, groups in the order of their first rows.

@@ -38,8 +38,7 @@ function keyFigures() {
   const guides = run.steps.filter(isGuided).length;
   const proven = run.steps.filter((step) => step.events.includes("consolidation_opened")).length;
   const tokens = run.calls.reduce((sum, call) => sum + call.input_tokens + call.output_tokens, 0);
-  const crossing = said.parallel > 1 ? "the steps in flight" : "the step that crossed it";
-  const over = spent() > said.budget ? `, ${share(spent() / said.budget - 1)} over: ${crossing} completed` : "";
+  const over = run.standing.over ? `, ${run.standing.over}` : "";
   return [
     ["Best objective", decimals(best, 8), `${gain}${known}`],
     ["Spent", dollars(spent(), spent() < 10 ? 4 : 2), `of ${budgetWords(said.budget)}${over}`, meter(spent() / said.budget, "meter")],
