@@ -12,6 +12,7 @@ from pathlib import Path
 
 from costada.evaluators.folder_settings import SETTINGS_FILE
 from costada.evaluators.sandbox.inside.error_reports import HINT, PROCESS_REFUSED
+from costada.evaluators.sandbox.interpreter import own_interpreter
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.shown_paths import unshown_reason
 
@@ -89,6 +90,10 @@ HOME_HINT = "HOME is the scratch folder in the sandbox, which holds no files of 
 OUTSIDE_HINT = "{} is outside of the problem's folder: copy it into the folder and change the path"
 UNSHOWN_HINT = "{} {}, so it is not shown: copy it into the folder"
 SYSTEM_HINT = "{} belongs to the system, and programs in the sandbox cannot use it"
+EDITABLE_HINT = (
+    "{} is installed in editable mode, and the problem's folder and the package are in each other,"
+    " so the sandbox hides the package: move the problem out of it"
+)
 FILES_HINT = (
     "An evaluator sees the files of its folder that its code imports or names; declare others as"
     f" files in {SETTINGS_FILE}"
@@ -144,6 +149,8 @@ def setup_hint(error: str, log: str, setup: Setup) -> str:
             f"The sandbox does not pass on environment variables such as {name}, unless"
             f' problem.toml declares them: keys = ["{name}"]'
         )
+    if name := _hidden_package(said, setup):
+        return EDITABLE_HINT.format(name)
     if found := NO_MODULE.search(said):
         is_own = any((base / f"{found[1]}.py").exists() for base in _bases(setup))
         missing = f"If the evaluator needs {found[1]}, install it: costada prepare"
@@ -165,6 +172,21 @@ def refused_process(log: str) -> str:
 def _bases(setup: Setup) -> list[Path]:
     """The evaluator's own folder, and the problem's around it."""
     return [base for base in (setup.place, setup.folder) if base is not None]
+
+
+def _hidden_package(said: str, setup: Setup) -> str:
+    """The editable package that could not be imported, as it may hold answers; empty if none."""
+    packages = own_interpreter().editable if setup.folder else ()
+    return next(
+        (
+            each.name
+            for each in packages
+            if (f"No module named '{each.name}" in said or f"denied: '{each.path}" in said)
+            and setup.folder
+            and not each.is_apart_from(setup.folder)
+        ),
+        "",
+    )
 
 
 def _missing_variable(error: str, source: str) -> str:

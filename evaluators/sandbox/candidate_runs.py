@@ -15,6 +15,7 @@ from costada.evaluators.sandbox.inside.orders import (
     REPOSITORY,
     SOURCES,
 )
+from costada.evaluators.sandbox.interpreter import own_interpreter
 from costada.evaluators.sandbox.layer_choice import kind_for
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -158,10 +159,11 @@ def run_evaluator(
     The output is a dict with "metrics" and "artifacts", whose values are numbers, strings or None;
     see `inside/evaluator_contracts.py`. If a stage after the first fails, the result is that of the
     stages before, with the error among its artifacts.
-    `interpreter` is the path of the Python that runs both; that of this process if absent.
-    `readable` are files and folders beside the system's that both may read, and `connect` serves
-    each connection that either opens to the models. What is `opened` is the evaluator's: what it
-    starts that runs the candidate has none of it.
+    `interpreter` is the path of the Python that runs both; that of this process if absent. Of this
+    one, both may read what is installed in editable mode, but for packages around the folder or in
+    it. `readable` are files and folders beside the system's that both may read, and `connect`
+    serves each connection that either opens to the models. What is `opened` is the evaluator's:
+    what it starts that runs the candidate has none of it.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -175,6 +177,7 @@ def run_evaluator(
     copied = evaluator.copied()
     places = {file.path: file.place for file in copied}
     kind = kind_for(layer, limits, preload, interpreter, readable, starts_programs=True)
+    editable = () if interpreter else own_interpreter().editable_apart_from(evaluator.folder)
     call: dict[str, object] = {
         "mode": "evaluator",
         "evaluator": places.get(str(evaluator.path), f"{FOLDER}/{evaluator.path.name}"),
@@ -190,7 +193,7 @@ def run_evaluator(
     own = [Path(file.path) for file in copied if file.path.endswith(".py")]
     texts = [*(path.read_text(errors="replace") for path in own), *program.files.values()]
     execution = execute_in_any(
-        replace(kind, files=copied, opened=opened.of_slot),
+        replace(kind, files=copied, opened=opened.of_slot, editable=editable),
         request,
         limits,
         limits.wall_seconds,

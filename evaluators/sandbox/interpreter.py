@@ -11,6 +11,8 @@ from importlib.machinery import PathFinder
 from importlib.metadata import distributions
 from pathlib import Path
 
+from costada.evaluators.sandbox.editable_packages import EditablePackage, editable_packages
+
 MIN_VERSION = (3, 11)
 QUERY_SECONDS = 30.0
 QUERY = """
@@ -43,12 +45,15 @@ class Interpreter:
         version: Major and minor number of the language.
         prefixes: Folders of the environment and of the installation below it.
         libraries: Folders of installed packages.
+        editable: What is installed in editable mode; none but for the interpreter of this process,
+            as the code of others that finds it does not run.
     """
 
     program: str
     version: tuple[int, ...]
     prefixes: tuple[str, ...]
     libraries: tuple[str, ...]
+    editable: tuple[EditablePackage, ...] = ()
 
     @property
     def standard_folders(self) -> list[str]:
@@ -68,8 +73,13 @@ class Interpreter:
 
     def has_module(self, name: str) -> bool:
         """Whether a module or package of this name, without dots, is installed."""
-        is_standard = name in sys.stdlib_module_names
-        return is_standard or PathFinder.find_spec(name, self.libraries) is not None
+        if name in sys.stdlib_module_names or name in (each.name for each in self.editable):
+            return True
+        return PathFinder.find_spec(name, self.libraries) is not None
+
+    def editable_apart_from(self, folder: Path) -> tuple[EditablePackage, ...]:
+        """What is editable and neither holds a problem's folder nor lies in it."""
+        return tuple(each for each in self.editable if each.is_apart_from(folder))
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -89,11 +99,13 @@ def distinct_folders(paths: Sequence[str]) -> list[str]:
 def own_interpreter() -> Interpreter:
     """The interpreter of this process: candidates import what this process can import."""
     # Started as `../bin/python`, it would name itself by folders that the sandbox lacks.
+    libraries = _libraries(sys.path)
     return Interpreter(
         os.path.normpath(sys.executable),
         sys.version_info[:2],
         tuple(dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix))),
-        _libraries(sys.path),
+        libraries,
+        editable_packages(libraries),
     )
 
 

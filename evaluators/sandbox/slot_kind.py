@@ -9,6 +9,7 @@ from glob import glob, has_magic
 from math import ceil
 from pathlib import Path
 
+from costada.evaluators.sandbox.editable_packages import EditablePackage
 from costada.evaluators.sandbox.inside.orders import MAX_COPIED_BYTES, ORIGINAL
 from costada.evaluators.sandbox.interpreter import Interpreter
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
@@ -87,6 +88,7 @@ class SlotKind:
         original: What the working folder of each candidate is a copy of; None: it is empty.
         readable: Files and folders beside the system's that candidates may read; programs are
             looked for in the folders, and in a `bin` in them.
+        editable: Packages installed in editable mode that candidates may import.
         opened: What the evaluator gets beyond its confinement, without keys; what it starts that
             runs its candidate does not.
     """
@@ -99,6 +101,7 @@ class SlotKind:
     interpreter: Interpreter | None = None
     original: Original | None = None
     readable: tuple[str, ...] = ()
+    editable: tuple[EditablePackage, ...] = ()
     opened: Opened = NOTHING
 
     @property

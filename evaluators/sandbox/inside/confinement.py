@@ -115,10 +115,11 @@ class Confinement:
         """Prepare the rules for the first candidate, which may write to `scratch` only.
 
         Candidates may read the system's libraries and what is `readable`, but not what is
-        `hidden` among it; read `files`, each given with the device and inode that it must have;
-        write to the folders `writable` too; read `programs` and `tools` if they may execute
-        programs. With `owns_files`, the only files of which they may change the mode are their own;
-        with `owns_processes`, no others are in /proc than theirs and those that started them.
+        `hidden` among it; see the names of what is in `listable`; read `files`, each given with the
+        device and inode that it must have; write to the folders `writable` too; read `programs` and
+        `tools` if they may execute programs. With `owns_files`, the only files of which they may
+        change the mode are their own; with `owns_processes`, no others are in /proc than theirs and
+        those that started them.
         """
         import landlockpy
 
@@ -140,7 +141,7 @@ class Confinement:
         self._filters: dict[Permissions, Filter] = {}
         self._readable: list[str] = []
         self._files = settings["files"]
-        self._listable: list[str] = []
+        self._listable: list[str] = [*settings["listable"]]
         self._writable = settings["writable"]
         real = Path(settings["hidden"]).resolve()
         self._hidden, self._above = _identity(real), set(map(_identity, real.parents)) - {None}

@@ -1,0 +1,75 @@
+"""Packages that are installed in editable mode (`pip install -e .`): their code lies elsewhere.
+
+The metadata of such a package is among the installed ones, and says where its project is. Only the
+packages and modules that it provides count, never the project's folder: that may hold keys, runs
+or the answers of problems.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+
+class EditablePackage(NamedTuple):
+    """A package or module, without dots in its name, of a project that is installed so."""
+
+    name: str
+    path: str
+
+    @property
+    def listed(self) -> str:
+        """The folder in which an import looks for its name; empty if a finder knows its path."""
+        return folder if (folder := os.path.dirname(self.path)) in sys.path else ""
+
+    def is_apart_from(self, folder: Path) -> bool:
+        """Whether it neither holds a folder nor lies in it."""
+        own, other = Path(os.path.realpath(self.path)), folder.resolve()
+        return not (own.is_relative_to(other) or other.is_relative_to(own))
+
+
+@cache
+def editable_packages(libraries: tuple[str, ...]) -> tuple[EditablePackage, ...]:
+    """The packages of this process that folders of installed packages say are editable."""
+    found: dict[EditablePackage, None] = {}
+    for each in distributions(path=list(libraries)):
+        about = json.loads(each.read_text("direct_url.json") or "{}")
+        if about.get("dir_info", {}).get("editable"):
+            project = os.path.realpath(url2pathname(urlsplit(about["url"]).path))
+            for name in _names(each):
+                below = (path for path in _places(name) if _is_below(path, project))
+                found |= dict.fromkeys(EditablePackage(name, path) for path in below)
+    return tuple(found)
+
+
+def _places(name: str) -> Iterator[str]:
+    """Where any finder finds a name: a project beside a script is found before its package."""
+    for finder in sys.meta_path:
+        if spec := finder.find_spec(name, None):
+            yield from spec.submodule_search_locations or filter(None, [spec.origin])
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return os.path.exists(path) and os.path.realpath(path).startswith(f"{folder}/")
+
+
+def _names(distribution: Distribution) -> Iterator[str]:
+    """Names of the packages and modules that a project provides.
+
+    Setuptools lists them. Other build backends add a folder to the import path, by a `.pth` file.
+    """
+    if listed := distribution.read_text("top_level.txt"):
+        yield from listed.split()
+        return
+    yield distribution.name.replace("-", "_")
+    for file in distribution.files or ():
+        if file.suffix == ".pth":
+            for line in file.read_text().splitlines():
+                if os.path.isabs(line):
+                    yield from (path.parent.name for path in Path(line).glob("*/__init__.py"))
