@@ -18,6 +18,7 @@ from costada.controller.experiment import Toss
 from costada.controller.method import Controller
 from costada.controller.methods import METHODS
 from costada.controller.router import ROUTERS, Router
+from costada.store.earlier_states import NOT_RESUMABLE
 from costada.store.rows import LandedTickets
 from costada.store.user_inputs import InputKind
 from costada.values.evaluation import FrontMember
@@ -381,6 +382,11 @@ def _restore(value: Any) -> Any:
         if form is value:
             return known
     name, named = value
+    if name == NOT_RESUMABLE:
+        raise ValueError(
+            f"checkpoint: the run cannot be resumed, as {named['reason']}; show it with costada"
+            " report, trace or export, or resume it with the version that began it, from a backup"
+        )
     found = next((kind for kind in state_types() if kind.__name__ == name), None)
     if found is None:
         known_names = dict.fromkeys(kind.__name__ for kind in state_types())

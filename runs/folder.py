@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -23,9 +24,12 @@ from costada.nodes.generator_command import is_command
 from costada.runs.config import RENAMED, RunConfig
 from costada.runs.folder_lease import hold_lease, is_held
 from costada.runs.user_input import explain
-from costada.store.address import StorePlace, format_error
+from costada.store.address import StorePlace, format_error, is_there
+from costada.store.earlier_formats import can_migrate
+from costada.store.file_upgrade import backup_of, upgrade_notice
 from costada.store.files import create_text, make_folder, read_text, replace_folder, replace_text
 from costada.store.schema import FORMAT
+from costada.store.sqlite_engine import upgrade_file
 from costada.values.candidate import Program
 from costada.values.setting import OBJECT_MARK
 
@@ -39,6 +43,8 @@ OPENAI = "openai"
 DEFAULT_PARENT = Path("runs-out")
 OWNER = "stored-run.json"
 """File in the folder of a run in Postgres that names the run whose files are there."""
+
+LOG = logging.getLogger("costada.runs")
 
 DATABASE_MAGIC = b"SQLite format 3\0"
 
@@ -153,9 +159,41 @@ class RunFolder:
         """Whether a process works on this run."""
         return is_held(self.path)
 
-    def hold(self) -> AbstractContextManager[None]:
-        """Lock the run for this process; raises as `hold_lease` does."""
-        return hold_lease(self.path)
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Lock the run for this process, and upgrade its files to this version.
+
+        Raises as `hold_lease` and `upgrade` do.
+        """
+        with hold_lease(self.path):
+            for notice in self.upgrade():
+                LOG.warning(notice)
+            yield
+
+    def upgrade(self) -> list[str]:
+        """Upgrade run file and settings of an earlier format; returns what was done.
+
+        The caller holds the lease, so no process of another version works on the run. One that is
+        killed leaves each file as it was, or upgraded.
+
+        Raises:
+            ValueError: A file is damaged, or its format is newer or too old.
+            OSError: A file cannot be written.
+        """
+        if not self.settings.is_file():
+            return []
+        known = _json_object(read_text(self.settings, MAX_SETTINGS)) or {}
+        config, found = self.load(), int(str(known.get("format", FORMAT)))
+        if found > FORMAT:
+            raise format_error(self.place, found, FORMAT)
+        notices = []
+        if is_there(self.run_file) and (earlier := upgrade_file(self.run_file)):
+            notices.append(upgrade_notice(self.run_file, earlier))
+        if found != FORMAT:
+            replace_text(backup_of(self.settings, found), read_text(self.settings, MAX_SETTINGS))
+            self.save(config)
+            notices.append(upgrade_notice(self.settings, found))
+        return notices
 
     def next_command(self, config: RunConfig) -> str:
         """The command that resumes a run of this user, with `--trust` where it is needed."""
@@ -395,9 +433,14 @@ def read_config(text: str, place: Path | str) -> RunConfig:
         ValueError: If it was written by another version or holds an invalid setting.
     """
     known = _json_object(text)
-    if known and (found := known.pop("format", None)) != FORMAT:
-        raise format_error(place, found, FORMAT)
-    known = known and {RENAMED.get(name, name): value for name, value in known.items()}
+    if known:
+        found = known.pop("format", None)
+        is_newer = isinstance(found, int) and found > FORMAT
+        if not (found == FORMAT or is_newer or can_migrate(found)):
+            raise format_error(place, found, FORMAT)
+        if is_newer:  # shown as far as it is known here; whoever holds the run refuses it
+            known = {name: known[name] for name in known.keys() & RunConfig.model_fields.keys()}
+        known = {RENAMED.get(name, name): value for name, value in known.items()}
     try:
         # Text that is no JSON object goes to pydantic as it is, which says what is wrong with it.
         return RunConfig.model_validate_json(json.dumps(known) if known else text)

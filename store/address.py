@@ -1,5 +1,6 @@
 """Where a run is kept: a file, or a name in a Postgres database; and errors that name it."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -210,13 +211,31 @@ def damage_error(place: Place | RunAddress, what: str) -> ValueError:
     )
 
 
-def format_error(place: Place | RunAddress, found: object, known: int) -> ValueError:
-    """The error for a file or database that another version of CostAda wrote."""
+def format_error(
+    place: Place | RunAddress, found: object, known: int, *, can_migrate: bool = False
+) -> ValueError:
+    """The error for a file or database that another version of CostAda wrote.
+
+    Args:
+        place: What it is of.
+        found: Its format; `None` if it has none.
+        known: The format of this version.
+        can_migrate: Whether this version can upgrade it.
+    """
     other = "database" if isinstance(place, str | RunAddress) else "folder"
     written = "no format" if found is None else f"format {found}"
+    if can_migrate:
+        advice = f"upgrade it: costada upgrade {shlex.quote(str(place))}"
+    elif isinstance(found, int) and found > known:
+        advice = (
+            "install that version, or a newer one, to resume it; this version can only show it"
+            " (costada report, trace, export)"
+        )
+    else:
+        advice = f"use that version for this run, or start a new run in another {other}"
     return ValueError(
         f"{place or 'run in memory'}: written by another version of CostAda ({written}, expected"
-        f" {known}); use that version for this run, or start a new run in another {other}"
+        f" {known}); {advice}"
     )
 
 

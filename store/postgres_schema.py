@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 
 from costada.store.address import foreign_error, format_error
+from costada.store.earlier_formats import can_migrate
 from costada.store.postgres_connections import SCHEMA
 from costada.store.postgres_lease import LEASES
 from costada.store.schema import FORMAT, INDEXES, OWN_TABLES, TABLE, TABLES
@@ -189,7 +190,7 @@ def prepare(connection: psycopg.Connection[Any], place: str, *, is_read_only: bo
             and nothing may be created.
         PermissionError: The user may not use the schema.
     """
-    missing = _missing(connection, place)
+    missing = _missing(connection, place, is_read_only=is_read_only)
     if missing & {*OWN_TABLES} and is_read_only:
         raise ValueError(
             f"{place}: holds no runs of CostAda yet; begin one, or name another database"
@@ -206,14 +207,21 @@ def prepare(connection: psycopg.Connection[Any], place: str, *, is_read_only: bo
         found = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (SCHEMA,))
         if not found.fetchall():
             connection.execute(f"CREATE SCHEMA {SCHEMA}")
-        tables = [table_statement(*each) for each in BODIES.items()]
-        number = f"INSERT INTO costada_format SELECT {FORMAT} WHERE NOT EXISTS"
-        number += " (SELECT 1 FROM costada_format);"
-        script = " ".join((*tables, INDEXES, SERVER_INDEXES, FUNCTIONS, DRAWING, LEASES, number))
-        connection.execute(script.encode())
+        create(connection)
 
 
-def _missing(connection: psycopg.Connection[Any], place: str) -> set[str]:
+def create(connection: psycopg.Connection[Any]) -> None:
+    """Create what is missing of tables, indexes and functions, within the caller's transaction."""
+    tables = [table_statement(*each) for each in BODIES.items()]
+    number = f"INSERT INTO costada_format SELECT {FORMAT} WHERE NOT EXISTS"
+    number += " (SELECT 1 FROM costada_format);"
+    script = " ".join((*tables, INDEXES, SERVER_INDEXES, FUNCTIONS, DRAWING, LEASES, number))
+    connection.execute(script.encode())
+
+
+def _missing(
+    connection: psycopg.Connection[Any], place: str, *, is_read_only: bool = False
+) -> set[str]:
     """The tables and functions that are not there; raises as `prepare` does."""
     usable = "SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %s"
     if connection.execute(usable, (SCHEMA,)).fetchall() == [(False,)]:
@@ -229,11 +237,20 @@ def _missing(connection: psycopg.Connection[Any], place: str) -> set[str]:
     if others:
         raise foreign_error(place, f"its schema {SCHEMA!r} has the table `{others[0]}`")
     if own:
-        _check_format(connection, place, own)
+        number = format_in(connection, place, own)
+        if number > FORMAT and is_read_only:
+            return set()  # read as far as its tables are those of this version
+        if number != FORMAT:
+            raise format_error(place, number, FORMAT, can_migrate=can_migrate(number))
     return EXPECTED - set(found)
 
 
-def _check_format(connection: psycopg.Connection[Any], place: str, own: list[str]) -> None:
+def format_in(connection: psycopg.Connection[Any], place: str, own: list[str]) -> int:
+    """The format of a schema that has these tables of ours.
+
+    Raises:
+        ValueError: The schema has no number.
+    """
     numbers: list[Any] = []
     if "costada_format" in own:
         numbers = [each for (each, *_) in connection.execute("SELECT * FROM costada_format")]
@@ -241,5 +258,4 @@ def _check_format(connection: psycopg.Connection[Any], place: str, own: list[str
         raise foreign_error(
             place, f"it has the table `{own[-1]}`, expected its format in one row of costada_format"
         )
-    if numbers[0] != FORMAT:
-        raise format_error(place, numbers[0], FORMAT)
+    return int(numbers[0])

@@ -199,6 +199,11 @@ def prepare_to_read(connection: sqlite3.Connection) -> int | None:
     return found
 
 
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether a file has a table."""
+    return name in _tables(connection)
+
+
 def _tables(connection: sqlite3.Connection) -> list[str]:
     """The names of the tables in a file, oldest first."""
     found = connection.execute(

@@ -1,19 +1,29 @@
 """SQLite for a run file: connections, the engine of a `Database`, and errors with advice."""
 
 import errno
+import logging
 import os
 import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from costada.store.address import CAN_RESUME, damage_error, foreign_error, format_error
+from costada.store.earlier_formats import can_migrate
+from costada.store.file_upgrade import (
+    has_runs,
+    upgrade_connected,
+    upgrade_notice,
+    upgraded_copy,
+)
 from costada.store.rows import MAX_CELL
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
+
+LOG = logging.getLogger("costada.store")
 
 BUSY_SECONDS = 30.0
 CACHE_KIBIBYTES = 4096
@@ -96,6 +106,8 @@ def connect(path: Path | None) -> sqlite3.Connection:
     each other; writers wait for one another. Commits survive the death of the process; a power loss
     may undo those after the last durable transaction and leaves the file sound.
 
+    A purse of an earlier format is upgraded.
+
     Raises:
         ValueError: The file is a link, not a run file, damaged, or written by another version.
         OSError: The file cannot be opened or written.
@@ -107,7 +119,7 @@ def connect(path: Path | None) -> sqlite3.Connection:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
     # A relative path could begin with `file:` or be `:memory:`, which SQLite takes for its own.
     address = str(path.absolute()) if path else ":memory:"
-    return _connected(path, address, _prepare_to_write)
+    return _connected(path, address, _prepare_to_write, _upgraded)
 
 
 def connect_to_read(path: Path, *, is_idle: bool = False) -> sqlite3.Connection:
@@ -116,11 +128,13 @@ def connect_to_read(path: Path, *, is_idle: bool = False) -> sqlite3.Connection:
     It sees what was committed, also while another process writes. If none does, it leaves no file
     behind when it is closed. With `is_idle` it does not lock the file and creates none beside it,
     which takes half the time: only for a reader who reads again what has changed, as a process that
-    begins to write meanwhile is not noticed. Raises as `connect` does.
+    begins to write meanwhile is not noticed. A file of an earlier format is read from an upgraded
+    copy, one of a newer format as it is. Raises as `connect` does.
     """
     _refuse_links(path)
     mode = _reading_mode(path, is_idle=is_idle)
-    return _connected(path, f"{path.absolute().as_uri()}?{mode}", prepare_to_read)
+    address = f"{path.absolute().as_uri()}?{mode}"
+    return _connected(path, address, prepare_to_read, _readable)
 
 
 def _refuse_links(path: Path) -> None:
@@ -153,8 +167,60 @@ def _prepare_to_write(connection: sqlite3.Connection) -> int | None:
     return format_of(connection)
 
 
+def upgrade_file(path: Path) -> int | None:
+    """Upgrade a file to the format of this version; returns the earlier format, `None` without one.
+
+    The caller holds what keeps processes of other versions away, as the lease of a run folder. The
+    file that was is kept beside it, see `backup_of`.
+
+    Raises:
+        ValueError: The file is not one of CostAda, is damaged, or its format is newer or too old.
+        OSError: The file or its backup cannot be written.
+    """
+    _refuse_links(path)
+    earlier: list[int | None] = [None]
+
+    def upgraded(connection: sqlite3.Connection, path: Path, found: int) -> sqlite3.Connection:
+        if not can_migrate(found):
+            raise format_error(path, found, FORMAT)
+        earlier.append(upgrade_connected(connection, path))
+        return connection
+
+    _connected(path, str(path.absolute()), _prepare_to_write, upgraded).close()
+    return earlier[-1]
+
+
+def _upgraded(connection: sqlite3.Connection, path: Path, found: int) -> sqlite3.Connection:
+    """A connection that may write a file of another format; raises `ValueError` where none may.
+
+    A file without runs is a purse and is upgraded at once. A run is upgraded by who holds its
+    folder: a process of another version may still work on it.
+    """
+    if not can_migrate(found) or has_runs(connection):
+        raise format_error(path, found, FORMAT, can_migrate=can_migrate(found))
+    if earlier := upgrade_connected(connection, path):
+        LOG.warning(upgrade_notice(path, earlier))
+    return connection
+
+
+def _readable(connection: sqlite3.Connection, path: Path, found: int) -> sqlite3.Connection:
+    """A connection that reads a file of another format; raises `ValueError` where none can.
+
+    What a newer version has written is read as far as its tables are those of this one.
+    """
+    if found > FORMAT:
+        return connection
+    if not can_migrate(found):
+        raise format_error(path, found, FORMAT)
+    with closing(connection):
+        return upgraded_copy(connection, path, found)
+
+
 def _connected(
-    path: Path | None, address: str, prepare_format: Callable[[sqlite3.Connection], int | None]
+    path: Path | None,
+    address: str,
+    prepare_format: Callable[[sqlite3.Connection], int | None],
+    of_other_format: Callable[[sqlite3.Connection, Path, int], sqlite3.Connection],
 ) -> sqlite3.Connection:
     with explaining(path):
         connection = sqlite3.connect(
@@ -167,8 +233,8 @@ def _connected(
             connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}")
             found = prepare_format(connection)
-        if found is not None and found != FORMAT:
-            raise format_error(path, found, FORMAT)
+            if path and found is not None and found != FORMAT:
+                connection = of_other_format(connection, path, found)
     except ForeignTables as error:
         connection.close()
         raise foreign_error(path, str(error)) from None
@@ -361,6 +427,7 @@ class SqliteEngine:
                 # All at once: an open cursor would keep its snapshot, and the log could only grow.
                 return self._connection.execute(statement, values).fetchall()
             except SQLITE_ERRORS as error:
+                self._check_format(error)
                 explain(error, self.place)
 
     def put_row(self, table: str, row: Sequence[object]) -> None:
@@ -388,6 +455,14 @@ class SqliteEngine:
                 self._connection.close()
             if self._log:
                 self._log.close()
+
+    def _check_format(self, error: Exception) -> None:
+        """Raise `ValueError` where a statement failed in a file of a newer version."""
+        found = None
+        with suppress(ForeignTables, *SQLITE_ERRORS):  # the file is damaged, which `error` says
+            found = format_of(self._connection)
+        if found is not None and found > FORMAT:
+            raise format_error(self.place, found, FORMAT) from error
 
     def _check_usable(self) -> None:
         """Refuse a closed file and a forked process, which has a copy of SQLite's locks.
