@@ -24,6 +24,7 @@ SUFFIX = ".txt"
 """Keeps the files of the template from being modules of this package."""
 TEST_FILE = "test_problem.py"
 SHOWN_NAMES = 5
+SCRIPT_ENDINGS = (".py", ".sh")
 REPOSITORY_TASK = """\
 # {name}
 
@@ -181,7 +182,10 @@ def _repository_texts(
     settings = {"repository": path, **{name: value for name, value in given.items() if value}}
     problem = load_repository(place, FolderSettings.model_validate(settings), task)
     notes = [f"Candidates change {counted(len(problem.start), 'file')} of {root}.", *problem.notes]
-    program = shlex.split(command)[0]
+    program, *words = shlex.split(command)
+    file = next((word for word in words if word[:1] != "-"), "")
+    if file.endswith(SCRIPT_ENDINGS) and not (root / file).exists() and not given.get("build"):
+        raise ValueError(f"--score is {command!r}; found no file {file!r} in {root}")
     if "/" not in program:
         _check_program(program, command)
     elif not (root / program).exists():

@@ -190,9 +190,14 @@ def _check_no_needs(folder: Path, settings: FolderSettings) -> None:
 
 
 def _notes_on_start(found: ProblemFolder) -> list[str]:
-    """Which of several initial programs a folder starts from, where no setting says it."""
-    folder = found.layout.folder
-    start = "" if found.settings.program or found.settings.start else program_place(folder)
+    """Which initial programs a folder does not start from, where no setting names the start."""
+    folder, program = found.layout.folder, found.settings.program
+    if found.settings.start:
+        name = program if isinstance(program, str) else ""
+        named = [name] if name and (folder / name).exists() else []
+        ignored = " and ".join([*named, *other_programs(folder, name)])
+        return [f'{ignored} is not read, as {SETTINGS_FILE} says start = "none"'] if ignored else []
+    start = "" if program else program_place(folder)
     others = other_programs(folder, start) if start else []
     wanted = f"to choose another: program = NAME in {SETTINGS_FILE}"
     return [f"the start is {start}, not {' or '.join(others)}; {wanted}"] if others else []

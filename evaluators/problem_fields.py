@@ -195,8 +195,9 @@ class ProblemSettings:
     timing_metrics: Annotated[
         Sequence[str], AfterValidator(tuple), Expected("a list of metric names")
     ] = ()
-    """Metrics, beside `eval_time`, that hold wall-clock time. They are recorded, and no model sees
-    them, so that prompts repeat."""
+    """Metrics that hold wall-clock time, beside `eval_time` and those that are named like
+    `execution_time_mean` or `elapsed_seconds` and are not objectives. They are recorded, and no
+    model sees them, so that prompts repeat."""
     repeats: Count = 1
     """Measurements of each program; with several, a new best is measured again."""
     aggregate: Annotated[Aggregate, _one_of(get_args(Aggregate))] = "median"

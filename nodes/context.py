@@ -1,6 +1,7 @@
 """The run's context: models, problem, prices and store, and what nodes read of them."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,11 @@ ChatModel = Runnable[LanguageModelInput, AIMessage]
 """Any LangChain chat model, also wrapped in retries or fallbacks."""
 
 LandingOrder = Literal["landing", "launch"]
+
+WALL_CLOCK = re.compile(
+    r"(^|_)(execution|exec|evaluation|eval|elapsed|wall|wall_clock)_(time|seconds|duration)(_|$)"
+)
+"""Fits the names of metrics that hold the time of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +326,11 @@ def prompt_view(candidate: Candidate, problem: Problem) -> ProgramView:
         code=candidate.program.source,
         score=candidate.score,
         metrics=repeatable_metrics(candidate, problem),
-        artifacts={name: text for name, text in candidate.artifacts.items() if name not in UNSHOWN},
+        artifacts={
+            name: text
+            for name, text in candidate.artifacts.items()
+            if name not in UNSHOWN and text.strip()
+        },
         error=candidate.error,
         worst_examples=worst_examples(candidate, problem),
     )
@@ -340,9 +350,17 @@ def worst_examples(candidate: Candidate, problem: Problem) -> tuple[ExampleView,
 
 
 def repeatable_metrics(candidate: Candidate, problem: Problem) -> dict[str, float]:
-    """The metrics without wall-clock times, which would make every prompt different."""
+    """The metrics without wall-clock times, which would make every prompt different.
+
+    An objective is shown unless the problem declares it as a time.
+    """
     timings = {EVAL_TIME, *problem.timing_metrics}
-    return {name: value for name, value in candidate.metrics.items() if name not in timings}
+    objectives = [each.metric for each in read_objectives(problem.objectives)]
+    return {
+        name: value
+        for name, value in candidate.metrics.items()
+        if name not in timings and (name in objectives or not WALL_CLOCK.search(name))
+    }
 
 
 def front_of(state: SearchState, context: RunContext) -> list[Candidate]:

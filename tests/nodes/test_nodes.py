@@ -230,9 +230,22 @@ def test_the_evaluation_time_stays_out_of_prompts_so_that_prompts_repeat():
     assert prompt_view(measured, toy_problem()).artifacts == {"log": "fine"}
 
 
-def test_a_metric_whose_name_only_resembles_ours_is_shown():
-    own = {"efficiency_score": 0.9, "execution_time": 12.0, "my_eval_time": 3.0}
-    assert prompt_view(candidate_with(own), toy_problem()).metrics == own
+def test_metrics_named_like_the_time_of_an_evaluation_stay_out_of_prompts():
+    times = {"execution_time_mean": 1.2, "execution_time_std": 0.1, "elapsed_seconds": 3.0}
+    own = {"efficiency_score": 0.9, "time_to_target": 7.0, "num_evaluation_times": 3.0}
+    assert prompt_view(candidate_with(own | times), toy_problem()).metrics == own
+
+
+def test_an_objective_is_shown_though_it_is_a_time():
+    timed = replace(toy_problem(), objectives=("execution_time:min", "size:max"))
+    own = {"execution_time": 1.2, "size": 2.0}
+    assert prompt_view(candidate_with(own | {"wall_time": 3.0}), timed).metrics == own
+
+
+def test_texts_without_a_sign_stay_out_of_prompts():
+    texts = {"feedback": "", "stdout": " \n", "note": "seen"}
+    shown = prompt_view(candidate_with(artifacts=texts), toy_problem()).artifacts
+    assert shown == {"log": "fine", "note": "seen"}
 
 
 def test_metrics_that_a_problem_declares_as_timings_stay_out_of_prompts():

@@ -124,6 +124,22 @@ def test_the_name_of_a_file_gives_language_and_name_of_a_first_program(startless
     assert problem.start == EMPTY
 
 
+@pytest.mark.parametrize(
+    ("settings", "file", "ignored"),
+    [
+        ("", "initial_program.py", "initial_program.py is not read, as problem.toml says"),
+        ('program = "value.py"', "value.py", "value.py is not read, as problem.toml says"),
+        ("", "helper.py", ""),
+    ],
+)
+def test_a_folder_says_that_its_program_is_not_read(startless, settings, file, ignored):
+    (startless / file).write_text("def value():\n    return 0.1\n")
+    (startless / "problem.toml").write_text(f'start = "none"\nentry_point = "value"\n{settings}\n')
+    problem = load_folder(startless)
+    assert problem.start == EMPTY
+    assert problem.notes[:1] == ((f'{ignored} start = "none"',) if ignored else ())
+
+
 def test_a_function_of_texts_needs_no_start():
     def evaluate(text):
         return Evaluation(score=min(1.0, len(text) / 100), objective=len(text), is_valid=True)

@@ -513,6 +513,11 @@ def test_a_score_command_without_its_program_is_refused_before_the_folder_is_mad
     refused = invoke("init", folder, *options, "--score", "nosuch x")
     assert (refused.exit_code, folder.exists()) == (2, False)
     assert "--score is 'nosuch x'; found no program 'nosuch' in " in refused.stderr
+    for command in ("python -u nosuch.py x", "sh nosuch.sh"):
+        refused = invoke("init", folder, *options, "--score", command)
+        assert (refused.exit_code, folder.exists()) == (2, False)
+        file = "nosuch.py" if "python" in command else "nosuch.sh"
+        assert f"--score is {command!r}; found no file {file!r} in {repository}" in refused.stderr
     made = invoke("init", folder, *options, "--score", "./built x")
     assert (made.exit_code, folder.exists()) == (0, True)
     assert "./built is missing: a build must make it" in made.stdout
