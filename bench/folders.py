@@ -64,8 +64,8 @@ from openevolve.evaluator import Evaluator
 from openevolve.utils.metrics_utils import get_fitness_score
 evaluator, program, config = sys.argv[1:4]
 settings = load_config(config) if config else Config()
-judge = Evaluator(settings.evaluator, evaluator, suffix=Path(program).suffix)
-metrics = asyncio.run(judge.evaluate_program(Path(program).read_text()))
+tool_evaluator = Evaluator(settings.evaluator, evaluator, suffix=Path(program).suffix)
+metrics = asyncio.run(tool_evaluator.evaluate_program(Path(program).read_text()))
 score = get_fitness_score(metrics, settings.database.feature_dimensions)
 print("RESULT " + json.dumps({"score": score, "metrics": {k: str(v) for k, v in metrics.items()}}))
 """
@@ -79,12 +79,12 @@ evaluator, program, config = sys.argv[1:4]
 settings = load_config(config) if config else Config()
 settings.evaluator.evaluation_file = evaluator
 settings.evaluator.file_suffix = Path(program).suffix
-judge = Evaluator(settings.evaluator)
-metrics = asyncio.run(judge.evaluate_program(Path(program).read_text())).metrics
+tool_evaluator = Evaluator(settings.evaluator)
+metrics = asyncio.run(tool_evaluator.evaluate_program(Path(program).read_text())).metrics
 result = {"score": get_score(metrics), "metrics": {k: str(v) for k, v in metrics.items()}}
 print("RESULT " + json.dumps(result))
 """
-JUDGED = """
+EVALUATION = """
 import json, sys
 from costada.cli.command_errors import showing_warnings
 from costada.evaluators.problem import confine
@@ -93,15 +93,15 @@ from costada.evaluators.sandbox.layers import Layer
 found = {}
 with showing_warnings():
     for layer in sys.argv[3:]:
-        judged = confine(problem(sys.argv[1]), sandbox=Layer(layer))
-        if judged.limits.wall_seconds > float(sys.argv[2]):
-            judged = confine(judged, timeout=float(sys.argv[2]))
-        verdict = judged.evaluate_program(judged.start, "bench")
+        here = confine(problem(sys.argv[1]), sandbox=Layer(layer))
+        if here.limits.wall_seconds > float(sys.argv[2]):
+            here = confine(here, timeout=float(sys.argv[2]))
+        result = here.evaluate_program(here.start, "bench")
         found[layer] = {
-            "score": verdict.objective if verdict.objective is not None else verdict.score,
-            "is_valid": verdict.is_valid, "error": verdict.error, "seconds": verdict.seconds,
-            "log": verdict.artifacts.get("log", "")[-600:],
-            "metrics": {k: str(v) for k, v in verdict.metrics.items()}}
+            "score": result.objective if result.objective is not None else result.score,
+            "is_valid": result.is_valid, "error": result.error, "seconds": result.seconds,
+            "log": result.artifacts.get("log", "")[-600:],
+            "metrics": {k: str(v) for k, v in result.metrics.items()}}
 print("RESULT " + json.dumps(found))
 """
 
@@ -173,26 +173,29 @@ def result_of(command: Sequence[str], seconds: float, **options: object) -> dict
     return {"error": said[-1] if said else f"exit code {done.returncode}", "stdout": done.stdout}
 
 
-def judge_here(row: Row, folder: Path, stage: str, layers: Sequence[str], seconds: float) -> None:
+def evaluate_here(
+    row: Row, folder: Path, stage: str, layers: Sequence[str], seconds: float
+) -> None:
     """Fill in what CostAda says of the folder's initial program in some layers."""
-    command = [sys.executable, "-c", JUDGED, str(folder), str(seconds), *layers]
+    command = [sys.executable, "-c", EVALUATION, str(folder), str(seconds), *layers]
     limit = (seconds + 60) * len(layers)
     found = result_of(command, limit, cwd=tempfile.gettempdir())
     row.reason = str(found.get("error", ""))
     for layer in layers:
-        judged = found.get(layer)
-        if not isinstance(judged, dict):
+        result = found.get(layer)
+        if not isinstance(result, dict):
             continue
-        if not judged["is_valid"]:
-            row.reason, row.log = str(judged["error"]), str(judged["log"])
+        if not result["is_valid"]:
+            row.reason, row.log = str(result["error"]), str(result["log"])
             continue
         row.stages[layer] = stage
         if row.score is None:
-            row.score, row.seconds = float(judged["score"]), float(judged["seconds"])
-            row.metrics = dict(judged["metrics"])
+            row.score = float(result["score"])
+            row.seconds = float(result["seconds"])
+            row.metrics = dict(result["metrics"])
 
 
-def judge_there(row: Row, folder: Path, evaluator: Path, seconds: float) -> None:
+def evaluate_there(row: Row, folder: Path, evaluator: Path, seconds: float) -> None:
     """Fill in what the folder's own tool says of its initial program."""
     tool, repository = tool_of(folder)
     program = program_of(folder)
@@ -300,26 +303,26 @@ def climb(row: Row, folder: Path, checkout: Path, options: argparse.Namespace) -
     def remaining() -> list[str]:
         return [each for each in options.layers if each not in row.stages]
 
-    def judge(stage: str) -> None:
+    def try_as(stage: str) -> None:
         if layers := remaining():
-            judge_here(row, folder, stage, layers, options.seconds)
+            evaluate_here(row, folder, stage, layers, options.seconds)
 
     download(checkout, needed, options.data)
-    judge("unchanged")
+    try_as("unchanged")
     if remaining() and not (options.unchanged or needed.missing):
         said([COSTADA, "adopt", folder])
         if not lacks_packages(folder):
-            judge("adopted")
+            try_as("adopted")
         elif said([COSTADA, "prepare", folder]):
-            judge("prepared")
+            try_as("prepared")
         if remaining() and needed.asks_for_something:
             declare(folder, checkout, needed)
-            judge("declared")
+            try_as("declared")
     if refused := remaining():
         row.stages |= dict.fromkeys(refused, REFUSED)
         row.reason = needed.missing or row.reason
     if not (options.here or row.has_own or needed.missing):
-        judge_there(row, folder, evaluator, options.seconds)
+        evaluate_there(row, folder, evaluator, options.seconds)
     for place in needed.data.values():  # which other folders begin without
         shutil.rmtree(checkout / place, ignore_errors=True)
     os.environ.clear()

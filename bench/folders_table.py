@@ -73,7 +73,7 @@ def show(rows: Sequence[Row], layers: Sequence[str], beside: Mapping[str, Row], 
         _print_line(["---"] * 3)
     for tool in (*tools, "") if beside else ():
         own = [row for row in rows if tool in (row.tool, "")]
-        starting = [row for row in own if _beside(row, beside) == UNCHANGED]
+        starting = [row for row in own if _stage_beside(row, beside) == UNCHANGED]
         _print_line([tool or "all", len(own), len(starting)])
     for tool in tools:
         own = [row for row in rows if row.tool == tool]
@@ -83,7 +83,7 @@ def show(rows: Sequence[Row], layers: Sequence[str], beside: Mapping[str, Row], 
         _print_line(["---"] * (len(columns) + 5))
         for row in own:
             climbed = [row.stages.get(layer, REFUSED) for layer in layers]
-            there = [_beside(row, beside)] if beside else []
+            there = [_stage_beside(row, beside)] if beside else []
             reason = shortened(row.reason, width) if REFUSED in climbed else ""
             _print_line(
                 [
@@ -91,11 +91,11 @@ def show(rows: Sequence[Row], layers: Sequence[str], beside: Mapping[str, Row], 
                     row.contract,
                     *climbed,
                     *there,
-                    *_scores(_compared(row, beside)),
+                    *_scores(_with_own_score(row, beside)),
                     reason,
                 ]
             )
-    pairs = [_compared(row, beside).is_same for row in rows]
+    pairs = [_with_own_score(row, beside).is_same for row in rows]
     compared = [is_same for is_same in pairs if is_same is not None]
     print(f"\nOf {len(compared)} scores compared, {sum(compared)} are the same.")
 
@@ -105,12 +105,12 @@ def shortened(text: str, width: int) -> str:
     return textwrap.shorten(" ".join(text.split()), width, placeholder=" ...")
 
 
-def _beside(row: Row, beside: Mapping[str, Row]) -> str:
+def _stage_beside(row: Row, beside: Mapping[str, Row]) -> str:
     """How far a folder climbs in its tool's environment; empty if that was not tried."""
     return next(iter(beside[row.folder].stages.values()), "") if row.folder in beside else ""
 
 
-def _compared(row: Row, beside: Mapping[str, Row]) -> Row:
+def _with_own_score(row: Row, beside: Mapping[str, Row]) -> Row:
     """A row with the score of the folder's own tool, and that here in the same environment."""
     other = beside.get(row.folder)
     if row.has_own or other is None:
