@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 from time import monotonic
@@ -12,7 +12,7 @@ from langgraph.runtime import RunControl
 
 from costada.agents.run_answers import BestProgram, RunPhase, RunResult, RunStatus, StopReason
 from costada.evaluators.problem import Problem
-from costada.evaluators.registry import problem
+from costada.evaluators.registry import problem as problem_named
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
 from costada.models.errors import UnmeteredCall, describe
 from costada.nodes.state import SearchState
@@ -28,7 +28,7 @@ from costada.store.lease import LostLease
 from costada.store.purse import Purse
 from costada.store.rows import record
 from costada.store.run_store import RunStore
-from costada.values.candidate import Candidate, Program
+from costada.values.candidate import Candidate
 from costada.values.search_result import Discovery
 from costada.values.setting import OBJECT_MARK
 
@@ -54,18 +54,22 @@ class FollowedRun(Protocol):
         """Return when the run has ended, or after so many seconds."""
 
     @property
-    def start(self) -> Program:
-        """The problem's initial program, the best one at first."""
+    def problem(self) -> Problem:
+        """The problem of the run."""
 
 
 class BackgroundRun(Progress):
     """A run in its own thread, paid from an account of the server's purse."""
 
-    def __init__(self, plan: Plan, folder: RunFolder, account: Purse, purse: Purse) -> None:
+    def __init__(
+        self, plan: Plan, folder: RunFolder, account: Purse, purse: Purse, lease: ExitStack
+    ) -> None:
         """Start at once; the account of the purse is closed when the run has ended in any way.
 
-        A stored run must be held by this process; its thread holds it as well when this returns.
+        The lease has the lock of a folder. A stored run must be held by this process; its thread
+        holds it as well when this returns.
         """
+        self._lease = lease
         self._plan = replace(plan, purse=account, budget=min(plan.budget, float(account.budget)))
         self._folder, self._account, self._purse = folder, account, purse
         self._row: TraceRow | None = None
@@ -139,18 +143,22 @@ class BackgroundRun(Progress):
         )
 
     @property
-    def start(self) -> Program:
-        """The problem's initial program, the best one at first."""
-        return self._plan.problem.start
+    def problem(self) -> Problem:
+        """The problem of the run."""
+        return self._plan.problem
 
     def _carry_out(self) -> None:
         current_token.set(self._token)  # for this thread, and those that the run begins
         try:
-            # A stored run is held before its account is used: another process may have both.
-            is_stored = isinstance(self._folder, StoredRun)
-            with self._folder.hold() if is_stored else nullcontext(), closing(self._account):
+            # Held until the account is closed: another process may have both.
+            with self._lease as lease:
+                if isinstance(self._folder, StoredRun):
+                    lease.enter_context(self._folder.hold())
+                lease.enter_context(closing(self._account))
                 self._has_begun.set()
-                self._result = execute_run(self._plan, self._folder, self, self.control)
+                self._result = execute_run(
+                    self._plan, self._folder, self, self.control, lease=lease
+                )
         except (ValueError, UnmeteredCall, OSError, sqlite3.Error) as error:
             self._error = str(error) or describe(error)
             self.is_hindered = isinstance(error, OSError | LostLease)
@@ -233,10 +241,10 @@ class EarlierRun:
         )
 
     @property
-    def start(self) -> Program:
-        """The problem's initial program, the best one at first."""
+    def problem(self) -> Problem:
+        """The problem of the run."""
         config = self.folder.load()
-        return (self.object_of(config) or problem(config.problem)).start
+        return self.object_of(config) or problem_named(config.problem)
 
 
 def name_of(folder: RunFolder) -> str:
@@ -248,7 +256,7 @@ def _problem_name(label: str) -> str:
     """The name of the problem that settings refer to, also of an object that is not there."""
     if label.startswith(OBJECT_MARK):
         return label.removeprefix(OBJECT_MARK)
-    return problem(label).name
+    return problem_named(label).name
 
 
 def status_of(
@@ -296,7 +304,7 @@ def states_of(run: FollowedRun, seconds: float) -> Iterator[RunStatus]:
 def best_program_of(run: FollowedRun) -> BestProgram:
     """The best program of a run so far, and the state of the run."""
     best = _best_candidate(run.folder)
-    program = best.program if best else run.start
+    program = best.program if best else run.problem.start
     return BestProgram(**run.status(), program=program.text, files=program.by_path)
 
 

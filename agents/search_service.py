@@ -15,36 +15,27 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from costada.agents.followed_runs import (
-    BackgroundRun,
-    EarlierRun,
-    FollowedRun,
-    name_of,
-)
+from costada.agents.followed_runs import BackgroundRun, EarlierRun, FollowedRun
+from costada.agents.paid_runs import PaidRuns
 from costada.agents.run_answers import RunList
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.routes import can_resume
 from costada.models.menu import label_of
 from costada.runs.config import EXECUTION, RunConfig, checked_config
-from costada.runs.folder import RunFolder, unused_folder
-from costada.runs.folder_lease import is_held
+from costada.runs.folder import RunFolder
 from costada.runs.plan import GivenProblem, Plan, SearchRequest, plan_run, problems_by_name
-from costada.runs.resume import extend_to, extended_config
+from costada.runs.resume import extended_config, save_extension
 from costada.runs.runner import is_finished, saved_state
-from costada.runs.shared_purse import account_name
-from costada.runs.stored_run import named_runs, unused_run
+from costada.runs.steering import add_program_text, has_started
 from costada.store.purse import Purse
 from costada.values.setting import unknown_name
 
 SCAN_SECONDS = 15.0
 """Time between two looks for runs that no process holds."""
 
-STOP = "stop"
-"""Begins the key of a purse's entry that says whether a client has stopped a run."""
-
-MAX_NAMES = 5
-"""Names that are tried for a new run while other servers take them."""
+START_LOOK_SECONDS = 0.1
+"""Time between two looks whether a run has started."""
 
 
 @contextmanager
@@ -99,6 +90,11 @@ class SearchService:
         """The settings of every run."""
         return self.given.config
 
+    @property
+    def paid(self) -> PaidRuns:
+        """The runs that the purse pays for."""
+        return PaidRuns(self.purse, self.parent, self.store, self.machine, self._object_of)
+
     def check(self) -> Layer | None:
         """Refuse settings that no run could start with; raises `ValueError` as `plan_run` does.
 
@@ -107,17 +103,6 @@ class SearchService:
         """
         unjudged = self.settings.model_copy(update={"preflight": False})
         return plan_run(replace(self.given, config=unjudged), purse=self.purse).sandbox
-
-    def reclaim(self) -> None:
-        """Return the unspent money of an earlier server's runs here that no process works on.
-
-        Their accounts have the path of a folder of this parent for a name. All others stay as they
-        are, such as that of an agent, or of a run that is kept elsewhere.
-        """
-        for account in self.purse.accounts()[1:]:
-            folder = self._own_folder(account.name)
-            if folder and not account.is_closed and not is_held(folder):
-                self.purse.close_child(account.name)
 
     def start(
         self, name: str, budget: float, seed: int, target: float | None = None
@@ -141,30 +126,29 @@ class SearchService:
             wanted["target"] = target
         config = checked_config({**self.settings.model_dump(), **wanted})
         plan = self._plan(config)
-        with self._lock, self._hold_unused_run(name) as folder:
+        with self._lock, ExitStack() as held:
             if self._ending.is_set():
                 raise ValueError("discover: the server is ending; ask again when it is back")
             # Another request may have started it while this one was planned.
             if known := self._same_search(name, seed):
                 return known
-            account = self.purse.child(self._account(folder), budget)
+            folder = self.paid.hold_unused(name, held)
+            account = self.purse.child(self.paid.account(folder), budget)
             # A server that died before it claimed this name may have drawn more for it.
             granted = min(budget, float(account.budget))
             try:
                 folder.claim(config.model_copy(update={"budget": granted}))
-            except OSError:
+            except (ValueError, OSError):
                 if self.store is None:  # else it pays for the next run of this name
                     account.close()
                 raise
-            run = BackgroundRun(plan, folder, account, self.purse)
-            self.runs[run.name] = run
-        return run
+            return self._begin(plan, folder, account, held)
 
     def run(self, name: str) -> FollowedRun:
         """A run by its name; raises `ValueError` if no server of this purse has started it."""
         if known := self._of_this_process(name):
             return known
-        earlier = self._earlier_runs()
+        earlier = self.paid.runs()
         if name not in earlier:
             names = ", ".join({**earlier, **self.runs}) or "none yet"
             raise ValueError(f"run: got {name!r}, expected one that was started here: {names}")
@@ -172,7 +156,7 @@ class SearchService:
 
     def listed(self) -> RunList:
         """The runs that the purse pays for, and what it has left."""
-        earlier = self._earlier_runs()
+        earlier = self.paid.runs()
         return RunList(
             runs=[self._newest(name, run).status() for name, run in earlier.items()],
             purse_budget=float(self.purse.budget),
@@ -187,10 +171,29 @@ class SearchService:
         """
         run = self.run(name)
         if isinstance(run, BackgroundRun):
-            self._mark(run.folder, is_stopped=True)
+            self.paid.mark(run.folder, is_stopped=True)
             run.control.request_drain("a client stops the run")
         elif run.folder.is_running:
             raise ValueError(f"run: got {name!r}, which another process works on; stop it there")
+        return run
+
+    def submit(self, name: str, program: str | Mapping[str, str], seconds: float) -> FollowedRun:
+        """Let the next step of a run evaluate a program of the client.
+
+        Args:
+            name: The run.
+            program: One text, or the text of each file by its path.
+            seconds: How long to wait for a run to start.
+
+        Raises:
+            ValueError: There is no such run, it has not started by then, or it takes no such
+                program.
+            OSError: The run cannot be written.
+        """
+        run, deadline = self.run(name), monotonic() + seconds
+        while run.folder.is_running and not has_started(run.folder) and monotonic() < deadline:
+            run.wait(START_LOOK_SECONDS)
+        add_program_text(run.folder, program, run.problem.candidate_name)
         return run
 
     def extend(self, name: str, dollars: float, target: float | None = None) -> BackgroundRun:
@@ -213,8 +216,8 @@ class SearchService:
             known = self.runs.get(name)
             if (known and known.thread.is_alive()) or folder.is_running:
                 raise ValueError(f"run: got {name!r}, which is running; expected one that is not")
-            if self.store is not None:
-                held.enter_context(folder.hold())
+            # Before its account is touched: another process that works on the run has the same one.
+            held.enter_context(folder.hold())
             budget = self._affordable(folder, saved.budget, dollars)
             own = {"problem": saved.problem, "seed": saved.seed, "budget": budget}
             own["target"] = saved.target if target is None else target
@@ -227,12 +230,11 @@ class SearchService:
                     f" left to do within ${budget:g}"
                 )
             plan = self._plan(config)
-            extend_to(folder, config)
-            self._mark(folder, is_stopped=False)
-            account = self.purse.child(self._account(folder), budget)
+            save_extension(folder, config)
+            self.paid.mark(folder, is_stopped=False)
+            account = self.purse.child(self.paid.account(folder), budget)
             self._ended.discard(name)
-            run = self.runs[name] = BackgroundRun(plan, folder, account, self.purse)
-        return run
+            return self._begin(plan, folder, account, held)
 
     def reaches_purse(self) -> bool:
         """Whether the server can read its purse; prints why it cannot."""
@@ -265,6 +267,18 @@ class SearchService:
             run.thread.join(max(0.0, deadline - monotonic()))
             run.is_abandoned = run.thread.is_alive()
 
+    def _begin(
+        self, plan: Plan, folder: RunFolder, account: Purse, held: ExitStack
+    ) -> BackgroundRun:
+        """Start the thread of a run whose folder this thread holds.
+
+        It takes over the lock of a folder. A run in the database is held by each of its threads.
+        """
+        lease = held.pop_all() if self.store is None else ExitStack()
+        run = BackgroundRun(plan, folder, account, self.purse, lease)
+        self.runs[run.name] = run
+        return run
+
     def _plan(self, config: RunConfig) -> Plan:
         """The plan of a run with these settings; raises `ValueError` as `plan_run` does."""
         given = self._object_of(config)
@@ -274,31 +288,6 @@ class SearchService:
         """The problem of a run, if this service offers it as an object."""
         objects = [each for each in self.problems.values() if isinstance(each, Problem)]
         return next((each for each in objects if label_of(each) == config.problem), None)
-
-    @contextmanager
-    def _hold_unused_run(self, problem_name: str) -> Iterator[RunFolder]:
-        """A folder, or a name in the database, which is held: other servers take names as well.
-
-        Raises:
-            ValueError: Other servers hold or take the names that are tried.
-            OSError: The database cannot be reached, or the folder not made.
-        """
-        if self.store is None:
-            yield unused_folder(problem_name, self.parent)
-            return
-        fault = f"{problem_name}: other servers have taken the names that were tried; ask again"
-        for _ in range(MAX_NAMES):
-            run = unused_run(problem_name, self.store, self.parent)
-            with ExitStack() as held:
-                try:
-                    held.enter_context(run.hold())
-                except ValueError as error:
-                    fault = str(error)
-                    continue
-                if run.claimed_at is None:
-                    yield run
-                    return
-        raise ValueError(fault)
 
     def _of_this_process(self, name: str) -> BackgroundRun | None:
         """A run that this process works on, or has worked on where no other process can."""
@@ -318,7 +307,7 @@ class SearchService:
         Raises:
             ValueError: Such a run has ended, or was stopped or interrupted.
         """
-        for own, run in self._earlier_runs().items():
+        for own, run in self.paid.runs().items():
             try:
                 config = run.folder.load()
             except ValueError:  # `list_runs` says why; other searches go on
@@ -345,7 +334,7 @@ class SearchService:
         """
         if not 0 <= dollars < inf:
             raise ValueError(f"dollars: got {dollars:g}, expected a finite number of at least 0")
-        account = self.purse.found(self._account(folder))
+        account = self.purse.found(self.paid.account(folder))
         held = account.held if account else Decimal(0)
         most = float(held + self.purse.remaining)
         wanted = budget + dollars
@@ -356,46 +345,11 @@ class SearchService:
             )
         return min(wanted, most)
 
-    def _account(self, folder: RunFolder) -> str:
-        """What the purse calls the account of a run."""
-        name = account_name(folder)
-        return f"{self.machine}:{name}" if self.machine else name
-
-    def _own_folder(self, account: str) -> Path | None:
-        """The run folder that an account pays for, if it is on this machine and in the parent."""
-        here = f"{self.machine}:" if self.machine else ""
-        folder = Path(account.removeprefix(here))
-        is_own = account.startswith(here) and folder.parent == self.parent.resolve()
-        return folder if is_own else None
-
-    def _mark(self, folder: RunFolder, *, is_stopped: bool) -> None:
-        """Note for all servers of the purse whether a client has stopped a run."""
-        self.purse.put(f"{STOP} {self._account(folder)}", cost=0, is_stopped=is_stopped)
-
-    def _is_stopped(self, folder: RunFolder) -> bool:
-        noted = self.purse.entry(f"{STOP} {self._account(folder)}")
-        return noted is not None and noted.facts["is_stopped"] is True
-
-    def _earlier_runs(self) -> dict[str, EarlierRun]:
-        """The runs that the purse pays for, whichever server has started them."""
-        root, *accounts = self.purse.accounts()
-        own = [each.name for each in accounts if each.parent == root.id]
-        if self.store is None:
-            found = [RunFolder(path) for path in map(self._own_folder, own) if path]
-            kept = [folder for folder in found if folder.settings.is_file()]
-        else:
-            stored = [run for run in named_runs(self.store) if run.address.run in own]
-            kept = [replace(run, path=self.parent / run.address.run) for run in stored]
-        return {
-            name_of(each): EarlierRun(each, self.purse, self._account(each), self._object_of)
-            for each in kept
-        }
-
     def _follow(self) -> None:
         while not self._ending.is_set():
             with _reporting():
-                for name, run in self._earlier_runs().items():
-                    if name not in self._ended and not self._is_stopped(run.folder):
+                for name, run in self.paid.runs().items():
+                    if name not in self._ended and not self.paid.is_stopped(run.folder):
                         with _reporting(name):
                             self._resume(name, run.folder)
             self._ending.wait(SCAN_SECONDS)
@@ -405,7 +359,8 @@ class SearchService:
         known = self.runs.get(name)
         if (known and not known.is_hindered) or folder.is_running:
             return
-        with folder.hold():
+        with ExitStack() as held:
+            held.enter_context(folder.hold())
             if is_finished(folder):
                 self._ended.add(name)
                 self.purse.close_child(name)
@@ -416,4 +371,4 @@ class SearchService:
             with self._lock:
                 if not self._ending.is_set():
                     account = self.purse.child(name, config.budget)
-                    self.runs[name] = BackgroundRun(plan, folder, account, self.purse)
+                    self._begin(plan, folder, account, held)

@@ -25,6 +25,10 @@ Target = Annotated[
     float | None,
     Field(description="Objective that is good enough: the run ends once its best reaches it."),
 ]
+OwnProgram = Annotated[
+    str | dict[str, str],
+    Field(description="Its complete text, or that of each file by path if programs have several."),
+]
 WaitSeconds = Annotated[
     float, Field(ge=0, le=MAX_WAIT, description="Return when the run ends, or after this time.")
 ]
@@ -70,6 +74,14 @@ class SearchTools:
         """Stop a run after its calls in flight, and keep what it has; it can be continued."""
         return self.service.stop(run).status()
 
+    def submit_program(self, run: Run, program: OwnProgram) -> RunStatus:
+        """Let the next step of a run evaluate a program of yours, without a model call.
+
+        If it is the best so far, the search builds on it. A run that is not running takes it once
+        it is continued.
+        """
+        return self.service.submit(run, program, MAX_WAIT).status()
+
     def continue_run(self, run: Run, dollars: Dollars, target: Target = None) -> RunStatus:
         """Continue a run that has ended, or was stopped or interrupted; returns at once."""
         return self.service.extend(run, dollars, target).status()
@@ -90,6 +102,11 @@ class SearchTools:
     def starting(self) -> list[Callable[..., object]]:
         """The tools that spend dollars."""
         return [self.discover, self.continue_run]
+
+    @property
+    def steering(self) -> list[Callable[..., object]]:
+        """The tools that change a run and spend no dollars of the purse by themselves."""
+        return [self.submit_program, self.stop_run]
 
     @property
     def reading(self) -> list[Callable[..., object]]:

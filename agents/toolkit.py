@@ -27,6 +27,7 @@ from costada.nodes.pool import NODE_THREADS
 from costada.runs.folder import DEFAULT_PARENT
 from costada.runs.keywords import DiscoverKeywords
 from costada.runs.plan import GivenProblem, parse_request
+from costada.store.address import check_database
 from costada.store.purse import Purse
 
 CLOSE_SECONDS = 60.0
@@ -46,11 +47,12 @@ class DiscoveryToolkit(BaseToolkit):
     def get_tools(self) -> list[BaseTool]:
         """The tools, for `langchain.agents.create_agent` or a `ToolNode`.
 
-        They are `discover`, `continue_run`, `stop_run`, `run_status`, `wait_for_run`, `list_runs`,
-        `best_program` and `run_result`, with the arguments and answers of those of `costada mcp`.
+        They are `discover`, `continue_run`, `submit_program`, `stop_run`, `run_status`,
+        `wait_for_run`, `list_runs`, `best_program` and `run_result`, with the arguments and answers
+        of those of `costada mcp`.
         """
         offered = SearchTools(self.service, _write_state)
-        methods = [*offered.starting, offered.stop_run, *offered.reading]
+        methods = [*offered.starting, *offered.steering, *offered.reading]
         return [_tool(each, offered.description(each)) for each in methods]
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
@@ -78,6 +80,7 @@ def create_discovery_toolkit(
     models_file: str | Path | None = None,
     guide_model: str | ChatModel | None = None,
     out: str | Path = DEFAULT_PARENT,
+    store: str | None = None,
     **settings: Unpack[DiscoverKeywords],
 ) -> DiscoveryToolkit:
     """Create tools with which an agent starts searches in the background and follows them.
@@ -90,7 +93,9 @@ def create_discovery_toolkit(
     money is spent.
 
     Each run has a folder in `out`. With the same `out` and a purse in a file, a later process lists
-    the runs of earlier ones, and continues those that were interrupted.
+    the runs of earlier ones, and `continue_run` continues those that were interrupted. With a
+    `store`, runs are in Postgres: any toolkit or server with the same database and purse lists
+    them, and resumes those that were interrupted, or whose process has died, by itself.
 
     Args:
         problems: What can be named: a `Problem`, a benchmark's name, a folder, or several of them.
@@ -100,12 +105,14 @@ def create_discovery_toolkit(
         models_file: TOML file that explains texts in `models`.
         guide_model: The model that is asked for tactics; by default `model`.
         out: Parent of the run folders.
+        store: Address of a Postgres database that keeps the runs, `postgresql://USER@HOST/DATABASE`;
+            needs a purse in a database.
         **settings: Further settings, as for `discover`; the agent chooses the seed. By default the
             budget policy is that of the purse.
 
     Raises:
-        ValueError: There is nothing to improve, two problems have the same name, a seed is given,
-            or `discover` refuses the arguments.
+        ValueError: There is nothing to improve, two problems have the same name, a seed is given, a
+            store goes with a purse that is not in a database, or `discover` refuses the arguments.
     """
     given = [problems] if isinstance(problems, GivenProblem) else problems
     if not given:
@@ -120,10 +127,16 @@ def create_discovery_toolkit(
         guide_model,
         {"budget": float(purse.budget), "budget_policy": purse.policy, **settings},
     )
-    machine = gethostname() if purse.is_shared else ""
-    service = SearchService(named_problems(given), request, purse, Path(out), machine=machine)
+    if store is not None:
+        check_database(store)
+        if not purse.is_shared:
+            raise ValueError("store: got an address with a purse of this machine, expected dsn=...")
+    machine = gethostname() if purse.is_shared and store is None else ""
+    service = SearchService(named_problems(given), request, purse, Path(out), store, machine)
     service.check()
-    service.reclaim()
+    if store is None:
+        service.paid.reclaim()
+    service.follow()
     return DiscoveryToolkit(service=service)
 
 

@@ -129,7 +129,7 @@ def mcp(
             service = _service(settings, max_budget, purse, problems, out, store)
             layer = service.check()
             if store is None:
-                service.reclaim()
+                service.paid.reclaim()
             service.follow()
     with ending_on_signal():
         try:

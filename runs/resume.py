@@ -71,13 +71,16 @@ def extend_to(folder: RunFolder, wanted: RunConfig) -> None:
     """
     folder.load()
     with folder.hold():
-        saved = folder.load()  # again: another process may have changed them before the lease
-        changed = extended_config(saved, {name: getattr(wanted, name) for name in CHANGEABLE})
-        folder.check_same(
-            wanted.model_copy(update={name: getattr(saved, name) for name in CHANGEABLE})
-        )
-        if changed != saved:
-            folder.save(changed)
+        save_extension(folder, wanted)
+
+
+def save_extension(folder: RunFolder, wanted: RunConfig) -> None:
+    """Do what `extend_to` does for a caller that holds the run."""
+    saved = folder.load()  # another process may have changed them before the lease
+    changed = extended_config(saved, {name: getattr(wanted, name) for name in CHANGEABLE})
+    folder.check_same(wanted.model_copy(update={name: getattr(saved, name) for name in CHANGEABLE}))
+    if changed != saved:
+        folder.save(changed)
 
 
 @dataclass(frozen=True, slots=True)

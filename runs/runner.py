@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -44,6 +44,7 @@ def execute_run(
     control: RunControl,
     *,
     accepts_loss: bool = False,
+    lease: AbstractContextManager[object] | None = None,
 ) -> Discovery:
     """Start a run, or resume it from its last checkpoint, and return what it finds.
 
@@ -59,6 +60,7 @@ def execute_run(
         control: Lets another party stop the run after the current node.
         accepts_loss: Whether steps that the run file has lost may be paid for again; their cost
             counts as spent.
+        lease: Lease of a caller that holds the folder; released before the page is closed.
 
     Raises:
         ValueError: If another process works in the folder, its run file is damaged, another
@@ -73,7 +75,7 @@ def execute_run(
     files: RunRecord | None = None
     try:
         with (
-            folder.hold(),
+            lease or folder.hold(),
             # After the lease: two processes would start a gateway each.
             gateway_of(plan, folder) as plan,
             RunStore.at(folder.database) as store,

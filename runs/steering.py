@@ -68,17 +68,40 @@ def add_program(folder: RunFolder, path: Path) -> Added:
                 " are one text"
             )
         source = files_in(path, lambda _: True) if is_folder else read_text(path, MAX_PROGRAM)
-        if seed is not None:
-            found = _problem(folder)
-            if isinstance(source, dict) and found is not None:
-                form = _form(found, seed.program)
-                if fault := invalid_program_reason(source, seed.program, form):
-                    raise ValueError(f"program: {fault}")
-            if found is None or found.interpreter is None:
-                _check_python(source, path, seed.program)
-        _check_room(folder, store, run_id)
-        number = store.inputs.put_program(run_id, source)
-        return _added(store, run_id, number)
+        return _put_program(folder, store, run_id, source, path.name)
+
+
+def add_program_text(folder: RunFolder, source: str | Mapping[str, str], name: str) -> Added:
+    """Let the next step evaluate a program: one text, or the text of each file by its path.
+
+    Args:
+        folder: The run.
+        source: The program.
+        name: What a program of one text is called, such as `program.py`.
+
+    Raises:
+        ValueError: As `add_program` does.
+        OSError: If the run file cannot be written.
+    """
+    with _opened(folder) as store:
+        run_id = store.run_ids()[-1]
+        return _put_program(folder, store, run_id, source, name)
+
+
+def _put_program(
+    folder: RunFolder, store: RunStore, run_id: str, source: str | Mapping[str, str], name: str
+) -> Added:
+    seed = store.candidates.find(run_id, SEED_ID)
+    if seed is not None:
+        found = _problem(folder)
+        if not (isinstance(source, str) or seed.program.is_one_text or found is None):
+            form = _form(found, seed.program)
+            if fault := invalid_program_reason(dict(source), seed.program, form):
+                raise ValueError(f"program: {fault}")
+        if found is None or found.interpreter is None:
+            _check_python(source, name, seed.program)
+    _check_room(folder, store, run_id)
+    return _added(store, run_id, store.inputs.put_program(run_id, source))
 
 
 def outlook(folder: RunFolder, added: Added) -> str:
@@ -109,13 +132,18 @@ def outlook(folder: RunFolder, added: Added) -> str:
     return f"{first}it waits until the run is resumed{why}: {resume}"
 
 
+def has_started(folder: RunFolder) -> bool:
+    """Whether a run can be given ideas and programs."""
+    if not is_there(folder.database):
+        return False
+    with RunStore.at(folder.database, is_read_only=True) as store:
+        return bool(store.run_ids())
+
+
 def _opened(folder: RunFolder) -> RunStore:
     folder.load()
-    if is_there(folder.database):
-        store = RunStore.at(folder.database)
-        if store.run_ids():
-            return store
-        store.close()
+    if has_started(folder):
+        return RunStore.at(folder.database)
     hint = "; try again in a moment" if folder.is_running else ""
     raise ValueError(f"{folder.place}: the run has not started, expected one that has{hint}")
 
@@ -142,18 +170,18 @@ def _form(found: ProblemFolder, start: Program) -> ProgramForm:
     )
 
 
-def _check_python(source: str | Mapping[str, str], path: Path, start: Program) -> None:
+def _check_python(source: str | Mapping[str, str], name: str, start: Program) -> None:
     """Refuse Python files with a syntax error, unless the initial program has one as well.
 
     Nothing is executed. Programs for a Python of the problem's own environment are not checked.
     """
-    files = {path.name: source} if isinstance(source, str) else source
+    files = {name: source} if isinstance(source, str) else source
     started = [text for name, text in start.items() if not name or name.endswith(".py")]
     if any(map(_syntax_fault, started)):
         return
-    for name, text in files.items():
-        if name.endswith(".py") and (fault := _syntax_fault(text)):
-            raise ValueError(f"program: {name}: {fault}, expected Python without syntax errors")
+    for path, text in files.items():
+        if path.endswith(".py") and (fault := _syntax_fault(text)):
+            raise ValueError(f"program: {path}: {fault}, expected Python without syntax errors")
 
 
 def _syntax_fault(text: str) -> str:

@@ -9,11 +9,13 @@ from fakes import program, toy_problem
 from langchain_core.messages import AIMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
+from served_searches import taking_time
 from two_models import SEARCHER
 
 from costada.agents.mcp import mcp_server
 from costada.agents.toolkit import create_discovery_toolkit
 from costada.models.chat_models import chat_model
+from costada.store.address import shown_address
 from costada.store.purse import Purse
 from costada.values.usage import Price
 
@@ -136,6 +138,57 @@ def test_a_later_toolkit_continues_what_an_earlier_one_stopped_and_leaves_other_
         assert float(purse.spent) == end["spent"]
 
 
+def test_the_next_step_evaluates_a_program_of_the_agent_and_the_search_builds_on_it(
+    provider, tmp_path
+):
+    provider.orders()
+    with Purse(1) as purse, toolkit_of(provider, purse, tmp_path) as toolkit:
+        agent = Agent(toolkit)
+        agent("discover", problem="toy", budget=0.002)
+        agent("wait_for_run", run="toy-1")
+        wrong = agent.said("submit_program", run="toy-1", program="def value(:")
+        assert (wrong.status, "without syntax errors" in wrong.content) == ("error", True)
+        files = agent.said("submit_program", run="toy-1", program={"a.py": "x = 1"})
+        assert "expected one text, as the programs of the run are" in files.content
+        agent("submit_program", run="toy-1", program=program(0.95))
+        agent("continue_run", run="toy-1", dollars=0.002)
+        while agent("wait_for_run", run="toy-1")["phase"] == "running":
+            pass
+        found = agent("run_result", run="toy-1")
+        assert (found["program"], found["spent"]) == (program(0.95), 0.004)
+        assert purse.spent == provider.billed == Decimal("0.004")
+        assert any(program(0.95) in each["content"] for each in provider.requests[-1]["messages"])
+
+
+def test_a_program_can_be_submitted_while_its_run_starts(provider, tmp_path):
+    provider.orders()
+    with Purse(1) as purse, toolkit_of(provider, purse, tmp_path) as toolkit:
+        agent = Agent(toolkit)
+        agent("discover", problem="toy", budget=1)
+        agent("submit_program", run="toy-1", program=program(0.95))
+        while (found := agent("best_program", run="toy-1"))["best_score"] != 0.95:
+            assert found["phase"] == "running"
+
+
+def test_toolkits_of_one_database_list_and_resume_the_runs_of_each_other(
+    provider, postgres_address, tmp_path
+):
+    provider.orders()
+    address = shown_address(postgres_address)
+    with taking_time(provider), Purse(1, dsn=address) as purse:
+        with toolkit_of(provider, purse, tmp_path / "one", store=address) as toolkit:
+            agent = Agent(toolkit)
+            begun = agent("discover", problem="toy", budget=0.02)
+            while not agent("run_status", run=begun["run"])["iterations"]:
+                pass
+        assert provider.billed < Decimal("0.02")
+        with toolkit_of(provider, purse, tmp_path / "other", store=address) as toolkit:
+            agent = Agent(toolkit)
+            while (end := agent("wait_for_run", run=begun["run"]))["phase"] != "finished":
+                assert end["phase"] in ("interrupted", "running")
+        assert end["spent"] == float(purse.spent) == float(provider.billed) == 0.02
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "text"),
     [
@@ -167,6 +220,8 @@ def test_what_an_agent_gets_wrong_is_explained_and_costs_nothing(
         ({"seed": 3}, "seed: got 3, expected none: the agent chooses it"),
         ({"budget_policy": "crossing"}, "budget_policy: got 'crossing' with a hard purse"),
         ({"max_failures": 0}, "max_failures: got 0"),
+        ({"store": "postgresql://me@there/runs"}, "store: got an address with a purse of this"),
+        ({"store": "runs.sqlite"}, "store: got 'runs.sqlite', expected postgresql://"),
     ],
 )
 def test_what_a_host_gets_wrong_is_refused_at_once(provider, tmp_path, options, text):

@@ -260,7 +260,8 @@ def test_a_run_ends_at_the_target_of_the_client_or_else_of_the_server(tmp_path):
 def test_the_server_says_which_tools_read_and_its_own_version(heard):
     reading = {name for name, tool in heard["tools"].items() if tool.annotations.readOnlyHint}
     assert reading == {"run_status", "wait_for_run", "list_runs", "best_program", "run_result"}
-    assert set(heard["tools"]) - reading == {"discover", "stop_run", "continue_run"}
+    changing = {"discover", "stop_run", "continue_run", "submit_program"}
+    assert set(heard["tools"]) - reading == changing
     assert heard["version"] == version("costada")
     assert set(heard["tools"]["discover"].inputSchema["required"]) == {"problem", "budget"}
 
