@@ -177,7 +177,7 @@ def main() -> None:
                 times[name].append(tuple(taken))
                 if name == "this":
                     tab.locator("#tree-chart").scroll_into_view_if_needed()
-                    for place in ("By objective", "By descent"):
+                    for place in ("By iteration", "By descent"):
                         tab.click(f"#tree-places >> text={place}")
                         rates.append((place, tab.evaluate(FRAMES, 3), tab.evaluate(IDLE)))
                 tab.close()

@@ -383,6 +383,21 @@ class RunHistory(RunFacts):
         with checking_rows(self._db.place):
             return [str(each) for each in parse_json(found[0][0])] if found else []
 
+    def archived(self, run_id: str) -> list[str]:
+        """Ids of the members that the frontiers' archives have now, frontier by frontier.
+
+        Raises:
+            ValueError: If a row is malformed.
+        """
+        found = self._db.rows(
+            "SELECT members FROM costada_archive AS last WHERE run_id = ? AND frontier != ?"
+            " AND seq = (SELECT max(seq) FROM costada_archive WHERE run_id = last.run_id"
+            " AND frontier = last.frontier) ORDER BY frontier",
+            (run_id, FRONT),
+        )
+        with checking_rows(self._db.place):
+            return [str(each) for (members,) in found for each in parse_json(members)]
+
     def failures(self, span: Tickets) -> list[PastFailure]:
         """The logical calls without an answer."""
         return [

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from math import isfinite
 from operator import itemgetter
 from threading import Lock
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from costada.store.candidates import SEED_ID
 from costada.store.history import LAST_TICKET, Iterations, PastCandidate, RunHistory, Tickets
 from costada.store.rows import checking_rows
 from costada.values.candidate import Program, changed_files
+from costada.values.evaluation import COMBINED_SCORE
 from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber, next_iteration
 from costada.values.roles import ROLES
 
@@ -57,6 +59,12 @@ CANDIDATE = ("id", "iteration")
 CANDIDATE_FACTS = (
     *("score", "objective", "is_valid", "parent_id", "generation", "is_copy", "inspirations"),
 )
+METRIC = "metric "
+"""Begins the column of a metric that an evaluator returns."""
+
+MAX_METRICS = 8
+"""Metrics that the page can place and colour candidates by."""
+
 FAILURE = ("iteration", "attempt", "place", "kind", "text")
 MAX_REASON = 300
 """Characters of a failure among the figures; its whole text is among the texts."""
@@ -123,6 +131,7 @@ class Feed:
             "candidates": _table((*CANDIDATE, *CANDIDATE_FACTS), ()),
             "objectives": [],
             "front": [],
+            "archived": [],
             "faults": _table(FAILURE, ()),
         }
         if not is_there(self._run.database):
@@ -149,6 +158,7 @@ class Feed:
                 "best": self._best_after(history, after if is_news else START),
                 "objectives": self._objectives(),
                 "front": history.front(run_id) if self._objectives() else [],
+                "archived": history.archived(run_id),
                 **_tables(
                     history,
                     Tickets(run_id, newest, missed),
@@ -425,13 +435,15 @@ def _tables(
         ]
         for each in calls
     ]
-    metrics = [name.rpartition(":")[0] for name in objectives]
+    goals = [name.rpartition(":")[0] for name in objectives]
+    metrics = _metrics_beside(goals, candidates)
     own_facts = (*CANDIDATE_FACTS, "values") if objectives else CANDIDATE_FACTS
     candidate_rows = [
         [
             *(each.id, _iteration_of(each, iteration_of)),
             *map(_facts_of(each).get, CANDIDATE_FACTS),
-            *([_values(each.facts, metrics)] if objectives else []),
+            *([_values(each.facts, goals)] if objectives else []),
+            *map(_short, _values(each.facts, metrics)),
         ]
         for each in candidates
     ]
@@ -445,7 +457,9 @@ def _tables(
         "steps": _table(columns, ([step.get(name) for name in columns] for step in steps)),
         "models": _table(("iteration", *MODEL_COLUMNS), model_rows),
         "calls": _table((*CALL, *CALL_FACTS), call_rows),
-        "candidates": _table((*CANDIDATE, *own_facts), candidate_rows),
+        "candidates": _table(
+            (*CANDIDATE, *own_facts, *(METRIC + name for name in metrics)), candidate_rows
+        ),
         "faults": _table(FAILURE, ([getattr(each, name) for name in FAILURE] for each in failures)),
     }
 
@@ -460,6 +474,18 @@ def _iteration_of(
 def _facts_of(candidate: PastCandidate) -> dict[str, Any]:
     is_copy = candidate.migrated_in is not None
     return {**candidate.facts, "id": candidate.id, "is_copy": is_copy}
+
+
+def _metrics_beside(goals: Sequence[str], candidates: Iterable[PastCandidate]) -> list[str]:
+    """The first metrics by name that candidates have beside the objectives."""
+    names = {name for each in candidates for name in each.facts.get("metrics") or ()}
+    return sorted(names - {*goals, COMBINED_SCORE})[:MAX_METRICS]
+
+
+def _short(value: object) -> float | None:
+    """A metric with six significant digits, as each byte of a page counts once for a candidate."""
+    is_number = isinstance(value, int | float) and isfinite(value)
+    return float(f"{value:.6g}") if is_number else None
 
 
 def _values(facts: Mapping[str, Any], metrics: Sequence[str]) -> list[object]:

@@ -159,6 +159,58 @@ def test_an_opened_candidate_begins_with_its_change_and_ends_with_the_controller
     assert lines == ["\u2212 hexagonal = True", "+ def value():", "+     return 5"]
 
 
+def test_a_metric_of_the_evaluator_can_be_chosen_for_height_and_colour(page, tmp_path):
+    run = settings(tmp_path / "run")
+    metrics = [{"radius": 0.25, "cells": 7}, {"radius": 2.5}, {"radius": 1.0, "cells": 9}]
+    found = [candidate(each, metrics=values) for each, values in enumerate(metrics)]
+    write_steps(run, [step(1), step(2)], candidates=found)
+    page.goto(write_page(run).as_uri())
+    page.locator("#candidates").scroll_into_view_if_needed()
+    page.wait_for_selector("#tree-chart canvas[width]")
+    assert page.locator("#tree-height option").all_inner_texts() == ["objective", "cells", "radius"]
+    page.select_option("#tree-height", "radius")
+    page.select_option("#tree-colour", label="cells")
+    headings = page.locator("#tree-table th").all_inner_texts()
+    assert headings[-4:] == ["objective", "cells", "radius", "cost"]
+    rows = [each.split("\t") for each in page.locator("#tree-table tbody tr").all_inner_texts()]
+    assert {row[1]: row[-3:-1] for row in rows} == {
+        "0.1": ["7", "0.25"],
+        "1.1": ["\u2013", "2.5"],
+        "2.1": ["9", "1"],
+    }
+    assert "cells, by rank" in page.inner_text("#tree-legend")
+    page.focus("#tree-chart canvas")
+    tops = {}
+    for key in ("Home", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+        name, _, facts = page.inner_text("#spoken").partition(":")
+        tops[name] = page.locator("#tip").bounding_box()["y"]
+        assert "radius" in facts
+    # A tip lies by its candidate: (1 - 0.25) is a third of (2.5 - 0.25), from the bottom up.
+    rises = [tops["0.1"] - tops[each] for each in ("2.1", "1.1")]
+    assert rises[1] > 60
+    assert rises[0] == pytest.approx(rises[1] / 3, abs=1)
+    assert page.said == []
+
+
+def test_what_an_archive_holds_now_is_marked_and_listed(page, run):
+    with RunStore(run.database) as store:
+        store.candidates.put_archive("run", 0, 1, ["0.1", "4.1"])
+        store.candidates.put_archive("run", 0, 2, ["0.1", "1.1"])
+        store.candidates.put_archive("run", 1, 1, ["5.1>1"])
+    page.goto(write_page(run).as_uri())
+    page.locator("#candidates").scroll_into_view_if_needed()
+    page.click("#tree-archive")
+    assert "in an archive now" in page.inner_text("#tree-legend")
+    page.select_option("#tree-list", "archive")
+    rows = page.locator("#tree-table tbody tr").all_inner_texts()
+    assert [row.split("\t")[1] for row in rows] == ["5.1", "1.1", "0.1"]
+    page.focus("#tree-chart canvas")
+    page.keyboard.press("End")
+    assert "in an archive" in page.inner_text("#spoken")
+    assert page.said == []
+
+
 @cache
 def common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     """The most lines that two texts have in common, in order."""

@@ -3,6 +3,7 @@
 const run = {
   heading: {}, standing: {}, written: "", isLive: false, id: "", task: "", settings: [], facts: [], roles: [], best: null,
   steps: [], models: [], menu: [], calls: [], candidates: [], faults: [], objectives: [], front: [],
+  metrics: [], archived: new Set(),
   byIteration: new Map(), byCandidate: new Map(),
 };
 
@@ -10,11 +11,20 @@ function rowsOf({ columns, rows }) {
   return rows.map((row) => Object.fromEntries(columns.map((name, place) => [name, row[place]])));
 }
 
+const METRIC = "metric ";
+
+// The metrics of candidates beside the objectives; parts of a page can have different ones.
+function addMetrics({ columns }) {
+  const names = columns.filter((name) => name.startsWith(METRIC)).map((name) => name.slice(METRIC.length));
+  run.metrics = [...new Set([...run.metrics, ...names])].sort();
+}
+
 const TABLES = ["steps", "models", "calls", "candidates", "faults"];
 
 // Adds the iterations that a page holds apart from its other figures.
 function takeParts(parts) {
   for (const name of TABLES) run[name] = parts.flatMap((part) => rowsOf(part[name]));
+  for (const part of parts) addMetrics(part.candidates);
 }
 
 // Replaces everything beyond the iteration that the figures begin after.
@@ -34,6 +44,8 @@ function take(figures) {
   if (figures.best !== null) run.best = figures.best;
   run.objectives = figures.objectives;
   run.front = figures.front;
+  run.archived = new Set(figures.archived.map(original));
+  addMetrics(figures.candidates);
   run.menu = [...new Set(run.models.map((row) => row.name))];
   run.byIteration = new Map(run.steps.map((step) => [step.iteration, step]));
   run.byCandidate = new Map(run.candidates.map((candidate) => [candidate.id, candidate]));

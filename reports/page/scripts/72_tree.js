@@ -3,10 +3,36 @@
 const SHADES = 10;
 const LANE_OF_FAILURES = 0.07;
 const tree = {
-  of: null, first: 0, last: 0, kind: "score", colour: "score", unfolded: new Set(),
+  of: null, first: 0, last: 0, kind: "score", height: "objective", colour: "score", marksArchive: false, unfolded: new Set(),
   nodes: [], byId: new Map(), depth: 1, rows: 1, range: [0, 1], grown: 0, bestId: null,
 };
-const PLACES = [["score", "By objective"], ["tree", "By descent"]];
+const PLACES = [["score", "By iteration"], ["tree", "By descent"]];
+const OBJECTIVE = "objective";
+
+// What a candidate can be placed and coloured by: the objective, several of them, and metrics.
+function quantities() {
+  return [OBJECTIVE, ...run.objectives.map(goalName), ...run.metrics.filter((name) => name !== OBJECTIVE)];
+}
+
+function goalName(objective) {
+  return objective.slice(0, objective.lastIndexOf(":"));
+}
+
+function quantityOf(candidate, name) {
+  if (name === OBJECTIVE) return candidate.objective;
+  const place = run.objectives.findIndex((each) => goalName(each) === name);
+  return (place < 0 ? candidate[METRIC + name] : candidate.values?.[place]) ?? null;
+}
+
+// The metrics that the reader has chosen beside the objective.
+function chosenMetrics() {
+  return quantities().slice(1).filter((name) => name === tree.height || METRIC + name === tree.colour);
+}
+
+// Where the method keeps a candidate now: an archive from which parents are drawn, the Pareto front.
+function membershipOf(candidate) {
+  return [run.archived.has(candidate.id) && "in an archive", run.front.includes(candidate.id) && "on the Pareto front"].filter(Boolean);
+}
 
 // Grown when the run, the range, the arrangement or the folds have changed.
 function growTree() {
@@ -72,13 +98,27 @@ function downwards(roots) {
   return found;
 }
 
-// The colour of a score is its rank, as most scores of a good run are nearly equal.
+// The colour of a number is its rank, as most scores of a good run are nearly equal.
 function shadeNodes() {
-  const tried = tree.nodes.filter((node) => !isFailed(node) && node.candidate.score !== null);
-  tried.sort((one, other) => one.candidate.score - other.candidate.score);
+  const metric = tree.colour.startsWith(METRIC) ? tree.colour.slice(METRIC.length) : null;
+  for (const node of tree.nodes) {
+    node.shade = null;
+    node.value = isFailed(node) ? null : metric === null ? node.candidate.score : quantityOf(node.candidate, metric);
+  }
+  const tried = tree.nodes.filter((node) => node.value !== null).sort((one, other) => one.value - other.value);
   tried.forEach((node, place) => {
-    node.shade = place && tried[place - 1].candidate.score === node.candidate.score ? tried[place - 1].shade : Math.min(SHADES - 1, Math.floor((place / Math.max(1, tried.length - 1)) * SHADES));
+    node.shade = place && tried[place - 1].value === node.value ? tried[place - 1].shade : Math.min(SHADES - 1, Math.floor((place / Math.max(1, tried.length - 1)) * SHADES));
   });
+}
+
+// What the heights span; candidates without a number lie at the bottom.
+function heightRange() {
+  if (tree.height === OBJECTIVE) return objectiveRange(shownSteps()) ?? [0, 1];
+  const values = tree.nodes.filter((node) => !isFailed(node)).map((node) => quantityOf(node.candidate, tree.height)).filter((value) => value !== null);
+  if (!values.length) return [0, 1];
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const margin = 0.07 * (high - low) || 0.05 * Math.abs(high) || 1;
+  return [low - margin, high + margin];
 }
 
 // Places between 0 and 1: across and from the top down.
@@ -93,15 +133,15 @@ function placeNodes() {
     }
     return;
   }
-  tree.range = objectiveRange(shownSteps()) ?? [0, 1];
+  tree.range = heightRange();
   const [low, high] = tree.range;
   const [begin, end] = iterationEnds();
   for (const node of tree.nodes) {
     const all = node.failures ?? [node.candidate];
     const iteration = all.reduce((sum, each) => sum + each.iteration, 0) / all.length;
     node.x = (iteration - begin) / (end - begin);
-    const { objective } = node.candidate;
-    const height = objective === null ? 0 : Math.max(0, Math.min(1, (objective - low) / (high - low)));
+    const value = quantityOf(node.candidate, tree.height);
+    const height = value === null ? 0 : Math.max(0, Math.min(1, (value - low) / (high - low)));
     node.y = isFailed(node) ? 1 - LANE_OF_FAILURES / 2 : (1 - height) * (1 - LANE_OF_FAILURES);
   }
 }
@@ -155,6 +195,8 @@ function nodeLines(node) {
   return [
     `${each.id}: ${step ? `frontier ${step.frontier}, ${step.action}` : each.iteration ? "not finished" : "the start"}`,
     each.is_valid ? `objective ${decimals(each.objective, 7)}${gain}` : `failed: ${faultOf(each)}`,
+    ...chosenMetrics().map((name) => `${name} ${decimals(quantityOf(each, name), 6)}`),
+    ...membershipOf(each),
     ...(modelOfCandidate(each) ? [modelOfCandidate(each)] : []),
     ...(step ? [`iteration ${each.iteration}, cost ${dollars(step.step_cost, 4)}`] : []),
     ...(tree.bestId === each.id ? ["the best of the run"] : []),

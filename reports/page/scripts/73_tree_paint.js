@@ -54,7 +54,7 @@ function nodeColor(node) {
   if (isFailed(node)) return palette().bad;
   if (tree.colour === "frontier") return kindColor(node.candidate.iteration ? frontierOfCandidate(node.candidate) - 1 : null);
   if (tree.colour === "model") return kindColor(run.menu.indexOf(modelOfCandidate(node.candidate)));
-  return palette().shades[node.shade ?? 0];
+  return node.shade === null ? palette().candidate : palette().shades[node.shade];
 }
 
 function paintTree() {
@@ -139,7 +139,7 @@ function paintNodes(pen, nodes, radius) {
     sight.image = sight.layer.createImageData(width, height);
     sight.pixels = new Uint32Array(sight.image.data.buffer);
   }
-  const key = [radius, sight.sharp, tree.colour, tree.grown, SCHEME.matches, search.turn, search.found?.rows.length].join();
+  const key = [radius, sight.sharp, tree.colour, tree.marksArchive, tree.grown, SCHEME.matches, search.turn, search.found?.rows.length].join();
   if (sight.stamped !== key) stampNodes(radius);
   sight.stamped = key;
   sight.pixels.fill(0);
@@ -155,15 +155,16 @@ function stampNodes(radius) {
     const isShown = search.found === null || isHit(node);
     node.layer = (isShown ? 2 : 0) + (isFailed(node) ? 0 : 1);
     const r = node.failures ? foldedRadius(node, radius) : radius;
+    const isMember = tree.marksArchive && !node.failures && membershipOf(node.candidate).length > 0;
     const draw = node.failures ? SHAPES[0] : isFailed(node) ? crossShape : SHAPES[modelPlace(node)];
-    const key = [nodeColor(node), SHAPES.indexOf(draw), r, isShown].join();
-    if (!kept.has(key)) kept.set(key, picture(draw, r, nodeColor(node), isShown ? 1 : 0.18));
+    const key = [nodeColor(node), SHAPES.indexOf(draw), r, isShown, isMember].join();
+    if (!kept.has(key)) kept.set(key, picture(draw, r, nodeColor(node), isShown ? 1 : 0.18, isMember));
     node.stamp = kept.get(key);
   }
 }
 
-function picture(draw, radius, color, alpha) {
-  const half = Math.ceil(1.4 * radius * sight.sharp) + 1;
+function picture(draw, radius, color, alpha, isMember) {
+  const half = Math.ceil((1.4 * radius + (isMember ? 2 : 0)) * sight.sharp) + 1;
   const pen = new OffscreenCanvas(2 * half, 2 * half).getContext("2d", { willReadFrequently: true });
   pen.translate(half, half);
   pen.scale(sight.sharp, sight.sharp);
@@ -171,6 +172,10 @@ function picture(draw, radius, color, alpha) {
   draw(pen, 0, 0, radius);
   Object.assign(pen, { fillStyle: color, globalAlpha: alpha });
   pen.fill();
+  if (isMember) {
+    Object.assign(pen, { strokeStyle: palette().ink, lineWidth: 1.6, lineJoin: "round" });
+    pen.stroke();
+  }
   return { half, pixels: new Uint32Array(pen.getImageData(0, 0, 2 * half, 2 * half).data.buffer) };
 }
 
@@ -263,7 +268,7 @@ function paintLabels(pen, nodes, radius, best) {
   const taken = [];
   const order = (node) => (node.id === tree.bestId ? 2 : best.has(node) ? 1 : 0);
   for (const node of last.sort((one, other) => order(other) - order(one))) {
-    const words = decimals(node.candidate.objective, order(node) === 2 ? 6 : 4);
+    const words = decimals(quantityOf(node.candidate, tree.kind === "score" ? tree.height : OBJECTIVE), order(node) === 2 ? 6 : 4);
     const half = textWidth(words) / 2 + 3;
     const [x, y] = tree.kind === "tree" ? [node.px + radius + 6, node.py - 9] : [Math.max(node.px, sight.box.left + half - 8), node.py - radius - 11];
     if (taken.some(([tx, ty, th]) => Math.abs(tx - x) < half + th && Math.abs(ty - y) < 15)) continue;
@@ -274,15 +279,15 @@ function paintLabels(pen, nodes, radius, best) {
   }
 }
 
-// Ticks of iterations and objectives at the edges of what is shown.
+// Ticks of iterations and heights at the edges of what is shown.
 function paintAxes(pen) {
   const { left, top, width, height } = sight.box;
   const [begin, end] = iterationEnds();
   const [low, high] = tree.range;
   const iterations = sight.x.map((value) => begin + value * (end - begin));
-  const objectives = [...sight.y].reverse().map((value) => high - (value / (1 - LANE_OF_FAILURES)) * (high - low));
+  const heights = [...sight.y].reverse().map((value) => high - (value / (1 - LANE_OF_FAILURES)) * (high - low));
   const x = scale(...iterations, left, left + width);
-  const y = scale(...objectives, top + height, top);
+  const y = scale(...heights, top + height, top);
   Object.assign(pen, { fillStyle: palette().quiet, strokeStyle: palette().faint, lineWidth: 1 });
   pen.beginPath();
   pen.textAlign = "center";
@@ -293,11 +298,11 @@ function paintAxes(pen) {
   }
   pen.textAlign = "right";
   const lane = y(low);
-  for (const value of ticks(...objectives, height / 46)) {
+  for (const value of ticks(...heights, height / 46)) {
     if (value < low || y(value) < top - 4) continue;
     pen.moveTo(left, y(value));
     pen.lineTo(left + width, y(value));
-    pen.fillText(axisDigits(objectives)(value), left - 14, y(value));
+    pen.fillText(axisDigits(heights)(value), left - 14, y(value));
   }
   const middle = down01(1 - LANE_OF_FAILURES / 2);
   if (middle < top + height + 8 && lane > top) pen.fillText("failed", left - 14, middle);

@@ -166,12 +166,27 @@ function prepareTree() {
   buttons.forEach((button, place) => button.addEventListener("click", () => {
     [tree.kind] = PLACES[place];
     buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+    byId("tree-height").disabled = tree.kind === "tree";
     placeNodes();
     fitTree();
   }));
   byId("tree-places").append(...buttons);
+  byId("tree-height").addEventListener("change", () => {
+    tree.height = byId("tree-height").value;
+    placeNodes();
+    fitTree();
+    showCandidates();
+  });
   byId("tree-colour").addEventListener("change", () => {
     tree.colour = byId("tree-colour").value;
+    shadeNodes();
+    showTreeLegend();
+    showCandidates();
+    drawTree();
+  });
+  byId("tree-archive").addEventListener("click", () => {
+    tree.marksArchive = !tree.marksArchive;
+    byId("tree-archive").setAttribute("aria-pressed", String(tree.marksArchive));
     showTreeLegend();
     drawTree();
   });
@@ -185,14 +200,27 @@ function prepareTree() {
   byId("tree-fit").addEventListener("click", fitTree);
 }
 
+// Metrics may come with later iterations; what is chosen stays chosen.
+function showTreeChoices() {
+  const option = (value, words, isChosen) => h("option", { value, selected: isChosen }, words);
+  const names = quantities();
+  byId("tree-height").parentElement.hidden = names.length < 2;
+  refill(byId("tree-height"), ...names.map((name) => option(name, name, name === tree.height)));
+  const colours = ["score", "frontier", ...(run.menu.length ? ["model"] : [])].map((name) => option(name, name, name === tree.colour));
+  refill(byId("tree-colour"), ...colours, ...names.slice(1).map((name) => option(METRIC + name, name, METRIC + name === tree.colour)));
+  byId("tree-archive").hidden = run.archived.size + run.front.length === 0;
+}
+
 function showTreeLegend() {
+  showTreeChoices();
   const byColour = {
     score: [["shades", "worst to best, by rank of the score", "score"]],
     frontier: Array.from({ length: frontiers() }, (_, place) => [`dot-frontier-${(place % 6) + 1}`, `frontier ${place + 1}`]),
     model: run.menu.map((name) => [`dot-${modelKind(name)}`, name]),
   };
-  byId("tree-colour").options[2].hidden = !run.menu.length;
   const shapes = ["●", "■", "◆", "▲", "▼", "▮"];
   const models = tree.colour === "model" ? [] : run.menu.map((name, place) => ["none", `${shapes[place % 6]} ${name}`]);
-  legend("tree-legend", [...byColour[tree.colour], ...models, ["stem", "path to the best", "lineage"], ["failed", "failed; a disc is several, folded"]]);
+  const colours = byColour[tree.colour] ?? [["shades", `${cut(tree.colour.slice(METRIC.length), 24)}, by rank`]];
+  const members = tree.marksArchive ? [["member", run.front.length ? "in an archive or on the Pareto front now" : "in an archive now"]] : [];
+  legend("tree-legend", [...colours, ...models, ...members, ["stem", "path to the best", "lineage"], ["failed", "failed; a disc is several, folded"]]);
 }

@@ -115,6 +115,7 @@ const CANDIDATE_LISTS = [
   ["best", "best first", (all) => all.filter((each) => each.is_valid).sort((one, other) => other.score - one.score)],
   ["newest", "newest first", (all) => all.reverse()],
   ["path", "on the path to the best", () => ancestors(bestId()).reverse()],
+  ["archive", "in an archive", (all) => all.filter((each) => run.archived.has(each.id)).sort((one, other) => other.score - one.score)],
   ["failed", "failed", (all) => all.filter((each) => !each.is_valid)],
 ];
 
@@ -138,9 +139,9 @@ function showCandidates() {
   byId("tree-older").disabled = search.page >= pages - 1;
   const isMenu = run.menu.length > 0;
   const isFound = search.found !== null;
-  const headings = ["compare", "candidate", ...(isFound ? ["found in", "line"] : []), "parent", "frontier", ...(isMenu ? ["model"] : []), "outcome", "objective", "cost"];
+  const headings = ["compare", "candidate", ...(isFound ? ["found in", "line"] : []), "parent", "frontier", ...(isMenu ? ["model"] : []), "outcome", "objective", ...chosenMetrics(), "cost"];
   const cells = some.map((row) => candidateCells(row, isMenu, isFound));
-  refill(byId("tree-table"), table(headings, cells, { names: headings.length - 2, caption: isFound ? "Candidates found" : "Candidates" }));
+  refill(byId("tree-table"), table(headings, cells, { names: headings.length - 2 - chosenMetrics().length, caption: isFound ? "Candidates found" : "Candidates" }));
 }
 
 function candidateCells({ candidate, iteration, place, line }, isMenu, isFound) {
@@ -153,7 +154,7 @@ function candidateCells({ candidate, iteration, place, line }, isMenu, isFound) 
     parent ? candidateLink(run.byCandidate.get(parent), 0, parent) : "", step ? String(step.frontier) : "",
     ...(isMenu ? [(candidate && modelOfCandidate(candidate)) ?? ""] : []),
     !candidate ? "no program" : original(bestId()) === candidate.id ? h("b", {}, "best") : candidate.is_valid ? "" : h("span", { class: "bad" }, faultOf(candidate)),
-    decimals(candidate?.objective, 7), dollars(step?.step_cost, 4),
+    decimals(candidate?.objective, 7), ...chosenMetrics().map((name) => decimals(candidate && quantityOf(candidate, name), 6)), dollars(step?.step_cost, 4),
   ];
 }
 
