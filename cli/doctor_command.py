@@ -33,7 +33,7 @@ Facts = Mapping[str, Mapping[str, str]]
 
 
 def doctor(as_json: options.AsJson = False) -> None:
-    """Print what this machine offers a search: sandbox, keys, programs, GPUs and extras.
+    """Check this machine: sandbox, keys, programs, GPUs and extras.
 
     Shows only the names of keys and makes no request. Fails if no layer of the sandbox works.
     """

@@ -27,8 +27,8 @@ Places = Annotated[
 def experiment(places: Places, as_json: options.AsJson = False) -> None:
     """Estimate the effect of a part of the method from runs with --experiment.
 
-    Compares the steps with the part with those without it: the gain of the best score per dollar,
-    and the share of steps that raise it, with an interval over runs. Also while runs are running.
+    Compares steps with that part to steps without it: the gain of the best score per dollar, and
+    the share of steps that raise it, with an interval over runs. Works while runs are running.
     """
     from costada.experiments.effect.effect_report import (
         effects_json,

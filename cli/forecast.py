@@ -31,7 +31,7 @@ TokensPerSecond = Annotated[
     float,
     typer.Option(
         metavar="N",
-        help="Answer tokens of a request in a second; decides the hours of models that were not"
+        help="Output tokens per second of a request; gives the hours of models that were not"
         " measured.",
         rich_help_panel=TIME,
     ),
@@ -49,7 +49,7 @@ MeasuredRuns = Annotated[
     list[Path] | None,
     options.path_option(
         "Folder of an earlier run of the problem: tokens and seconds of its calls, and its calls"
-        " per step, replace what is assumed. Repeatable.",
+        " per step, replace the assumptions. Repeatable.",
         "--measured",
         show_default="none",
         panel=OUTPUT,

@@ -84,7 +84,7 @@ ScoreCommand = Annotated[
     typer.Option(
         "--score",
         metavar="COMMAND",
-        help="Scores a copy of the repository: its last line is a number or JSON.",
+        help="Command that scores a copy of the repository; it prints a number or JSON last.",
     ),
 ]
 
@@ -94,7 +94,7 @@ TestCommand = Annotated[
     typer.Option(
         "--test",
         metavar="COMMAND",
-        help="Must succeed in a copy of the repository before the score counts.",
+        help="Command that must succeed in a copy of the repository before the score counts.",
     ),
 ]
 FocusedFunctions = Annotated[

@@ -42,8 +42,8 @@ STRONG = re.compile(r"[\w-]{32,}", re.ASCII)
 MaxBudget = Annotated[
     float,
     typer.Option(
-        help="Dollars that all runs together share, over the purse's life; only with"
-        " --budget-policy hard is it also the most that they spend."
+        help="Dollars that all runs share over the purse's life; a hard limit only with"
+        " --budget-policy hard."
     ),
 ]
 PursePlace = Annotated[

@@ -161,8 +161,8 @@ Confirm = Annotated[
     bool,
     typer.Option(
         "--confirm",
-        help="Confirm what problem.toml declares that the evaluator needs, for its files as they"
-        " are now.",
+        help="Confirm what problem.toml declares for the evaluator, with its files as they are"
+        " now.",
     ),
 ]
 CandidateToo = Annotated[

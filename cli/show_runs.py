@@ -95,7 +95,7 @@ def trace(run: options.Run, as_json: options.AsJson = False) -> None:
 def graph(
     format: Format = GraphFormat.MERMAID, out: PictureFile = None, run: RunToColour = None
 ) -> None:
-    """Draw the graph of the default method, or a run's own with what it spent in its nodes.
+    """Draw the graph of the default method, or of a run with what each node spent.
 
     Needs no network.
     """

@@ -404,7 +404,7 @@ Baseline = Annotated[
     str | None,
     typer.Option(
         metavar="METHOD",
-        help="The method that differences refer to.",
+        help="The method with which the others are compared.",
         show_default="costada, or else the first",
     ),
 ]

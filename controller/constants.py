@@ -136,8 +136,8 @@ class Constants(BaseModel):
 
     guides: Annotated[Guides, Setting("costada.controller.guidance:has_reason")] = "paper"
     """When CostAda buys a guide. paper: when progress slows. always: whenever no tactic is left and
-    the budget has room. never. learned: as paper, but low yield buys none while steps without a
-    tactic pay."""
+    the budget has room. never. learned: as paper, but low yield is no reason while steps without a
+    tactic pay off."""
 
     fixed_global_weight: Annotated[Share, Setting("costada.controller.credit:global_weight")] = 0.5
     """Global weight when the budget is hidden."""

@@ -101,7 +101,7 @@ class SearchSettings(RetryPolicy):
         PriceField | None,
         Setting("costada.graph.run_context:priced_models", MONEY, PRICE, "the list price"),
     ] = None
-    """Price of the guide model, as for the model."""
+    """Price of the guide model, given as for the model."""
 
     other_prices: Annotated[
         Mapping[str, PriceField], Setting("costada.models.prices:price_book")
@@ -152,8 +152,8 @@ class SearchSettings(RetryPolicy):
         Dollars | None,
         Setting("costada.nodes.calls.budget:left_of_step", MONEY, default="no cap"),
     ] = None
-    """Dollars after which a generator with tools, or a command, makes no further request in a
-    step."""
+    """Dollars of a step after which a generator with tools, or a command, makes no further
+    requests."""
 
     method: Annotated[
         MethodName,
@@ -209,7 +209,7 @@ class SearchSettings(RetryPolicy):
         Setting("costada.nodes.step_end:_is_flat", MONEY, "P", "off"),
     ] = None
     """End the run when the chance of another gain within the remaining budget is below P. In
-    simulated runs this is worth no more than a smaller budget."""
+    simulated runs it saves no more than a smaller budget does."""
 
     target: Annotated[
         FiniteFloat | None,
@@ -223,15 +223,15 @@ class SearchSettings(RetryPolicy):
         ExperimentName | None,
         Setting("costada.controller.experiment:toss", SEARCH, default="none"),
     ] = None
-    """Toss again and again whether a part of the method acts, for costada experiment: whether a
-    guide is bought, whether credit is divided by cost, or whether the router chooses the model."""
+    """Switch a part of the method on and off at random, for costada experiment: guides, the
+    division of credit by cost, or the router's choice of the model."""
 
     gains_in_flight: Annotated[
         Annotated[FiniteFloat, Field(gt=0)] | None,
         Setting("costada.controller.step:max_in_flight", MONEY, "G", "off"),
     ] = None
-    """With parallel above 1: keep no more steps in flight than are expected to bring G rises of the
-    best score, at least one. A run then begins with one step at a time."""
+    """With parallel above 1: keep only as many steps in flight as are expected to raise the best
+    score G times, at least one. A run then begins with one step at a time."""
 
     seed: Annotated[
         int, Field(strict=True, ge=0, le=MAX_SEED), Setting("costada.controller.step:draws", SEARCH)

@@ -178,7 +178,7 @@ class RunConfig(SearchSettings):
         Field(min_length=1),
         Setting("costada.nodes.context:guides_of", MODELS, default="the same"),
     ] = None
-    """The model that is asked for tactics."""
+    """The model that writes tactics."""
 
     base_url: Annotated[
         Address | None, Setting("costada.models.chat_models:chat_model", MODELS)
@@ -248,11 +248,11 @@ class RunConfig(SearchSettings):
             "costada.evaluators.remote.backend:evaluated_by",
             EVALUATION,
             "HOST[:PORT]",
-            "the address towards the cluster",
+            "the address that faces the cluster",
         ),
     ] = None
-    """Address of this machine at which workers on other machines reach the models that evaluations
-    ask."""
+    """Address of this machine through which workers on other machines reach the models that
+    evaluators call."""
 
     timeout: Annotated[
         Seconds | None,

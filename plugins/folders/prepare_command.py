@@ -64,7 +64,7 @@ def prepare(
     files import, with uv in ~/.local/share/costada/environments (XDG_DATA_HOME). The folder's
     programs are then evaluated in this environment. Only wheels are installed, so no code of a
     package runs. Options and addresses in requirements.txt are refused, and uv's settings in files
-    are not read: say with the variables of uv where packages come from. If nothing is missing, no
+    are not read: name package indexes in uv's variables. If nothing is missing, no
     environment is created.
 
     With --confirm, the command that problem.toml names as prepare then runs in the sandbox, in a

@@ -79,7 +79,7 @@ Worlds = Annotated[
     typer.Option(
         "--worlds",
         help="Score the family of recorded worlds instead: how well each predicts a recorded run"
-        " that it was made without, what AdaEvolve reaches in it beside the paper, and its weight.",
+        " that was held out, what AdaEvolve reaches in it beside the paper, and its weight.",
     ),
 ]
 Menu = Annotated[

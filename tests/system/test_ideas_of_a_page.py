@@ -103,7 +103,7 @@ def test_the_box_sends_an_idea_and_shows_what_waits_as_text(run, server, page):
     page.goto(server.address)
     page.get_by_label("Your idea for the next iteration").fill(HOSTILE)
     page.keyboard.press("Enter")
-    page.get_by_text("Idea 1 is in: it waits until the run is resumed.").wait_for()
+    page.get_by_text("Idea 1 added: it waits until the run is resumed.").wait_for()
     assert page.locator("#ideas-waiting li span").first.inner_text() == HOSTILE
     assert waiting(run) == [HOSTILE]
     assert page.evaluate("window.hurt") is None

@@ -193,7 +193,7 @@ def test_a_run_that_failed_too_often_says_so_with_its_last_failure(page, tmp_pat
     assert f"Stopped: {words}" in page.inner_text("#standing")
     assert page.inner_text("#outcome pre") == "no 3"
     assert "No candidate is better" in page.inner_text("#outcome")
-    assert "does not hold the text of its task" in page.inner_text("#task")
+    assert "has no text of its task" in page.inner_text("#task")
 
 
 def test_words_explain_themselves_by_keyboard_pointer_and_touch(page, chromium, solved):

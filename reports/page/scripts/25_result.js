@@ -17,7 +17,7 @@ function showTask() {
   const text = run.task.trim();
   if (shown.task === text) return;
   shown.task = text;
-  if (!text) holder.replaceChildren(h("p", { class: "quiet" }, "The run does not hold the text of its task."));
+  if (!text) holder.replaceChildren(h("p", { class: "quiet" }, "This run has no text of its task."));
   else if (text.length <= LONG_TASK) holder.replaceChildren(...paragraphs(text));
   else {
     const end = text.lastIndexOf(" ", LONG_TASK);

@@ -166,7 +166,7 @@ function showRoles() {
   refill(byId("roles"), table(headings, rows, { caption: "Spending by role" }));
   const doubt = sums.reduce((sum, each) => sum + each.bound, 0);
   const notes = [cacheNote(sums)];
-  if (doubt) notes.push("In doubt: requests whose bill is unknown, and the most that they can have cost beyond the dollars shown.");
+  if (doubt) notes.push("In doubt: requests whose bill is unknown, and an upper bound of their cost beyond the dollars shown.");
   byId("roles-note").textContent = notes.filter(Boolean).join(" ");
 }
 
@@ -174,5 +174,5 @@ function cacheNote(sums) {
   const [input, cached, saved] = ["input", "cached", "saved"].map((name) => sums.reduce((sum, each) => sum + each[name], 0));
   if (!cached && !saved) return "";
   const effect = saved >= 0 ? `saved ${dollars(saved)}` : `cost ${dollars(-saved)} more, for writing them`;
-  return `Providers read ${share(cached / input)} of the tokens in from their caches, which ${effect}.`;
+  return `Providers read ${share(cached / input)} of the input tokens from their caches, which ${effect}.`;
 }

@@ -18,7 +18,7 @@ function prepareIdeas() {
       text.value = "";
       const before = (await showIdeas()).filter((each) => each.number < answer.number).length;
       const taken = before ? `an iteration takes it after ${before} ${before === 1 ? "other" : "others"}` : "the next iteration takes it";
-      said.textContent = `Idea ${answer.number} is in: ${run.standing.state === "running" ? taken : "it waits until the run is resumed"}.`;
+      said.textContent = `Idea ${answer.number} added: ${run.standing.state === "running" ? taken : "it waits until the run is resumed"}.`;
     } catch (error) {
       said.textContent = readable(`Not added: ${error.message}`);
     } finally {

@@ -150,7 +150,7 @@ chart("calls-chart", () => {
   const laneHeight = Math.max(2, Math.min(18, 360 / lanes));
   const foot = axis.parts.length > 1 && axis.parts.length < MANY_PAUSES ? 38 : 22;
   return {
-    label: "Requests over time; requests in flight at the same time lie one above the other",
+    label: "Requests over time; simultaneous requests are stacked",
     height: lanes * laneHeight + 8 + foot, foot, x: [0, axis.length], y: [0, lanes],
     yTicks: () => ticks(0, lanes, Math.min(lanes, 8)).filter(Number.isInteger), yFormat: count,
     xTicks: (wanted) => clockTicks(axis, wanted), xName: "time",
