@@ -209,7 +209,8 @@ def test_a_run_that_has_not_begun_has_a_heading_and_nothing_else(run):
     assert figures["run_id"] == ""
     assert figures["steps"]["rows"] == []
     assert figures["heading"]["problem"] == "toy"
-    assert figures["standing"] == {"state": "waiting", "words": "No iteration is finished yet"}
+    words = "No iteration is finished yet"
+    assert figures["standing"] == {"state": "waiting", "words": words, "over": ""}
 
 
 def test_another_run_in_the_same_file_replaces_the_first(run):
