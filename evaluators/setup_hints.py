@@ -69,7 +69,7 @@ NETWORK_HINT = (
 )
 SHARED_HINT = (
     "The sandbox has no sockets, so no Manager of multiprocessing; where Linux allows no"
-    " namespaces, it has no shared memory either, and pools need the start method fork"
+    " namespaces, it has no shared memory either"
 )
 NO_MODES = "chmod has no effect"
 BUILT_HINT = (

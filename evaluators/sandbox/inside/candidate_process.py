@@ -53,6 +53,7 @@ from costada.evaluators.sandbox.inside.orders import (
 )
 from costada.evaluators.sandbox.inside.scored_commands import load_commands
 from costada.evaluators.sandbox.inside.semaphores import offer_semaphores
+from costada.evaluators.sandbox.inside.start_methods import offer_start_methods
 from costada.evaluators.sandbox.inside.syntax_check import load_check
 
 ONLY_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
@@ -234,6 +235,7 @@ class CandidateProcess:
         """Make more work in this process than does by itself, or report that it does not."""
         if self._limits["processes"] > 0:
             offer_semaphores()
+            offer_start_methods()
         elif self._has_limits and files.has_evaluator:
             report_refused_processes()
         if files.has_evaluator:

@@ -97,7 +97,7 @@ class SemLock:
 
     @classmethod
     def _rebuild(cls, *_: object) -> Self:
-        raise OSError("a semaphore of the sandbox cannot be sent: use the start method fork")
+        raise OSError("a semaphore of the sandbox cannot be sent to a process that is no fork")
 
 
 def offer_semaphores() -> None:

@@ -76,6 +76,8 @@ def main() -> None:
     # Candidates find no module of ours, by whose functions they could see or change answers.
     for name in [name for name in sys.modules if name.partition(".")[0] == "costada"]:
         del sys.modules[name]
+    # Nor this file, which the interpreters of a pool, such as joblib's, would run again.
+    sys.modules["__main__"] = ModuleType("__main__")
     sys.meta_path.remove(guards)
     sys.meta_path.insert(0, PublicModules())
     fork_hooks.stop_intercepting()

@@ -1,4 +1,4 @@
-"""Pools, queues and locks of `multiprocessing` in the sandbox, and the semaphores below them."""
+"""Pools, queues and locks of `multiprocessing` in the sandbox, semaphores and start methods."""
 
 import sys
 from threading import Thread
@@ -57,6 +57,49 @@ def test_an_evaluator_may_use_pools_and_queues_of_processes(confined, tmp_path):
     run = run_evaluator("x = 1\n", evaluator, LIMITS, confined)
     assert run.error is None
     assert run.output["metrics"] == {"pool": 285.0, "executor": 285.0, "queue": 60.0}
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_pools_and_queues_work_with_each_start_method(layer, tmp_path, method):
+    chosen = EVALUATOR.replace("multiprocessing.", "CONTEXT.")
+    pools = chosen.replace("ProcessPoolExecutor(3)", "ProcessPoolExecutor(3, CONTEXT)")
+    context = f"\nCONTEXT = multiprocessing.get_context({method!r})\n"
+    (tmp_path / "evaluator.py").write_text(pools.replace("\n\n", context, 1))
+    evaluator = EvaluatorFile(tmp_path, tmp_path / "evaluator.py")
+    run = run_evaluator("x = 1\n", evaluator, LIMITS, layer)
+    assert run.error is None
+    assert run.output["metrics"] == {"pool": 285.0, "executor": 285.0, "queue": 60.0}
+
+
+CANDIDATE_IN_A_POOL = """
+import multiprocessing, subprocess, sys
+def run(path):
+    return subprocess.run([sys.executable, path], capture_output=True, text=True).stderr
+def evaluate(path):
+    answers = open("answers.txt").read()
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        said = pool.map(run, [path])[0]
+    return {"denied": "PermissionError" in said, "said": said}
+"""
+
+
+def test_a_program_that_a_spawned_process_starts_reads_no_answers(confined, tmp_path):
+    (tmp_path / "evaluator.py").write_text(CANDIDATE_IN_A_POOL)
+    (tmp_path / "answers.txt").write_text("42")
+    evaluator = EvaluatorFile(tmp_path, tmp_path / "evaluator.py")
+    run = run_evaluator("open('answers.txt')\n", evaluator, LIMITS, confined)
+    assert run.error is None
+    assert run.output["metrics"]["denied"] == 1.0, run.output["metrics"]["said"]
+
+
+def test_an_interpreter_that_a_pool_starts_by_itself_is_given_no_file_of_the_sandbox(layer):
+    program = (
+        "from multiprocessing.spawn import get_preparation_data\n\n"
+        "def value():\n    return sorted(get_preparation_data('worker'))\n"
+    )
+    keys = run_calls(program, "value", [{}], LIMITS, layer)[0].output
+    assert "sys_path" in keys
+    assert not any(key.startswith("init_main") for key in keys)
 
 
 def test_a_candidate_may_use_a_pool_where_it_may_start_processes(confined):
