@@ -6,6 +6,7 @@ An evaluator that runs beside the candidate may read what its code imports or na
 
 import ast
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from costada.evaluators.import_paths import (
     imported_modules,
     module_files,
 )
+from costada.evaluators.sandbox.inside.evaluator_scripts import MAKEFILES
 from costada.evaluators.sandbox.inside.orders import FOLDER
 from costada.evaluators.sandbox.slot_kind import CopiedFile
 from costada.evaluators.shown_paths import (
@@ -43,6 +45,8 @@ MAX_LEVELS = 3
 
 NOT_THERE = (ENOENT, ENOTDIR, ELOOP)
 WILDCARDS = "*?["
+MAKE = re.compile(r"\bmake\b")
+"""Found in code that may start `make`, which then reads the files beside the code."""
 MAX_NAME_CHARS = 255
 MAX_PATH_CHARS = 4096
 UNPARSABLE = (SyntaxError, ValueError, RecursionError)
@@ -176,11 +180,12 @@ class EvaluatorFile:
         """
         return shown_files(self.folder, self.files, self.path)
 
-    def copied(self) -> tuple[CopiedFile, ...]:
-        """The same files, each with what was opened there, however links change.
+    def copied(self) -> tuple[tuple[CopiedFile, ...], tuple[str, ...]]:
+        """The same files, each with what was opened there, and the places of empty folders.
 
-        Files that this user cannot read are left out. In the copy they lie to each other as here,
-        below `FOLDER`.
+        What was opened counts, however links change. Files that this user cannot read are left out.
+        In the copy they lie to each other as here, below `FOLDER`. Empty folders are those beside
+        the evaluator.
 
         Raises:
             ValueError: As `shown` does, or if a file may no longer be shown.
@@ -188,6 +193,10 @@ class EvaluatorFile:
         found, shown = [], self.shown()
         known: Known = set()
         base = os.path.commonpath([self.folder, *{path.parent for path in shown}])
+
+        def place_of(path: Path) -> str:
+            return f"{FOLDER}/{str(path).removeprefix(base).lstrip('/')}"
+
         for path, listable in shown.items():
             with (
                 suppress(PermissionError),
@@ -197,13 +206,13 @@ class EvaluatorFile:
                 found.append(
                     CopiedFile(
                         path=str(path),
-                        place=f"{FOLDER}/{str(path).removeprefix(base).lstrip('/')}",
+                        place=place_of(path),
                         identity=(about.st_dev, about.st_ino),
                         size=about.st_size,
                         changed=about.st_mtime_ns,
                     )
                 )
-        return tuple(found)
+        return tuple(found), tuple(map(place_of, _empty_folders(self.path.parent)))
 
     def shared(self) -> set[Path]:
         """The files of the modules that are `imported`, and of those that these import.
@@ -223,6 +232,19 @@ class EvaluatorFile:
         """What evaluations depend on: every file of the folder, and helpers of other folders."""
         helpers = [path for path in self.shown() if not path.is_relative_to(self.folder)]
         return (self.folder, *sorted(helpers))
+
+
+def _empty_folders(folder: Path) -> Iterator[Path]:
+    """The folders in a folder below which there is no file to show, and those in them."""
+    for entry in sorted(os.scandir(folder), key=lambda each: each.name):
+        place = Path(entry.path)
+        if not entry.is_dir(follow_symlinks=False) or is_output(place):
+            continue
+        with suppress(PermissionError):
+            if next(content_files(place, folder), None) is None:
+                for path, folders, _ in os.walk(place):
+                    folders[:] = [name for name in folders if not is_output(Path(path, name))]
+                    yield Path(path)
 
 
 def shown_files(
@@ -271,6 +293,8 @@ def shown_files(
         if path.suffix != ".py":
             continue
         source = path.read_text(encoding="utf-8", errors="replace")
+        if MAKE.search(source) and any((path.parent / name).is_file() for name in MAKEFILES):
+            waiting += [(file, folder) for file in _below([path.parent], folder, listed)]
         named = _named(source, folder)
         waiting += [(file, folder) for file in _below(named, folder, listed)]
         if path.parent != listable:  # not beside what is on the import path outside of the folder

@@ -174,7 +174,7 @@ def run_evaluator(
     program = named_files(source, file_name)
     if fault := program.fault(limits):
         return CandidateResult(None, fault, "", 0.0)
-    copied = evaluator.copied()
+    copied, empty_folders = evaluator.copied()
     places = {file.path: file.place for file in copied}
     kind = kind_for(layer, limits, preload, interpreter, readable, starts_programs=True)
     editable = () if interpreter else own_interpreter().editable_apart_from(evaluator.folder)
@@ -193,7 +193,13 @@ def run_evaluator(
     own = [Path(file.path) for file in copied if file.path.endswith(".py")]
     texts = [*(path.read_text(errors="replace") for path in own), *program.files.values()]
     execution = execute_in_any(
-        replace(kind, files=copied, opened=opened.of_slot, editable=editable),
+        replace(
+            kind,
+            files=copied,
+            empty_folders=empty_folders,
+            opened=opened.of_slot,
+            editable=editable,
+        ),
         request,
         limits,
         limits.wall_seconds,

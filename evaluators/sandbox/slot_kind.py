@@ -80,6 +80,7 @@ class SlotKind:
         preload: Modules loaded before any candidate starts, or before the first that names them.
         files: Files of an evaluator, which each candidate gets in a clean copy; none of an
             `original` then.
+        empty_folders: Places of further folders in that copy.
         is_single_use: Whether each candidate gets an interpreter of its own, started ahead,
             instead of a fork of a loaded one.
         files_mb: Size of the slot's private file system in MiB, where it can have one; 0: none
@@ -96,6 +97,7 @@ class SlotKind:
     layer: str
     preload: tuple[str, ...]
     files: tuple[CopiedFile, ...] = ()
+    empty_folders: tuple[str, ...] = ()
     is_single_use: bool = field(default_factory=lambda: not can_fork())
     files_mb: int = Limits().files_mb
     interpreter: Interpreter | None = None
@@ -121,7 +123,7 @@ class SlotKind:
         if not self.files:
             return self.original
         blocks = [1 + file.size // BLOCK_BYTES for file in self.files if not file.is_linked]
-        around = {os.path.dirname(file.place) for file in self.files}
+        around = {*self.empty_folders, *(os.path.dirname(file.place) for file in self.files)}
         folders = {place for each in around for place in (each, *Path(each).parents)}
         return Original(
             path=ORIGINAL,

@@ -10,8 +10,9 @@ import subprocess
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
-from costada.evaluators.sandbox.inside.evaluator_children import EvaluatorChildren
+from costada.evaluators.sandbox.inside.evaluator_children import Confined, EvaluatorChildren
 
 
 def confine_children(children: EvaluatorChildren) -> None:
@@ -25,6 +26,7 @@ def confine_children(children: EvaluatorChildren) -> None:
 def _confine_popen(children: EvaluatorChildren) -> None:
     begin = subprocess.Popen.__init__
     parameters = inspect.signature(begin)
+    begun: WeakKeyDictionary[Any, Confined] = WeakKeyDictionary()
 
     def begin_confined(self: Any, *args: Any, **named: Any) -> None:
         given = parameters.bind(self, *args, **named)
@@ -37,10 +39,11 @@ def _confine_popen(children: EvaluatorChildren) -> None:
             words = [os.fsdecode(own["executable"]), *words[1:]]
         folder = os.path.realpath(own["cwd"] or os.getcwd())
         environment = os.environ if own["env"] is None else own["env"]
-        rules_fd = children.rules_for(words, folder, _texts(environment))
-        if rules_fd is None:
+        confined = children.rules_for(words, folder, _texts(environment))
+        if confined is None:
             begin(*given.args, **given.kwargs)
             return
+        begun[self] = confined
         if not own["shell"] and isinstance(own["args"], list | tuple):
             own["args"] = children.with_modules_elsewhere(_words(own["args"]), folder)
         theirs = own["preexec_fn"]
@@ -48,16 +51,27 @@ def _confine_popen(children: EvaluatorChildren) -> None:
         def restrict() -> None:
             if theirs is not None:
                 theirs()
-            children.restrict(rules_fd)
+            children.restrict(confined.rules_fd)
 
         own["preexec_fn"] = restrict
         own["env"] = children.without_keys(environment)
         try:
             begin(*given.args, **given.kwargs)
         finally:
-            os.close(rules_fd)
+            os.close(confined.rules_fd)
+
+    def ending(method: Callable[..., Any]) -> Callable[..., Any]:
+        def ended(self: Any, *args: Any, **named: Any) -> Any:
+            status = method(self, *args, **named)
+            if status is not None and self in begun:
+                begun.pop(self).remove_unused()
+            return status
+
+        return ended
 
     subprocess.Popen.__init__ = begin_confined  # type: ignore[method-assign]
+    for name in ("wait", "poll"):
+        setattr(subprocess.Popen, name, ending(getattr(subprocess.Popen, name)))
 
 
 def _confine_system() -> None:
@@ -77,10 +91,10 @@ def _confine_exec(children: EvaluatorChildren) -> None:
     def execve(path: Any, args: Any, env: Mapping[Any, Any]) -> NoReturn:
         program = f"/proc/self/fd/{path}" if isinstance(path, int) else os.fsdecode(path)
         words = [program, *_words(args)[1:]]
-        rules_fd = children.rules_for(words, os.getcwd(), _texts(env))
-        if rules_fd is not None:
-            children.restrict(rules_fd)
-            os.close(rules_fd)
+        confined = children.rules_for(words, os.getcwd(), _texts(env))
+        if confined is not None:
+            children.restrict(confined.rules_fd)
+            os.close(confined.rules_fd)
             env = children.without_keys(env)
         execute(path, args, env)
 
@@ -98,12 +112,12 @@ def _confine_spawn(children: EvaluatorChildren) -> None:
 def _spawning(begin: Callable[..., int], children: EvaluatorChildren) -> Callable[..., int]:
     def spawn(path: Any, argv: Any, env: Mapping[Any, Any], /, **named: Any) -> int:
         words = [os.fsdecode(path), *_words(argv)[1:]]
-        rules_fd = children.rules_for(words, os.getcwd(), _texts(env))
-        if rules_fd is None:
+        confined = children.rules_for(words, os.getcwd(), _texts(env))
+        if confined is None:
             return begin(path, argv, env, **named)
 
         def begin_restricted() -> int:
-            children.restrict(rules_fd)
+            children.restrict(confined.rules_fd)
             return begin(path, argv, children.without_keys(env), **named)
 
         try:
@@ -111,7 +125,7 @@ def _spawning(begin: Callable[..., int], children: EvaluatorChildren) -> Callabl
             with ThreadPoolExecutor(1) as thread:
                 return thread.submit(begin_restricted).result()
         finally:
-            os.close(rules_fd)
+            os.close(confined.rules_fd)
 
     return spawn
 

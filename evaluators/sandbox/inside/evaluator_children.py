@@ -14,23 +14,47 @@ See `started_commands` for which commands count, and `confined_starts` for where
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from contextlib import suppress
+from typing import Any, NamedTuple, Self
 
 from costada.evaluators.sandbox.inside.build_outputs import (
     FORTRAN,
+    named_outputs,
     outputs_in,
     outputs_of,
+    quoted_names,
     with_modules_in,
 )
 from costada.evaluators.sandbox.inside.child_access import ChildAccess
-from costada.evaluators.sandbox.inside.evaluator_scripts import Script, path_of, scripts
+from costada.evaluators.sandbox.inside.evaluator_scripts import (
+    Script,
+    carried_out,
+    path_of,
+    scripts,
+    text_of,
+)
 from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, PROGRAM, REPOSITORY
 from costada.evaluators.sandbox.inside.own_files import OwnFiles
 from costada.evaluators.sandbox.inside.started_commands import StartedCommands
 
 USABLE = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 PATH_IN_TEXT = re.compile(r"[^\s'\"=,;()<>|&]+")
+INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
 MAX_NAMED = 1000
+
+
+class Confined(NamedTuple):
+    """What holds for a command that runs the candidate."""
+
+    rules_fd: int
+    outputs: list[str]  # files that were made for it, still empty
+
+    def remove_unused(self) -> None:
+        """Remove the outputs that it has not written, so that the evaluator does not find them."""
+        for path in self.outputs:
+            with suppress(FileNotFoundError):
+                if (about := os.stat(path)).st_size == about.st_mtime_ns == 0:
+                    os.unlink(path)
 
 
 class EvaluatorChildren:
@@ -73,7 +97,12 @@ class EvaluatorChildren:
         self._shared = [os.path.join(root, path) for path in shared]
         files = [os.path.join(root, path) for path in given]
         self._own = OwnFiles(self._folder, os.path.join(root, evaluator), files)
-        self._commands = StartedCommands(self._root, self._own, self._program, [*texts], self._made)
+        texts = [*texts]
+        self._commands = StartedCommands(self._root, self._own, self._program, texts, self._made)
+        in_both = map(
+            quoted_names, (text_of(os.path.join(root, evaluator)) or "", "\n".join(texts))
+        )
+        self._agreed = set.intersection(*in_both)
 
     @staticmethod
     def plan(access: ChildAccess, **settings: Any) -> dict[str, Any]:
@@ -87,38 +116,55 @@ class EvaluatorChildren:
 
     def rules_for(
         self, words: Sequence[str], folder: str, environment: Mapping[str, str]
-    ) -> int | None:
-        """The descriptor of the rules for a command; None if it does not run the candidate."""
+    ) -> Confined | None:
+        """The rules for a command; None if it does not run the candidate."""
         runs = self._commands.run_candidate
         if not (self._confines_all or runs(words, folder, environment)):
             return None
-        own = scripts(words, folder, self._own)
-        self._make_outputs(words, folder, own)
+        commands = [*carried_out(words, folder, self._own)]
+        own = [script for each in commands for script in scripts(*each, self._own)]
+        outputs = self._make_outputs(words, folder, commands, own)
         access = self._access
         # An import finds a module by the names in its folder.
         importing = (*map(os.path.dirname, self._shared), *self._importing(words, folder))
         wanted = dict.fromkeys((*access.listable, *importing), access.list)
         wanted |= dict.fromkeys((*self._shared, *self._named(words, folder)), access.read)
         for script in own:
-            named = (script.path, *self._named([script.text], script.folder))
+            named = (script.path, *self._with_included(self._named([script.text], script.folder)))
             wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}
         wanted |= dict.fromkeys(self._readable, access.read)
         wanted |= dict.fromkeys((*USABLE, self._home, self._program, *self._made()), access.write)
-        return access.ruleset(wanted)
+        return Confined(access.ruleset(wanted), outputs)
 
-    def _make_outputs(self, words: Sequence[str], folder: str, own: Iterable[Script]) -> None:
-        """Make the files that a build names beside those of the evaluator: it can make no others.
+    def _make_outputs(
+        self,
+        words: Sequence[str],
+        folder: str,
+        commands: Iterable[tuple[Sequence[str], str]],
+        own: Iterable[Script],
+    ) -> list[str]:
+        """Make the files that a command writes beside the evaluator's: it can make no others.
 
-        They are older than all else, so that make builds them.
+        These are the outputs of a build, what its words name, and what the texts of the evaluator
+        and of the candidate both name. They are older than all else, so that make builds them.
         """
         places = [(name, each.folder) for each in own for name in outputs_in(each.text)]
-        places += [(name, folder) for name in outputs_of(words)]
+        places += [(name, place) for each, place in commands for name in outputs_of(each)]
+        names = [*named_outputs(self._names_in(words)), *self._agreed]
+        places += [(name, folder) for name in names]
+        made = []
         for name, place in places:
             output = os.path.join(place, name)
-            is_beside = os.path.realpath(os.path.dirname(output)) in self._own
-            if is_beside and not os.path.lexists(output):
+            around = os.path.realpath(os.path.dirname(output))
+            there = around
+            while not os.path.isdir(there):
+                there = os.path.dirname(there)
+            if there in self._own and not os.path.lexists(output):
+                os.makedirs(around, exist_ok=True)
                 os.close(os.open(output, os.O_CREAT | os.O_WRONLY, 0o755))
                 os.utime(output, (0, 0))
+                made.append(output)
+        return made
 
     def restrict(self, rules_fd: int) -> None:
         """Have this process keep to the rules, for good."""
@@ -153,12 +199,24 @@ class EvaluatorChildren:
         found = [folder, *(os.path.dirname(path_of(word, folder)) for word in words)]
         return [place for place in found if place in self._own]
 
-    def _named(self, words: Sequence[str], folder: str) -> list[str]:
-        """The evaluator's files, and folders in its own, that a command names.
+    def _names_in(self, words: Sequence[str]) -> list[str]:
+        """The words of a command, and what may be a path in them.
 
         A word that holds code of the candidate names nothing: the candidate wrote it.
         """
         texts = [word for word in words if not self._commands.holds_code(word)]
-        names = dict.fromkeys(name for text in texts for name in PATH_IN_TEXT.findall(text))
-        paths = (path_of(name, folder) for name in [*words, *names][:MAX_NAMED])
+        names = (name for text in texts for name in PATH_IN_TEXT.findall(text))
+        return [*dict.fromkeys((*words, *names))][: len(words) + MAX_NAMED]
+
+    def _named(self, words: Sequence[str], folder: str) -> list[str]:
+        """The evaluator's files, and folders in its own, that a command names."""
+        paths = (path_of(name, folder) for name in self._names_in(words))
         return [path for path in paths if path in self._own and path not in self._own.around]
+
+    def _with_included(self, paths: list[str]) -> list[str]:
+        """The files of a build with those of the evaluator that they include."""
+        for path in paths:
+            for name in INCLUDED.findall(text_of(path) or ""):
+                found = self._named([name], os.path.dirname(path))
+                paths += [each for each in found if each not in paths]
+        return paths

@@ -2,16 +2,18 @@
 
 import os
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from costada.evaluators.sandbox.inside.shell_text import unwrapped
+from costada.evaluators.sandbox.inside.shell_text import commands_in, unwrapped
 
 SHELL = re.compile(r"(ba|da|z|k)?sh")
 SHEBANG = re.compile(rb"#![^\n]*\b(ba|da|z|k)?sh\b")
 MAKE = ("make", "gmake")
 MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
+CODE_OPTION = "-c"
+MAX_DEPTH = 4
 MAX_SCRIPT_BYTES = 2**20
 MAX_PATH_CHARS = 4096
 
@@ -24,11 +26,32 @@ class Script(NamedTuple):
     folder: str
 
 
-def scripts(words: Sequence[str], folder: str, given: Container[str]) -> list[Script]:
-    """The scripts and makefiles, of the `given` files, that a command carries out."""
+def carried_out(
+    words: Sequence[str], folder: str, given: Container[str], depth: int = 0
+) -> Iterator[tuple[list[str], str]]:
+    """A command, and those that its shell carries out, each with the folder in which it runs.
+
+    A shell is given a text, or a script of the `given` files.
+    """
     words = unwrapped(words)
-    if not words:
-        return []
+    if not words or depth > MAX_DEPTH:
+        return
+    yield words, folder
+    if SHELL.fullmatch(os.path.basename(words[0])) and CODE_OPTION in words[1:-1]:
+        texts = [words[words.index(CODE_OPTION) + 1]]
+    elif os.path.basename(words[0]) in MAKE:
+        texts = []
+    else:
+        texts = [script.text for script in scripts(words, folder, given)]
+    for inner in (inner for text in texts for inner in commands_in(text) or ()):
+        if inner[0] == "cd" and len(inner) > 1:
+            folder = path_of(inner[1], folder)
+        else:
+            yield from carried_out(inner, folder, given, depth + 1)
+
+
+def scripts(words: Sequence[str], folder: str, given: Container[str]) -> list[Script]:
+    """The script, of the `given` files, or the makefiles that a command itself carries out."""
     if os.path.basename(words[0]) in MAKE:
         return makefiles(words, folder)
     is_shell = SHELL.fullmatch(os.path.basename(words[0])) is not None

@@ -105,7 +105,10 @@ class Server:
             line = stream.readline()
             if not line.endswith(b"\n"):
                 sys.exit("no files of an evaluator were sent")
-            return copy_evaluator(json.loads(line), original["path"], stream)
+            listed = json.loads(line)
+            for place in listed["empty_folders"]:
+                os.makedirs(os.path.join(original["path"], place), exist_ok=True)
+            return copy_evaluator(listed["files"], original["path"], stream)
 
     def protect(self) -> None:
         """Close this process's memory to others, and have orphans reparented to it."""

@@ -10,7 +10,9 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from costada.evaluators.sandbox.inside.evaluator_scripts import (
+    CODE_OPTION,
     MAKE,
+    MAX_DEPTH,
     SHELL,
     is_shell_script,
     makefiles,
@@ -24,12 +26,9 @@ INTERPRETER = re.compile(
 )
 NAME = re.compile(r"[\w.+-]+")
 STANDARD_INPUT = "-"
-CODE_OPTION = "-c"
 MODULE_OPTION = "-m"
 MIN_CODE_CHARS = 8
 """Shorter programs are not looked for in the words of a command: they may be part of any."""
-
-MAX_DEPTH = 4
 
 
 class StartedCommands:

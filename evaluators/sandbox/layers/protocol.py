@@ -240,7 +240,7 @@ class SandboxLayer:
         }
 
     def send_files(self) -> None:
-        """Send the server of an evaluator the list of the files to copy.
+        """Send the server of an evaluator the lists of the files to copy, and of empty folders.
 
         Where the server does not see them, what they hold follows: a mount for each of thousands
         of files would take longer, and there may not be so many.
@@ -261,7 +261,8 @@ class SandboxLayer:
         ]
         try:
             with self.control.makefile("wb") as stream:
-                stream.write(json.dumps(files).encode() + b"\n")
+                listed = {"files": files, "empty_folders": self.kind.empty_folders}
+                stream.write(json.dumps(listed).encode() + b"\n")
                 for file in self.kind.files:
                     if self._is_sent(file):
                         _send_content(file, stream)

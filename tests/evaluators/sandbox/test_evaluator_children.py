@@ -386,3 +386,135 @@ def test_a_build_reads_nothing_in_the_home_folder(confined, folder, tmp_path):
         result = evaluate(folder, BUILDING, source, confined, "candidate.c")
         assert result.output["metrics"]["combined_score"] == 0.0
         assert "CANARY" not in f"{result}"
+
+
+TOOL = {
+    "Makefile": "tool: tool.o number.o\n\t$(CC) $^ -o $@\n%.o: %.c number.h\n\t$(CC) -c $<\n",
+    "tool.c": '#include <stdio.h>\n#include "number.h"\nint main(void) { printf("%d", NUMBER); }\n',
+    "number.h": "#define NUMBER 41\n",
+    "number.c": "int number(void);\nint number(void) { return 41; }\n",
+}
+WITH_CANDIDATE = {
+    "Makefile": (
+        "build/main: main.c solution.c\n\tmkdir -p build\n\t$(CC) main.c solution.c -o $@\n"
+    ),
+    "main.c": '#include <stdio.h>\n#include "value.h"\nint main(void) { printf("%d", value()); }\n',
+    "value.h": "int value(void);\n",
+}
+VALUE = "int value(void);\nint value(void) { return 41; }\n"
+MAKE_CASES = {
+    "of the evaluator": (TOOL, "subprocess.run(['make'], check=True)", "tool", VALUE),
+    "of the candidate": (
+        WITH_CANDIDATE,
+        "shutil.copy(path, 'solution.c'); subprocess.run(['make'], check=True)",
+        "build/main",
+        VALUE,
+    ),
+    "by a shell": (
+        WITH_CANDIDATE,
+        "shutil.copy(path, 'solution.c'); subprocess.run('make -s', shell=True, check=True)",
+        "build/main",
+        VALUE,
+    ),
+}
+
+
+def write_problem(folder, files, body):
+    folder.mkdir(parents=True)
+    (folder / "answers.txt").write_text("42")
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return (
+        "import json, os, shutil, subprocess, sys\nANSWERS = 'answers.txt'\n"
+        f"def evaluate(path):\n    {body}\n"
+    )
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+@pytest.mark.parametrize("case", MAKE_CASES)
+def test_make_finds_its_makefile_and_sources_though_no_code_names_them(confined, tmp_path, case):
+    files, start, program, source = MAKE_CASES[case]
+    body = f"{start}\n    return {{'said': float(subprocess.check_output(['./{program}']))}}"
+    text = write_problem(tmp_path / "problem", files, body)
+    result = evaluate(tmp_path / "problem", text, source, confined, "candidate.c")
+    assert (result.error, result.output and result.output["metrics"]) == (None, {"said": 41.0})
+    if case != "of the evaluator":
+        stealing = INCLUDING.replace("PATH", "answers.txt")
+        stolen = evaluate(tmp_path / "problem", text, stealing, confined, "candidate.c")
+        assert stolen.output is None
+
+
+WRITING = {
+    "a name in both texts": (
+        "subprocess.run([sys.executable, path], check=True)",
+        "open('out.json', 'w').write('41')",
+        "out.json",
+    ),
+    "a word of the command": (
+        "subprocess.run([sys.executable, path, '--out=said.txt'], check=True)",
+        "import sys\nopen(sys.argv[1].partition('=')[2], 'w').write('41')",
+        "said.txt",
+    ),
+    "in a new folder": (
+        "subprocess.run([sys.executable, path, 'out/said.txt'], check=True)",
+        "import sys\nopen(sys.argv[1], 'w').write('41')",
+        "out/said.txt",
+    ),
+    "a shell's redirection": (
+        "subprocess.run(f'{sys.executable} {path} > said.txt', shell=True, check=True)",
+        "print(41)",
+        "said.txt",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRITING)
+def test_a_program_writes_the_file_beside_the_evaluator_that_both_expect(confined, tmp_path, case):
+    start, source, name = WRITING[case]
+    body = f"{start}\n    return {{'said': float(open({name!r}).read())}}"
+    text = write_problem(tmp_path / "problem", {}, body)
+    result = evaluate(tmp_path / "problem", text, source, confined)
+    assert (result.error, result.output and result.output["metrics"]) == (None, {"said": 41.0})
+
+
+def test_an_output_that_a_program_does_not_write_is_not_there_afterwards(confined, tmp_path):
+    body = (
+        "subprocess.run([sys.executable, path, 'said.txt'], check=True)\n"
+        "    return {'num_left': sum(map(os.path.exists, ['out.json', 'said.txt']))}"
+    )
+    text = write_problem(tmp_path / "problem", {}, body)
+    result = evaluate(tmp_path / "problem", text, "NAME = 'out.json'\n", confined)
+    assert (result.error, result.output["metrics"]) == (None, {"num_left": 0.0})
+
+
+@pytest.mark.parametrize("name", ["answers.txt", "evaluator.py", "helper.py", "added.txt"])
+def test_a_program_writes_no_other_file_beside_the_evaluator(confined, tmp_path, name):
+    words = [] if name == "added.txt" else [name]  # which the evaluator does not name
+    body = (
+        f"said = subprocess.run([sys.executable, path, *{words}])\n"
+        "    forged = [each for each in os.listdir() if open(each).read() == 'forged']\n"
+        "    return {'failed': said.returncode, 'num_forged': len(forged)}"
+    )
+    text = write_problem(tmp_path / "problem", {}, body)
+    source = f"open({name!r}, 'w').write('forged')\n"
+    result = evaluate(tmp_path / "problem", text, source, confined)
+    assert (result.error, result.output["metrics"]) == (None, {"failed": 1.0, "num_forged": 0.0})
+
+
+def test_an_empty_folder_is_there_and_a_program_writes_to_it(confined, tmp_path):
+    body = (
+        "subprocess.run([sys.executable, path], check=True)\n"
+        "    folders = sorted(each.name for each in os.scandir() if each.is_dir())\n"
+        "    return {'said': float(open('kept/inner/x').read()), 'folders': repr(folders)}"
+    )
+    text = write_problem(tmp_path / "problem", {}, body)
+    for name in ("kept/inner", ".hidden", "data"):
+        (tmp_path / "problem" / name).mkdir(parents=True)
+    (tmp_path / "problem" / "kept" / ".gitkeep").write_text("")
+    (tmp_path / "problem" / "data" / "unnamed.txt").write_text("")
+    source = "open('kept/inner/x', 'w').write('41')\n"
+    result = evaluate(tmp_path / "problem", text, source, confined)
+    assert (result.error, result.output["metrics"]) == (
+        None,
+        {"said": 41.0, "folders": "['kept']"},
+    )
