@@ -63,6 +63,20 @@ class Recording:
         """Note a call of the current step."""
         self.steps[-1].append(Action(name, arguments))
 
+    @property
+    def num_commits(self) -> int:
+        """Transactions, single writes, texts and checkpoints: all that waits for the disk."""
+        number, is_inside = 0, False
+        for name, arguments in (action for step in self.steps for action in step):
+            if name in ("begin", "end"):
+                is_inside = name == "begin"
+                number += is_inside
+            elif name in ("text", "checkpoint"):
+                number += 1  # of its own, in a transaction as well
+            elif not is_inside:
+                number += name == "row" or not is_query(arguments[0].encode())
+        return number
+
 
 class RecordingEngine(PostgresEngine):
     """Notes what it is asked for."""
@@ -188,7 +202,7 @@ class Replay:
                     if inner.name == "end":
                         break
                     self._send(inner, following, engine, saver)
-            return "durable transaction" if action.arguments[0] else "other transaction"
+            return "transaction"
         if action.name == "rows":
             statement, values, locks = action.arguments
             engine.rows(statement, self._own(values), locks=locks)

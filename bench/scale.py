@@ -8,8 +8,8 @@ through the same classes, with new ids, waits as long as a model takes to answer
 step. Two processes with several threads send them; each thread has a store and a saver. The last
 line is a load without pauses: the most that the server and these two processes can do.
 
-Latencies are those of the client. Kinds: a durable transaction waits for the disk (a request before
-it is sent, its answer), others do not. CPU is that of the server's processes, from /proc.
+Latencies are those of the client; all kinds but a query wait for the disk. CPU is that of the
+server's processes, from /proc.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from new_database import new_database
 PROCESSES = 2
 WARMING_SECONDS = 2.0
 PERCENTILES = (50, 95, 99)
-KINDS = ("durable transaction", "other transaction", "single write", "text", "checkpoint", "query")
+KINDS = ("transaction", "single write", "text", "checkpoint", "query")
 SPENDERS = (1, 4, 16, 64)
 CONTEXT = get_context("spawn")
 
@@ -222,10 +222,10 @@ def show_traffic(address: str, iterations: int) -> Recording:
             print(f"{name:24} {shares[0]:9.2f} {shares[1]:9.2f} {shares[2]:9.2f} {shares[3]:9.0f}")
     print(f"{'all':24} {total[0]:9.2f} {total[1]:9.2f} {total[2]:9.2f} {total[3]:9.0f}")
     names = [action.name for step in recording.steps for action in step]
-    durable = sum(a == ("begin", (True,)) for step in recording.steps for a in step)
     print(
         f"transactions {(commits_now - commits) / iterations:.1f}, of them durable"
-        f" {durable / iterations:.1f}; calls of the store {len(names) / iterations:.1f};"
+        f" {recording.num_commits / iterations:.1f};"
+        f" calls of the store {len(names) / iterations:.1f};"
         f" log {(log_now - log) / iterations / 1024:.1f} KiB"
     )
     print(

@@ -18,6 +18,7 @@ import typer
 from costada.models.errors import UnmeteredCall, describe
 from costada.reports.terminal import show
 from costada.runs.interruption import STOPPED_AT_ONCE, ExitCode
+from costada.store.outage import Patience, waiting_for_database
 from costada.values.redaction import without_passwords
 
 
@@ -106,6 +107,17 @@ def showing_pauses(notify: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+@contextmanager
+def outlasting(longest_pause: float, *, starting_only: bool = False) -> Iterator[None]:
+    """Wait in the block for a database that is away, and say so; Ctrl-C ends that.
+
+    With `starting_only`, only for one whose server answers: a new address may be wrong.
+    """
+    patience = Patience(longest_pause, starting_only=starting_only)
+    with showing_pauses(say), waiting_for_database(patience):
+        yield
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import typer
 from costada.cli import options
 from costada.cli.command_errors import (
     keeping_output_clean,
+    outlasting,
     refusing,
     say,
     showing_pauses,
@@ -33,6 +34,7 @@ from costada.runs.interruption import ExitCode, draining_on_signal, ending_on_si
 from costada.runs.shared_purse import PurseAddress, paid_from
 from costada.runs.stored_run import StoredRun, run_at, unused_run
 from costada.store.address import check_database
+from costada.store.outage import LONGEST_PAUSE, waiting_for_database
 from costada.values.setting import MONEY, OUTPUT
 
 if TYPE_CHECKING:
@@ -132,9 +134,10 @@ def run(
         config = RunConfig.model_validate(settings())
         if store is not None and "#" not in store:
             check_database(store)
-        _check_purse(purse)
-        if folder := _named_run(out, store):
-            folder.check_free()
+        with outlasting(config.longest_pause, starting_only=True):
+            _check_purse(purse)
+            if folder := _named_run(out, store):
+                folder.check_free()
         plan = make_plan(config, sends_requests=not dry_run)
         for remark in () if quiet else plan.remarks:
             say(remark)
@@ -149,10 +152,11 @@ def run(
                 prompts = first_prompts(plan) if show_prompt else []
             show((dry_run_json if as_json else dry_run_text)(found, config, prompts))
             return
-        if folder is None:
-            name = plan.problem.name
-            folder = unused_run(name, store) if store else unused_folder(name)
-        folder.claim(config)
+        with outlasting(config.longest_pause, starting_only=True):
+            if folder is None:
+                name = plan.problem.name
+                folder = unused_run(name, store) if store else unused_folder(name)
+            folder.claim(config)
     _carry_out(plan, config, folder, purse, as_json=as_json, is_quiet=quiet)
 
 
@@ -185,7 +189,10 @@ def resume(
     from costada.runs.resume import check_lost_steps, extended_config
     from costada.runs.runner import is_finished, saved_state
 
-    with refusing(ExitCode.BAD_INPUT):
+    with (
+        refusing(ExitCode.BAD_INPUT),
+        outlasting(settings().get("longest_pause", LONGEST_PAUSE)),
+    ):
         if out:
             if not isinstance(folder, StoredRun):
                 raise ValueError(f"--out: {folder.place} is a folder, expected a run in Postgres")
@@ -282,7 +289,7 @@ def _carry_out(
     from costada.reports.summary import REASONS, failures_text, sum_by_model, sum_by_role
     from costada.reports.terminal import SafeConsole
     from costada.reports.trace import last_router, stored_rows
-    from costada.runs.runner import execute_run
+    from costada.runs.runner import execute_run, patience_of
     from costada.store.history import RunHistory
     from costada.store.run_store import RunStore
 
@@ -293,25 +300,28 @@ def _carry_out(
     if purse:
         command += f" --purse {shlex.quote(purse.shown)}"
     hint = f"Finished iterations are saved. Resume with: {command}"
+    patience = patience_of(config.longest_pause, control)
     with (
         refusing(ExitCode.FAILED, hint=hint),
         draining_on_signal(control, progress.notice, hint),
         showing_pauses(say if is_quiet else progress.notice),
+        waiting_for_database(patience),
         keeping_output_clean(as_json),
         paid_from(purse, plan, folder) as paid,
     ):
         result = execute_run(paid, folder, progress, control, accepts_loss=accepts_loss)
-    with RunStore.at(folder.database) as store:
-        run_ids = store.run_ids()
-        reused = sum(map(store.num_cached, run_ids))
-        router = last_router(store)
-        # Without a gain only, as it reads all rows.
-        is_flat = bool(run_ids) and store.last_improvement(run_ids[-1]) is None
-        failures = failures_text(stored_rows(store, run_ids[-1])) if is_flat else ""
-        waiting = len(store.inputs.waiting(run_ids[-1])) if run_ids else 0
-        examples = store.judged_examples(run_ids[-1] if run_ids else "")
-    with RunHistory.of(folder.database) as history:
-        used = [each for run_id in run_ids for each in history.used(run_id)]
+    with refusing(ExitCode.FAILED), showing_pauses(say), waiting_for_database(patience):
+        with RunStore.at(folder.database) as store:
+            run_ids = store.run_ids()
+            reused = sum(map(store.num_cached, run_ids))
+            router = last_router(store)
+            # Without a gain only, as it reads all rows.
+            is_flat = bool(run_ids) and store.last_improvement(run_ids[-1]) is None
+            failures = failures_text(stored_rows(store, run_ids[-1])) if is_flat else ""
+            waiting = len(store.inputs.waiting(run_ids[-1])) if run_ids else 0
+            examples = store.judged_examples(run_ids[-1] if run_ids else "")
+        with RunHistory.of(folder.database) as history:
+            used = [each for run_id in run_ids for each in history.used(run_id)]
     sums, by_model = sum_by_role(used), sum_by_model(used, (row["name"] for row in router))
     models = [(row, by_model[row["name"]]) for row in router]
     if as_json:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import typer
 
 from costada.cli import options
-from costada.cli.command_errors import refusing, say
+from costada.cli.command_errors import outlasting, refusing, say
 from costada.reports.export import (
     FileFormat,
     TableName,
@@ -29,6 +29,7 @@ from costada.runs.interruption import ExitCode
 from costada.runs.stored_run import StoredRun
 from costada.store.address import is_database, is_there
 from costada.store.files import replacing
+from costada.store.outage import LONGEST_PAUSE
 from costada.values.program_form import invalid_path_reason
 
 if TYPE_CHECKING:
@@ -330,6 +331,7 @@ def watch(
 
     with refusing(ExitCode.BAD_INPUT):
         webhook = Webhook(alert_webhook) if alert_webhook is not None else None
+    with refusing(ExitCode.BAD_INPUT), outlasting(LONGEST_PAUSE, starting_only=True):
         index = _index(place)
         index.limits = AlertLimits(alert_no_gain, alert_hourly)
         shown = index.title if is_database(place) else place

@@ -13,6 +13,7 @@ from threading import Thread
 
 from costada.evaluators.sandbox.inside.kernel import PR_SET_DUMPABLE, set_process_option
 from costada.runs.interruption import ExitCode, drain_on_every_sigterm
+from costada.store.outage import trust_address
 
 STANDARD_INPUT = 0
 
@@ -32,4 +33,5 @@ if __name__ == "__main__":
         sys.exit(ExitCode.INTERRUPTED)
     os.environ.update(json.loads(line))
     Thread(target=_stop_with_the_sweep, daemon=True).start()
+    trust_address()  # the sweep has reached its database
     import_module("costada.cli.main").main()

@@ -28,12 +28,14 @@ from costada.graph.graph_input import (
 )
 from costada.graph.node_execution import ACTIVE_RUNS, ActiveRuns
 from costada.graph.routes import AFTER_GATE, can_continue
+from costada.nodes.calls.health import check_may_wait
 from costada.nodes.context import RunContext
 from costada.nodes.pool import NODE_THREADS
 from costada.nodes.saved_state import check_seal, with_seal
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.store.checkpoints import RunCheckpoints
 from costada.store.lease import Lease, LostLease, guarded_by
+from costada.store.outage import Patience, waiting_for_database
 from costada.values.candidate import Candidate
 
 NO_THREAD = (
@@ -176,10 +178,11 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
             self._check_run(input, config, context, options)
             with self._executing(config) as own:
                 lease = own["configurable"][ACTIVE_RUNS].lease
+                patience = self._patience()
                 saved = self.get_state(own) if self._has_saved(input, config) else None
                 search, given = self._begin(input, own, context, saved)
                 if self._has_more(input, saved, own, search):
-                    with guarded_by(lease):
+                    with guarded_by(lease), waiting_for_database(patience):
                         super().bulk_update_state(own, self._reopening_update(saved, search))
                 if has_answer(given):
                     newest = self.get_state(_newest(own))
@@ -188,13 +191,16 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
                 parts = super().stream(given, limited, context=search, **options)
                 try:
                     while True:
-                        with guarded_by(lease):  # not while the caller has the part
+                        with (
+                            guarded_by(lease),
+                            waiting_for_database(patience),
+                        ):  # not while the caller has the part
                             part = next(parts, END)
                         if part is END:
                             return
                         yield part
                 finally:
-                    with guarded_by(lease):
+                    with guarded_by(lease), waiting_for_database(patience):
                         parts.close()
 
         async def astream(
@@ -209,11 +215,12 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
             self._check_run(input, config, context, options)
             async with self._aexecuting(config) as own:
                 lease = own["configurable"][ACTIVE_RUNS].lease
+                patience = self._patience()
                 saved = await self.aget_state(own) if self._has_saved(input, config) else None
                 search, given = await asyncio.to_thread(self._begin, input, own, context, saved)
                 if await asyncio.to_thread(self._has_more, input, saved, own, search):
                     reopened = await asyncio.to_thread(self._reopening_update, saved, search)
-                    with guarded_by(lease):
+                    with guarded_by(lease), waiting_for_database(patience):
                         await super().abulk_update_state(own, reopened)
                 if has_answer(given):
                     newest, state = await self.aget_state(_newest(own)), await self.aget_state(own)
@@ -222,13 +229,13 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
                 parts = super().astream(given, limited, context=search, **options)
                 try:
                     while True:
-                        with guarded_by(lease):
+                        with guarded_by(lease), waiting_for_database(patience):
                             part = await anext(parts, END)
                         if part is END:
                             return
                         yield part
                 finally:
-                    with guarded_by(lease):
+                    with guarded_by(lease), waiting_for_database(patience):
                         await parts.aclose()
 
     def bulk_update_state(
@@ -361,7 +368,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
     def _executing(self, config: RunnableConfig | None) -> Iterator[RunnableConfig]:
         """The configuration of an execution, which holds its thread; raises as `hold` does."""
         thread = self._shared_thread(config)
-        runs = ActiveRuns(self.search.store.hold(thread) if thread else None)
+        with waiting_for_database(self._patience()):
+            runs = ActiveRuns(self.search.store.hold(thread) if thread else None)
         try:
             with runs.noting_end():
                 yield _own(config, runs)
@@ -406,6 +414,10 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
                     saver.write_held_back(RunnableConfig(configurable=place))
         finally:
             runs.release()
+
+    def _patience(self) -> Patience:
+        """How long an execution waits for its database."""
+        return Patience(self.search.retry_policy.longest_pause, check_may_wait)
 
     def _place(self, config: RunnableConfig | None) -> dict[str, Any]:
         """The configurable keys of an execution, including those of its parents."""

@@ -126,7 +126,7 @@ class RetryPolicy(BaseModel):
     longest_pause: Annotated[
         WaitSeconds, Setting("costada.nodes.calls.health:Pause", MODELS, "SECONDS")
     ] = 3600.0
-    """How long a run waits for an unavailable provider before it stops."""
+    """How long a run waits for an unavailable provider or database before it stops."""
 
     @model_validator(mode="after")
     def _check_waits(self) -> Self:

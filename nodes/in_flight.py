@@ -208,7 +208,7 @@ def _land(work: Work, state: SearchState, context: RunContext) -> tuple[Ticket, 
     landing = flight.num_landed + 1
     recorded, key = ledger.landing(run_id, landing), None
     expected = recorded.ticket if recorded else None
-    while key is None or pool.has_to_begin_again(key, context.store.num_losses):
+    while key is None or pool.has_to_begin_again(key):
         for ticket in tickets.values():
             _launch(ticket, work, state, context)
         key = _next_key(expected, tickets, pool, context)
@@ -249,7 +249,7 @@ def _launch(ticket: Ticket, work: Work, state: SearchState, context: RunContext)
     }
     pool = pool_of(context.store, state["run"].id)
     key = ticket.number, ticket.attempt
-    pool.launch(key, partial(work, then, ticket), context.store.num_losses)
+    pool.launch(key, partial(work, then, ticket))
 
 
 def _expected_of_step(step: Step, state: SearchState, context: RunContext) -> float:

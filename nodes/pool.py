@@ -49,26 +49,23 @@ class Pool:
         self._token = CancellationToken()
         self._when_settled: list[Callable[[], None]] = []
 
-    def launch(self, key: Hashable, work: Callable[[], object], num_losses: int = 0) -> None:
+    def launch(self, key: Hashable, work: Callable[[], object]) -> None:
         """Start a task in a thread of its own, unless it is in flight or has ended.
 
-        A task is started again if it was cancelled, if it failed in an execution of the run that
-        was aborted, or if it ended before the store last lost its connection: the server may have
-        lost what the task stored.
+        A task is started again if it was cancelled, or if it failed in an execution of the run that
+        was aborted.
         """
         with self._changed:
             known = self._launched.get(key)
             if known and not (
-                known.is_interrupted
-                or (known.has_failed and known.token is not self._token)
-                or known.is_in_doubt(num_losses)
+                known.is_interrupted or (known.has_failed and known.token is not self._token)
             ):
                 return
             self._forget(key)
             context = copy_context()
             context.run(current_token.set, self._token)
             future = WORK_THREADS.submit(context.run, work)
-            self._launched[key] = _Launch(future, self._token, num_losses)
+            self._launched[key] = _Launch(future, self._token)
         # Outside the lock: a future that has ended calls back at once, in this thread.
         future.add_done_callback(partial(self._finish, key))
         _watch_exit(self)
@@ -89,14 +86,13 @@ class Pool:
                         return key
                 self._changed.wait(TICK_SECONDS)
 
-    def has_to_begin_again(self, key: Hashable, num_losses: int = 0) -> bool:
-        """Whether a task has ended because of `cancel`, or before the store lost its server."""
+    def has_to_begin_again(self, key: Hashable) -> bool:
+        """Whether a task has ended because of `cancel`."""
         with self._changed:
             known = self._launched.get(key)
             if known is None:
                 return False
-            was_cancelled = known.token is not self._token and known.is_interrupted
-            return was_cancelled or known.is_in_doubt(num_losses)
+            return known.token is not self._token and known.is_interrupted
 
     def take(self, key: Hashable) -> object:
         """The result of a task, which leaves the pool; raises what the task raised.
@@ -163,11 +159,10 @@ class Pool:
 
 
 class _Launch(NamedTuple):
-    """A submitted task with its cancellation token and how often the store had been lost."""
+    """A submitted task with its cancellation token."""
 
     future: Future[object]
     token: CancellationToken
-    num_losses: int
 
     @property
     def is_interrupted(self) -> bool:
@@ -176,9 +171,6 @@ class _Launch(NamedTuple):
     @property
     def has_failed(self) -> bool:
         return self.future.done() and self.future.exception() is not None
-
-    def is_in_doubt(self, num_losses: int) -> bool:
-        return self.future.done() and self.num_losses != num_losses
 
 
 _POOLS = PerRun(Pool)

@@ -8,6 +8,7 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from email.message import Message
 from hmac import compare_digest
 from http import HTTPStatus
@@ -22,6 +23,7 @@ from costada.reports.page.feed import Feed, Json
 from costada.reports.page.page import index_html, index_policy, live_html, policy
 from costada.reports.run_index import WAITING, RunIndex
 from costada.store.address import StorePlace, is_there
+from costada.store.outage import DatabaseUnavailable
 from costada.store.run_store import RunStore
 from costada.store.user_inputs import MAX_WAITING, TOO_MANY, InputKind, checked_idea
 from costada.values.numbering import Iteration
@@ -193,6 +195,7 @@ class PageServer(ThreadingHTTPServer):
         self._feeds: OrderedDict[str, Feed] = OrderedDict()
         self._lock = Lock()
         self._on_begin = on_begin if self.index.kind == WAITING else None
+        self._outage_since: datetime | None = None
         try:
             super().__init__((LOOPBACK, port), PageHandler)
         except OSError as error:
@@ -201,6 +204,15 @@ class PageServer(ThreadingHTTPServer):
         self.token = new_token()
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
         self.origins = {f"http://{host}" for host in self.hosts}
+
+    def outage_since(self) -> str:
+        """When the first request failed since the database was last reached."""
+        self._outage_since = since = self._outage_since or datetime.now()
+        return f"{since:%H:%M:%S}"
+
+    def end_outage(self) -> None:
+        """Note that the database was reached."""
+        self._outage_since = None
 
     def service_actions(self) -> None:
         """Look for the first run; called about twice a second."""
@@ -279,9 +291,13 @@ class PageHandler(BaseHTTPRequestHandler):
             answer = self._page(wanted.path)
         except LookupError:
             self._send(HTTPStatus.NOT_FOUND, _plain("not found\n"), has_body)
+        except DatabaseUnavailable as error:
+            words = f"Waiting for the database, since {self.server.outage_since()}: {error}\n"
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, _plain(words), has_body)
         except (ValueError, OSError, sqlite3.Error) as error:
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, _plain(f"{error}\n"), has_body)
         else:
+            self.server.end_outage()
             self._send(HTTPStatus.OK, answer, has_body)
 
     def _refusal(self, query: str) -> tuple[HTTPStatus, str] | None:

@@ -29,6 +29,7 @@ from costada.reports.terminal import printable
 from costada.reports.trace import event_meaning, event_words, failure_words, role_words
 from costada.store.address import StorePlace, is_there
 from costada.store.history import CacheUse, PastCall, RunHistory, UsedCalls
+from costada.store.outage import outages
 from costada.values.roles import JUDGING, ROLES
 
 if TYPE_CHECKING:
@@ -238,7 +239,8 @@ class LiveProgress(Progress):
         parts: list[RenderableType] = [bar, Text(), grid]
         if self._row and (models := self._row.get("router")):
             parts += [Text(), models_grid(models, is_narrow=columns == 1)]
-        notice = [Text(), Text(self._notice, style="bold yellow")] if self._notice else []
+        words = "\n".join(map(str, outages())) or self._notice
+        notice = [Text(), Text(words, style="bold yellow")] if words else []
 
         def room(*shown: RenderableType) -> int:
             """Lines that the terminal has left below some parts."""

@@ -96,6 +96,7 @@ def discover(
     from costada.runs.runner import execute_run
     from costada.runs.stored_run import run_at
     from costada.store.address import check_database
+    from costada.store.outage import Patience, waiting_for_database
 
     searched = _problem_of(problem, evaluate, start, task)
     given = parse_request(
@@ -111,12 +112,14 @@ def discover(
     if (log := given.config.log) and folder is None:
         raise ValueError(f"log: got {', '.join(log)} without out, expected both or none")
     # Refused before the plan, which evaluates the initial program: that can take minutes.
+    patience = Patience(given.config.longest_pause)
     if folder and not resume:
         folder.check_free()
     if folder and resume and not trust:
-        folder.check_own_problem()
+        with waiting_for_database(patience):
+            folder.check_own_problem()
     plan = plan_run(given, purse=purse)
-    with interrupting_evaluations():
+    with interrupting_evaluations(), waiting_for_database(patience) if resume else nullcontext():
         if folder:
             if resume:
                 extend_to(folder, given.config)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, cast
 
@@ -22,6 +23,7 @@ from costada.store.files import (
     replace_folder,
     replace_text,
 )
+from costada.store.outage import DatabaseUnavailable, outlast
 from costada.store.rows import changes, record
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate
@@ -192,11 +194,17 @@ class RunRecord:
             if has_begun and self._page and self._is_added:
                 self._page.write()
             elif has_begun:
-                write_page(self._folder)  # from its beginning: a full disk may have room now
+                # from its beginning: a full disk may have room now
+                outlast(partial(write_page, self._folder))
 
     def _add_to_page(self) -> None:
-        self._page = self._page or PageWriter(self._folder)
-        self._page.add_parts()
+        page = self._page = self._page or PageWriter(self._folder)
+        try:
+            page.add_parts()
+        except DatabaseUnavailable:  # the page is begun again at the next turn
+            self._page = None
+            with page:
+                pass
 
     @property
     def _is_added(self) -> bool:

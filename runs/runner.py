@@ -29,6 +29,7 @@ from costada.runs.resume import lost_steps
 from costada.runs.run_files import RunRecord
 from costada.store.address import is_there
 from costada.store.checkpoints import END_OF_ITERATION, RunCheckpoints, RunSaver
+from costada.store.outage import Patience, waiting_for_database
 from costada.store.run_store import RunStore
 from costada.values.evaluation import failed
 from costada.values.numbering import START, Iteration
@@ -67,15 +68,40 @@ def execute_run(
             version's, missing or has lost steps, or a provider rejects a request permanently or
             does not respond.
         UnmeteredCall: If a response has no token counts and estimates are not allowed.
-        OSError: If a file cannot be written; the run can be resumed afterwards.
+        OSError: If a file cannot be written, or its database was away for `longest_pause`; the run
+            can be resumed afterwards.
     """
+    longest_pause = plan.settings.retry_policy.longest_pause
+    with waiting_for_database(patience_of(longest_pause, control)):
+        return _execute(plan, folder, progress, control, accepts_loss, lease or folder.hold())
+
+
+def patience_of(longest_pause: float, control: RunControl) -> Patience:
+    """How long a run waits for its database: not after it is asked to stop."""
+
+    def check() -> None:
+        if control.drain_requested:
+            raise InterruptedError("the run was asked to stop while it waited for its database")
+
+    return Patience(longest_pause, check)
+
+
+def _execute(
+    plan: Plan,
+    folder: RunFolder,
+    progress: Progress,
+    control: RunControl,
+    accepts_loss: bool,
+    lease: AbstractContextManager[object],
+) -> Discovery:
+    """Do what `execute_run` does, without waiting for its database."""
     folder.check_kept()
     tracking = Tracking(folder.load().log, folder, plan.title)
     has_begun, reason = False, ""
     files: RunRecord | None = None
     try:
         with (
-            lease or folder.hold(),
+            lease,
             # After the lease: two processes would start a gateway each.
             gateway_of(plan, folder) as plan,
             RunStore.at(folder.database) as store,

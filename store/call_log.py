@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from costada.store.call_sums import CallSums, difference, sum_of
 from costada.store.database import Database, any_of
 from costada.store.in_flight_calls import in_flight_calls
+from costada.store.outage import waiting_in_any_case
 from costada.store.rows import (
     CallRow,
     CallStatus,
@@ -164,10 +165,11 @@ class CallLog:
         """Complete a request that was put when it began, on disk as well.
 
         The caller does not wait for the disk: until it is written there, a power loss leaves the
-        request as one in flight, and the next request of the run is on disk only after it.
+        request as one in flight, and the next request of the run is on disk only after it. A server
+        that is away is waited for also if the run is asked to stop: the answer was paid for.
         """
         key = CallKey(run_id, call.ticket, call.role, call.attempt)
-        with self._db.transaction(is_durable=True, waits=False):
+        with waiting_in_any_case(), self._db.transaction(is_durable=True, waits=False):
             if self.sums.is_kept(run_id, call.ticket):
                 ((status, cost, bound),) = self._db.rows(
                     f"SELECT status, cost, bound FROM costada_call WHERE {KEY} AND n = ?",  # noqa: S608

@@ -57,22 +57,14 @@ class CandidateTable:
         self._cache: dict[tuple[str, str], Candidate] = {}
         self._archives: dict[tuple[str, int], tuple[int, list[str]]] = {}
         self._size = 0
-        self._num_losses = 0
 
     def forget(self) -> None:
         """Read again what was kept: the database may hold something else now."""
-        self._num_losses = self._db.engine.num_losses
         self._cache.clear()
         self._archives.clear()
 
-    def _forget_after_loss(self) -> None:
-        """Forget what was kept if a connection was lost: the last commits may be lost with it."""
-        if self._num_losses != self._db.engine.num_losses:
-            self.forget()
-
     def put(self, run_id: str, candidate: Candidate) -> None:
         """Store a candidate, replacing one of the same id."""
-        self._forget_after_loss()
         facts = {name: getattr(candidate, name) for name in FACTS}
         if not candidate.measurements:
             del facts["measurements"], facts["confirmation"]
@@ -104,7 +96,6 @@ class CandidateTable:
 
     def get_many(self, run_id: str, ids: Sequence[str]) -> list[Candidate]:
         """The candidates of the ids, in that order."""
-        self._forget_after_loss()
         known = {name: row for name in ids if (row := self._cache.get((run_id, name)))}
         known |= self._read(run_id, [name for name in ids if name not in known])
         missing = [name for name in ids if name not in known]
@@ -251,7 +242,6 @@ class CandidateTable:
 
     def put_archive(self, run_id: str, frontier: int, seq: int, members: Sequence[str]) -> None:
         """Store the member ids of a frontier's archive after change number `seq`."""
-        self._forget_after_loss()
         self._db.put_row("costada_archive", (run_id, frontier, seq, _dump(list(members))))
         self._archives[run_id, frontier] = (seq, [*members])
 
@@ -282,7 +272,6 @@ class CandidateTable:
         return self.get_many(run_id, self._members(run_id, FRONT, seq) or [])
 
     def _members(self, run_id: str, frontier: int, seq: int) -> list[str] | None:
-        self._forget_after_loss()
         known = self._archives.get((run_id, frontier))
         if known and known[0] == seq:
             return known[1]

@@ -102,10 +102,6 @@ class Engine(Protocol):
     def in_transaction(self) -> bool:
         """Whether the thread, which has the lock, has a transaction open."""
 
-    @property
-    def num_losses(self) -> int:
-        """How often the connection was lost; commits that were not durable may be lost as well."""
-
     def transaction(self, *, is_durable: bool = False) -> AbstractContextManager[None]:
         """Make the writes inside atomic; an exception undoes them.
 
@@ -191,15 +187,15 @@ class Database:
         is_read_only: bool = False,
         is_idle: bool = False,
         lease_seconds: float = LEASE_SECONDS,
+        longest_pause: float = 0.0,
     ) -> None:
         """Open the database; of a file, `is_idle` is as in `connect_to_read`."""
         self.engine: Engine
         if isinstance(address, str):
-            self.engine = _postgres(address, is_read_only, lease_seconds)
+            self.engine = _postgres(address, is_read_only, lease_seconds, longest_pause)
         else:
             self.engine = SqliteEngine(address, is_read_only=is_read_only, is_idle=is_idle)
         self.num_undone = 0
-        self._num_losses = 0
         self._stored_texts: set[str] = set()
         self._uncommitted: dict[str, str] = {}
         self._packer = Packer()
@@ -263,9 +259,6 @@ class Database:
         if not text:
             return ""
         name = text_hash(text)
-        # Before the lookup: the last commits may have been lost with a connection.
-        if self._num_losses != self.engine.num_losses:
-            self._forget_stored()
         if name in self._stored_texts:
             return name
         with self.engine.lock:
@@ -349,13 +342,6 @@ class Database:
         """Whether a text that is stored now can still be undone."""
         return self.engine.texts_need_commit and self.engine.in_transaction
 
-    def _forget_stored(self) -> None:
-        """Assume of no text that it is stored, as the last commits may be lost."""
-        with self.engine.lock:
-            self._num_losses = self.engine.num_losses
-            self._stored_texts.clear()
-            self._packer = Packer()
-
     def _note_stored(self, name: str, text: str) -> None:
         """Note that a text is committed, so that it need not be looked up or read again soon."""
         if len(self._stored_texts) > RECENT_TEXTS:
@@ -407,9 +393,16 @@ def any_of(values: Sequence[object]) -> str:
     return f"({', '.join('?' * len(values))})" if values else "(SELECT 0 WHERE FALSE)"
 
 
-def _postgres(address: str, is_read_only: bool, lease_seconds: float) -> Engine:
+def _postgres(
+    address: str, is_read_only: bool, lease_seconds: float, longest_pause: float
+) -> Engine:
     try:
         from costada.store.postgres_engine import PostgresEngine
     except ImportError as error:
         raise ValueError(NEEDS_PSYCOPG) from error
-    return PostgresEngine(address, is_read_only=is_read_only, lease_seconds=lease_seconds)
+    return PostgresEngine(
+        address,
+        is_read_only=is_read_only,
+        lease_seconds=lease_seconds,
+        longest_pause=longest_pause,
+    )

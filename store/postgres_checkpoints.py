@@ -1,9 +1,9 @@
 """A LangGraph saver that keeps the checkpoints of runs beside them in Postgres."""
 
-import errno
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import psycopg
@@ -14,8 +14,9 @@ from psycopg import Cursor, RawCursor
 from psycopg.rows import DictRow, dict_row
 
 from costada.store.address import damage_error
-from costada.store.checkpoints import DeferredCheckpoint, RunCheckpoints, StateSerializer, thread_of
-from costada.store.postgres_connections import LOST, SCHEMA, Connections
+from costada.store.checkpoints import DeferredCheckpoint, RunCheckpoints, StateSerializer
+from costada.store.outage import outlast
+from costada.store.postgres_connections import SCHEMA, Connections
 from costada.store.postgres_engine import BEGIN, COMMIT, in_pipeline, translate
 from costada.store.postgres_lease import check, guarded, leases_in
 from costada.store.postgres_schema import CREATION_LOCK, prepare
@@ -69,8 +70,10 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         # every statement goes through `_cursor`, so LangGraph needs no connection of its own
         PostgresSaver.__init__(self, cast(Any, None), serde=StateSerializer())
         self._connections = Connections(address, is_read_only=is_read_only)
-        self._losses: dict[tuple[str, str], int] = {}
         self._begin(keep_history=keep_history)
+        outlast(partial(self._prepare, address, is_read_only=is_read_only))
+
+    def _prepare(self, address: str, *, is_read_only: bool) -> None:
         with self._connections.lent() as connection:
             prepare(connection, self._connections.name, is_read_only=is_read_only)
             self._leases = leases_in(address, connection)
@@ -124,17 +127,8 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
                     raise damage_error(name, f"a checkpoint in it is damaged ({error})") from error
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """A checkpoint, the last written one if the config names none.
-
-        A run begins here, so what it writes rests on what the server has now.
-        """
-        if not self._has_tables:
-            return None
-        # Before the query: what it finds may be lost with a connection that is cut meanwhile.
-        num_losses = self._connections.num_losses
-        found = super().get_tuple(config)
-        self._losses[thread_of(config)] = num_losses
-        return found
+        """A checkpoint, the last written one if the config names none."""
+        return outlast(partial(super().get_tuple, config)) if self._has_tables else None
 
     def put_writes(
         self,
@@ -144,32 +138,16 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         task_path: str = "",
     ) -> None:
         """Save a node's pending writes, if a resume needs them before the next checkpoint."""
-        self._check_connected(thread_of(config))
-        super().put_writes(config, writes, task_id, task_path)
+        outlast(partial(super().put_writes, config, writes, task_id, task_path))
 
     def _write(self, held: DeferredCheckpoint) -> RunnableConfig:
-        self._check_connected(thread_of(held.config))
-        return super()._write(held)
-
-    def _write_held_back(self, thread: tuple[str, str] | None = None) -> None:
-        for each in [*self._held_back]:
-            if self._has_lost(each):
-                del self._held_back[each]
-        super()._write_held_back(thread)
-
-    def _has_lost(self, thread: tuple[str, str]) -> bool:
-        """Whether the connection was lost since a thread was last read.
-
-        The server may then have lost rows that its checkpoint builds on.
-        """
-        now = self._connections.num_losses
-        return self._losses.setdefault(thread, now) != now
-
-    def _check_connected(self, thread: tuple[str, str]) -> None:
-        if self._has_lost(thread):
-            raise OSError(errno.EIO, LOST, self._connections.name)
+        # A checkpoint that is written twice is the same one.
+        return outlast(partial(super()._write, held))
 
     def _found(self, statement: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
+        return outlast(partial(self._rows, statement, values))
+
+    def _rows(self, statement: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
         with self._connections.lent() as connection, RawCursor(connection) as cursor:
             return cursor.execute(translate(statement), values).fetchall()
 

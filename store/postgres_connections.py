@@ -1,14 +1,13 @@
 """Connections to one Postgres database, and errors with advice.
 
-`psycopg_pool` does not fit: it replaces a lost connection silently, with which commits that were
-not durable may be lost, and a server that cannot be reached is a timeout without its cause. Its
+`psycopg_pool` does not fit: a server that cannot be reached is a timeout without its cause, and its
 connections are opened by threads, which a forked process does not have.
 """
 
 import errno
 import os
+import re
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from secrets import randbits
@@ -22,6 +21,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 
 from costada.store.address import CAN_RESUME, address_parts, shown_address
+from costada.store.outage import DatabaseUnavailable
 from costada.values.redaction import without_passwords
 
 SCHEMA = "costada"
@@ -40,11 +40,15 @@ DEFAULTS = {
 
 SESSION = {
     "search_path": SCHEMA,
-    "synchronous_commit": "off",
+    "synchronous_commit": "on",
     "client_min_messages": "warning",
     "default_transaction_isolation": "read committed",
 }
-"""Settings of each session, whatever the server's or the user's are."""
+"""Settings of each session, whatever the server's or the user's are.
+
+Commits are durable, so a server that has crashed has all that a run has written, and the run can
+continue where it was.
+"""
 
 OWN_SESSION = "SELECT pg_backend_pid(), current_setting('search_path')"
 IS_LOCKED = (
@@ -77,15 +81,29 @@ NO_OPTIONS = (
 NO_SESSION_LEFT = "the pooler has no session left; raise default_pool_size or end another client"
 
 LOST = f"the connection was lost; check the server, {CAN_RESUME}"
-LOST_IN_COMMIT = (
-    "the connection was lost while a transaction was being committed, so its last writes may be"
-    " there or not; the run can be resumed in either case"
+LOST_CODES = ("", "25P03", "25P04", "57P01", "57P02", "57P03", "57P05")
+"""Codes of errors that come with the end of a connection: none, timeouts, and a server that stops.
+
+Class 08 is about connections as well.
+"""
+
+STARTING = re.compile(
+    r"database system is (starting up|shutting down|in recovery mode|not (yet )?accepting)"
+    r"|too many (clients|connections)|remaining connection slots|server_login_retry"
+    r"|server login has been failing|cannot connect to server|client_login_timeout"
+    r"|terminating connection|canceling authentication due to timeout"
 )
+"""In the message of a server or a pooler that will take connections soon.
+
+libpq gives no code for a connection that fails.
+"""
+
+REFUSED = re.compile("FATAL:|no password supplied|certificate|does not support SSL")
+"""In the message of a server that will refuse the connection again."""
 
 ADVICE: dict[str, tuple[type[OSError], int, str]] = {
     "53100": (OSError, errno.ENOSPC, f"no room left on the server; free some, {CAN_RESUME}"),
     "53200": (OSError, errno.ENOMEM, f"the server is out of memory; {CAN_RESUME}"),
-    "53300": (OSError, errno.EAGAIN, "the server has no connection left; raise max_connections"),
     "42501": (OSError, errno.EACCES, "the user may not do this; grant it the right"),
     "25006": (OSError, errno.EACCES, "may not be written: it was opened for reading"),
     "40P01": (OSError, errno.EBUSY, f"two clients waited for each other; {CAN_RESUME}"),
@@ -117,8 +135,12 @@ def explanation_of(error: psycopg.Error, name: str) -> Exception:
         return ValueError(f"{name}: a value cannot be stored ({first_line(error)})")
     if "query_wait_timeout" in str(error):
         return OSError(errno.EAGAIN, f"{NO_SESSION_LEFT} ({first_line(error)})", name)
-    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return OSError(errno.EIO, f"{LOST} ({first_line(error)})", name)
+    is_operational = isinstance(error, psycopg.OperationalError)
+    follows = isinstance(error, psycopg.errors.PipelineAborted)  # from another statement's failure
+    if is_operational and not follows and (code in LOST_CODES or code.startswith("08")):
+        return DatabaseUnavailable(errno.EIO, f"{LOST} ({first_line(error)})", name)
+    if is_operational or isinstance(error, psycopg.InterfaceError):
+        return OSError(errno.EIO, f"the server failed; {CAN_RESUME} ({first_line(error)})", name)
     return error
 
 
@@ -139,16 +161,11 @@ def explaining(name: str) -> Iterator[None]:
         raise explanation from error
 
 
-_LOSSES: Counter[tuple[str, ...]] = Counter()
-_COUNTING = threading.Lock()
-
-
 class Connections:
     """Connections that threads borrow, opened when they are needed; all in autocommit mode.
 
-    A lost connection raises an error where it is used, and the next use opens another one. It is
-    never replaced silently: with it, the server may have lost commits that were not durable, and a
-    run that continued would leave a gap. A forked process opens its own.
+    A lost connection raises `DatabaseUnavailable` where it is used, and the next use opens another
+    one. A forked process opens its own.
 
     Attributes:
         name: What messages call the database.
@@ -175,34 +192,26 @@ class Connections:
         options = f"{parts.get('options', '')} {own}".strip()
         self._conninfo = make_conninfo(**{**DEFAULTS, **parts, "options": options})
         self.name = shown_address(address)
-        self._idle: list[tuple[psycopg.Connection[Any], int]] = []
+        self._is_read_only = is_read_only
+        self._idle: list[psycopg.Connection[Any]] = []
         self._is_closed = False
         self._lock = threading.Lock()
-        self._server: tuple[str, ...] = ()  # known from the first connection on
+        self._is_checked = False
         self._has_to_set = False  # as a pooler drops the options of a connection
         _OPEN.add(self)
-
-    @property
-    def num_losses(self) -> int:
-        """How often any part of this process lost a connection to the database."""
-        return _LOSSES[self._server]
 
     def take(self) -> psycopg.Connection[Any]:
         """A connection for this thread alone, which `give` takes back.
 
         Raises:
-            OSError: The server cannot be reached or refuses the connection.
+            DatabaseUnavailable: The server cannot be reached, or takes no connections now.
+            OSError: It refuses the connection.
         """
         with self._lock:
             if self._is_closed:
                 raise ValueError(f"{self.name}: is closed, expected an open store")
-            while self._idle:
-                connection, num_losses = self._idle.pop()
-                # One that was idle when another was lost has probably ended as well. Its use
-                # would fail, and count as a further loss.
-                if num_losses == self.num_losses:
-                    return connection
-                connection.close()
+            if self._idle:
+                return self._idle.pop()
         return self.opened()
 
     def opened(self) -> psycopg.Connection[Any]:
@@ -216,7 +225,7 @@ class Connections:
         try:
             with explaining(self.name):
                 # Once: all connections are alike, and the check opens a second one.
-                if not self._server:
+                if not self._is_checked:
                     self._check_session(connection)
                 if self._has_to_set:
                     lines = [f"SET {name} TO '{value}';" for name, value in self._session.items()]
@@ -237,8 +246,7 @@ class Connections:
         if is_pooled and not self._has_own_sessions(connection):
             raise ValueError(f"{self.name}: {NO_SESSION}")
         self._has_to_set = is_pooled or path != SCHEMA
-        known = connection.info.get_parameters()
-        self._server = tuple(known.get(each, "") for each in ("host", "port", "dbname"))
+        self._is_checked = True
 
     def _has_own_sessions(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether the lock of another client is held while it is connected, and no longer.
@@ -265,30 +273,44 @@ class Connections:
         try:
             connection = psycopg.connect(self._conninfo, autocommit=True)
         except psycopg.OperationalError as error:
-            if error.sqlstate in ADVICE:
-                raise explanation_of(error, self.name) from error
             reason = without_passwords(" ".join(str(error).split()))
             if "startup parameter" in reason:
                 raise ValueError(f"{self.name}: {NO_OPTIONS} ({reason})") from error
-            raise OSError(
-                errno.EHOSTUNREACH,
-                f"cannot connect; check host, port, database, user and password ({reason})",
-                self.name,
-            ) from error
+            raise self._not_connected(reason) from error
+        # After a failover an address may lead to the old server, or to one not promoted yet.
+        if not self._is_read_only and connection.info.parameter_status("in_hot_standby") == "on":
+            connection.close()
+            raise DatabaseUnavailable(
+                errno.EROFS, "the server is a standby, which takes no writes", self.name
+            )
         connection.adapters.register_dumper(int, Int8Dumper)  # one plan for all sizes of numbers
         return connection
+
+    def _not_connected(self, reason: str) -> OSError:
+        """The error of a connection that could not be made."""
+        if STARTING.search(reason):
+            unavailable = DatabaseUnavailable(
+                errno.EAGAIN, f"the server takes no connections now ({reason})", self.name
+            )
+            unavailable.is_starting = True
+            return unavailable
+        kind = OSError if REFUSED.search(reason) else DatabaseUnavailable
+        advice = "cannot connect; check host, port, database, user and password"
+        return kind(errno.EHOSTUNREACH, f"{advice} ({reason})", self.name)
 
     def give(self, connection: psycopg.Connection[Any]) -> None:
         """Take a connection back; one that is broken or in a transaction is closed."""
         if connection.closed:
-            # Here, so that each loss counts once, whatever statement met it.
-            with _COUNTING:
-                _LOSSES[self._server] += 1
+            # Those that were idle meanwhile have probably ended as well.
+            with self._lock:
+                idle, self._idle = self._idle, []
+            for each in idle:
+                each.close()
             return
         is_sound = connection.info.transaction_status == TransactionStatus.IDLE
         with self._lock:
             if is_sound and not self._is_closed and len(self._idle) < MAX_IDLE:
-                self._idle.append((connection, self.num_losses))
+                self._idle.append(connection)
                 return
         connection.close()
 
@@ -307,7 +329,7 @@ class Connections:
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
-        for each, _ in idle:
+        for each in idle:
             each.close()
 
 
@@ -320,7 +342,7 @@ def _leave_to_parent() -> None:
     """Let a forked process open connections of its own."""
     for each in _OPEN:
         each._lock = threading.Lock()
-        INHERITED.extend(connection for connection, _ in each._idle)
+        INHERITED.extend(each._idle)
         each._idle = []
 
 

@@ -1,26 +1,36 @@
 """The statements of a `Database` in a Postgres database that several machines can reach."""
 
 import errno
+import os
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from secrets import token_hex
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import RawCursor
+from psycopg.pq import TransactionStatus
 
+from costada.store.address import CAN_RESUME
 from costada.store.lease import LEASE_SECONDS, Lease
-from costada.store.postgres_connections import LOST_IN_COMMIT, Connections, explaining, first_line
-from costada.store.postgres_lease import HOLDERS, check, guarded, leases_in
-from costada.store.postgres_schema import DRAW, REPLACING, WAIT_FOR_DISK, prepare
+from costada.store.outage import DatabaseUnavailable, Patience, RowsChanged, outlast
+from costada.store.postgres_connections import Connections, explaining
+from costada.store.postgres_lease import HOLDERS, Leases, check, guarded, leases_in
+from costada.store.postgres_schema import DRAW, NUMBER, REPLACING, WAIT_FOR_DISK, prepare
+
+Found = TypeVar("Found")
+Rows = list[tuple[Any, ...]]
 
 MARK = re.compile(r"\?(\d*)")
 QUERY = re.compile(rb"\s*(SELECT|WITH)\b|.*\bRETURNING\b", re.DOTALL)
 BEGIN, COMMIT = b"BEGIN", b"COMMIT"
-DURABLE = b"SET LOCAL synchronous_commit TO on"
+NOT_DURABLE = b"SELECT set_config('synchronous_commit', 'off', TRUE)"
+FIND_ENTRY = b"SELECT cost, bound, facts FROM costada_entry WHERE account = $1 AND key = $2"
+END_CLIENT = b"DELETE FROM costada_transaction WHERE client = $1"
 MAX_IDLE = 15.0
 """Seconds after which the server ends the session of a client that stopped in a transaction."""
 
@@ -43,26 +53,120 @@ def is_query(statement: bytes) -> bool:
     return bool(QUERY.match(statement))
 
 
+class Transaction:
+    """A transaction on one connection, which is repeated on another if that is lost.
+
+    What was sent is sent again in the same order, and each query has to find what it found. Its
+    number, written first, tells whether a commit whose connection was lost has been made: then the
+    number is there already, perhaps once the server has ended the first transaction.
+    """
+
+    def __init__(self, engine: "PostgresEngine", lease: Lease | None, number: int) -> None:
+        """Begin on the server with the first statement."""
+        self._engine, self._lease = engine, lease
+        self._number = engine.client, number
+        self._sent: list[tuple[bytes, Sequence[object], Rows]] = []
+        self._connection: psycopg.Connection[Any] | None = None
+        self._pipeline = ExitStack()
+        self._is_repeated = self._is_committed = False
+
+    def execute(self, statement: bytes, values: Sequence[object]) -> Rows:
+        """The rows of a statement; raises as `PostgresEngine.transaction` does."""
+        fetch = partial(_fetched, statement=statement, values=values)
+        found = self._engine.outlast(partial(self._on_connection, fetch))
+        self._sent.append((statement, values, found))
+        return found
+
+    def commit(self) -> None:
+        """Make the writes durable; raises as `PostgresEngine.transaction` does."""
+        if self._sent:
+            self._engine.outlast(partial(self._on_connection, self._commit))
+
+    def end(self) -> None:
+        """Give the connection back; what is not committed is undone."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            with suppress(psycopg.Error):
+                self._pipeline.close()
+            if connection.info.transaction_status != TransactionStatus.IDLE:
+                connection.execute(b"ROLLBACK")
+        except psycopg.Error:
+            connection.close()  # undoes as well
+        self._engine.connections.give(connection)
+
+    def _on_connection(self, act: Callable[[psycopg.Connection[Any]], Found]) -> Found:
+        """Do something in the transaction, which is begun where it has no connection."""
+        try:
+            with explaining(self._engine.place), guarded(self._lease):
+                return act(self._connection or self._begin())
+        except DatabaseUnavailable:
+            self.end()
+            self._is_repeated = True
+            raise
+
+    def _begin(self) -> psycopg.Connection[Any]:
+        self._connection = connection = self._engine.connections.take()
+        self._pipeline.enter_context(in_pipeline(connection))
+        connection.execute(BEGIN)
+        check(connection, self._lease)
+        if not self._is_repeated:
+            with RawCursor(connection) as cursor:  # its answer is not waited for
+                cursor.execute(NUMBER, self._number, binary=True)
+        elif not _fetched(connection, NUMBER, self._number):
+            self._is_committed = True
+        else:
+            self._repeat(connection)
+        return connection
+
+    def _repeat(self, connection: psycopg.Connection[Any]) -> None:
+        for statement, values, before in self._sent:
+            if _fetched(connection, statement, values) != before:
+                reason = "another client changed the same rows while the connection was lost"
+                raise RowsChanged(errno.EBUSY, f"{reason}; {CAN_RESUME}", self._engine.place)
+
+    def _commit(self, connection: psycopg.Connection[Any]) -> None:
+        if not self._is_committed:
+            committing = connection.execute(COMMIT)
+            self._pipeline.close()
+            # COMMIT raises nothing where it rolls back, as after a failed statement.
+            if committing.statusmessage != "COMMIT":
+                undone = "a statement failed, so the transaction was undone"
+                raise OSError(errno.EIO, undone, self._engine.place)
+
+
 class PostgresEngine:
     """Executes statements on one connection per transaction, others in autocommit mode.
 
-    A transaction waits for the server only where it asks for rows, and at its end.
-
-    A transaction that is not durable may be undone by a crash of the server, with all that was
-    committed after it; what was committed before it stays.
+    A transaction waits for the server only where it asks for rows, and at its end. All commits are
+    durable. While the server is away, a statement and a transaction wait for it and are repeated,
+    if the thread may wait. So a statement outside of a transaction has to be one that can be
+    executed twice.
 
     Texts are stored outside the transaction they belong to, so clients that store the same texts
     neither wait for each other nor deadlock. A text that nothing refers to does no harm.
 
     Where a lease guards the writes of a thread, each transaction and each single write first checks
     that it is still held, in the same round trip.
+
+    Attributes:
+        connections: To the server.
+        is_read_only: Whether nothing may be written.
+        longest_pause: Seconds that the server is waited for where the thread is not told to wait;
+            0 for not at all. It has to be there when the engine is opened.
     """
 
     texts_need_commit = False
     is_shared = True
 
     def __init__(
-        self, address: str, *, is_read_only: bool = False, lease_seconds: float = LEASE_SECONDS
+        self,
+        address: str,
+        *,
+        is_read_only: bool = False,
+        lease_seconds: float = LEASE_SECONDS,
+        longest_pause: float = 0.0,
     ) -> None:
         """Connect, and create the tables where they are missing.
 
@@ -70,73 +174,62 @@ class PostgresEngine:
             ValueError: The address is malformed, or the tables are not those of this version.
             OSError: The server cannot be reached, or refuses what was asked for.
         """
-        self._connections = Connections(
+        self.connections = Connections(
             address,
             is_read_only=is_read_only,
             # Within a lease: a holder that stops in a transaction blocks its successor.
             idle_seconds=min(MAX_IDLE, lease_seconds / 2),
         )
-        self.place = self._connections.name
+        self.place = self.connections.name
+        self.is_read_only = is_read_only
+        self.longest_pause = longest_pause
         self.lock = threading.RLock()
         self._lease_seconds = lease_seconds
-        self._current: psycopg.Connection[Any] | None = None
+        self._snapshot: psycopg.Connection[Any] | None = None
+        self._current: Transaction | None = None
         self._owner = 0
-        weakref.finalize(self, self._connections.close)
-        with self._connections.lent() as connection:
-            prepare(connection, self.place, is_read_only=is_read_only)
-            self._leases = leases_in(address, connection)
+        self._token, self._number = token_hex(8), 0
+        weakref.finalize(self, self.connections.close)
+        self._leases = outlast(partial(self._prepare, address))
+
+    def _prepare(self, address: str) -> Leases:
+        """Create the tables where they are missing, and return the leases of the database."""
+        with self.connections.lent() as connection:
+            prepare(connection, self.place, is_read_only=self.is_read_only)
+            return leases_in(address, connection)
+
+    def outlast(self, work: Callable[[], Found]) -> Found:
+        """The result of work that can be done twice; raises as `outage.outlast` does."""
+        return outlast(work, Patience(self.longest_pause) if self.longest_pause else None)
+
+    @property
+    def client(self) -> str:
+        """What tells the transactions of this engine, in this process, from those of others."""
+        return f"{self._token} {os.getpid()}"
 
     @property
     def in_transaction(self) -> bool:
         """Whether this thread has a transaction open."""
         return self._owner == threading.get_ident()
 
-    @property
-    def num_losses(self) -> int:
-        """How often the connection was lost; commits that were not durable may be lost as well."""
-        return self._connections.num_losses
-
     @contextmanager
     def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
-        """Make the writes inside atomic; an exception undoes them."""
-        with self.lock:
-            lease = self._leases.guard()
-            connection = self._connections.take()
-            committing: psycopg.Cursor[Any] | None = None
-            is_committing = False
-            try:
-                with explaining(self.place), guarded(lease), in_pipeline(connection):
-                    connection.execute(BEGIN)
-                    check(connection, lease)
-                    if is_durable:
-                        connection.execute(DURABLE)
-                    self._current, self._owner = connection, threading.get_ident()
-                    yield
-                    # From here on a lost connection leaves it open whether the writes are there.
-                    self._owner, is_committing = 0, True
-                    committing = connection.execute(COMMIT)
-                # COMMIT raises nothing where it rolls back, as after a failed statement.
-                if committing and committing.statusmessage != "COMMIT":
-                    undone = "a statement failed, so the transaction was undone"
-                    raise OSError(errno.EIO, undone, self.place)
-            except BaseException as error:  # raised again: an interrupt undoes the writes as well
-                self._owner = 0
-                self._undo(connection)
-                if is_committing and connection.closed:
-                    lost = f"{LOST_IN_COMMIT} ({first_line(error)})"
-                    raise OSError(errno.EIO, lost, self.place) from error
-                raise
-            finally:
-                self._current = None
-                self._connections.give(connection)
+        """Make the writes inside atomic and durable; an exception undoes them.
 
-    def _undo(self, connection: psycopg.Connection[Any]) -> None:
-        """Roll back; a connection on which that is impossible is closed, which undoes as well."""
-        try:
-            if not connection.closed:
-                connection.execute(b"ROLLBACK")
-        except psycopg.Error:
-            connection.close()
+        Raises:
+            DatabaseUnavailable: The server is away, and is not waited for any longer.
+            RowsChanged: It was away, and another client has changed rows that were read.
+        """
+        with self.lock:
+            self._number += 1
+            current = Transaction(self, self._leases.guard(), self._number)
+            self._current, self._owner = current, threading.get_ident()
+            try:
+                yield
+                current.commit()
+            finally:
+                self._current, self._owner = None, 0
+                current.end()
 
     def hold(self, name: str) -> Lease:
         """Hold a run for this process, which may hold it several times.
@@ -154,20 +247,18 @@ class PostgresEngine:
 
     def begin_snapshot(self) -> None:
         """Let all later queries of this thread see what the first of them does, until it closes."""
-        connection = self._connections.take()
+        connection = self.connections.take()
         try:
             with explaining(self.place):
                 connection.execute(BEGIN_SNAPSHOT)
                 # A reader holds no lock that others wait for, so it may be idle.
                 connection.execute(b"SET LOCAL idle_in_transaction_session_timeout TO 0")
         except BaseException:  # raised again: the connection is closed on the way
-            self._connections.give(connection)
+            self.connections.give(connection)
             raise
-        self._current, self._owner = connection, threading.get_ident()
+        self._snapshot, self._owner = connection, threading.get_ident()
 
-    def rows(
-        self, statement: str, values: Sequence[object] = (), *, locks: bool = False
-    ) -> list[tuple[Any, ...]]:
+    def rows(self, statement: str, values: Sequence[object] = (), *, locks: bool = False) -> Rows:
         """All rows that a statement returns."""
         return self._execute(translate(statement, locks=locks), values)
 
@@ -175,16 +266,18 @@ class PostgresEngine:
         """Write a row in place of the one with its key."""
         self._execute(REPLACING[table], row)
 
-    def _execute(self, statement: bytes, values: Sequence[object]) -> list[tuple[Any, ...]]:
+    def _execute(self, statement: bytes, values: Sequence[object]) -> Rows:
         # Other threads read and write beside the transaction, on connections of their own.
         if self.in_transaction and self._current:
+            return self._current.execute(statement, values)
+        if self.in_transaction and self._snapshot:
             with explaining(self.place):
-                return _fetched(self._current, statement, values)
-        return self._execute_alone(statement, values)
+                return _fetched(self._snapshot, statement, values)
+        return self.outlast(partial(self._execute_alone, statement, values))
 
-    def _execute_alone(self, statement: bytes, values: Sequence[object]) -> list[tuple[Any, ...]]:
+    def _execute_alone(self, statement: bytes, values: Sequence[object]) -> Rows:
         lease = None if is_query(statement) else self._leases.guard()
-        with self._connections.lent() as connection:
+        with self.connections.lent() as connection:
             if lease is None:
                 return _fetched(connection, statement, values)
             with guarded(lease), in_pipeline(connection):  # one transaction, as there is no other
@@ -192,32 +285,46 @@ class PostgresEngine:
                 return _fetched(connection, statement, values)
 
     def flush(self, *, waits: bool) -> None:
-        """The commit of a durable transaction has waited for the server's disk."""
+        """Commits have waited for the server's disk."""
 
     def draw(self, entry: Sequence[object], *, begins: bool) -> bool:
         """Write an entry of a purse and book it; other threads and clients may do so at once."""
+        num_tries = 0
+
+        def book() -> bool:
+            nonlocal num_tries
+            num_tries += 1
+            with self.connections.lent() as connection:
+                if self._book(connection, entry, begins=begins):
+                    return True
+                # The entry may be there since the connection was lost.
+                is_own = num_tries > 1 and _fetched(connection, FIND_ENTRY, entry[:2]) == [
+                    tuple(entry[2:])
+                ]
+                return is_own and self._book(connection, entry, begins=False)
+
+        return self.outlast(book)
+
+    def _book(
+        self, connection: psycopg.Connection[Any], entry: Sequence[object], *, begins: bool
+    ) -> bool:
         lease = self._leases.guard()
-        connection = self._connections.take()
-        try:
-            with explaining(self.place), guarded(lease), RawCursor(connection) as cursor:
-                with in_pipeline(connection) as pipeline:
-                    check(connection, lease)
-                    cursor.execute(DRAW, (*entry, begins), binary=True)
-                    pipeline.sync()  # commits
-                    connection.execute(WAIT_FOR_DISK)
-                return bool(cursor.fetchall()[0][0])
-        except OSError as error:
-            if connection.closed:
-                raise OSError(errno.EIO, LOST_IN_COMMIT, self.place) from error
-            raise
-        finally:
-            self._connections.give(connection)
+        with guarded(lease), RawCursor(connection) as cursor:
+            with in_pipeline(connection) as pipeline:
+                check(connection, lease)
+                connection.execute(NOT_DURABLE)
+                cursor.execute(DRAW, (*entry, begins), binary=True)
+                pipeline.sync()  # commits
+                connection.execute(WAIT_FOR_DISK)
+            return bool(cursor.fetchall()[0][0])
 
     def put_blob(self, name: str, data: bytes) -> bool:
         """Store bytes under their hash, unless they are there; no transaction undoes it."""
-        # Not durable by itself: the server has one log, so the next durable commit takes it along.
+        return self.outlast(partial(self._put_blob, name, data))
+
+    def _put_blob(self, name: str, data: bytes) -> bool:
         lease = self._leases.guard()
-        with self._connections.lent() as connection, RawCursor(connection) as cursor:
+        with self.connections.lent() as connection, RawCursor(connection) as cursor:
             with guarded(lease), in_pipeline(connection):
                 check(connection, lease)
                 cursor.execute(PUT_BLOB, (name, data), binary=True)
@@ -225,10 +332,14 @@ class PostgresEngine:
 
     def close(self) -> None:
         """Close all connections."""
-        current, self._current, self._owner = self._current, None, 0
-        if current:
-            current.close()
-        self._connections.close()
+        snapshot, self._snapshot, self._owner = self._snapshot, None, 0
+        if snapshot:
+            snapshot.close()
+        if self._number:
+            # Without it, a row of some bytes is left.
+            with suppress(OSError, ValueError), self.connections.lent() as connection:
+                _fetched(connection, END_CLIENT, (self.client,))
+        self.connections.close()
 
 
 @contextmanager

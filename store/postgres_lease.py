@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Condition, Lock, Thread
 from time import monotonic
 from typing import Any
@@ -19,6 +20,7 @@ from weakref import WeakValueDictionary
 import psycopg
 
 from costada.store.lease import Lease, LostLease, elapsed, guarding_lease
+from costada.store.outage import outlast
 from costada.store.postgres_connections import INHERITED, IS_LOCKED, Connections, explaining
 
 BEATS = 6
@@ -28,6 +30,9 @@ PATIENCE_SECONDS = 1.0
 """Seconds for which taking a held run is retried."""
 
 TICK_SECONDS = 0.05
+
+LOST_SECONDS = 0.5
+"""Seconds between two heartbeats while the server cannot be reached."""
 
 LOST = "CA001"
 """SQLSTATE of a write whose lease another process has taken over."""
@@ -132,6 +137,9 @@ class Leases:
             ValueError: Another process holds the run, naming it.
             OSError: The server cannot be reached.
         """
+        return outlast(partial(self._acquire, name, seconds))
+
+    def _acquire(self, name: str, seconds: float) -> Lease:
         deadline = monotonic() + PATIENCE_SECONDS
         with self._changed, explaining(self._connections.name):
             while True:
@@ -188,6 +196,9 @@ class Leases:
         Raises:
             OSError: The server cannot be reached.
         """
+        outlast(self._renew)
+
+    def _renew(self) -> None:
         with self._changed, explaining(self._connections.name):
             held = {name: lease for name, lease in self._held.items() if not lease.lost}
             sent = elapsed()
@@ -219,8 +230,6 @@ class Leases:
         own = socket.gethostname(), os.getpid(), seconds, name
         try:
             with connection.transaction():
-                # An epoch that a crash of the server undid would be given to two holders.
-                connection.execute("SET LOCAL synchronous_commit TO on")
                 # At most a heartbeat: no other lease of this process is renewed while this waits.
                 connection.execute(f"SET LOCAL lock_timeout TO {int(1000 * seconds / BEATS)}")
                 connection.execute(NEW_ROW, (name,))
@@ -249,6 +258,7 @@ class Leases:
 
     def _beat(self) -> None:
         """Renew the leases until there are none."""
+        is_lost = False
         while True:
             with self._changed:
                 if not self._held:
@@ -256,10 +266,13 @@ class Leases:
                     if self._connection is not None:
                         self._connection.close()
                     return
-                self._changed.wait(min(each.seconds for each in self._held.values()) / BEATS)
-                # The next heartbeat tries again. A write fails by itself if the server is gone.
+                seconds = min(each.seconds for each in self._held.values()) / BEATS
+                # Soon: a server that has restarted has forgotten the lock of the lease.
+                self._changed.wait(min(seconds, LOST_SECONDS) if is_lost else seconds)
+                is_lost = True
                 with suppress(OSError, ValueError, psycopg.Error):
-                    self.renew()
+                    self._renew()
+                    is_lost = False
 
 
 def check(connection: psycopg.Connection[Any], lease: Lease | None) -> None:

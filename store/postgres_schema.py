@@ -130,13 +130,23 @@ Returns whether it did: nothing is written where a call may not begin.
 
 DRAW = b"SELECT costada_draw($1, $2, $3, $4, $5, $6)"
 
-WAIT_FOR_DISK = b"""
-SELECT set_config('synchronous_commit', 'on', TRUE), pg_logical_emit_message(TRUE, 'costada', '')
-"""
+WAIT_FOR_DISK = b"SELECT pg_logical_emit_message(TRUE, 'costada', '')"
 """A transaction whose commit waits until it and all before it are on disk.
 
 The message makes it one that writes; nothing reads it.
 """
+
+NUMBERS = """
+CREATE TABLE IF NOT EXISTS costada_transaction (client TEXT PRIMARY KEY, number BIGINT NOT NULL)
+WITH (fillfactor = 50);
+"""
+"""The number of the last transaction that each client has committed."""
+
+NUMBER = b"""
+INSERT INTO costada_transaction VALUES ($1, $2) ON CONFLICT (client) DO UPDATE
+SET number = EXCLUDED.number WHERE costada_transaction.number < EXCLUDED.number RETURNING number
+"""
+"""Writes the number of a transaction; returns no row where that transaction is committed."""
 
 RELATIONS = """
 SELECT name, kind FROM (
@@ -146,7 +156,7 @@ SELECT name, kind FROM (
     WHERE pronamespace = to_regnamespace(%(schema)s) AND proname = 'costada_draw'
 ) AS known ORDER BY oid
 """
-EXPECTED = {*OWN_TABLES, "costada_lease", "costada_draw"}
+EXPECTED = {*OWN_TABLES, "costada_lease", "costada_transaction", "costada_draw"}
 
 
 def table_statement(name: str, body: str) -> str:
@@ -198,7 +208,6 @@ def prepare(connection: psycopg.Connection[Any], place: str, *, is_read_only: bo
     if not missing or is_read_only:
         return
     with connection.transaction():
-        connection.execute("SET LOCAL synchronous_commit TO on")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATION_LOCK,))
         # Again under the lock: another client may have created them since.
         if not _missing(connection, place):
@@ -215,7 +224,8 @@ def create(connection: psycopg.Connection[Any]) -> None:
     tables = [table_statement(*each) for each in BODIES.items()]
     number = f"INSERT INTO costada_format SELECT {FORMAT} WHERE NOT EXISTS"
     number += " (SELECT 1 FROM costada_format);"
-    script = " ".join((*tables, INDEXES, SERVER_INDEXES, FUNCTIONS, DRAWING, LEASES, number))
+    own = (*tables, INDEXES, SERVER_INDEXES, FUNCTIONS, DRAWING, LEASES, NUMBERS, number)
+    script = " ".join(own)
     connection.execute(script.encode())
 
 

@@ -49,7 +49,6 @@ def upgrade_database(address: str) -> int | None:
     with closing(Connections(address, is_read_only=False)) as connections:
         place = connections.name
         with connections.lent() as connection, connection.transaction():
-            connection.execute("SET LOCAL synchronous_commit TO on")
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATION_LOCK,))
             found = dict(connection.execute(RELATIONS, {"schema": SCHEMA}).fetchall())
             own = [name for name in found if name in OWN_TABLES]

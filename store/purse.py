@@ -1,18 +1,23 @@
 """A purse: dollars that several spenders share, as a tree of accounts."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation, localcontext
+from functools import wraps
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Literal, ParamSpec, Self, TypeVar, get_args
 
 from costada.store.address import POSTGRES
 from costada.store.database import Database
+from costada.store.outage import LONGEST_PAUSE, RowsChanged
 from costada.store.rows import amount, record
 
 __all__ = ["Account", "Entry", "OverBudget", "Purse"]
+
+Found = TypeVar("Found")
+Given = ParamSpec("Given")
 
 Policy = Literal["crossing", "hard"]
 Fact = str | int | float | bool | None
@@ -120,13 +125,27 @@ class Entry:
     facts: Mapping[str, object]
 
 
+def _again_where_rows_changed(method: Callable[Given, Found]) -> Callable[Given, Found]:
+    """A method that begins again where an outage of its database gave others time to write."""
+
+    @wraps(method)
+    def repeating(*given: Given.args, **named: Given.kwargs) -> Found:
+        while True:
+            with suppress(RowsChanged):
+                return method(*given, **named)
+
+    return repeating
+
+
 class Purse:
     """An account of dollars, and the accounts drawn from it.
 
     With a path it is kept in an SQLite file, which survives the death of a process and may be open
     in several at once; with a dsn it is kept in Postgres, for processes on several machines;
-    without either it is in memory. It may be used from any thread. All amounts that it returns are
-    exact dollars; of an amount that it is given, digits beyond 30 decimal places are rounded up.
+    without either it is in memory. Once it is open, it waits for a server that is away: as long as
+    the run that it pays for, or an hour. It may be used from any thread. All amounts that it
+    returns are exact dollars; of an amount that it is given, digits beyond 30 decimal places are
+    rounded up.
 
     A child's budget is taken from what its parent has left, and what it did not spend comes back
     when it is closed. Under the policy `"hard"` no call begins whose worst case does not fit, so
@@ -162,7 +181,12 @@ class Purse:
         if policy not in get_args(Policy):
             raise ValueError(f"policy: got {policy!r}, expected 'crossing' or 'hard'")
         _check_text("name", name)
-        self._db, self._owns_file = Database(_place(path, dsn)), True
+        self._db, self._owns_file = _database(_place(path, dsn)), True
+        self._open(name, policy, dollars)
+
+    @_again_where_rows_changed
+    def _open(self, name: str, policy: Policy, dollars: Decimal) -> None:
+        """Find or create the account of the purse."""
         # One transaction: another process may open the same purse with another budget meanwhile.
         with self._writing():
             own = self._find(NO_PARENT, name) or self._add(NO_PARENT, name, policy, dollars)
@@ -184,7 +208,7 @@ class Purse:
         if not isinstance(place, str) and not (place and place.is_file()):
             raise ValueError(f"path: got {str(path)!r}, expected the file of a purse")
         purse = cls.__new__(cls)
-        purse._db, purse._owns_file = Database(place), True
+        purse._db, purse._owns_file = _database(place), True
         found = purse._find(NO_PARENT, name)
         if found is None:
             purse.close()
@@ -240,6 +264,7 @@ class Purse:
         """Whether nothing is left."""
         return self.remaining <= 0
 
+    @_again_where_rows_changed
     def child(self, name: str, budget: float | Decimal | None = None) -> "Purse":
         """An account that draws its budget from this one.
 
@@ -269,6 +294,7 @@ class Purse:
                 self._change([*path, found], budget=granted, is_closed=False)
         return self._with(found.id)
 
+    @_again_where_rows_changed
     def raise_to(self, budget: float | Decimal) -> None:
         """Give the account a higher budget, drawn from its parent; a closed one is opened again.
 
@@ -293,6 +319,7 @@ class Purse:
             if own.is_closed or dollars != own.budget:
                 self._change(path, budget=dollars, is_closed=False)
 
+    @_again_where_rows_changed
     def begin(self, key: str, bound: float | Decimal, **facts: Fact) -> None:
         """Reserve the most that a call can cost, before it is sent.
 
@@ -325,6 +352,7 @@ class Purse:
             self._write_entry(entry)
             self._book(path, dollars, dollars)
 
+    @_again_where_rows_changed
     def put(
         self, key: str, *, cost: float | Decimal, bound: float | Decimal = ZERO, **facts: Fact
     ) -> None:
@@ -352,6 +380,7 @@ class Purse:
             self._write_entry(entry)
             self._book(path, added, added)
 
+    @_again_where_rows_changed
     def close(self) -> None:
         """Give back what the account and those below it did not spend; a purse closes its file.
 
@@ -572,6 +601,11 @@ def _place(path: str | Path | None, dsn: str | None) -> Path | str | None:
             " 'postgresql://USER@HOST/DATABASE'"
         )
     return Path(path) if path is not None else dsn
+
+
+def _database(place: Path | str | None) -> Database:
+    """The database of a purse, which waits for its server once it is open."""
+    return Database(place, longest_pause=LONGEST_PAUSE)
 
 
 def _check_text(field: str, text: object) -> None:

@@ -308,14 +308,6 @@ class RunStore(RunFacts):
         """
         return self._db.engine.holders(name)
 
-    @property
-    def num_losses(self) -> int:
-        """How often the connection to the server was lost; 0 for a file.
-
-        What was written shortly before and was not durable may be lost as well.
-        """
-        return self._db.engine.num_losses
-
     def put_text(self, text: str) -> str:
         """Store a text once and return its hash; the empty text is the empty hash."""
         return self._db.put_text(text)

@@ -377,11 +377,6 @@ class SqliteEngine:
         self._check_usable()
         return self._connection.in_transaction
 
-    @property
-    def num_losses(self) -> int:
-        """A file is never lost."""
-        return 0
-
     @contextmanager
     def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
         """Make the writes inside atomic; an exception undoes them."""

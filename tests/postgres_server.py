@@ -33,6 +33,12 @@ class Server:
         options = f"{OPTIONS}{self._folder}"
         self._run("pg_ctl", "--wait", f"--log={self._folder}/log", "--options", options, *words)
 
+    def demote(self) -> None:
+        """Restart the server as a standby, which takes no writes until `control("promote")`."""
+        self.control("stop")
+        (self._folder / "data" / "standby.signal").touch()
+        self.control("start")
+
     def _run(self, program: str, *words: str) -> None:
         user = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
         subprocess.run(

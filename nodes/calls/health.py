@@ -206,7 +206,7 @@ def check_may_wait() -> None:
     with suppress(RuntimeError):  # outside a graph
         is_draining = bool(getattr(get_runtime(), "drain_requested", False))
     if is_draining or is_cancelled():
-        raise InterruptedError("the run was asked to stop while it waited for its provider")
+        raise InterruptedError("the run was asked to stop while it waited")
 
 
 MAX_UNANSWERED = 3

@@ -18,6 +18,7 @@ from costada.reports.progress import (
 from costada.reports.summary import cache_text, sum_by_role
 from costada.runs.interruption import STOPPING
 from costada.store.history import RunHistory
+from costada.store.outage import DatabaseUnavailable, Patience, outlast
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 from costada.values.usage import Usage
@@ -223,6 +224,27 @@ def test_a_request_to_stop_is_confirmed_in_the_panel_or_on_standard_error(capfd)
     assert "Ctrl-C again stops at once" in text.getvalue()
     LineProgress(console(is_terminal=False)[0]).notice(STOPPING)
     assert capfd.readouterr().err == f"{STOPPING}\n"
+
+
+def test_the_panel_says_since_when_the_run_waits_for_its_database():
+    target, text = console(is_terminal=True)
+    num_tries = 0
+
+    def ask():
+        nonlocal num_tries
+        num_tries += 1
+        if num_tries < 3:
+            raise DatabaseUnavailable(5, "no answer", "postgresql://h/d")
+        target.print(progress)
+
+    progress = LiveProgress(target)
+    # It waits from the second failure on; the third try is made, and the panel drawn, within.
+    outlast(ask, Patience(60))
+    assert re.search(
+        r"Waiting for the database, since \d\d:\d\d:\d\d \(no answer\)", text.getvalue()
+    )
+    target.print(progress)
+    assert text.getvalue().count("Waiting for the database") == 1
 
 
 def test_quiet_shows_nothing(make_row):

@@ -1,58 +1,17 @@
-"""Connections: which losses count where, and what a fork does to them."""
+"""Connections: shared purses on strict servers, and what a fork does to them."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 from costada.store.database import Database
 from costada.store.postgres_connections import Connections
 from costada.store.purse import Purse
-
-
-@pytest.fixture
-def other_address(postgres_address):
-    """A second database on the server."""
-    name = f"other_{uuid4().hex}"
-    with psycopg.connect(postgres_address, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        yield make_conninfo(postgres_address, dbname=name)
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def lose_one(connections):
-    connection = connections.take()
-    connection.close()
-    connections.give(connection)
-
-
-def test_a_loss_counts_in_its_database_however_that_is_named(
-    postgres_address, other_address, tmp_path, monkeypatch
-):
-    """Messages call both services `postgresql:///`."""
-    services = tmp_path / "services"
-    with services.open("w") as file:
-        for name, address in (("one", postgres_address), ("other", other_address)):
-            lines = (f"{key}={value}" for key, value in conninfo_to_dict(address).items())
-            print(f"[{name}]", *lines, sep="\n", file=file)
-    monkeypatch.setenv("PGSERVICEFILE", str(services))
-    with (
-        closing(Connections("postgresql:///?service=one")) as service,
-        closing(Connections("postgresql:///?service=other")) as other,
-        closing(Connections(postgres_address)) as same,
-    ):
-        for each in (service, other, same):
-            each.give(each.take())
-        before = [each.num_losses for each in (service, other, same)]
-        assert service.name == other.name
-        lose_one(same)
-        now = [each.num_losses for each in (service, other, same)]
-        assert [b - a for a, b in zip(before, now, strict=True)] == [1, 0, 1]
 
 
 def spend_often(address, number):

@@ -62,10 +62,10 @@ def test_a_connection_that_is_cut_in_a_transaction_undoes_it_and_is_opened_again
         assert count_of(database) == 1
 
 
-def test_a_commit_whose_outcome_is_unknown_says_so(postgres_address):
+def test_a_commit_whose_connection_is_lost_undoes_the_writes(postgres_address):
     with closing(Database(postgres_address)) as database:
         with (  # noqa: PT012
-            pytest.raises(OSError, match="its last writes may be there or not"),
+            pytest.raises(OSError, match="connection was lost"),
             database.transaction(),
         ):
             database.write(INSERT, ("run", 1, "{}"))

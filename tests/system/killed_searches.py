@@ -28,8 +28,9 @@ SAVERS = {
 }
 
 
-def search(url, store, saver, iterations, parallel=1):
+def search(url, store, saver, iterations, parallel=1, longest_pause=60.0):
     settings = Settings(
+        longest_pause=longest_pause,
         price=Price("0.6", "1.92"),
         constants=Constants(max_iterations=iterations),
         lost_calls="ignore",

@@ -1,20 +1,23 @@
 """A run in Postgres whose process is killed, or whose server crashes, continues exactly."""
 
 import os
-import time
 from contextlib import closing
 from decimal import Decimal
 from math import inf
 from threading import Thread
 
+import psycopg
 import pytest
 from billing_server import BillingServer
 from crash_runs import Provider, Record, check_against_bill
 from killed_searches import SAVERS, execute_run, search
 from langgraph.checkpoint.memory import InMemorySaver
 from postgres_server import started_server
+from waiting import within
 from warm import PROCESSES
 
+from costada.store.lease import LostLease
+from costada.store.outage import outages
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.run_store import RunStore
 
@@ -81,11 +84,21 @@ def test_a_killed_run_is_resumed_by_another_process_in_another_folder(
         check(store, provider, undisturbed)
 
 
+def when_billed(provider, number, act):
+    """A thread that does something once so many requests were billed."""
+
+    def wait_and_act():
+        within(60, lambda: provider.billed.total() >= number)
+        act()
+
+    thread = Thread(target=wait_and_act)
+    thread.start()
+    return thread
+
+
 @pytest.mark.parametrize("parallel", [1, 4])
-def test_a_run_whose_server_crashes_fails_with_the_name_of_the_server_and_can_be_resumed(
-    parallel, undisturbed
-):
-    provider = Provider(last_answered=6 + parallel)
+def test_a_run_continues_by_itself_each_time_its_server_restarts(parallel, undisturbed):
+    provider = Provider()
     with (
         started_server() as database,
         BillingServer(default=provider.answer) as server,
@@ -93,22 +106,87 @@ def test_a_run_whose_server_crashes_fails_with_the_name_of_the_server_and_can_be
         closing(PostgresRunSaver(database.address)) as saver,
     ):
 
-        def crash():
-            while provider.billed.total() < 6:
-                time.sleep(0.002)
-            database.control("restart", "--mode=immediate")
-            provider.last_answered = inf
+        def restart_often():
+            for number, mode in ((4, "fast"), (8, "immediate"), (12, "fast")):
+                within(60, lambda number=number: provider.billed.total() >= number)
+                database.control("restart", f"--mode={mode}")
 
-        crashing = Thread(target=crash)
-        crashing.start()
-        with pytest.raises(OSError, match=r"connection was lost|cannot connect") as raised:
-            execute_run(search(server.url, store, saver, ITERATIONS, parallel))
-        crashing.join()
-        assert raised.value.filename == database.address
+        restarting = Thread(target=restart_often)
+        restarting.start()
         execute_run(search(server.url, store, saver, ITERATIONS, parallel))
+        restarting.join()
+        steps, record = what_happened(store)
+        check_against_bill(record, provider)
+        assert record.lost == []  # so each billed request is one finished call
+        assert len(steps) == ITERATIONS
         if parallel == 1:
             check(store, provider, undisturbed)
-        else:
-            steps, record = what_happened(store)
-            check_against_bill(record, provider)
-            assert [row["iteration"] for row in steps] == list(range(1, ITERATIONS + 1))
+
+
+def test_answers_that_come_while_the_server_is_stopped_are_stored_when_it_is_back(caplog):
+    parallel = 4
+    provider = Provider(last_answered=6)
+    with (
+        started_server() as database,
+        BillingServer(default=provider.answer) as server,
+        RunStore.postgres(database.address) as store,
+        closing(PostgresRunSaver(database.address)) as saver,
+    ):
+
+        def stop_and_start():
+            database.control("stop", "--mode=fast")
+            provider.last_answered = inf  # the answers of all requests in flight
+            within(60, lambda: outages() and len(server.bill) >= 6 + parallel)
+            database.control("start")
+
+        stopping = when_billed(provider, 6 + parallel, stop_and_start)
+        execute_run(search(server.url, store, saver, ITERATIONS, parallel))
+        stopping.join()
+        _, record = what_happened(store)
+        check_against_bill(record, provider)
+        assert record.lost == []
+    assert "Waiting for the database, since" in caplog.text
+    assert "The database is back after" in caplog.text
+    assert outages() == []
+
+
+def test_a_stop_that_is_longer_than_the_longest_pause_ends_the_run_which_can_be_resumed():
+    provider = Provider()
+    with (
+        started_server() as database,
+        BillingServer(default=provider.answer) as server,
+        RunStore.postgres(database.address) as store,
+        closing(PostgresRunSaver(database.address)) as saver,
+    ):
+        stopping = when_billed(provider, 6, lambda: database.control("stop", "--mode=fast"))
+        with pytest.raises(OSError, match=r"was away for longest_pause \(0\.2 s\)") as raised:
+            execute_run(search(server.url, store, saver, ITERATIONS, longest_pause=0.2))
+        stopping.join()
+        assert raised.value.filename == database.address
+        database.control("start")
+        execute_run(search(server.url, store, saver, ITERATIONS))
+        _, record = what_happened(store)
+        check_against_bill(record, provider)
+
+
+def test_a_run_that_another_process_has_taken_over_in_an_outage_ends(postgres_address):
+    provider = Provider()
+    taking = "UPDATE costada.costada_lease SET epoch = epoch + 1, pid = 7, host = 'elsewhere'"
+    with (
+        BillingServer(default=provider.answer) as server,
+        RunStore.postgres(postgres_address) as store,
+        closing(PostgresRunSaver(postgres_address)) as saver,
+        psycopg.connect(postgres_address, autocommit=True) as another,
+    ):
+
+        def take_over():
+            another.execute(taking)
+            another.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid != pg_backend_pid()"
+            )
+
+        taken = when_billed(provider, 6, take_over)
+        with pytest.raises(LostLease, match="process 7 on elsewhere took it over"):
+            execute_run(search(server.url, store, saver, ITERATIONS))
+        taken.join()
