@@ -10,6 +10,7 @@ from typing import Any
 from costada.store.address import damage_error
 from costada.store.earlier_formats import migrate_tables, migrated_checkpoint
 from costada.store.schema import FILE_INDEXES, FORMAT, INDEXES, TABLES, format_of, has_table
+from costada.store.state_serializer import StateSerializer
 
 OWNER_ONLY = 0o600
 
@@ -108,8 +109,6 @@ def _migrate(connection: sqlite3.Connection, path: Path, found: int) -> None:
 
 
 def _migrate_checkpoints(connection: sqlite3.Connection, found: int) -> None:
-    from costada.store.checkpoints import StateSerializer
-
     serializer = StateSerializer()
     names = connection.execute("SELECT rowid FROM checkpoints").fetchall()
     for (rowid,) in names:

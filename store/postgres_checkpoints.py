@@ -14,12 +14,13 @@ from psycopg import Cursor, RawCursor
 from psycopg.rows import DictRow, dict_row
 
 from costada.store.address import damage_error
-from costada.store.checkpoints import DeferredCheckpoint, RunCheckpoints, StateSerializer
+from costada.store.checkpoints import DeferredCheckpoint, RunCheckpoints
 from costada.store.outage import outlast
 from costada.store.postgres_connections import SCHEMA, Connections
 from costada.store.postgres_engine import BEGIN, COMMIT, in_pipeline, translate
 from costada.store.postgres_lease import check, guarded, leases_in
 from costada.store.postgres_schema import CREATION_LOCK, prepare
+from costada.store.state_serializer import StateSerializer
 
 IS_PREPARED = "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'rowid'"
 LAST_MIGRATION = f"SELECT MAX(v) FROM {SCHEMA}.checkpoint_migrations"  # noqa: S608

@@ -9,7 +9,6 @@ import psycopg
 from psycopg import RawCursor
 
 from costada.store.address import damage_error, format_error
-from costada.store.checkpoints import StateSerializer
 from costada.store.earlier_formats import can_migrate, migrate_tables, migrated_checkpoint
 from costada.store.postgres_checkpoints import UNUSED_BLOBS
 from costada.store.postgres_connections import SCHEMA, Connections
@@ -17,6 +16,7 @@ from costada.store.postgres_engine import is_query, translate
 from costada.store.postgres_lease import HOLDERS
 from costada.store.postgres_schema import CREATION_LOCK, RELATIONS, create, format_in
 from costada.store.schema import FORMAT, OWN_TABLES
+from costada.store.state_serializer import StateSerializer
 
 # Newest first: a value is written under the newest version of its checkpoint, which only this one
 # and later ones refer to, and those have been changed before.
