@@ -176,17 +176,14 @@ def _bases(setup: Setup) -> list[Path]:
 
 def _hidden_package(said: str, setup: Setup) -> str:
     """The editable package that could not be imported, as it may hold answers; empty if none."""
-    packages = own_interpreter().editable if setup.folder else ()
-    return next(
-        (
-            each.name
-            for each in packages
-            if (f"No module named '{each.name}" in said or f"denied: '{each.path}" in said)
-            and setup.folder
-            and not each.is_apart_from(setup.folder)
-        ),
-        "",
-    )
+    if not setup.folder:
+        return ""
+    for each in own_interpreter().editable:
+        name, path = re.escape(each.name), re.escape(each.path)
+        is_named = re.search(rf"No module named '{name}['.]|denied: '{path}['/]", said)
+        if is_named and not each.is_apart_from(setup.folder):
+            return each.name
+    return ""
 
 
 def _missing_variable(error: str, source: str) -> str:

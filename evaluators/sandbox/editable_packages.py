@@ -1,8 +1,8 @@
 """Packages that are installed in editable mode (`pip install -e .`): their code lies elsewhere.
 
 The metadata of such a package is among the installed ones, and says where its project is. Only the
-packages and modules that it provides count, never the project's folder: that may hold keys, runs
-or the answers of problems.
+packages with an `__init__.py` and the modules that it provides count, never the project's folder:
+that may hold keys, runs or the answers of problems.
 """
 
 import json
@@ -39,20 +39,24 @@ def editable_packages(libraries: tuple[str, ...]) -> tuple[EditablePackage, ...]
     """The packages of this process that folders of installed packages say are editable."""
     found: dict[EditablePackage, None] = {}
     for each in distributions(path=list(libraries)):
-        about = json.loads(each.read_text("direct_url.json") or "{}")
-        if about.get("dir_info", {}).get("editable"):
+        try:
+            about = json.loads(each.read_text("direct_url.json") or "{}")
+            is_editable = bool(about["dir_info"]["editable"])
             project = os.path.realpath(url2pathname(urlsplit(about["url"]).path))
-            for name in _names(each):
-                below = (path for path in _places(name) if _is_below(path, project))
-                found |= dict.fromkeys(EditablePackage(name, path) for path in below)
+            names = [*_names(each)] if is_editable else []
+        except (KeyError, OSError, TypeError, ValueError):  # not a folder, or damaged
+            continue
+        for name in names:
+            below = (path for path in _places(name) if _is_below(path, project))
+            found |= dict.fromkeys(EditablePackage(name, path) for path in below)
     return tuple(found)
 
 
 def _places(name: str) -> Iterator[str]:
     """Where any finder finds a name: a project beside a script is found before its package."""
     for finder in sys.meta_path:
-        if spec := finder.find_spec(name, None):
-            yield from spec.submodule_search_locations or filter(None, [spec.origin])
+        if hasattr(finder, "find_spec") and (spec := finder.find_spec(name, None)) and spec.origin:
+            yield from spec.submodule_search_locations or [spec.origin]
 
 
 def _is_below(path: str, folder: str) -> bool:

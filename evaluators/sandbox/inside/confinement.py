@@ -163,8 +163,7 @@ class Confinement:
         if (engine := settings["engine_socket"]) and (resolving := kept & of_file.RESOLVE_UNIX):
             self._opened[engine] = resolving
         self._of_itself = [(f"/proc/self/{name}", int(of_file.READ_FILE)) for name in OF_ITSELF]
-        self._owns_processes = settings["owns_processes"]
-        self._of_all = [("/proc", read)] if self._owns_processes else self._of_itself
+        self._of_all = [("/proc", read)] if settings["owns_processes"] else self._of_itself
         # Made once, of descriptors that stay open: these rules are the same for all candidates.
         below_root = [f"/{name}" for name in os.listdir("/") if name != "proc"]
         folders = filter(os.path.isdir, below_root)
@@ -199,7 +198,7 @@ class Confinement:
         outermost = "/" + self._slot.split("/")[1]
         others = (f"/{name}" for name in os.listdir("/") if name not in ("dev", "proc"))
         found = [path for path in others if path != outermost]
-        found += ["/proc"] if self._owns_processes else OF_MACHINE
+        found += OF_MACHINE
         for path in (*self._readable, *self._programs):
             is_around = f"{self._slot}/".startswith(f"{path}/")
             if path.startswith(f"{outermost}/") and not is_around:

@@ -142,6 +142,25 @@ def test_its_processes_read_their_own_maps_where_they_have_their_own_list(confin
     assert [metrics["own"] > 0, metrics["of_child"] > 0] == [True, has_list]
 
 
+STARTING = """
+import subprocess, sys
+def evaluate(path):
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    return {'refused': done.stdout.count('refused')}
+"""
+READING = """
+for path in ("/proc/1/cmdline", "/proc/mounts", "/proc/net/tcp", "/proc/self/environ"):
+    try: open(path).read()
+    except PermissionError: print("refused")
+"""
+
+
+def test_a_candidate_that_it_starts_reads_nothing_of_processes(confined, tmp_path):
+    limits = Limits(wall_seconds=60, processes=16)
+    result = evaluate(tmp_path, STARTING, READING, layer=confined, limits=limits)
+    assert result.output["metrics"] == {"refused": 4.0}
+
+
 @pytest.mark.parametrize("is_new_folder", [True, False])
 def test_an_evaluator_or_folder_that_is_replaced_is_read_again(layer, tmp_path, is_new_folder):
     folder = tmp_path / "problem"
