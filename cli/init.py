@@ -183,8 +183,9 @@ def _repository_texts(
     problem = load_repository(place, FolderSettings.model_validate(settings), task)
     notes = [f"Candidates change {counted(len(problem.start), 'file')} of {root}.", *problem.notes]
     program, *words = shlex.split(command)
-    file = words[0] if words else ""
-    if file.endswith(SCRIPT_ENDINGS) and not (root / file).exists() and not given.get("build"):
+    file = next((word for word in words if word[:1] != "-"), "")
+    is_script = file.endswith(SCRIPT_ENDINGS) and " " not in file  # else a shell's own command
+    if is_script and not (root / file).exists() and not given.get("build"):
         raise ValueError(f"--score is {command!r}; found no file {file!r} in {root}")
     if "/" not in program:
         _check_program(program, command)

@@ -518,6 +518,8 @@ def test_a_score_command_without_its_program_is_refused_before_the_folder_is_mad
         assert (refused.exit_code, folder.exists()) == (2, False)
         file = "nosuch.py" if "python" in command else "nosuch.sh"
         assert f"--score is {command!r}; found no file {file!r} in {repository}" in refused.stderr
+    shell = invoke("init", tmp_path / "shell", *options, "--score", "sh -c 'cd src && sh ./run.sh'")
+    assert shell.exit_code == 0
     made = invoke("init", folder, *options, "--score", "./built x")
     assert (made.exit_code, folder.exists()) == (0, True)
     assert "./built is missing: a build must make it" in made.stdout
