@@ -310,7 +310,7 @@ class SearchService:
         for own, run in self.paid.runs().items():
             try:
                 config = run.folder.load()
-            except ValueError:  # `list_runs` says why; other searches go on
+            except (ValueError, OSError):  # `list_runs` says why; other searches go on
                 continue
             if (config.problem, config.seed) != (label_of(self.problems[name]), seed):
                 continue

@@ -163,6 +163,19 @@ def test_a_run_with_broken_settings_leaves_the_others_readable(service):
     assert (broken["phase"], "settings" in broken["error"]) == ("unreadable", True)
 
 
+def test_a_run_with_unreadable_settings_does_not_hinder_a_search(service):
+    service, _ = service
+    service.start("toy", 0.002, seed=0).wait(60)
+    later = replace(service, runs={})
+    settings = later.run("toy-1").folder.settings
+    settings.unlink()
+    settings.symlink_to("/proc/self/mem")  # a regular file whose first byte cannot be read
+    assert "Input/output error" in later.run("toy-1").status()["error"]
+    begun = later.start("toy", 0.002, seed=1)
+    begun.wait(60)
+    assert begun.status()["phase"] == "finished"
+
+
 def slow_folder(parent):
     """A problem whose evaluator takes a minute for every program but the first."""
     folder = parent / "slow"
