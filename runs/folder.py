@@ -182,8 +182,8 @@ class RunFolder:
         """
         if not self.settings.is_file():
             return []
-        known = _json_object(read_text(self.settings, MAX_SETTINGS)) or {}
-        config, found = self.load(), int(str(known.get("format", FORMAT)))
+        config = self.load()  # which refuses what is no format
+        found = json.loads(read_text(self.settings, MAX_SETTINGS))["format"]
         if found > FORMAT:
             raise format_error(self.place, found, FORMAT)
         notices = []
@@ -435,10 +435,10 @@ def read_config(text: str, place: Path | str) -> RunConfig:
     known = _json_object(text)
     if known:
         found = known.pop("format", None)
-        is_newer = isinstance(found, int) and found > FORMAT
-        if not (found == FORMAT or is_newer or can_migrate(found)):
+        number = found if type(found) is int else 0  # a format that no version has written
+        if number < FORMAT and not can_migrate(number):
             raise format_error(place, found, FORMAT)
-        if is_newer:  # shown as far as it is known here; whoever holds the run refuses it
+        if number > FORMAT:  # shown as far as it is known here; whoever holds the run refuses it
             known = {name: known[name] for name in known.keys() & RunConfig.model_fields.keys()}
         known = {RENAMED.get(name, name): value for name, value in known.items()}
     try:

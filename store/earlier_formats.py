@@ -57,7 +57,7 @@ def migrated_checkpoint(found: int, checkpoint: Mapping[str, Any]) -> dict[str, 
 
 def can_migrate(found: object) -> bool:
     """Whether a format is an earlier one that this version can upgrade."""
-    return found in MIGRATIONS
+    return type(found) is int and found in MIGRATIONS
 
 
 def _to_5(execute: Execute) -> None:

@@ -282,7 +282,18 @@ def test_saved_settings_are_read_back_unchanged(tmp_path):
     assert RunFolder(tmp_path).load() == config
 
 
-@pytest.mark.parametrize(("found", "said"), [(None, "no format"), (3, "format 3")])
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, "no format"),
+        (3, "format 3"),
+        ([5], r"format \[5\]"),
+        ({}, r"format {}"),
+        (4.0, r"format 4\.0"),
+        (5.0, r"format 5\.0"),
+        (True, "format True"),
+    ],
+)
 def test_a_folder_of_another_version_is_refused(tmp_path, found, said):
     path = tmp_path / "settings.json"
     settings = {"problem": "p", "budget": 1} | ({} if found is None else {"format": found})
