@@ -20,11 +20,6 @@ def backup_of(path: Path, found: int) -> Path:
     return path.with_name(f"{path.name}.format-{found}")
 
 
-def has_runs(connection: sqlite3.Connection) -> bool:
-    """Whether a file of any format holds a run; a purse of its own holds none."""
-    return bool(connection.execute("SELECT 1 FROM costada_run LIMIT 1").fetchall())
-
-
 def upgrade_connected(connection: sqlite3.Connection, path: Path) -> int | None:
     """Upgrade an open file, and return the earlier format that it had; `None`: it had none.
 

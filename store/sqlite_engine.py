@@ -1,7 +1,6 @@
 """SQLite for a run file: connections, the engine of a `Database`, and errors with advice."""
 
 import errno
-import logging
 import os
 import sqlite3
 import threading
@@ -14,16 +13,9 @@ from typing import Any, NoReturn
 
 from costada.store.address import CAN_RESUME, damage_error, foreign_error, format_error
 from costada.store.earlier_formats import can_migrate
-from costada.store.file_upgrade import (
-    has_runs,
-    upgrade_connected,
-    upgrade_notice,
-    upgraded_copy,
-)
+from costada.store.file_upgrade import upgrade_connected, upgraded_copy
 from costada.store.rows import MAX_CELL
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
-
-LOG = logging.getLogger("costada.store")
 
 BUSY_SECONDS = 30.0
 CACHE_KIBIBYTES = 4096
@@ -64,9 +56,14 @@ NO_TEXT = "Could not decode to UTF-8"
 
 @contextmanager
 def explaining(path: Path | None) -> Iterator[None]:
-    """Replace any SQLite error of the block by what `explanation_of` makes of it."""
+    """Replace any SQLite error of the block by what `explanation_of` makes of it.
+
+    That the tables are not those of a run file is a `ValueError` which names the file.
+    """
     try:
         yield
+    except ForeignTables as error:
+        raise foreign_error(path, str(error)) from None
     except SQLITE_ERRORS as error:
         explain(error, path)
 
@@ -106,8 +103,6 @@ def connect(path: Path | None) -> sqlite3.Connection:
     each other; writers wait for one another. Commits survive the death of the process; a power loss
     may undo those after the last durable transaction and leaves the file sound.
 
-    A purse of an earlier format is upgraded.
-
     Raises:
         ValueError: The file is a link, not a run file, damaged, or written by another version.
         OSError: The file cannot be opened or written.
@@ -119,7 +114,12 @@ def connect(path: Path | None) -> sqlite3.Connection:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
     # A relative path could begin with `file:` or be `:memory:`, which SQLite takes for its own.
     address = str(path.absolute()) if path else ":memory:"
-    return _connected(path, address, _prepare_to_write, _upgraded)
+    connection, found = _connected(path, address, _prepare_to_write)
+    if path and found not in (None, FORMAT):
+        # Not upgraded here: a process of another version may still write to the file.
+        connection.close()
+        raise format_error(path, found, FORMAT, can_migrate=can_migrate(found))
+    return connection
 
 
 def connect_to_read(path: Path, *, is_idle: bool = False) -> sqlite3.Connection:
@@ -134,7 +134,13 @@ def connect_to_read(path: Path, *, is_idle: bool = False) -> sqlite3.Connection:
     _refuse_links(path)
     mode = _reading_mode(path, is_idle=is_idle)
     address = f"{path.absolute().as_uri()}?{mode}"
-    return _connected(path, address, prepare_to_read, _readable)
+    connection, found = _connected(path, address, prepare_to_read)
+    if found is None or found >= FORMAT:
+        return connection
+    with closing(connection), explaining(path):
+        if not can_migrate(found):
+            raise format_error(path, found, FORMAT)
+        return upgraded_copy(connection, path, found)
 
 
 def _refuse_links(path: Path) -> None:
@@ -178,50 +184,21 @@ def upgrade_file(path: Path) -> int | None:
         OSError: The file or its backup cannot be written.
     """
     _refuse_links(path)
-    earlier: list[int | None] = [None]
-
-    def upgraded(connection: sqlite3.Connection, path: Path, found: int) -> sqlite3.Connection:
+    connection, found = _connected(path, str(path.absolute()), _prepare_to_write)
+    with closing(connection), explaining(path):
+        if found in (None, FORMAT):
+            return None
         if not can_migrate(found):
             raise format_error(path, found, FORMAT)
-        earlier.append(upgrade_connected(connection, path))
-        return connection
-
-    _connected(path, str(path.absolute()), _prepare_to_write, upgraded).close()
-    return earlier[-1]
-
-
-def _upgraded(connection: sqlite3.Connection, path: Path, found: int) -> sqlite3.Connection:
-    """A connection that may write a file of another format; raises `ValueError` where none may.
-
-    A file without runs is a purse and is upgraded at once. A run is upgraded by who holds its
-    folder: a process of another version may still work on it.
-    """
-    if not can_migrate(found) or has_runs(connection):
-        raise format_error(path, found, FORMAT, can_migrate=can_migrate(found))
-    if earlier := upgrade_connected(connection, path):
-        LOG.warning(upgrade_notice(path, earlier))
-    return connection
-
-
-def _readable(connection: sqlite3.Connection, path: Path, found: int) -> sqlite3.Connection:
-    """A connection that reads a file of another format; raises `ValueError` where none can.
-
-    What a newer version has written is read as far as its tables are those of this one.
-    """
-    if found > FORMAT:
-        return connection
-    if not can_migrate(found):
-        raise format_error(path, found, FORMAT)
-    with closing(connection):
-        return upgraded_copy(connection, path, found)
+        return upgrade_connected(connection, path)
 
 
 def _connected(
     path: Path | None,
     address: str,
     prepare_format: Callable[[sqlite3.Connection], int | None],
-    of_other_format: Callable[[sqlite3.Connection, Path, int], sqlite3.Connection],
-) -> sqlite3.Connection:
+) -> tuple[sqlite3.Connection, int | None]:
+    """A connection and the format of its file; `None`: it has no table of ours."""
     with explaining(path):
         connection = sqlite3.connect(
             address, uri=address.startswith("file:"), timeout=BUSY_SECONDS, check_same_thread=False
@@ -232,16 +209,10 @@ def _connected(
             # A file may come from anybody: its schema may not call functions with effects.
             connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}")
-            found = prepare_format(connection)
-            if path and found is not None and found != FORMAT:
-                connection = of_other_format(connection, path, found)
-    except ForeignTables as error:
-        connection.close()
-        raise foreign_error(path, str(error)) from None
+            return connection, prepare_format(connection)
     except BaseException:  # raised again: the connection is closed on the way
         connection.close()
         raise
-    return connection
 
 
 def _close(connection: sqlite3.Connection, lock: threading.RLock, process: int) -> None:

@@ -70,6 +70,7 @@ MORE = {
 def test_an_upgraded_run_continues_with_an_equal_ledger(number, name, tmp_path, invoke):
     folder = stored_run(number, name, tmp_path)
     purse = stored_file(number, "purse.sqlite", tmp_path)
+    upgrade(str(purse))
     calls, charges = ledger(folder / "run.sqlite", "iteration")
     unanswered = {
         ticket
@@ -182,6 +183,8 @@ def test_an_upgraded_purse_keeps_totals_and_history(number, tmp_path):
     path = stored_file(number, "purse.sqlite", tmp_path)
     accounts = rows(path, "SELECT * FROM costada_account")
     entries = rows(path, "SELECT account, cost, bound, facts FROM costada_entry ORDER BY rowid")
+    backup = f"purse.sqlite.format-{number} is what it was before"
+    assert upgrade(str(path)) == [f"{path}: upgraded from format {number} to {FORMAT}; {backup}"]
     with Purse.existing("team", path=path) as purse:
         ((budget, spent, committed),) = rows(
             path, "SELECT budget, spent, committed FROM costada_account WHERE parent = 0"
@@ -201,6 +204,17 @@ def test_an_upgraded_purse_keeps_totals_and_history(number, tmp_path):
     assert {("agent-1", "c1"), ("agent-1", "c2"), ("agent-2", "c1")} <= set(keys)
     run = sorted(key for account, key in keys if len(account) == 32)
     assert run == [f"ticket {each}" for each in range(1, len(run) + 1)]
+
+
+def test_a_purse_that_an_earlier_version_may_still_use_is_not_upgraded_by_opening_it(
+    number, tmp_path
+):
+    path = stored_file(number, "purse.sqlite", tmp_path)
+    kept = rows(path, "SELECT * FROM costada_entry")
+    for opened in (lambda: Purse.existing("team", path=path), lambda: Purse(1, path=path)):
+        with pytest.raises(ValueError, match=f"upgrade it: costada upgrade {path}"):
+            opened()
+    assert (format_of(path), rows(path, "SELECT * FROM costada_entry")) == ([(number,)], kept)
 
 
 def test_the_journal_of_an_earlier_gateway_still_has_its_answers(number, tmp_path):
