@@ -113,7 +113,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.place, self.run_id = new_place(), f"run-{next(IDS)}"
         self.new_place = new_place
         self.books, self.sent = Books(), dict[int, tuple[CallJournal, Bill, int]]()
-        self.waiting = set[int]()
+        self.waiting = dict[int, CallKey]()
         self.forked_from: tuple[Path | str, str, list[Bill]] | None = None
         self.store = self.opened()
 
@@ -240,13 +240,13 @@ class LedgerMachine(RuleBasedStateMachine):
                     if each.status is CallStatus.STARTED and each.ticket != ticket
                 }
                 assert started or min(self.waiting) < ticket
-                self.waiting.add(ticket)
+                self.waiting[ticket] = key
             else:
                 assert dollars(tokens, min(MINIMAL_ANSWER, cap)) > left
                 leave_queue(key, context)
-                self.waiting.discard(ticket)
+                self.waiting.pop(ticket, None)
             return
-        self.waiting.discard(ticket)
+        self.waiting.pop(ticket, None)
         bound = dollars(tokens, request.output_cap or 0)
         assert not is_hard or bound <= left
         bill = Bill(*self.books.key(ticket), bound)
@@ -316,6 +316,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def kill(self, is_launch_lost: bool) -> None:
         """Drop all that the process knows; the checkpoint may not have the last launch."""
         self.forget_requests()
+        # A queue in a database may live as long as this process, which is not really killed.
+        for key in self.waiting.values():
+            leave_queue(key, self.context)
         self.waiting.clear()
         self.store.close()
         self.store = self.opened()
