@@ -10,6 +10,7 @@ from decimal import Decimal
 
 import psycopg
 import pytest
+from stored_formats import FORMATS, stored_file, stored_run, stored_statements
 
 from costada import load_run
 from costada.plugins.gateway.response_journal import Journal, RequestState
@@ -19,7 +20,6 @@ from costada.store.address import shown_address
 from costada.store.postgres_lease import LOCK
 from costada.store.purse import Purse
 from costada.store.schema import FORMAT
-from tests.stored_formats import FORMATS, stored_file, stored_run, stored_statements
 
 pytestmark = pytest.mark.process
 
