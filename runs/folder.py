@@ -24,7 +24,7 @@ from costada.nodes.generator_command import is_command
 from costada.runs.config import RENAMED, RunConfig
 from costada.runs.folder_lease import hold_lease, is_held
 from costada.runs.user_input import explain
-from costada.store.address import StorePlace, format_error, is_there
+from costada.store.address import StorePlace, format_error
 from costada.store.earlier_formats import can_migrate
 from costada.store.file_upgrade import backup_of, upgrade_notice
 from costada.store.files import create_text, make_folder, read_text, replace_folder, replace_text
@@ -187,7 +187,7 @@ class RunFolder:
         if found > FORMAT:
             raise format_error(self.place, found, FORMAT)
         notices = []
-        if is_there(self.run_file) and (earlier := upgrade_file(self.run_file)):
+        if _has_content(self.run_file) and (earlier := upgrade_file(self.run_file)):
             notices.append(upgrade_notice(self.run_file, earlier))
         if found != FORMAT:
             replace_text(backup_of(self.settings, found), read_text(self.settings, MAX_SETTINGS))
