@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import httpx
 
 from costada.reports.formats import short_dollars
-from costada.reports.page.opening import RUNNING, STOPPED
+from costada.reports.page.opening import FINISHED, RUNNING, WAITING
 
 if TYPE_CHECKING:
     from costada.reports.run_index import RunIndex
@@ -34,6 +35,10 @@ TIMEOUT_SECONDS = 10.0
 RETRY_SECONDS = (1.0, 10.0)
 """Waits before the further attempts of a webhook."""
 
+END_SECONDS = 1.0
+"""How long the end waits for a request that is under way."""
+
+JSON_HEADERS = {"Content-Type": "application/json"}
 FACTS = ("problem", "method", "model", "state", "spent", "budget", "since_gain", "hourly", "best")
 
 
@@ -56,10 +61,15 @@ def alerts_of(
     """The alerts of a row of an index: their words by kind.
 
     A run has failed if it was running in the row before, and is neither running nor finished now.
+    One that is running but cannot be read keeps its alerts.
     """
-    if row["state"] in (STOPPED, UNREADABLE):
-        is_failed = before.get("state") == RUNNING or FAILED in before.get("alerts", {})
-        return {FAILED: row["words"]} if is_failed else {}
+    known = before.get("alerts", {})
+    if row["state"] == UNREADABLE and row["is_running"]:
+        return dict(known)
+    if row["state"] not in (RUNNING, FINISHED):
+        is_failed = before.get("is_running") or FAILED in known
+        words = "ended before its first iteration" if row["state"] == WAITING else row["words"]
+        return {FAILED: words} if is_failed else {}
     found = {}
     if row["state"] == RUNNING:
         if limits.no_gain is not None and row["since_gain"] >= limits.no_gain:
@@ -98,12 +108,15 @@ class Webhook:
 
         Server errors and lost connections are tried again, until `ending` is set.
         """
-        fault = ""
+        # Names of folders need not be UTF-8: what is not is escaped, as all but ASCII.
+        body, fault = json.dumps(content), ""
         for wait in (0.0, *self._waits):
             if ending.wait(wait):
                 break
             try:
-                answer = httpx.post(self._address, json=content, timeout=TIMEOUT_SECONDS)
+                answer = httpx.post(
+                    self._address, content=body, headers=JSON_HEADERS, timeout=TIMEOUT_SECONDS
+                )
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 fault = type(error).__name__  # its text may hold the address
                 continue
@@ -117,14 +130,16 @@ class Webhook:
 
 
 class AlertSender:
-    """Sends each alert of an index to a webhook, once per run and kind, from a thread of its own.
+    """Sends each alert of an index to a webhook, from a thread of its own.
 
-    A webhook that fails is reported to `say` and stops nothing.
+    An alert is sent once, and again if it comes back after it had ceased. A webhook that fails is
+    reported to `say`, once per alert and fault, and asked again at the next look.
     """
 
     def __init__(self, index: RunIndex, webhook: Webhook, say: Callable[[str], None]) -> None:
         self._index, self._webhook, self._say = index, webhook, say
-        self._sent: set[tuple[object, str]] = set()
+        self._told: dict[tuple[object, str], str] = {}
+        """The alerts that hold, with why each could not be sent; empty if it was sent."""
         self._fault = ""
         self._ending = Event()
         self._thread = Thread(target=self._follow, name="costada-alerts", daemon=True)
@@ -135,10 +150,10 @@ class AlertSender:
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
-        self._thread.join()
+        self._thread.join(END_SECONDS)
 
     def look(self) -> None:
-        """Look at all runs and send what is new."""
+        """Look at all runs and send what has not been sent."""
         try:
             rows = self._index.all_rows()
         except (ValueError, OSError, sqlite3.Error) as error:
@@ -147,18 +162,22 @@ class AlertSender:
             self._fault = str(error)
             return
         self._fault = ""
+        told, self._told = self._told, {}
         for row in rows:
             for kind, words in row["alerts"].items():
-                if (row["id"], kind) not in self._sent:
-                    self._sent.add((row["id"], kind))
-                    self._send(row, kind, words)
+                key = row["id"], kind
+                fault = told.get(key)
+                self._told[key] = "" if fault == "" else self._send(row, kind, words, fault)
 
-    def _send(self, row: Mapping[str, Any], kind: str, words: str) -> None:
+    def _send(self, row: Mapping[str, Any], kind: str, words: str, known: str | None) -> str:
+        """Send an alert; returns why that failed, which is reported unless it is `known`."""
         name = unquote(row["id"])
         facts = {fact: row.get(fact) for fact in FACTS}
         content = {"text": f"{name}: {words}", "alert": kind, "run": name, "words": words, **facts}
-        if fault := self._webhook.post(content, self._ending):
+        fault = self._webhook.post(content, self._ending)
+        if fault and fault != known:
             self._say(f"--alert-webhook: {self._webhook.shown} {fault}; not sent: {name}: {words}")
+        return fault
 
     def _follow(self) -> None:
         self.look()

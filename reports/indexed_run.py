@@ -63,19 +63,21 @@ class IndexedRun:
         # Before the files are read: what changes meanwhile makes the next look read them again.
         self._seen = self._signature(self.run)
         known = {"id": self.name, "began": self._began()}
+        is_running = bool(before.get("is_running"))  # as before, if nobody can say
         try:
-            settings = self.run.load()
-            self.row = {**known, **self._facts(settings)}
+            is_running = self.run.is_running
+            facts = self._facts(self.run.load(), is_running=is_running)
         except (ValueError, OSError, OverflowError, sqlite3.Error) as error:
             self._forget("")
-            self.row = {**known, "state": UNREADABLE, "words": _short(str(error)), "curve": []}
-        self.row = {**self.row, "alerts": alerts_of(self.row, before, limits)}
+            facts = {"state": UNREADABLE, "words": _short(str(error)), "curve": []}
+        row = {**known, **facts, "is_running": is_running}
+        self.row = {**row, "alerts": alerts_of(row, before, limits)}
 
-    def _facts(self, settings: RunSettings) -> dict[str, object]:
+    def _facts(self, settings: RunSettings, *, is_running: bool) -> dict[str, object]:
         if not is_there(self.run.database):
             self._forget("")
             return self._row(settings, None)
-        with RunHistory.of(self.run.database, is_idle=not self.run.is_running) as history:
+        with RunHistory.of(self.run.database, is_idle=not is_running) as history:
             run_id = history.last_run()
             if run_id != self._run_id:
                 self._forget(run_id)

@@ -123,7 +123,7 @@ class RunIndex:
         while self.rows(self._revision)["unread"]:
             pass
         with self._lock:
-            return [each.row for each in self._runs.values()]
+            return [each.row for each in self._runs.values() if each.revision]  # those read
 
     def _scan(self) -> None:
         """Find new runs and forget removed ones; the caller holds the lock."""

@@ -1,16 +1,19 @@
 """Alerts about runs, and the webhook that hears of them."""
 
 import json
+import os
+import sys
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
 from page_runs import call, settings, step, write_steps
 from ports import refusing_port
 
-from costada.reports.alerts import AlertLimits, AlertSender, Webhook
+from costada.reports.alerts import TIMEOUT_SECONDS, AlertLimits, AlertSender, Webhook
 from costada.reports.run_index import RunIndex
 from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease
@@ -96,6 +99,105 @@ def test_a_run_at_the_path_itself_has_alerts(run):
     with listening(200) as hook, hold_lease(run.path):
         sender(index, hook.address, []).look()
         assert [content["text"] for _, content in hook.heard] == ["a b: no gain for $0.30"]
+
+
+def test_a_run_that_begins_while_another_is_read_has_a_row_once_it_is_read(run, monkeypatch):
+    index = RunIndex(run.path.parent, RunFolder)
+    read = RunFolder.load
+
+    def begin_another(folder):
+        if not (run.path.parent / "later").exists():
+            settings(run.path.parent / "later")
+            index._next_scan = 0.0  # the page asks for its rows meanwhile
+            index._scan()
+        return read(folder)
+
+    monkeypatch.setattr(RunFolder, "load", begin_another)
+    assert [row["id"] for row in index.all_rows()] == ["a%20b"]
+    assert [row["id"] for row in index.all_rows()] == ["a%20b", "later"]
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names of files are Unicode there")
+def test_a_folder_whose_name_is_not_utf_8_has_alerts(run):
+    path = run.path.parent / os.fsdecode(b"b\xff")
+    run.path.rename(path)
+    with listening(200) as hook:
+        alerts = sender(RunIndex(path.parent, RunFolder), hook.address, [])
+        with hold_lease(path):
+            alerts.look()
+        alerts.look()
+    (failed,) = hook.heard
+    assert failed[1]["run"] == "b\N{REPLACEMENT CHARACTER}"
+    assert os.fsdecode(b"b\xff") in failed[1]["words"]
+
+
+def test_a_run_that_ends_before_its_first_iteration_has_failed(tmp_path):
+    run = settings(tmp_path / "runs" / "early")
+    index = RunIndex(run.path.parent, RunFolder)
+    assert index.all_rows()[0]["alerts"] == {}
+    with hold_lease(run.path):
+        assert index.all_rows()[0]["alerts"] == {}
+    assert index.all_rows()[0]["alerts"] == {"failed": "ended before its first iteration"}
+
+
+def test_a_run_that_cannot_be_read_for_a_moment_has_failed_only_once_it_has_ended(run):
+    index = RunIndex(run.path.parent, RunFolder)
+    index.limits = AlertLimits(no_gain=0.25)
+    kept = run.settings.read_text()
+    with hold_lease(run.path):
+        (before,) = index.all_rows()
+        run.settings.write_text("{")
+        (row,) = index.all_rows()
+        assert (row["state"], row["alerts"]) == ("unreadable", before["alerts"])
+    assert index.all_rows()[0]["alerts"].keys() == {"failed"}
+    run.settings.write_text(kept)
+    assert index.all_rows()[0]["alerts"].keys() == {"failed"}
+
+
+def test_a_second_failure_after_a_resume_is_sent_too(run):
+    with listening(200) as hook:
+        alerts = sender(RunIndex(run.path.parent, RunFolder), hook.address, [])
+        for _ in range(2):
+            with hold_lease(run.path):
+                alerts.look()
+            alerts.look()
+            alerts.look()
+    assert [content["alert"] for _, content in hook.heard] == ["failed", "failed"]
+
+
+def test_what_was_not_sent_is_sent_at_the_next_look_and_reported_once(run):
+    index, said = RunIndex(run.path.parent, RunFolder), []
+    index.limits = AlertLimits(no_gain=0.25)
+    with listening(404, 404, 200) as hook, hold_lease(run.path):
+        alerts = sender(index, hook.address, said)
+        for _ in range(4):
+            alerts.look()
+    assert (len(hook.heard), len(said)) == (3, 1)
+
+
+def test_the_end_does_not_wait_for_a_slow_webhook(run):
+    index, asked, released = RunIndex(run.path, RunFolder), threading.Event(), threading.Event()
+    index.limits = AlertLimits(no_gain=0.25)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.set()
+            released.wait(60)
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        try:
+            with (
+                hold_lease(run.path),
+                sender(index, f"http://127.0.0.1:{server.server_port}", []),
+            ):
+                assert asked.wait(60)
+                began = monotonic()
+            assert monotonic() - began < TIMEOUT_SECONDS / 2
+        finally:
+            released.set()
+            thread.join()
 
 
 def test_a_webhook_that_fails_is_reported_without_its_secret_and_the_rest_goes_on(run):

@@ -244,6 +244,28 @@ window.Notification = class extends window.Notification {
 """
 
 
+REFUSE = """
+window.Notification = class {
+  static requestPermission() { return "granted"; }
+  constructor() { throw new TypeError("Illegal constructor"); }
+};
+"""
+
+
+def test_a_browser_that_refuses_notifications_still_shows_the_alerts(page, root):
+    with serving_path(root) as server, page.context.new_page() as own:
+        own.add_init_script(REFUSE)
+        server.index.limits = AlertLimits(no_gain=0.15)
+        own.goto(server.address)
+        own.wait_for_selector("#table tbody tr >> nth=2")
+        own.check("#notify")
+        with hold_lease(root / "a"):
+            write_steps(RunFolder(root / "a"), rising(0.6, 0.9, 0.9, 0.9)[2:])
+            own.wait_for_selector("tr[data-id='a'] .alert:visible >> text=no gain for $0.20")
+        assert own.is_disabled("#notify")
+        assert not own.is_checked("#notify")
+
+
 def test_alerts_stand_in_the_row_and_are_notified_once_switched_on(page, root):
     page.context.grant_permissions(["notifications"])
     page.add_init_script(RECORD)

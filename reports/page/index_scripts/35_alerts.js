@@ -3,8 +3,8 @@
 const told = new Set();
 
 function alertsOf(row) {
-  // The state says already why a run failed.
-  const words = Object.entries(row.alerts).filter(([kind]) => kind !== "failed").map(([, text]) => text);
+  // The state says already why a run failed, unless it waits for its first iteration.
+  const words = Object.entries(row.alerts).filter(([kind]) => kind !== "failed" || row.state === "waiting").map(([, text]) => text);
   return words.length ? h("span", { class: "alert" }, words.join(", ")) : null;
 }
 
@@ -13,10 +13,26 @@ function tellAlerts(rows) {
   for (const row of rows) {
     for (const [kind, words] of Object.entries(row.alerts)) {
       const key = `${row.id} ${kind}`;
-      if (byId("notify").checked && !told.has(key)) new Notification(readable(pathOf(row)), { body: readable(words), tag: key });
+      if (byId("notify").checked && !told.has(key)) notify(readable(pathOf(row)), { body: readable(words), tag: key });
       told.add(key);
     }
   }
+}
+
+// Some browsers have notifications only in service workers, and throw.
+function notify(title, options) {
+  try {
+    new Notification(title, options);
+  } catch (error) {
+    refuseNotifications();
+  }
+}
+
+function refuseNotifications() {
+  const box = byId("notify");
+  box.checked = false;
+  box.disabled = true;
+  box.parentElement.title = "This browser does not allow notifications of this page";
 }
 
 async function switchNotifications() {
@@ -24,7 +40,6 @@ async function switchNotifications() {
   if (!box.checked) return;
   const answer = "Notification" in window ? await Notification.requestPermission() : "denied";
   if (answer === "granted") return;
-  box.checked = false;
+  refuseNotifications();
   box.disabled = answer === "denied";
-  box.parentElement.title = "This browser does not allow notifications of this page";
 }
