@@ -155,12 +155,15 @@ def _reading_mode(path: Path, *, is_idle: bool) -> str:
     """How SQLite opens a file without leaving files beside it.
 
     Only a connection that could write removes the files it needs. Where a write-ahead log exists,
-    the run is active or was killed, and everything stays as it is.
+    the run is active or was killed, and everything stays as it is. A rollback journal may hold what
+    a killed process has overwritten: SQLite puts it back first, or refuses where it may not write.
     """
     if os.path.exists(f"{path}-wal"):
         return "mode=ro"
-    is_locked = not is_idle and os.access(path.parent, os.W_OK)
-    return "mode=rw" if is_locked else "mode=ro&immutable=1"
+    has_journal = os.path.exists(f"{path}-journal")
+    if os.access(path.parent, os.W_OK) and (has_journal or not is_idle):
+        return "mode=rw"
+    return "mode=ro" if has_journal else "mode=ro&immutable=1"
 
 
 def _prepare_to_write(connection: sqlite3.Connection) -> int | None:

@@ -1,6 +1,8 @@
 """What a reader sees of a run file, and what it leaves beside it."""
 
 import os
+import shutil
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -88,3 +90,30 @@ def test_a_reader_leaves_the_log_of_a_killed_run_where_it_is(path: Path, tmp_pat
     with RunStore(killed / "run.sqlite", is_read_only=True) as reader:
         assert num_steps(reader) == 2
     assert (killed / "run.sqlite-wal").read_bytes() == log
+
+
+@pytest.mark.parametrize("may_write_there", [True, False])
+def test_a_reader_sees_no_half_of_a_transaction_that_a_rollback_journal_undoes(
+    path: Path, may_write_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    steps = [{"iteration": number, "text": "x" * 2000} for number in range(1, 300)]
+    with RunStore(path) as store:
+        for step in steps:
+            store.put_step("run", int(str(step["iteration"])), step)
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode=DELETE")
+        writer.execute("PRAGMA cache_size=1")  # pages go to the file before the transaction ends
+        writer.execute("BEGIN")
+        writer.execute("UPDATE costada_step SET row = replace(row, 'x', 'y')")
+        for end in ("", "-journal"):
+            shutil.copy(f"{path}{end}", killed)
+        writer.execute("ROLLBACK")
+    monkeypatch.setattr("os.access", lambda *_: may_write_there)
+    if may_write_there:
+        with RunHistory.of(killed / path.name, is_idle=True) as history:
+            assert history.steps(Iterations("run")) == steps
+    else:
+        with pytest.raises(PermissionError, match="make both writable, or work on a copy"):
+            RunHistory(killed / path.name, is_idle=True)
