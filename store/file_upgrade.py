@@ -9,6 +9,7 @@ from typing import Any
 
 from costada.store.address import damage_error
 from costada.store.earlier_formats import migrate_tables, migrated_checkpoint
+from costada.store.rows import MAX_CELL
 from costada.store.schema import FILE_INDEXES, FORMAT, INDEXES, TABLES, format_of, has_table
 from costada.store.state_serializer import StateSerializer
 
@@ -61,6 +62,7 @@ def upgraded_copy(connection: sqlite3.Connection, path: Path, found: int) -> sql
     # A database without a name is SQLite's own temporary file, which ends with the connection.
     copy = sqlite3.connect("", check_same_thread=False)
     try:
+        copy.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CELL)
         copy.execute("PRAGMA trusted_schema=OFF")
         connection.backup(copy)
         copy.execute("BEGIN")

@@ -133,12 +133,12 @@ def check_plain(connection: sqlite3.Connection) -> None:
     """Refuse views and triggers in place of tables: a few bytes of SQL can yield endless rows.
 
     Raises:
-        ForeignTables: One of our or LangGraph's names is a view, a virtual table or one with
-            computed columns, or one of our tables has a trigger.
+        ForeignTables: One of our or LangGraph's names is a view, a virtual table, or a table with
+            computed columns or a trigger.
     """
+    names = (*OWN_TABLES, *LANGGRAPH_TABLES)
+    marks = ", ".join("?" * len(names))
     for column, odd in ODDITIES.items():
-        names = OWN_TABLES if column == "tbl_name" else (*OWN_TABLES, *LANGGRAPH_TABLES)
-        marks = ", ".join("?" * len(names))
         query = ODD_TABLES.format(name=column, known=marks, odd=odd)
         if found := connection.execute(query, names).fetchone():
             raise ForeignTables(f"`{found[0]}` is not a plain table, as those of a run file are")

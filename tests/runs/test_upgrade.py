@@ -19,7 +19,9 @@ from costada.runs.upgrade import upgrade
 from costada.store.address import shown_address
 from costada.store.postgres_lease import LOCK
 from costada.store.purse import Purse
+from costada.store.rows import MAX_CELL
 from costada.store.schema import FORMAT
+from costada.store.sqlite_engine import connect_to_read
 
 pytestmark = pytest.mark.process
 
@@ -227,6 +229,26 @@ def test_the_journal_of_an_earlier_gateway_still_has_its_answers(number, tmp_pat
             ("run 3 generation 1", RequestState.LOST),
         ]
         assert journal.response(1).body == b'{"choices": []}'
+
+
+@pytest.mark.parametrize("table", ["checkpoints", "writes", "costada_step"])
+def test_no_trigger_of_a_file_fires_while_it_is_read_or_upgraded(table, number, tmp_path):
+    folder = stored_run(number, "within", tmp_path)
+    path = folder / "run.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            f"CREATE TRIGGER fired AFTER UPDATE ON {table} BEGIN SELECT zeroblob(1); END"
+        )
+    for use in (load_run, upgrade):
+        with pytest.raises(ValueError, match=r"run\.sqlite: .*`\w+` is not a plain table"):
+            use(str(folder))
+    assert format_of(path) == [(number,)]
+
+
+def test_a_copy_that_is_read_has_no_larger_values_than_a_file(number, tmp_path):
+    folder = stored_run(number, "within", tmp_path)
+    with closing(connect_to_read(folder / "run.sqlite")) as copy:
+        assert copy.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) == MAX_CELL
 
 
 @pytest.fixture
