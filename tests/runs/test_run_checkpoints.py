@@ -37,16 +37,20 @@ def test_with_keep_history_every_checkpoint_stays_and_the_result_is_the_same(
     assert num_checkpoints(kept) > 7 * 3
 
 
+READING = ["resume", "trace"]
+
+
 @pytest.mark.parametrize(
-    ("statement", "found"),
+    ("statement", "found", "commands"),
     [
-        ("UPDATE costada_format SET version = 9", "run.sqlite: written by another version of"),
-        ("DELETE FROM costada_format", "run.sqlite: not a run file of CostAda: it has the table"),
-        (None, "run.sqlite: is not a run file, or is damaged"),
+        # A newer one can be shown.
+        ("UPDATE costada_format SET version = 9", "written by another version of", ["resume"]),
+        ("DELETE FROM costada_format", "not a run file of CostAda: it has the table", READING),
+        (None, "is not a run file, or is damaged", READING),
     ],
 )
 def test_a_run_file_that_cannot_be_used_is_reported_in_one_line(
-    invoke, finished, tmp_path, statement, found
+    invoke, finished, tmp_path, statement, found, commands
 ):
     for file in finished.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -57,10 +61,10 @@ def test_a_run_file_that_cannot_be_used_is_reported_in_one_line(
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute(statement)
     before = path.read_bytes()
-    for command in ("resume", "trace"):
+    for command in commands:
         result = invoke(command, tmp_path)
         assert result.exit_code != 0
-        assert found in result.output
+        assert f"run.sqlite: {found}" in result.output
         assert "Traceback" not in result.output
     assert path.read_bytes() == before
 
