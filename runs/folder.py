@@ -187,12 +187,13 @@ class RunFolder:
         if found > FORMAT:
             raise format_error(self.place, found, FORMAT)
         notices = []
-        if _has_content(self.run_file) and (earlier := upgrade_file(self.run_file)):
-            notices.append(upgrade_notice(self.run_file, earlier))
+        if _has_content(self.run_file) and (notice := upgrade_file(self.run_file)):
+            notices.append(notice)
         if found != FORMAT:
-            replace_text(backup_of(self.settings, found), read_text(self.settings, MAX_SETTINGS))
+            backup = backup_of(self.settings, found)
+            replace_text(backup, read_text(self.settings, MAX_SETTINGS))
             self.save(config)
-            notices.append(upgrade_notice(self.settings, found))
+            notices.append(upgrade_notice(self.settings, found, backup))
         return notices
 
     def next_command(self, config: RunConfig) -> str:

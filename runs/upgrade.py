@@ -5,7 +5,6 @@ from pathlib import Path
 from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease
 from costada.store.address import check_path, is_database, shown_address, split_address
-from costada.store.file_upgrade import upgrade_notice
 from costada.store.schema import FORMAT
 from costada.store.sqlite_engine import upgrade_file
 
@@ -37,8 +36,8 @@ def upgrade(place: str) -> list[str]:
         with hold_lease(folder.path):
             notices = folder.upgrade()
     elif path.is_file():
-        earlier = upgrade_file(path)
-        notices = [upgrade_notice(path, earlier)] if earlier else []
+        notice = upgrade_file(path)
+        notices = [notice] if notice else []
     else:
         raise ValueError(f"place: got {place!r}, expected a run folder, a file or a database")
     return notices or [f"{path}: is of format {FORMAT}, as this version writes it"]

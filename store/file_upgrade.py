@@ -4,11 +4,13 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from costada.store.address import damage_error
 from costada.store.earlier_formats import migrate_tables, migrated_checkpoint
+from costada.store.files import sync_folder
 from costada.store.rows import MAX_CELL
 from costada.store.schema import FILE_INDEXES, FORMAT, INDEXES, TABLES, format_of, has_table
 from costada.store.state_serializer import StateSerializer
@@ -16,13 +18,19 @@ from costada.store.state_serializer import StateSerializer
 OWNER_ONLY = 0o600
 
 
+CONTENT_ERRORS = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT}
+"""What SQLite raises where tables or rows are not those of their format."""
+
+
 def backup_of(path: Path, found: int) -> Path:
-    """The file that keeps what another one was before its upgrade, beside it."""
-    return path.with_name(f"{path.name}.format-{found}")
+    """An unused name beside a file for what it was before its upgrade; earlier backups stay."""
+    first = f"{path.name}.format-{found}"
+    names = chain([first], (f"{first}.{number}" for number in count(2)))
+    return next(each for each in map(path.with_name, names) if not os.path.lexists(each))
 
 
-def upgrade_connected(connection: sqlite3.Connection, path: Path) -> int | None:
-    """Upgrade an open file, and return the earlier format that it had; `None`: it had none.
+def upgrade_connected(connection: sqlite3.Connection, path: Path) -> str | None:
+    """Upgrade an open file, and return what its user is told; `None`: there was nothing to do.
 
     The transaction keeps other writers out while the backup is made. A process that is killed
     leaves the file as it was, or upgraded; another call completes what it left.
@@ -37,20 +45,22 @@ def upgrade_connected(connection: sqlite3.Connection, path: Path) -> int | None:
         if found is None or found >= FORMAT:
             connection.execute("ROLLBACK")
             return None
-        _back_up(path, backup_of(path, found))
+        copied = _committed_copy(path, found)
         _migrate(connection, path, found)
+        backup = backup_of(path, found)
+        copied.replace(backup)
+        sync_folder(path.absolute().parent)
         connection.execute("COMMIT")
     except BaseException:  # raised again: the file stays as it was
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return found
+    return upgrade_notice(path, found, backup)
 
 
-def upgrade_notice(path: Path, found: int) -> str:
+def upgrade_notice(path: Path, found: int, backup: Path) -> str:
     """What a user is told of a file that was upgraded."""
-    backup = backup_of(path, found).name
-    return f"{path}: upgraded from format {found} to {FORMAT}; {backup} is what it was before"
+    return f"{path}: upgraded from format {found} to {FORMAT}; {backup.name} is what it was before"
 
 
 def upgraded_copy(connection: sqlite3.Connection, path: Path, found: int) -> sqlite3.Connection:
@@ -75,17 +85,19 @@ def upgraded_copy(connection: sqlite3.Connection, path: Path, found: int) -> sql
     return copy
 
 
-def _back_up(path: Path, target: Path) -> None:
-    """Copy what is committed of a file to one that is whole or not there; its writers wait."""
-    unfinished = target.with_name(f"{target.name}.tmp")
+def _committed_copy(path: Path, found: int) -> Path:
+    """Copy what is committed of a file to an unfinished backup; its writers wait."""
+    # Absolute: SQLite takes a relative `:memory:` for a database in memory.
+    path = path.absolute()
+    target = path.with_name(f"{path.name}.format-{found}.tmp")
     with suppress(FileNotFoundError):
-        unfinished.unlink()
-    os.close(os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
-    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(unfinished)) as copy:
+        target.unlink()
+    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(target)) as copy:
         source.backup(copy)
-    with unfinished.open("rb+") as file:
+    with target.open("rb+") as file:
         os.fsync(file.fileno())
-    unfinished.replace(target)
+    return target
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, found: int) -> None:
@@ -101,7 +113,11 @@ def _migrate(connection: sqlite3.Connection, path: Path, found: int) -> None:
             connection.execute(statement)
         if has_table(connection, "checkpoints"):
             _migrate_checkpoints(connection, found)
-    except (AttributeError, KeyError, TypeError, IndexError, ValueError) as error:
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF not in CONTENT_ERRORS:
+            raise
+        raise damage_error(path, f"cannot be upgraded from format {found} ({error})") from error
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise damage_error(path, f"cannot be upgraded from format {found} ({error!r})") from error
 
 

@@ -53,6 +53,15 @@ def result_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
 
 
+def sync_folder(folder: Path) -> None:
+    """Bring the names of new files to the disk: on some file systems they are lost without this."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BufferedWriter]:
     """Open a new file that replaces `path` atomically when the block succeeds.

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from costada.store.address import CAN_RESUME, damage_error, foreign_error, format_error
 from costada.store.earlier_formats import can_migrate
 from costada.store.file_upgrade import upgrade_connected, upgraded_copy
+from costada.store.files import sync_folder
 from costada.store.rows import MAX_CELL
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
 
@@ -176,8 +177,10 @@ def _prepare_to_write(connection: sqlite3.Connection) -> int | None:
     return format_of(connection)
 
 
-def upgrade_file(path: Path) -> int | None:
-    """Upgrade a file to the format of this version; returns the earlier format, `None` without one.
+def upgrade_file(path: Path) -> str | None:
+    """Upgrade a file to the format of this version; returns what its user is told of it.
+
+    `None`: there was nothing to do.
 
     The caller holds what keeps processes of other versions away, as the lease of a run folder. The
     file that was is kept beside it, see `backup_of`.
@@ -249,7 +252,7 @@ class WriteAheadLog:
         self._close = weakref.finalize(self, os.close, self._descriptor)
         self._close.atexit = False  # daemon threads still commit while the interpreter ends
         self._is_closed = False
-        _sync_folder(log.parent)
+        sync_folder(log.parent)
         self._changed = threading.Condition()
         self._is_syncing = False
         self._num_begun = self._num_ended = 0
@@ -304,15 +307,6 @@ class WriteAheadLog:
             with self._changed:
                 self._is_syncing = False
                 self._changed.notify_all()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring the names of new files to the disk: on some file systems they are lost without this."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class SqliteEngine:

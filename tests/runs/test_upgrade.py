@@ -231,6 +231,32 @@ def test_the_journal_of_an_earlier_gateway_still_has_its_answers(number, tmp_pat
         assert journal.response(1).body == b'{"choices": []}'
 
 
+def test_an_upgrade_that_fails_names_the_file_and_leaves_backups_as_they_are(number, tmp_path):
+    path = stored_file(number, "purse.sqlite", tmp_path)
+    backup = tmp_path / f"purse.sqlite.format-{number}"
+    backup.write_text("an earlier backup")
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    damaged = stored_file(number, "purse.sqlite", folder)
+    with closing(sqlite3.connect(damaged)) as connection:
+        connection.execute("ALTER TABLE costada_landing RENAME COLUMN number TO other")
+    with pytest.raises(ValueError, match=rf"{damaged}: cannot be upgraded from .*no such column"):
+        upgrade(str(damaged))
+    assert not damaged.with_name(backup.name).exists()
+    assert upgrade(str(path))[0].endswith(f"{backup.name}.2 is what it was before")
+    assert backup.read_text() == "an earlier backup"
+    assert format_of(f"{backup}.2") == [(number,)]
+
+
+def test_the_backup_of_a_file_whose_name_sqlite_takes_for_memory_has_its_rows(
+    number, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    stored_file(number, "purse.sqlite", tmp_path).rename(":memory:")
+    upgrade(":memory:")
+    assert format_of(tmp_path / f":memory:.format-{number}") == [(number,)]
+
+
 @pytest.mark.parametrize("table", ["checkpoints", "writes", "costada_step"])
 def test_no_trigger_of_a_file_fires_while_it_is_read_or_upgraded(table, number, tmp_path):
     folder = stored_run(number, "within", tmp_path)
