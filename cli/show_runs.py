@@ -287,8 +287,9 @@ AlertWebhook = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
+        envvar="COSTADA_ALERT_WEBHOOK",
         help="Address that gets a JSON POST for each alert: a run that failed, or one beyond the"
-        " limits below. Once per run and kind.",
+        " limits below. Once, and again if it comes back.",
         show_default="none",
     ),
 ]
@@ -334,6 +335,12 @@ def watch(
     with refusing(ExitCode.BAD_INPUT), outlasting(LONGEST_PAUSE, starting_only=True):
         index = _index(place)
         index.limits = AlertLimits(alert_no_gain, alert_hourly)
+        if index.is_one_run and webhook is None and index.limits != AlertLimits():
+            option = "--alert-hourly" if alert_no_gain is None else "--alert-no-gain"
+            expected = "--alert-webhook with it, or a folder with runs below it"
+            raise ValueError(
+                f"{option}: the page of a single run has no alerts, expected {expected}"
+            )
         shown = index.title if is_database(place) else place
         server = PageServer(index, port, announce)
     with server, AlertSender(index, webhook, say) if webhook else nullcontext():

@@ -79,9 +79,10 @@ class IndexedRun:
             return self._row(settings, None)
         with RunHistory.of(self.run.database, is_idle=not is_running) as history:
             run_id = history.last_run()
-            if run_id != self._run_id:
-                self._forget(run_id)
             known: Iteration = self._tail[-1]["iteration"] if self._tail else START
+            if run_id != self._run_id or (known and history.last_iteration(run_id) < known):
+                self._forget(run_id)  # also if an older copy has replaced the file
+                known = START
             with checking_rows(self.run.database):
                 if not self._curve and (start := history.candidate(run_id, SEED_ID)):
                     self._add_best(0.0, start.facts["objective"], start.facts["score"])

@@ -206,6 +206,12 @@ class RunHistory(RunFacts):
         """The id of the run that began last, empty if none has begun."""
         return next(reversed(run_ids(self._db, self._only_run)), "")
 
+    def last_iteration(self, run_id: str) -> Iteration:
+        """The last finished iteration of a run, 0 before the first one."""
+        last = "SELECT COALESCE(MAX(iteration), 0) FROM costada_step WHERE run_id = ?"
+        ((iteration,),) = self._db.rows(last, (run_id,))
+        return Iteration(iteration)
+
     def steps(self, span: Iterations) -> list[dict[str, Any]]:
         """The trace rows in order."""
         return [_read(row) for (row,) in self._in_order("row", "step", span)]

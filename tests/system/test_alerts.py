@@ -220,3 +220,12 @@ def test_the_command_refuses_an_odd_address_without_showing_it(invoke, run, addr
     assert result.exit_code == 2
     assert "--alert-webhook: expected an address http://" in result.output
     assert "SECRET" not in result.output
+
+
+def test_the_command_takes_limits_of_a_single_run_only_with_a_webhook(invoke, run, monkeypatch):
+    result = invoke("watch", run.path, "--alert-no-gain", "5")
+    assert result.exit_code == 2
+    assert "--alert-no-gain: the page of a single run has no alerts" in result.output
+    monkeypatch.setenv("COSTADA_ALERT_WEBHOOK", "ftp://h/SECRET")
+    result = invoke("watch", run.path, "--alert-no-gain", "5")
+    assert "--alert-webhook: expected an address http://" in result.output

@@ -277,3 +277,17 @@ def test_a_run_with_odd_rows_is_one_unreadable_row_of_the_index(root, field):
     write_steps(settings(root / "odd"), [step(1) | odd])
     rows = by_id(RunIndex(root, RunFolder).rows())
     assert (rows["odd"]["state"], rows["first"]["state"]) == ("unreadable", "finished")
+
+
+def test_an_older_copy_of_a_run_file_is_read_anew(tmp_path):
+    run = settings(tmp_path / "run")
+    write_steps(run, [step(1)])
+    older = shutil.copy(run.database, tmp_path / "older")
+    write_steps(run, [step(2), step(3)])
+    index = RunIndex(tmp_path, RunFolder)
+    index.rows()
+    shutil.copy(older, run.database)
+    (row,) = index.rows()["rows"]
+    (expected,) = RunIndex(tmp_path, RunFolder).rows()["rows"]
+    assert (row["iterations"], row["spent"]) == (1, pytest.approx(0.002))
+    assert row == expected

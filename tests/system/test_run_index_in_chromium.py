@@ -253,7 +253,7 @@ window.Notification = class {
 
 
 def test_a_browser_that_refuses_notifications_still_shows_the_alerts(page, root):
-    with serving_path(root) as server, page.context.new_page() as own:
+    with serving_path(root) as server, page.context.browser.new_page() as own:
         own.add_init_script(REFUSE)
         server.index.limits = AlertLimits(no_gain=0.15)
         own.goto(server.address)
