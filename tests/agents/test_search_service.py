@@ -312,12 +312,14 @@ def claim_late(service, said):
 
 
 def take_over(service, said):
-    """Hold a run as soon as that is possible, and do nothing."""
+    """Hold a run as soon as it has begun and that is possible, and do nothing."""
     said.send("ready")
     while True:
-        with suppress(ValueError), stored(service).hold():
-            said.send("held")
-            time.sleep(60)
+        with suppress(ValueError):
+            service.run("toy-1")
+            with stored(service).hold():
+                said.send("held")
+                time.sleep(60)
 
 
 def follow_to_the_end(service, said):
@@ -370,10 +372,10 @@ def test_a_run_that_another_process_took_over_is_resumed_after_that_one_has_died
     services, postgres_address
 ):
     service = services("here")
-    begun = service.start("toy", 0.06, seed=0)
-    wait_for_steps(begun, 1)
     with services.elsewhere(take_over) as said:
         assert said.recv() == "ready"
+        begun = service.start("toy", 0.06, seed=0)
+        wait_for_steps(begun, 1)
         with psycopg.connect(postgres_address, autocommit=True) as connection:
             # the connection of the lease is cut, as by a network failure
             connection.execute(
