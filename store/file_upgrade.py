@@ -13,7 +13,6 @@ from costada.store.earlier_formats import migrate_tables, migrated_checkpoint
 from costada.store.files import sync_folder
 from costada.store.rows import MAX_CELL
 from costada.store.schema import FILE_INDEXES, FORMAT, INDEXES, TABLES, format_of, has_table
-from costada.store.state_serializer import StateSerializer
 
 OWNER_ONLY = 0o600
 
@@ -122,6 +121,8 @@ def _migrate(connection: sqlite3.Connection, path: Path, found: int) -> None:
 
 
 def _migrate_checkpoints(connection: sqlite3.Connection, found: int) -> None:
+    from costada.store.state_serializer import StateSerializer  # LangGraph loads slowly
+
     serializer = StateSerializer()
     names = connection.execute("SELECT rowid FROM checkpoints").fetchall()
     for (rowid,) in names:

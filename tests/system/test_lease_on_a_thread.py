@@ -124,6 +124,7 @@ def test_a_stopped_holder_is_replaced_and_writes_nothing_when_it_wakes(postgres_
         # a saver that is not ours notes the error beside a checkpoint of the past
         for noted in (before, after):
             noted.pop("public.checkpoint_writes", None)
+            noted.pop("costada.costada_transaction")  # a client that ends takes its number along
         assert after == before
 
 
