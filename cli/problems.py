@@ -415,14 +415,18 @@ def _prompt(problem: Problem) -> Facts:
     """The size of the prompt for the first program, and of an ordinary one."""
     from costada.controller.constants import Constants
     from costada.nodes.attempts import first_prompt, ordinary_input
-    from costada.nodes.calls.bounds import prompt_tokens
+    from costada.nodes.calls.bounds import EXPECTED_PROGRAM, prompt_tokens
 
     prompt, constants = first_prompt(problem), Constants()
     characters = len(prompt.system) + len(prompt.user)
+    short = ordinary_input(problem, constants, shortest=0)
+    grown = ordinary_input(problem, constants)
+    later = f"about {short:,} tokens, with {constants.num_inspirations} other programs"
+    if short < grown:
+        later += f"; {grown:,} if programs grow to {EXPECTED_PROGRAM:,} tokens"
     return {
         "first prompt": f"about {prompt_tokens(prompt):,} tokens, {characters:,} characters",
-        "later prompt": f"about {ordinary_input(problem, constants):,} tokens, with"
-        f" {constants.num_inspirations} other programs",
+        "later prompt": later,
     }
 
 

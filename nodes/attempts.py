@@ -62,19 +62,24 @@ def first_prompt(problem: Problem) -> Prompt:
     return generation_prompt(request)
 
 
-def ordinary_input(problem: Problem, constants: Constants, method: str = DEFAULT_METHOD) -> int:
+def ordinary_input(
+    problem: Problem,
+    constants: Constants,
+    method: str = DEFAULT_METHOD,
+    shortest: int = EXPECTED_PROGRAM,
+) -> int:
     """Expected input tokens of an attempt in the middle of a run.
 
     The first prompt holds the task and the initial program. Later ones show inspirations as well,
-    and no program is expected to be shorter than `EXPECTED_PROGRAM`. Of several files, an
+    and no program is expected to have fewer tokens than `shortest`. Of several files, an
     inspiration shows those that it changed.
     """
     tokens = prompt_tokens(first_prompt(problem))
     if METHODS[method].start(0.0, constants).parents is ParentRule.SEED:
         return tokens
     seed = estimated_usage(problem.start.values(), "").input_tokens
-    grown = max(seed, EXPECTED_PROGRAM)
-    inspiration = grown if problem.form.is_one_text else EXPECTED_PROGRAM
+    grown = max(seed, shortest)
+    inspiration = grown if problem.form.is_one_text else min(grown, EXPECTED_PROGRAM)
     return tokens - seed + grown + constants.num_inspirations * inspiration
 
 

@@ -14,6 +14,7 @@ from costada.evaluators.fetched_files import FetchedFile, record_fetched
 from costada.evaluators.folders import load_folder
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
+from costada.nodes.calls.bounds import EXPECTED_PROGRAM
 
 pytestmark = pytest.mark.process
 
@@ -41,6 +42,19 @@ def test_a_screen_says_what_a_folder_holds_and_how_its_start_scores(invoke, near
     tokens, _, characters = found["first prompt"].removeprefix("about ").partition(" tokens, ")
     characters = int(characters.removesuffix(" characters").replace(",", ""))
     assert int(tokens.replace(",", "")) == pytest.approx(characters / 3, rel=0.01)
+
+
+def test_a_later_prompt_of_short_programs_is_told_as_it_is_and_as_it_may_become(invoke, near):
+    found = facts(invoke("check", near).stdout)[1]
+    first = int(found["first prompt"].removeprefix("about ").split(" ")[0].replace(",", ""))
+    now, others, grown = found["later prompt"].replace(";", ",", 1).split(", ")
+    program = -(-len((near / "initial_program.py").read_text()) // 3)
+    now, grown = (each.replace(",", "").split(" ") for each in (now, grown))
+    assert (int(now[1]), others) == (first + 4 * program, "with 4 other programs")
+    assert (int(grown[0]), grown[1:]) == (
+        first - program + 5 * EXPECTED_PROGRAM,
+        f"if programs grow to {EXPECTED_PROGRAM} tokens".split(),
+    )
 
 
 def test_the_start_that_was_taken_is_named_and_the_others_that_were_not(invoke, near, tmp_path):
