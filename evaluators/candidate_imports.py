@@ -39,6 +39,14 @@ LOADERS = frozenset(("yaml.load", "yaml.load_all", "torch.load", "torch.serializ
 
 WEIGHTS_ONLY = "weights_only"
 SAFE_LOADERS = ("yaml.SafeLoader", "yaml.CSafeLoader")
+RUNNERS = frozenset(
+    (
+        *("cargo", "go", "npm", "npx", "yarn", "pnpm", "dotnet", "mvn", "gradle", "cabal", "stack"),
+        *("mix", "swift", "zig", "sbt", "uv", "uvx", "poetry", "pixi", "conda", "hatch", "tox"),
+    )
+)
+"""Tools that build what lies in a folder and run it, in one step."""
+
 MODULE_SUFFIX, PACKAGE_FILE = ".py", "__init__"
 
 SCRIPTED = ("JavaScript", "TypeScript", "Ruby", "Perl", "PHP", "Lua", "R", "Julia")
@@ -69,6 +77,9 @@ def _may_run_what_it_reads(source: str) -> bool:
     if names is None or names & IMPORTING or ADMITTING.search(source):
         return True
     nodes = [*ast.walk(parsed_module(source))]
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant))
+    if any(RUNNERS & {*text.split()} for text in texts if isinstance(text, str)):
+        return True
     known = dict(_imported_names(nodes))
     calls = (node for node in nodes if isinstance(node, ast.Call))
     safe = {id(call.func) for call in calls if _loads_data(call, known)}

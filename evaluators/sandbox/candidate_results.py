@@ -71,7 +71,8 @@ def results_of(execution: Execution) -> list[CandidateResult]:
         raise RuntimeError(f"sandbox: could not begin a program: {log_of(execution)[-1000:]}")
     num_calls = len(execution.request.calls)
     if execution.answers.has_too_many:
-        return _failures(execution, 0, num_calls, TOO_MANY_FRAMES)
+        # Several processes of a program may answer, as their starts fail beyond a limit.
+        return _failures(execution, 0, num_calls, execution.exceeded or TOO_MANY_FRAMES)
     if execution.answers.has_rest and execution.exceeded is None and execution.stopped is None:
         reason = f"malformed answer: it is incomplete; {reason_of(execution)}"
         return _failures(execution, 0, num_calls, reason)

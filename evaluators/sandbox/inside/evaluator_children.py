@@ -98,7 +98,9 @@ class EvaluatorChildren:
         files = [os.path.join(root, path) for path in given]
         self._own = OwnFiles(self._folder, os.path.join(root, evaluator), files)
         texts = [*texts]
-        self._commands = StartedCommands(self._root, self._own, self._program, texts, self._made)
+        self._commands = StartedCommands(
+            self._root, self._own, self._program, texts, self._made, os.environ
+        )
         in_both = map(
             quoted_names, (text_of(os.path.join(root, evaluator)) or "", "\n".join(texts))
         )

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import NamedTuple
 
 from costada.evaluators.sandbox.inside.shell_text import commands_in, unwrapped
@@ -12,7 +13,7 @@ SHELL = re.compile(r"(ba|da|z|k)?sh")
 SHEBANG = re.compile(rb"#![^\n]*\b(ba|da|z|k)?sh\b")
 MAKE = ("make", "gmake")
 MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
-CODE_OPTION = "-c"
+CODE_OPTION = re.compile(r"-[a-z]*c")
 MAX_DEPTH = 4
 MAX_SCRIPT_BYTES = 2**20
 MAX_PATH_CHARS = 4096
@@ -37,8 +38,8 @@ def carried_out(
     if not words or depth > MAX_DEPTH:
         return
     yield words, folder
-    if SHELL.fullmatch(os.path.basename(words[0])) and CODE_OPTION in words[1:-1]:
-        texts = [words[words.index(CODE_OPTION) + 1]]
+    if (code := shell_code(words)) is not None:
+        texts = [code]
     elif os.path.basename(words[0]) in MAKE:
         texts = []
     else:
@@ -58,6 +59,15 @@ def scripts(words: Sequence[str], folder: str, given: Container[str]) -> list[Sc
     paths = [path_of(word, folder) for word in words[: 1 + is_shell]]
     found = [path for path in paths if path in given and (is_shell or is_shell_script(path))]
     return [Script(path, text, folder) for path in found if (text := text_of(path))]
+
+
+def shell_code(words: Sequence[str]) -> str | None:
+    """The text that a shell is given to carry out; None if it is given a script, or none."""
+    if SHELL.fullmatch(os.path.basename(words[0])):
+        for option, following in pairwise(words[1:]):
+            if CODE_OPTION.fullmatch(option):
+                return following
+    return None
 
 
 def makefiles(words: Sequence[str], folder: str) -> list[Script]:

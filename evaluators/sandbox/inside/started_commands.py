@@ -6,27 +6,31 @@ as far as their words show what they run. Where they do not, a command counts as
 
 import os
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from costada.evaluators.sandbox.inside.evaluator_scripts import (
-    CODE_OPTION,
     MAKE,
     MAX_DEPTH,
     SHELL,
     is_shell_script,
     makefiles,
     path_of,
+    shell_code,
     text_of,
+)
+from costada.evaluators.sandbox.inside.interpreter_words import (
+    INTERPRETER,
+    files_run,
+    is_python_program,
 )
 from costada.evaluators.sandbox.inside.shell_text import UNKNOWN, commands_in, unwrapped
 
-INTERPRETER = re.compile(
-    r"(python|ruby|perl|lua|php)[\d.]*|node(js)?|deno|bun|julia|Rscript|(ba|da|z|k)?sh"
-)
 NAME = re.compile(r"[\w.+-]+")
-STANDARD_INPUT = "-"
-MODULE_OPTION = "-m"
+NAMED_PART = re.compile("[=:]")
+SEARCHED = re.compile(r".*(PATH|LIB|PRELOAD|OPTIONS|OPT|STARTUP|ENV)")
+"""Variables by which programs find modules and libraries."""
+
 MIN_CODE_CHARS = 8
 """Shorter programs are not looked for in the words of a command: they may be part of any."""
 
@@ -41,6 +45,7 @@ class StartedCommands:
         program: str,
         codes: Sequence[str],
         made: Callable[[], Iterator[str]],
+        environment: Mapping[str, str],
     ) -> None:
         """Take what is known of an evaluation.
 
@@ -50,11 +55,13 @@ class StartedCommands:
             program: The folder of the candidate's files.
             codes: Their texts.
             made: The paths of what was made in the evaluator's folder.
+            environment: The variables as the evaluation began: what they name was not made since.
         """
         self._root, self._given, self._program = root, given, program
         stripped = map(str.strip, codes)
         self._codes = [text for text in stripped if len(text) >= MIN_CODE_CHARS]
         self._made = made
+        self._known = frozenset(_places(environment.values(), root))
 
     def holds_code(self, word: str) -> bool:
         """Whether a word of a command holds a text of the candidate."""
@@ -66,44 +73,34 @@ class StartedCommands:
         """Whether a command may execute the candidate's code, or reads it.
 
         A script of the evaluator in another language than a shell's is a part of the evaluator,
-        whatever it is given.
+        whatever it is given. All else that an interpreter runs counts: a module that is not the
+        evaluator's, code among its words, or from a pipe.
         """
-        words = unwrapped(words)
-        if not words:
+        command = unwrapped(words)
+        if not command:
             return False
-        if depth > MAX_DEPTH or UNKNOWN.search(words[0]):
+        if depth > MAX_DEPTH or UNKNOWN.search(command[0]):
             return True
-        name = os.path.basename(words[0])
-        paths = [path_of(word, folder) for word in words]
-        if paths[0] in self._given:
-            if not is_shell_script(paths[0]):
+        assigned = command if command[0] == "export" else words[: len(words) - len(command)]
+        if self._lead_to_made(assigned, folder):
+            return True
+        name = os.path.basename(command[0])
+        is_interpreter = INTERPRETER.fullmatch(name) is not None
+        files = files_run(command) if is_interpreter else command[:1]
+        paths = (path_of(word, folder) for word in files)
+        if script := next((path for path in paths if path in self._given), None):
+            if not (SHELL.fullmatch(name) or is_shell_script(script)):
                 return False
-            return self._by_script(paths[0], words[1:], folder, environment, depth)
-        if SHELL.fullmatch(name) and CODE_OPTION in words[1:-1]:
-            text = words[words.index(CODE_OPTION) + 1]
-            if self._by_text(text, folder, environment, depth):
+            others = [word for word in command[1:] if path_of(word, folder) != script]
+            return self._by_script(script, others, folder, environment, depth)
+        if (code := shell_code(command)) is not None:
+            if self._by_text(code, folder, environment, depth):
                 return True
-        elif INTERPRETER.fullmatch(name):
-            rest = [number for number, word in enumerate(words) if word[:1] != "-"][1:2]
-            is_unknown = not rest or STANDARD_INPUT in words or UNKNOWN.search(words[rest[0]])
-            if is_unknown or self._is_made(words[: rest[0] + 1], folder):
-                return True  # it reads code from a pipe, or nobody knows which
-            if paths[rest[0]] in self._given and CODE_OPTION not in words[: rest[0]]:
-                if SHELL.fullmatch(name):
-                    others = words[rest[0] + 1 :]
-                    return self._by_script(paths[rest[0]], others, folder, environment, depth)
-                return False
-        elif name in MAKE and self._by_makefile(words, folder):
+        elif is_interpreter or (name in MAKE and self._by_makefile(command, folder)):
             return True
-        return self._reach_candidate(words, folder, environment)
-
-    def _is_made(self, words: Sequence[str], folder: str) -> bool:
-        """Whether the last word names a module that was made since the evaluation began."""
-        if MODULE_OPTION not in words:
-            return False
-        place = os.path.join(folder, *words[-1].split("."))
-        paths = (path_of(name, folder) for name in (place, f"{place}.py"))
-        return any(os.path.exists(path) and not self.is_given(path) for path in paths)
+        elif is_python_program(command[0], environment) and any(self._made()):
+            return True  # it may import what was made
+        return self._reach_candidate(command, folder, environment)
 
     def is_given(self, path: str) -> bool:
         """Whether a path is the evaluator's, or outside of the working folder."""
@@ -117,10 +114,18 @@ class StartedCommands:
             return True
         if any(self._program in text for text in (*words, *environment.values())):
             return True
+        searched = (text for name, text in environment.items() if SEARCHED.fullmatch(name))
+        if self._lead_to_made(searched, folder):
+            return True
         if any(map(self.holds_code, words)):
             return True
         paths = (path_of(word, folder) for word in words)
         return any(not self.is_given(path) and os.path.isfile(path) for path in paths)
+
+    def _lead_to_made(self, texts: Iterable[str], folder: str) -> bool:
+        """Whether variables, or assignments to them, name something that was made."""
+        made = (path for path in _places(texts, folder) if not self.is_given(path))
+        return any(path not in self._known and os.path.lexists(path) for path in made)
 
     def _by_script(
         self,
@@ -161,3 +166,8 @@ class StartedCommands:
         with suppress(OSError):
             made += os.listdir(self._program)
         return any(name.partition(".")[0] in stems for name in made)
+
+
+def _places(texts: Iterable[str], folder: str) -> Iterator[str]:
+    """The paths that lists of paths, or assignments of them, may name."""
+    return (path_of(part, folder) for text in texts for part in NAMED_PART.split(text))

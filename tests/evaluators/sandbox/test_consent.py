@@ -124,6 +124,12 @@ def test_a_program_in_another_language_beside_it_may_load_the_candidate(
     assert evaluator_of(folder).runs_candidate() == may_load
 
 
+@pytest.mark.parametrize("words", ["['cargo', 'run']", "'cd made && go test ./...'", "['make']"])
+def test_a_tool_that_builds_and_runs_a_folder_may_run_the_candidate_there(folder, words):
+    (folder / "evaluator.py").write_text(f"WORDS = {words}\n{STARTING}")
+    assert evaluator_of(folder).runs_candidate() == (words != "['make']")
+
+
 def test_a_key_that_is_not_set_is_named(folder, monkeypatch):
     confirm(folder, NEEDS, evaluator_of(folder), candidate_too=False)
     monkeypatch.delenv("EXAMPLE_KEY")

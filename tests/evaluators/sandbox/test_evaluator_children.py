@@ -58,6 +58,15 @@ def script(path):
     with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
         file.write(f"import runpy\\nrunpy.run_path({path!r})\\n")
     return file.name
+def elsewhere(path):
+    place = tempfile.mkdtemp()
+    shutil.copy(path, os.path.join(place, "one.py"))
+    return place
+def finding(place):
+    return {**os.environ, "PYTHONPATH": place}
+def encoded(path):
+    with open(path, "rb") as file:
+        return f"exec(bytes.fromhex({file.read().hex()!r}))"
 def spawned(start, words):
     reading, writing = os.pipe()
     number = start(words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, writing, 1)])
@@ -89,6 +98,20 @@ STARTS = {
     "module": (
         "shutil.copy(path, 'one.py') and run([sys.executable, '-m', 'one', HERE, GIVEN, ME])"
     ),
+    "module elsewhere": (
+        "run([sys.executable, '-m', 'one', HERE, GIVEN, ME], env=finding(elsewhere(path)))"
+    ),
+    "import elsewhere": (
+        "run([sys.executable, '-c', 'import one', HERE, GIVEN, ME], env=finding(elsewhere(path)))"
+    ),
+    "import elsewhere, in a shell": (
+        "run(f'PYTHONPATH={elsewhere(path)} {sys.executable} -m one {HERE} {GIVEN} {ME}',"
+        " shell=True)"
+    ),
+    "import of a copy": (
+        "shutil.copy(path, 'one.py') and run([sys.executable, '-c', 'import one', HERE, GIVEN, ME])"
+    ),
+    "encoded code": "run([sys.executable, '-c', encoded(path), HERE, GIVEN, ME])",
     "pipe": "run([sys.executable, '-', HERE, GIVEN, ME], input=open(path).read())",
     "shell": "run(f'{sys.executable} {path} {HERE} {GIVEN} {ME}', shell=True)",
     "shell, by a relative name": (

@@ -1,10 +1,14 @@
 """Which commands count as the candidate's: they run its file, a copy, or what was made of it."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from costada.evaluators.sandbox.inside.build_outputs import outputs_in
 from costada.evaluators.sandbox.inside.started_commands import StartedCommands
 
+PYTEST = str(Path(sys.executable).with_name("pytest"))
 SCRIPT = "#!/bin/sh\n# builds\ngcc tool.c -o tool\n./tool data.txt\n"
 FILES = {
     "folder/check.py": "",
@@ -31,7 +35,12 @@ def commands(tmp_path):
     given = {str(tmp_path / name) for name in ("folder", *own)}
     made = [str(tmp_path / name) for name in MADE]
     return StartedCommands(
-        f"{tmp_path}/", given, f"{tmp_path}/program", ["x" * 50, "short(1)\n"], lambda: iter(made)
+        f"{tmp_path}/",
+        given,
+        f"{tmp_path}/program",
+        ["x" * 50, "short(1)\n"],
+        lambda: iter(made),
+        {"PYTHONPATH": f"{tmp_path}/given-from-outside"},
     )
 
 
@@ -49,7 +58,26 @@ def commands(tmp_path):
         (["./own.sh"], False),
         (["make"], False),
         (["make", "-f", "Makefile", "all"], False),
+        (["sh", "-eu", "own.sh"], False),
+        (["bash", "-lc", "gcc tool.c -o tool"], False),
+        (["python", "-u", "-W", "error", "-Xdev", "check.py"], False),
+        (["node", "--max-old-space-size=100", "check.py"], False),
         (["python"], True),
+        (["python", "-"], True),
+        (["python", "-Im", "check"], True),
+        (["python", "-W", "ignore", "-m", "usercode"], True),
+        (["python", "-m", "pytest", "check.py"], True),
+        (["python", "-c", "import usercode"], True),
+        (["python", "-c", "exec(bytes.fromhex('7072696e74283129'))"], True),
+        (["python", "-c", "pass", "check.py"], True),
+        (["node", "-r", "./module.js", "check.py"], True),
+        (["node", "--require=./module.js", "check.py"], True),
+        (["perl", "-e", "print 1"], True),
+        (["bash", "-lc", "python -m usercode"], True),
+        (["sh", "-c", "PYTHONPATH={root}/made gcc tool.c"], True),
+        (["sh", "-c", "export PYTHONPATH={root}/made; true"], True),
+        (["env", "NODE_PATH=made", "gcc", "tool.c"], True),
+        ([PYTEST, "check.py"], True),
         (["python", "-c", "x" * 60], True),
         (["python", "-c", "short(1), print(1)"], True),
         (["python", "-m", "made"], True),
@@ -76,12 +104,23 @@ def test_a_command_counts_if_its_words_or_those_of_its_script_lead_to_the_candid
     commands, tmp_path, words, expected
 ):
     words = [word.replace("{program}", f"{tmp_path}/program") for word in words]
+    words = [word.replace("{root}", f"{tmp_path}/folder") for word in words]
     assert commands.run_candidate(words, f"{tmp_path}/folder", {}) is expected
 
 
-def test_a_variable_that_leads_to_the_candidate_counts(commands, tmp_path):
-    environment = {"PYTHONPATH": f"{tmp_path}/program"}
+@pytest.mark.parametrize(
+    ("name", "place"), [("ANY", "program"), ("PYTHONPATH", "folder:{}/elsewhere")]
+)
+def test_a_variable_that_leads_to_the_candidate_counts(commands, tmp_path, name, place):
+    (tmp_path / "elsewhere").mkdir()
+    environment = {name: f"{tmp_path}/{place.format(tmp_path)}"}
     assert commands.run_candidate(["curl", "x"], f"{tmp_path}/folder", environment)
+
+
+def test_a_place_that_a_variable_named_from_the_start_was_not_made(commands, tmp_path):
+    (tmp_path / "given-from-outside").mkdir()
+    environment = {"PYTHONPATH": f"{tmp_path}/folder:{tmp_path}/given-from-outside"}
+    assert not commands.run_candidate(["curl", "x"], f"{tmp_path}/folder", environment)
 
 
 def test_every_command_counts_in_a_folder_that_was_made(commands, tmp_path):
