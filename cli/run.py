@@ -169,6 +169,7 @@ def demo(out: Out = None) -> None:
     "target",
     *EXECUTION,
     "allow_invalid_start",
+    "longest_pause",
     "on_missing_usage",
     from_file=False,
     shown_default="as before",

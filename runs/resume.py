@@ -25,7 +25,11 @@ from costada.values.numbering import Iteration, TicketNumber, next_iteration
 RAISED = ("budget", "max_iterations")
 """Settings that may be raised in a run that has started."""
 
-CHANGEABLE = (*RAISED, *EXECUTION, "target", "allow_invalid_start", "on_missing_usage")
+CHANGEABLE = (
+    *RAISED,
+    *EXECUTION,
+    *("target", "allow_invalid_start", "longest_pause", "on_missing_usage"),
+)
 
 LOST_STEPS = "lost steps"
 """Role of the row that stands for the calls of lost steps."""

@@ -27,6 +27,13 @@ def toolkit_of(place, purse):
 
 def work(place, tasks, barrier, said):
     """Send the answer to each task, a tool with its arguments, begun when all processes are."""
+    with ExitStack() as on_error:
+        on_error.callback(barrier.abort)  # or the other process would wait
+        do(place, tasks, barrier, said)
+        on_error.pop_all()
+
+
+def do(place, tasks, barrier, said):
     with Purse(1, path=place["purse"]) as purse, toolkit_of(place, purse) as toolkit:
         tools = {each.name: each for each in toolkit.get_tools()}
         for tool, arguments in tasks:

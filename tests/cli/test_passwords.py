@@ -28,7 +28,7 @@ ADDRESSES = [
 ]
 SWEEP = ("sweep", "--problems", "circle_packing", "--methods", "uniform", "--out", "out")
 PLACES = [
-    ("resume",),
+    ("resume", None, "--longest-pause", 0),
     ("trace",),
     ("report",),
     ("export",),
