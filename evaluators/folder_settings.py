@@ -23,6 +23,7 @@ from costada.evaluators.sandbox.limits import (
     MAX_LIMIT,
     MEBIBYTE,
     Limits,
+    Memory,
     NumProcesses,
     OptionalSeconds,
     Seconds,
@@ -82,7 +83,7 @@ class FolderSettings(BaseModel, ProblemSettings):
     """Wall-clock limit of one evaluation, in seconds."""
     call_timeout: OptionalSeconds = Limits().call_seconds
     """Wall-clock limit of each of several calls, in seconds."""
-    memory_mb: Size = Limits().memory_mb
+    memory_mb: Memory = Limits().memory_mb
     """Memory of one evaluation, in MiB."""
     threads: Size = Limits().threads
     """Threads that a candidate may have at once."""

@@ -28,7 +28,7 @@ from costada.evaluators.sandbox.concurrency import FairSemaphore, available_core
 from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED, outage_seconds
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.minimum_limits import check_minimum
+from costada.evaluators.sandbox.minimum_time import check_minimum_time
 from costada.evaluators.sandbox.slot import SLOTS
 from costada.evaluators.sandboxed import (
     CHECK_SECONDS,
@@ -364,7 +364,7 @@ def confine(
 
     Raises:
         ValueError: If this machine does not offer the layer, or the problem's own `evaluate`
-            cannot be confined, or a limit is below what an empty Python program needs.
+            cannot be confined, or the time is less than an empty Python program takes.
     """
     given = {"sandbox": sandbox, "timeout": timeout, "memory_mb": memory_mb}
     at_once = evaluations_at_once or problem.evaluations_at_once
@@ -386,9 +386,8 @@ def confine(
     if is_here or layer is Layer.AUTO:
         layer = chosen_layer(layer)
     if is_here and problem.entry_point and problem.language == PYTHON.name and not problem.build:
-        own = f"problem {problem.name!r}: "
-        names = {name: f"{own if value is None else ''}{name}" for name, value in given.items()}
-        check_minimum(limits, layer, names)
+        own = "" if timeout is not None else f"problem {problem.name!r}: "
+        check_minimum_time(limits.wall_seconds, layer, f"{own}timeout")
     return replace(
         problem,
         limits=limits,

@@ -22,6 +22,7 @@ from costada.controller.router import ROUTERS, router_kind, start_router
 from costada.controller.router_rules import DEFAULT_ROUTER, FIXED
 from costada.evaluators.remote.engine import IN_PROCESS, engine_and_place
 from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import MIN_MEMORY_MB
 from costada.models.menu import ModelEntry
 from costada.models.providers import KEY_VARIABLES
 from costada.nodes.settings import (
@@ -262,7 +263,7 @@ class RunConfig(SearchSettings):
 
     memory_mb: Annotated[
         int | None,
-        Field(ge=1),
+        Field(ge=MIN_MEMORY_MB),
         Setting("costada.evaluators.problem:confine", EVALUATION, "N", "the problem's"),
     ] = None
     """Memory limit of one evaluation in MiB."""

@@ -9,11 +9,15 @@ from typing import Annotated, Any, cast, get_args, get_type_hints
 from annotated_types import Ge, Gt, Le
 
 MEBIBYTE = 1024 * 1024
+MIN_MEMORY_MB = 16
+"""Less than this is refused: a program that does nothing needs up to 2 MiB, and a smaller number is
+probably meant as GiB."""
 MAX_LIMIT = 2**40  # as many mebibytes still make a number of bytes that the system takes
 
 Seconds = Annotated[float, Gt(0)]
 OptionalSeconds = Annotated[float | None, Gt(0)]
 Size = Annotated[int, Ge(1), Le(MAX_LIMIT)]
+Memory = Annotated[int, Ge(MIN_MEMORY_MB), Le(MAX_LIMIT)]
 NumProcesses = Annotated[int, Ge(0), Le(MAX_LIMIT)]
 
 
@@ -36,7 +40,7 @@ class Limits:
 
     wall_seconds: Seconds = 360.0
     call_seconds: OptionalSeconds = None
-    memory_mb: Size = 2048
+    memory_mb: Memory = 2048
     scratch_mb: Size = 256
     threads: Size = 64
     processes: NumProcesses = 0

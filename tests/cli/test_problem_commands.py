@@ -118,7 +118,7 @@ def test_limits_can_be_set(invoke, program, option, value, reason):
     [
         (["--sandbox", "jail"], "--sandbox: got 'jail', expected 'auto', 'process'"),
         (["--timeout", "0"], "--timeout: got 0.0, expected greater than 0"),
-        (["--memory-mb", "0"], "--memory-mb: got 0, expected greater than or equal to 1"),
+        (["--memory-mb", "0"], "--memory-mb: got 0, expected greater than or equal to 16"),
         (["--memory-mb", str(2**60)], f"memory_mb is {2**60}; expected at most {2**40}"),
     ],
 )

@@ -255,7 +255,7 @@ REFUSALS = [
     ({"timeout": ABOVE_A_YEAR}, f"--timeout: got {ABOVE_A_YEAR}, expected less than or equal to"),
     ({"timeout": 1e300}, "--timeout: got 1e+300, expected less than or equal to 31622400"),
     ({"timeout": nan}, f"--timeout: got nan, {IS_FINITE}"),
-    ({"memory_mb": 0}, f"--memory-mb: got 0, {IS_COUNT}"),
+    ({"memory_mb": 15}, "--memory-mb: got 15, expected greater than or equal to 16"),
     ({"log": "mlflow,none"}, "--log: got none with others, expected it alone"),
     ({"log": "mlflow,mlflow"}, "--log: got 'mlflow,mlflow', expected different trackers"),
     ({"log": "zzz"}, "--log: Unknown tracker 'zzz'. Known: mlflow, none, tensorboard, wandb."),

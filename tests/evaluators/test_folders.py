@@ -137,7 +137,7 @@ def test_settings_may_begin_with_a_byte_order_mark(make_folder):
 
 
 AT_MOST = "less than or equal to 1099511627776$"
-SIZES = ("memory_mb", "threads", "scratch_mb")
+SIZES = ("threads", "scratch_mb")
 NAMED, MEASURED = "entry_point = 'answer'\n", "objectives = ['a:max', 'b:min']\n"
 
 REFUSALS = [
@@ -156,11 +156,12 @@ REFUSALS = [
     ("call_timeout = 0", "call_timeout: got 0, expected greater than 0$"),
     ("call_timeout = nan", "call_timeout: got nan, expected a finite number$"),
     ("memory_mb = 1.5", "memory_mb: got 1.5, expected an integer$"),
+    ("memory_mb = 15", "memory_mb: got 15, expected greater than or equal to 16$"),
     *((f"{name} = 0", f"{name}: got 0, expected greater than or equal to 1$") for name in SIZES),
     ("processes = -1", "processes: got -1, expected greater than or equal to 0$"),
     *(
         (f"{name} = 1_099_511_627_777", f"{name}: got 1099511627777, expected {AT_MOST}")
-        for name in (*SIZES, "processes")
+        for name in ("memory_mb", *SIZES, "processes")
     ),
     ("result_mb = 0", "result_mb: got 0, expected greater than or equal to 1$"),
     ("result_mb = 1_048_577", "result_mb: got 1048577, expected less than or equal to 1048576$"),

@@ -268,8 +268,9 @@ def test_arrays_can_be_written_and_read(layer):
 
 
 def test_a_limit_too_small_for_the_source_is_out_of_memory(layer):
-    error = run(f"{ONE}\n#" + "x" * 900_000, layer, Limits(wall_seconds=30, memory_mb=1)).error
-    assert error.splitlines()[0] == "MemoryError: out of memory, the limit is 1 MB"
+    limits = Limits(wall_seconds=30, memory_mb=16, source_bytes=2**25)
+    error = run(f"{ONE}\n#" + "x" * 20_000_000, layer, limits).error
+    assert error.splitlines()[0] == "MemoryError: out of memory, the limit is 16 MB"
 
 
 def test_a_file_over_the_limit_cannot_be_written(layer):
