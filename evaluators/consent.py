@@ -199,24 +199,26 @@ def consent_fault(
     if shares:
         command += " --candidate-too"
     what = shown or "; ".join(needs.described())
+    missing = needs.missing()
+    ask = f"to confirm that: {command}" + (f". Besides, {missing}" if missing else "")
     place = consent_file(folder)
     try:
         told = json.loads(place.read_bytes())
     except FileNotFoundError:
-        return f"the evaluator needs {what}; to confirm that: {command}"
+        return f"the evaluator needs {what}; {ask}"
     except ValueError:
         return f"{place} is not JSON; expected what {command} writes"
     if told.get("content") != _digest(needs, evaluator):
         return (
             "the evaluator, or what it declares, has changed since you confirmed it. It needs"
-            f" {what}; to confirm that: {command}"
+            f" {what}; {ask}"
         )
     if shares and not told.get("candidate_too"):
         return (
             "the evaluator may run its candidate in its own process, so the candidate has what you"
-            f" confirmed, too; to confirm that: {command}"
+            f" confirmed, too; {ask}"
         )
-    return needs.missing()
+    return missing
 
 
 def _digest(needs: Needs, evaluator: Confirmable) -> str:

@@ -18,6 +18,7 @@ from costada.evaluators.problem_fields import (
     ProblemSettings,
     Weights,
 )
+from costada.evaluators.sandbox.commands import shell_sign_reason
 from costada.evaluators.sandbox.inside.scored_commands import FAILURES
 from costada.evaluators.sandbox.limits import (
     MAX_LIMIT,
@@ -181,6 +182,7 @@ def read_settings(path: Path) -> FolderSettings:
     for name in ("command", "test"):
         if getattr(settings, name) is not None and settings.repository is None:
             raise ValueError(f"{path}: repository is missing; needed where {name} is given")
+    _check_prepare(path, settings.prepare)
     if settings.direction is Direction.MINIMIZE and settings.reference is None:
         raise ValueError(f"{path}: reference is missing; needed where direction is 'minimize'")
     if settings.metric in FAILURES and settings.direction is Direction.MAXIMIZE:
@@ -201,6 +203,18 @@ def read_settings(path: Path) -> FolderSettings:
             " one of them"
         )
     return settings
+
+
+def _check_prepare(path: Path, command: str | None) -> None:
+    """Refuse a command that needs a shell, or whose script is not in the folder."""
+    if command is None:
+        return
+    if reason := shell_sign_reason(command):
+        raise ValueError(f"{path}: prepare is {command!r}; {reason}")
+    scripts = (word for word in command.split() if word.endswith((".py", ".sh")))
+    script = next(scripts, None)
+    if script is not None and not (path.parent / script).is_file():
+        raise ValueError(f"{path}: prepare is {command!r}; {script} is missing in {path.parent}")
 
 
 def _table_in(path: Path) -> dict[str, object]:

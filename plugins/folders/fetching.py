@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 from costada.evaluators.environment import DATA_FOLDER
 from costada.evaluators.fetched_files import FetchedFile, fetched_files, record_fetched
 from costada.evaluators.folder_files import content_files
-from costada.evaluators.sandbox.commands import check_no_shell
 from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
 from costada.evaluators.sandbox.interpreter import SYSTEM_PROGRAMS, Interpreter
 from costada.evaluators.sandbox.launch import confined_build
@@ -45,7 +44,6 @@ def fetch(folder: Path, command: str, python: Interpreter) -> list[FetchedFile]:
         RuntimeError: If this machine has no sandbox for it.
         ValueError: If it cannot be run, fails, changes a file of the folder, or leaves none.
     """
-    check_no_shell(SETTING, command)
     words = shlex.split(command)
     programs = os.pathsep.join([os.path.dirname(python.program), *SYSTEM_PROGRAMS])
     program = shutil.which(words[0], path=programs) if words else None

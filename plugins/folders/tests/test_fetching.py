@@ -171,6 +171,15 @@ def test_settings_without_a_command_that_can_run_are_refused(folder, invoke, set
     assert fault in refused.stderr
 
 
+@pytest.mark.parametrize("command", ["check", "run", "prepare"])
+def test_a_script_that_is_not_in_the_folder_is_named_before_anything_runs(folder, invoke, command):
+    (folder / "problem.toml").write_text('prepare = "sh tools/fetch.sh data.py"\n')
+    refused = invoke(command, folder)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    expected = f"prepare is 'sh tools/fetch.sh data.py'; tools/fetch.sh is missing in {folder}\n"
+    assert refused.stderr.endswith(expected)
+
+
 def test_a_folder_that_leads_elsewhere_gets_no_file(folder, tmp_path, invoke):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -70,6 +70,16 @@ def test_what_changes_after_the_consent_is_asked_for_again(folder, change):
     assert "has changed since you confirmed it" in fault_of(folder, needs)
 
 
+def test_variables_that_are_not_set_are_named_before_and_after_the_confirmation(
+    folder, monkeypatch
+):
+    monkeypatch.delenv("EXAMPLE_KEY")
+    missing = "keys names EXAMPLE_KEY; expected variables that are set here"
+    assert fault_of(folder).endswith(f" --confirm. Besides, {missing}")
+    confirm(folder, NEEDS, evaluator_of(folder), candidate_too=False)
+    assert fault_of(folder) == missing
+
+
 def test_a_folder_cannot_confirm_itself(folder):
     confirm(folder, NEEDS, evaluator_of(folder), candidate_too=True)
     place = consent_file(folder)
