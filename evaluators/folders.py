@@ -39,6 +39,7 @@ from costada.evaluators.folder_layout import (
     TASK_FILE,
     Layout,
     MissingDependencies,
+    defined_names,
     find_layout,
     formats,
 )
@@ -144,6 +145,7 @@ def load_folder(
         evaluator = layout.evaluator_file(settings)
         if fault := consent_fault(folder, settings.needs, ConfirmableFile(evaluator)):
             raise ValueError(f"{folder}: {fault}")
+        _check_entry_point(folder, settings, program)
         own_fields = {
             "evaluator_source": _guide_blocks(layout.source),
             "limits": settings.limits_of_evaluator,
@@ -187,6 +189,20 @@ def _check_no_needs(folder: Path, settings: FolderSettings) -> None:
                 f"{folder / SETTINGS_FILE}: {name} is {shown!r}; expected none without an"
                 " evaluate(program_path) or a repository"
             )
+
+
+def _check_entry_point(folder: Path, settings: FolderSettings, program: InitialProgram) -> None:
+    """Refuse the name of a function that the initial program lacks: every candidate defines it."""
+    name, source = settings.entry_point, program.source
+    if name is None or not isinstance(source, str) or settings.allow_invalid_start:
+        return
+    # None are known of a text that is not Python, which its evaluation explains.
+    names = defined_names(source) if program.language == PYTHON.name else frozenset()
+    if names and name not in names:
+        raise ValueError(
+            f"{folder / SETTINGS_FILE}: entry_point is {name!r}; expected a name that the initial"
+            " program defines, as every candidate must define it"
+        )
 
 
 def _notes_on_start(found: ProblemFolder) -> list[str]:

@@ -83,6 +83,14 @@ def make_folder(place):
     return make
 
 
+def test_an_entry_point_that_the_start_of_an_evaluate_lacks_is_refused(make_folder):
+    folder = make_folder(SKYDISCOVER, program="def other(): return 1\n", helper=RUN_PROGRAM)
+    with pytest.raises(ValueError, match="entry_point is 'answer'; expected a name that the init"):
+        load_folder(folder)
+    (folder / "initial_program.py").write_text("answer = lambda: 1\n")
+    assert load_folder(folder).entry_point == "answer"
+
+
 def test_a_folder_without_settings_takes_its_name_and_the_defaults(make_folder):
     folder = make_folder(SKYDISCOVER, helper=RUN_PROGRAM)
     (folder / "problem.toml").write_text("")
