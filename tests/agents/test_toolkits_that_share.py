@@ -1,6 +1,7 @@
 """Toolkits of several processes that have one purse and one parent of the run folders."""
 
 import json
+import traceback
 from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from itertools import chain
@@ -27,10 +28,15 @@ def toolkit_of(place, purse):
 
 def work(place, tasks, barrier, said):
     """Send the answer to each task, a tool with its arguments, begun when all processes are."""
-    with ExitStack() as on_error:
-        on_error.callback(barrier.abort)  # or the other process would wait
+
+    def tell(kind, error, trace):
+        if error:
+            barrier.abort()  # or the other process would wait
+            said.send("".join(traceback.format_exception(error)))
+
+    with ExitStack() as at_end:
+        at_end.push(tell)
         do(place, tasks, barrier, said)
-        on_error.pop_all()
 
 
 def do(place, tasks, barrier, said):
@@ -70,8 +76,15 @@ def answers(place, *tasks_of_each):
     with ExitStack() as ending:
         heard = [ending.enter_context(process(place, each, barrier)) for each in tasks_of_each]
         return [
-            [said.recv() for _ in tasks] for tasks, said in zip(tasks_of_each, heard, strict=True)
+            [answer_in(said) for _ in tasks]
+            for tasks, said in zip(tasks_of_each, heard, strict=True)
         ]
+
+
+def answer_in(said):
+    answer = said.recv()
+    assert "Traceback" not in answer, answer
+    return answer
 
 
 @contextmanager
