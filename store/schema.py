@@ -10,6 +10,7 @@ table and index begins with `costada_`, and `costada_format` holds the number of
 
 import re
 import sqlite3
+from collections.abc import Iterable
 
 FORMAT = 5
 """Number of the layout of our tables, the only row of `costada_format`."""
@@ -117,15 +118,21 @@ class ForeignTables(ValueError):
     """The tables of a file are not those of a run file; the text says what is there instead."""
 
 
-ODD_TABLES = """
-SELECT name FROM main.sqlite_master WHERE lower({name}) IN ({known}) AND ({odd})
-"""
+def _literals(strings: Iterable[str]) -> str:
+    return ", ".join("'" + each.replace("'", "''") + "'" for each in strings)
+
+
+_NAMES = _literals((*OWN_TABLES, *LANGGRAPH_TABLES))
+_OWN = _literals(f"CREATE TABLE {name} {body}" for name, body in TABLE.findall(TABLES))
 # Types and names can be relied on: SQLite opens no schema that contradicts its statements.
-ODDITIES = {
-    "name": "type = 'view' OR (type = 'table' AND sql LIKE 'create virtual%') OR (type = 'table'"
-    " AND EXISTS (SELECT 1 FROM pragma_table_xinfo(sqlite_master.name) WHERE hidden))",
-    "tbl_name": "type = 'trigger'",
-}
+ODD_TABLES = f"""
+SELECT name FROM main.sqlite_master WHERE (lower(name) IN ({_NAMES}) AND (
+    type = 'view' OR (type = 'table' AND sql NOT IN ({_OWN}) AND (
+        sql LIKE 'create virtual%'
+        OR EXISTS (SELECT 1 FROM pragma_table_xinfo(sqlite_master.name) WHERE hidden)
+    ))
+)) OR (type = 'trigger' AND lower(tbl_name) IN ({_NAMES}))
+"""  # noqa: S608
 """What invents rows when a table is read, or changes others when it is written."""
 
 
@@ -136,12 +143,8 @@ def check_plain(connection: sqlite3.Connection) -> None:
         ForeignTables: One of our or LangGraph's names is a view, a virtual table, or a table with
             computed columns or a trigger.
     """
-    names = (*OWN_TABLES, *LANGGRAPH_TABLES)
-    marks = ", ".join("?" * len(names))
-    for column, odd in ODDITIES.items():
-        query = ODD_TABLES.format(name=column, known=marks, odd=odd)
-        if found := connection.execute(query, names).fetchone():
-            raise ForeignTables(f"`{found[0]}` is not a plain table, as those of a run file are")
+    if found := connection.execute(ODD_TABLES).fetchone():
+        raise ForeignTables(f"`{found[0]}` is not a plain table, as those of a run file are")
 
 
 def format_of(connection: sqlite3.Connection) -> int | None:
