@@ -6,12 +6,14 @@ A run file may come from an untrusted party: a hostile one can be small and unpa
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, NamedTuple
+
+from pydantic_core import from_json
 
 from costada.store.address import Place, RunAddress, damage_error
 from costada.values.numbering import Iteration, TicketNumber
@@ -55,6 +57,8 @@ def parse_json(text: str, *, has_constants: bool = True) -> Any:
     Raises:
         ValueError: If it is not JSON, or is nested too deeply.
     """
+    with suppress(ValueError):  # a constant, half a surrogate pair, or no JSON
+        return from_json(text, allow_inf_nan=False)
     try:
         return (_DECODER if has_constants else _STRICT_DECODER).decode(text)
     except (RecursionError, TypeError) as error:
