@@ -48,11 +48,12 @@ from costada.reports.run_index import RunIndex
 from costada.runs.folder import RunFolder
 
 def listing(index):
-    begun = time.process_time()
-    found = index.rows()
+    begun, until_row, found = time.process_time(), {}, {"revision": 0, "unread": 1}
     while found["unread"]:
         found = index.rows(found["revision"])
-    print(1000 * (time.process_time() - begun), flush=True)
+        taken = 1000 * (time.process_time() - begun)
+        until_row |= {row["id"]: taken for row in found["rows"] if row["id"] not in until_row}
+    print(max(until_row.values(), default=0), 1000 * (time.process_time() - begun), flush=True)
 
 listing(RunIndex(Path(sys.argv[1]), RunFolder))
 index = RunIndex(Path(sys.argv[2]), RunFolder)
@@ -74,25 +75,26 @@ def child(links: Path, code: str, *arguments: str) -> Iterator[subprocess.Popen[
             process.terminate()
 
 
-def answer(process: subprocess.Popen[str]) -> float:
+def answer(process: subprocess.Popen[str]) -> tuple[float, float]:
     """The milliseconds of CPU time that the process prints next."""
     assert process.stdout is not None
-    return float(process.stdout.readline())
+    until_rows, whole = map(float, process.stdout.readline().split())
+    return until_rows, whole
 
 
-def ask(process: subprocess.Popen[str]) -> float:
-    """The milliseconds of CPU time of another listing."""
+def ask(process: subprocess.Popen[str]) -> tuple[float, float]:
+    """The milliseconds of CPU time of another listing: until each run has a row, and whole."""
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
     return answer(process)
 
 
-def time_listing(links: Path, one: Path, folder: Path) -> tuple[float, float]:
-    """Milliseconds of the first listing, and of a refresh."""
+def time_listing(links: Path, one: Path, folder: Path) -> tuple[float, float, float]:
+    """Milliseconds until each run has a row, of the whole first listing, and of a refresh."""
     with child(links, LIST, str(one), str(folder)) as process:
         answer(process)
-        return ask(process), median(ask(process) for _ in range(5))
+        return *ask(process), median(ask(process)[1] for _ in range(5))
 
 
 def time_new_step(links: Path, one: Path, folder: Path) -> float:
@@ -104,7 +106,7 @@ def time_new_step(links: Path, one: Path, folder: Path) -> float:
         times = []
         for _ in range(5):
             add_steps(run, 1)
-            times.append(ask(process))
+            times.append(ask(process)[1])
         return median(times)
 
 
@@ -183,7 +185,8 @@ def measure(
     """What one revision takes: in words, and in milliseconds."""
     one = folder / "one"
     for number in numbers:
-        first, again = time_listing(links, one, folder / str(number))
+        rows, first, again = time_listing(links, one, folder / str(number))
+        yield f"CPU ms until each of {number} runs has a row", rows
         yield f"CPU ms, first listing of {number} runs", first
         yield f"CPU ms, refresh of {number} runs", again
         if options.browser:

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from costada.reports.alerts import UNREADABLE, AlertLimits, alerts_of
-from costada.reports.page.opening import RUNNING, problem_facts, standing
+from costada.reports.page.opening import RUNNING, name_of, problem_facts, standing
 from costada.reports.progress import remaining_iterations
 from costada.reports.run_view import RunSettings, RunView
 from costada.reports.trace import ticket_of
@@ -25,6 +25,7 @@ Json = Mapping[str, Any]
 Point = tuple[float, float | None, float]
 """Dollars spent, best objective and best score."""
 
+UNREAD = "unread"
 NO_LIMITS = AlertLimits()
 MAX_CURVE = 300
 """Points of a curve; of a longer one, some are left out evenly."""
@@ -57,23 +58,37 @@ class IndexedRun:
         """Whether the row is up to date."""
         return self._seen == self._signature(self.run)
 
+    @property
+    def has_been_read(self) -> bool:
+        """Whether the row holds more than the settings."""
+        return bool(self._seen)
+
+    def announce(self) -> None:
+        """Make a first row from the settings alone, of a run that has not been read."""
+        self.row = {**self._made(_not_read, is_running=False), "alerts": {}}
+
     def read(self, limits: AlertLimits = NO_LIMITS) -> None:
         """Make the row again, with its alerts; for an unreadable run it holds the reason."""
         before = self.row
         # Before the files are read: what changes meanwhile makes the next look read them again.
         self._seen = self._signature(self.run)
+        row = self._made(self._facts, is_running=bool(before.get("is_running")))
+        self.row = {**row, "alerts": alerts_of(row, before, limits)}
+
+    def _made(
+        self, facts_of: Callable[[RunSettings, bool], Json], *, is_running: bool
+    ) -> dict[str, Any]:
+        """A row without alerts; it `is_running` as before, if nobody can say."""
         known = {"id": self.name, "began": self._began()}
-        is_running = bool(before.get("is_running"))  # as before, if nobody can say
         try:
             is_running = self.run.is_running
-            facts = self._facts(self.run.load(), is_running=is_running)
+            facts = facts_of(self.run.load(), is_running)
         except (ValueError, OSError, OverflowError, sqlite3.Error) as error:
             self._forget("")
             facts = {"state": UNREADABLE, "words": _short(str(error)), "curve": []}
-        row = {**known, **facts, "is_running": is_running}
-        self.row = {**row, "alerts": alerts_of(row, before, limits)}
+        return {**known, **facts, "is_running": is_running}
 
-    def _facts(self, settings: RunSettings, *, is_running: bool) -> dict[str, object]:
+    def _facts(self, settings: RunSettings, is_running: bool) -> Json:
         if not is_there(self.run.database):
             self._forget("")
             return self._row(settings, None)
@@ -148,12 +163,8 @@ class IndexedRun:
             # The curve holds changes only; the last value lasts to the dollars spent by now.
             curve.append((spent, *curve[-1][1:]))
         return {
+            **_setting_facts(settings),
             "problem": _short(str(problem["problem"])),
-            "method": _short(settings.method),
-            "model": _short(settings.model),
-            "seed": settings.seed,
-            "budget": settings.budget,
-            "max_iterations": settings.max_iterations,
             "direction": problem["direction"],
             "state": now["state"],
             "words": _short(now["words"]),
@@ -197,6 +208,25 @@ class IndexedRun:
             return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
         except (OSError, ValueError, OverflowError):  # a year beyond 9999
             return ""
+
+
+def _setting_facts(settings: RunSettings) -> dict[str, object]:
+    return {
+        "problem": _short(name_of(settings.problem)),
+        "method": _short(settings.method),
+        "model": _short(settings.model),
+        "seed": settings.seed,
+        "budget": settings.budget,
+        "max_iterations": settings.max_iterations,
+    }
+
+
+def _not_read(settings: RunSettings, is_running: bool) -> Json:
+    unknown = dict.fromkeys(
+        ("direction", "spent", "iterations", "best", "since_gain", "seconds", "hourly", "ends")
+    )
+    state = {"state": UNREAD, "words": "being read", "over": "", "curve": [], "roles": []}
+    return {**_setting_facts(settings), **unknown, **state}
 
 
 def files_of(run: RunView) -> tuple[object, ...]:

@@ -17,8 +17,8 @@ from costada.reports.indexed_run import IndexedRun, Json, files_of
 from costada.reports.run_view import RunView
 
 ONE_RUN, RUNS, WAITING = "run", "runs", "waiting"
-READING_SECONDS = 0.3
-"""How long one refresh looks at runs; the next one continues with the others."""
+READING_SECONDS, ANNOUNCING_SECONDS = 0.3, 0.5
+"""How long one refresh reads runs, and then only the settings of new ones; the next continues."""
 
 SCAN_SHARE = 10
 """The folder is scanned again after so many times what the last scan took."""
@@ -98,7 +98,8 @@ class RunIndex:
         `unread` counts the runs that the next call will look at first.
         """
         with self._lock:
-            self._scan()
+            if not self._unchecked:
+                self._scan()
             unread = self._refresh()
             since = after if self._oldest <= after <= self._revision else 0
             kind = ONE_RUN if self.is_one_run else RUNS if self._runs else WAITING
@@ -123,7 +124,7 @@ class RunIndex:
         while self.rows(self._revision)["unread"]:
             pass
         with self._lock:
-            return [each.row for each in self._runs.values() if each.revision]  # those read
+            return [each.row for each in self._runs.values() if each.has_been_read]
 
     def _scan(self) -> None:
         """Find new runs and forget removed ones; the caller holds the lock."""
@@ -149,13 +150,28 @@ class RunIndex:
         # The caller holds the lock: a request must not wait until hundreds of runs are read.
         deadline, next_revision = monotonic() + READING_SECONDS, self._revision + 1
         if not self._unchecked:
-            self._unchecked.extend(self._runs.values())
+            runs = self._runs.values()
+            # The last to begin first, as the page shows them.
+            new = sorted((each for each in runs if not each.row), key=_claimed_at, reverse=True)
+            self._unchecked.extend([*new, *(each for each in runs if each.row)])
         while self._unchecked and monotonic() < deadline:
             each = self._unchecked.popleft()
             if self._runs.get(each.name) is each and not each.is_current():
                 each.read(self.limits)
                 each.revision = self._revision = next_revision
+        # Of hundreds of runs, each has a row at once.
+        deadline = monotonic() + ANNOUNCING_SECONDS
+        for each in self._unchecked:
+            if monotonic() >= deadline:
+                break
+            if not each.row:
+                each.announce()
+                each.revision = self._revision = next_revision
         return len(self._unchecked)
+
+
+def _claimed_at(indexed: IndexedRun) -> float:
+    return indexed.run.claimed_at or 0.0
 
 
 MAX_RUNS = 5_000

@@ -55,14 +55,18 @@ def heading(
 def problem_facts(settings: RunSettings, setup: RunSetup | None) -> dict[str, object]:
     """Name, `reference` and `direction` of a run's problem: as the run began, or looked up."""
     if setup is None:
-        name = Path(settings.problem).name.removeprefix(OBJECT_MARK)
-        return {"problem": name, **_objective(settings.problem)}
+        return {"problem": name_of(settings.problem), **_objective(settings.problem)}
     reference = setup.problem.get("reference")
     return {
         "problem": setup.problem["name"],
         "reference": None if reference is None else float(reference),
         "direction": setup.problem["direction"],
     }
+
+
+def name_of(problem: str) -> str:
+    """What a problem is called before a run of it has begun."""
+    return Path(problem).name.removeprefix(OBJECT_MARK)
 
 
 # Until a run begins, its page asks for this with every poll.

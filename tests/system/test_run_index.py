@@ -150,7 +150,10 @@ def test_a_hundred_finished_runs_are_not_read_again(tmp_path):
 def test_many_unknown_runs_are_read_in_several_parts(root, monkeypatch):
     monkeypatch.setattr(run_index, "READING_SECONDS", -1.0)
     index = RunIndex(root, RunFolder)
-    assert (index.rows()["rows"], index.rows()["unread"]) == ([], 2)
+    first = index.rows()
+    assert [row["state"] for row in first["rows"]] == ["unread", "unread"]
+    assert by_id(first)["first"]["method"] == "costada"
+    assert (index.rows(first["revision"])["rows"], first["unread"]) == ([], 2)
 
 
 def test_links_are_not_followed_and_damaged_runs_are_rows_that_say_so(root, tmp_path):

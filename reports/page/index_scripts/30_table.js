@@ -89,7 +89,7 @@ function cellsOf(row, path) {
     cell("since", dollars(row.since_gain)),
     cell("time", durationWords(row.seconds), h("div", { class: "quiet" }, endWords(row))),
     cell("hourly", dollars(row.hourly)),
-    cell("iterations", count(row.iterations), h("div", { class: "quiet" }, `of ${count(row.max_iterations)}`)),
+    cell("iterations", row.iterations === null ? "–" : count(row.iterations), h("div", { class: "quiet" }, `of ${count(row.max_iterations)}`)),
     cell("name standing-of", stateOf(row), alertsOf(row)),
     cell("began", whenWords(row.began)),
   ];
