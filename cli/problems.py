@@ -421,6 +421,8 @@ def _prompt(problem: Problem) -> Facts:
     characters = len(prompt.system) + len(prompt.user)
     short = ordinary_input(problem, constants, shortest=0)
     grown = ordinary_input(problem, constants)
+    if problem.initial_program is None:
+        short = grown
     later = f"about {short:,} tokens, with {constants.num_inspirations} other programs"
     if short < grown:
         later += f"; {grown:,} if programs grow to {EXPECTED_PROGRAM:,} tokens"

@@ -340,3 +340,7 @@ def _carry_out(
         reason = f"{REASONS['failures']}; look first at the last failure: {last_failure(result)}"
         say(reason)
         raise typer.Exit(ExitCode.FAILED)
+    if result.best_objective is None:
+        is_offline = config.model == OFFLINE and plan.problem.initial_program is None
+        hint = "; the offline model changes programs and writes none" if is_offline else ""
+        say(f"no valid program was found{hint}")
