@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -120,14 +121,24 @@ def _spawning(begin: Callable[..., int], children: EvaluatorChildren) -> Callabl
             children.restrict(confined.rules_fd)
             return begin(path, argv, children.without_keys(env), **named)
 
-        try:
+        with ExitStack() as files:
+            files.callback(os.close, confined.rules_fd)
+            if actions := named.get("file_actions"):
+                named["file_actions"] = [_opened(each, files) for each in actions]
             # Rules and filters belong to a thread, and end with it.
             with ThreadPoolExecutor(1) as thread:
                 return thread.submit(begin_restricted).result()
-        finally:
-            os.close(confined.rules_fd)
 
     return spawn
+
+
+def _opened(action: tuple[Any, ...], files: ExitStack) -> tuple[Any, ...]:
+    """An action of `os.posix_spawn`; the evaluator itself opens the file of one that opens."""
+    if action[0] != os.POSIX_SPAWN_OPEN:
+        return action
+    descriptor = os.open(*action[2:])
+    files.callback(os.close, descriptor)
+    return (os.POSIX_SPAWN_DUP2, descriptor, action[1])
 
 
 def _words(given: Any) -> list[str]:

@@ -401,6 +401,25 @@ def test_a_child_does_not_leave_its_confinement(confined, folder, start):
     assert {name for name, is_done in result.output["metrics"].items() if is_done} == set()
 
 
+OPENING = """
+import os, sys
+def evaluate(path):
+    flags = os.O_CREAT | os.O_WRONLY
+    opened = (os.POSIX_SPAWN_OPEN, 1, FILE, flags, 0o600)
+    number = os.posix_spawn(sys.executable, [sys.executable, path], {}, file_actions=[opened])
+    assert os.waitpid(number, 0)[1] == 0
+    return {"combined_score": float(open(FILE).read())}
+"""
+
+
+def test_the_evaluator_opens_what_a_spawned_program_is_redirected_to(confined, folder):
+    evaluator = OPENING.replace("FILE", "'said.txt'")
+    result = evaluate(folder, evaluator, "print(0.5)", confined)
+    assert result.output["metrics"] == {"combined_score": 0.5}
+    absent = evaluate(folder, OPENING.replace("FILE", "'no/said.txt'"), "", confined)
+    assert absent.error.startswith("FileNotFoundError: [Errno 2] No such file or directory: 'no/")
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 def test_a_build_reads_nothing_in_the_home_folder(confined, folder, tmp_path):
     (tmp_path / "key").write_text("CANARY")
