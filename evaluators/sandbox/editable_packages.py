@@ -2,7 +2,8 @@
 
 The metadata of such a package is among the installed ones, and says where its project is. Only the
 packages with an `__init__.py` and the modules that it provides count, never the project's folder:
-that may hold keys, runs or the answers of problems.
+that may hold keys, runs or the answers of problems. Hidden files of a package, which may be its
+project's folder, stay hidden.
 """
 
 import json
@@ -28,10 +29,39 @@ class EditablePackage(NamedTuple):
         """The folder in which an import looks for its name; empty if a finder knows its path."""
         return folder if (folder := os.path.dirname(self.path)) in sys.path else ""
 
+    @property
+    def shown(self) -> "ShownPaths":
+        """What of it may be read."""
+        return _shown(self.path)
+
     def is_apart_from(self, folder: Path) -> bool:
         """Whether it neither holds a folder nor lies in it."""
         own, other = Path(os.path.realpath(self.path)), folder.resolve()
         return not (own.is_relative_to(other) or other.is_relative_to(own))
+
+
+class ShownPaths(NamedTuple):
+    """Files and folders that may be read, and folders around them whose names may be listed."""
+
+    readable: tuple[str, ...]
+    listed: tuple[str, ...]
+
+
+@cache
+def _shown(path: str) -> ShownPaths:
+    """What is not hidden of a file or folder; of a folder that hides nothing, the folder alone.
+
+    Links beside hidden files are left out: a rule for one would hold for what it leads to.
+    """
+    if not os.path.isdir(path):
+        return ShownPaths((path,), ())
+    entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+    shown = [entry for entry in entries if not entry.name.startswith(".")]
+    parts = [_shown(entry.path) for entry in shown if not entry.is_symlink()]
+    if len(shown) == len(entries) and not any(each.listed for each in parts):
+        return ShownPaths((path,), ())
+    readable = [each for part in parts for each in part.readable]
+    return ShownPaths((*readable,), (path, *(each for part in parts for each in part.listed)))
 
 
 @cache

@@ -190,7 +190,10 @@ class SandboxLayer:
         kind, python = self.kind, self.kind.interpreter or own_interpreter()
         files = [(file.path, *file.identity) for file in kind.linked]
         readable = [*python.standard_folders, *python.libraries, *kind.readable]
-        readable += [each.path for each in kind.editable]
+        listable = [each.listed for each in kind.editable if each.listed]
+        for each in kind.editable:
+            readable += each.shown.readable
+            listable += each.shown.listed
         readable += NETWORK_FILES if kind.opened.has_network else ()
         if not self.is_this_system:  # an identity would match no file there
             readable += [path for path, *_ in files]
@@ -221,7 +224,7 @@ class SandboxLayer:
             "engine_socket": kind.opened.engine_socket,
             "hidden": str(PACKAGE_FOLDER),
             "readable": readable,
-            "listable": [each.listed for each in kind.editable if each.listed],
+            "listable": listable,
             "files": files,
         }
         return server_command(python, settings)
@@ -279,7 +282,7 @@ class SandboxLayer:
         kind = self.kind
         originals = [kind.original.path] if kind.original else []
         others = [*(file.path for file in kind.linked), *originals, *kind.readable, *tools()]
-        others += [each.path for each in kind.editable]
+        others += [path for each in kind.editable for path in each.shown.readable]
         others += NETWORK_FILES if kind.opened.has_network else ()
         return mounted_paths(kind.interpreter or own_interpreter(), others)
 

@@ -76,6 +76,11 @@ def install(folder, backend, layout):
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "inner.py").write_text("")
+    (package / "deep").mkdir()
+    (package / "deep" / "__init__.py").write_text("")
+    (package / "deep" / ".env").write_text("KEY")
+    (package / ".git").mkdir()
+    (package / ".git" / "config").write_text("KEY")
     (project / ".env").write_text("KEY")
     (project / f"{name}_module.py").write_text("")
     more = FLAT[backend].format(name) if layout == "flat" else ""
@@ -91,7 +96,7 @@ def install(folder, backend, layout):
 def evaluate(environment, layer, place, names, source):
     """What an evaluation in a process of that Python prints, started beside the projects."""
     place.mkdir(exist_ok=True)
-    hidden = [str(path) for path in environment.glob("*/.env")]
+    hidden = [str(path) for path in environment.rglob("*") if path.name in (".env", "config")]
     (place / "evaluator.py").write_text(EVALUATE.format(names=names, hidden=hidden))
     return subprocess.run(
         [environment / "env/bin/python", "-c", RUN, place, layer.value, source, names[0]],
@@ -105,7 +110,8 @@ def evaluate(environment, layer, place, names, source):
 
 def test_evaluators_and_programs_import_what_is_installed_in_editable_mode(environment, confined):
     packages = [f"{backend}_{layout}" for backend in BACKENDS for layout in ("flat", "src")]
-    names = [*packages, *(f"{name}.inner" for name in packages), "setuptools_flat_module"]
+    below = [f"{name}.{module}" for name in packages for module in ("inner", "deep")]
+    names = [*packages, *below, "setuptools_flat_module"]
     source = f"import {', '.join(names)}"
     said = evaluate(environment, confined, environment / "problem", names, source)
     assert said == ["1.0 [] None", "True"]
