@@ -26,8 +26,10 @@ READABLE = (
     *("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero", "/etc/ld.so.cache"),
     *("/etc/localtime", "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"),
     *("/proc", "/usr/share/zoneinfo"),
+    *("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+    "/sys/fs/cgroup/cpu/cpu.cfs_period_us",
 )
-"""What an interpreter and its libraries read beside their own folders."""
+"""What an interpreter and its libraries read beside their own folders; joblib counts cores so."""
 
 OF_MACHINE = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat")
 OF_ITSELF = ("maps", "stat", "statm", "status")

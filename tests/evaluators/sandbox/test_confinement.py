@@ -21,6 +21,11 @@ from costada.evaluators.sandbox.limits import Limits
 
 pytestmark = pytest.mark.process
 
+CPU_LIMITS = [
+    f"/sys/fs/cgroup/{name}"
+    for name in ("cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+]
+
 REFUSED = {
     "read a file": "open({path!r}).read()",
     "list a folder": "os.listdir({folder!r})",
@@ -51,6 +56,13 @@ REFUSED = {
     "its own session": "os.setsid()",
     "a faster schedule": "os.nice(-5)",
 }
+
+
+def test_what_there_is_of_the_limits_of_cpu_time_is_readable(confined):
+    there = f"filter(os.path.exists, {CPU_LIMITS})"
+    source = f"import os\ndef f(): return [len(open(path).read()) for path in {there}]"
+    result = run(source, confined)
+    assert (result.error, 0 in result.output) == (None, False)
 
 
 @pytest.fixture
