@@ -39,6 +39,8 @@ from costada.store.user_inputs import InputKind, UnjudgedProgram
 from costada.values.candidate import Candidate
 from costada.values.evaluation import (
     EVAL_TIME,
+    LOG,
+    PRIVATE_METRICS,
     UNSHOWN,
     FrontMember,
     objective_values,
@@ -321,7 +323,12 @@ def num_archives(controller: Controller) -> int:
 
 
 def prompt_view(candidate: Candidate, problem: Problem) -> ProgramView:
-    """What a prompt shows of a candidate; marks stay out, as they repeat the error."""
+    """What a prompt shows of a candidate; marks stay out, as they repeat the error.
+
+    The log of a valid one stays out where it may hold private metrics, as in ShinkaEvolve.
+    """
+    is_private = candidate.is_valid and PRIVATE_METRICS in candidate.artifacts
+    unshown = (*UNSHOWN, LOG) if is_private else UNSHOWN
     return ProgramView(
         code=candidate.program.source,
         score=candidate.score,
@@ -329,7 +336,7 @@ def prompt_view(candidate: Candidate, problem: Problem) -> ProgramView:
         artifacts={
             name: text
             for name, text in candidate.artifacts.items()
-            if name not in UNSHOWN and text.strip()
+            if name not in unshown and text.strip()
         },
         error=candidate.error,
         worst_examples=worst_examples(candidate, problem),

@@ -8,8 +8,9 @@ from peer_scripts import LOAD, MAIN
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem
-from costada.values.candidate import Program
-from costada.values.evaluation import EVALUATOR_FAULT, PRIVATE_METRICS, SCORED_BY, UNSHOWN
+from costada.nodes.context import prompt_view
+from costada.values.candidate import Candidate, Program
+from costada.values.evaluation import EVALUATOR_FAULT, LOG, PRIVATE_METRICS, SCORED_BY, UNSHOWN
 
 pytestmark = pytest.mark.process
 
@@ -304,6 +305,18 @@ def test_an_evaluator_that_leaves_files_is_run_as_a_program(write):
     assert "seed" not in evaluation.metrics
     too_high = problem.evaluate("def answer(): return 11")
     assert (too_high.is_valid, too_high.error) == (False, "too high")
+
+
+def test_the_log_of_a_valid_program_is_not_shown_beside_private_metrics(write):
+    problem = write(FILES.replace("    correct =", "    print(metrics)\n    correct =") + MAIN)
+    shown = {}
+    for number in (3, 11):
+        program = Program.of(f"def answer(): return {number}")
+        evaluation = problem.evaluate_program(program)
+        assert "'seed': 7" in evaluation.artifacts[LOG]
+        candidate = Candidate.from_evaluation(f"c{number}", program, evaluation, "")
+        shown[number] = LOG in prompt_view(candidate, problem).artifacts
+    assert shown == {3: False, 11: True}
 
 
 def test_an_evaluator_that_leaves_no_files_is_broken(write):
