@@ -22,7 +22,7 @@ from costada.nodes.settings import Settings
 from costada.store.checkpoints import DeferredCheckpoint
 from costada.store.lease import guarded_by
 from costada.store.postgres_checkpoints import PostgresRunSaver
-from costada.store.postgres_engine import PostgresEngine, is_query
+from costada.store.postgres_engine import READ, PostgresEngine
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
@@ -65,16 +65,17 @@ class Recording:
 
     @property
     def num_commits(self) -> int:
-        """Transactions, single writes, texts and checkpoints: all that waits for the disk."""
-        number, is_inside = 0, False
+        """Commits that wait for the disk: all that do more than put rows or texts."""
+        number, is_inside, waits = 0, False, False
         for name, arguments in (action for step in self.steps for action in step):
-            if name in ("begin", "end"):
-                is_inside = name == "begin"
-                number += is_inside
-            elif name in ("text", "checkpoint"):
-                number += 1  # of its own, in a transaction as well
-            elif not is_inside:
-                number += name == "row" or not is_query(arguments[0].encode())
+            if name == "begin":
+                is_inside, waits = True, arguments[0]
+            elif name == "end":
+                is_inside, number = False, number + waits
+            elif name == "checkpoint":
+                number += 1
+            elif name == "rows" and not READ.match(arguments[0].encode()):
+                waits, number = True, number + (not is_inside)
         return number
 
 
@@ -206,7 +207,7 @@ class Replay:
         if action.name == "rows":
             statement, values, locks = action.arguments
             engine.rows(statement, self._own(values), locks=locks)
-            return "query" if is_query(statement.encode()) else "single write"
+            return "query" if READ.match(statement.encode()) else "single write"
         if action.name == "row":
             table, row = action.arguments
             engine.put_row(table, self._own(row))

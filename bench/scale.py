@@ -8,8 +8,8 @@ through the same classes, with new ids, waits as long as a model takes to answer
 step. Two processes with several threads send them; each thread has a store and a saver. The last
 line is a load without pauses: the most that the server and these two processes can do.
 
-Latencies are those of the client; all kinds but a query wait for the disk. CPU is that of the
-server's processes, from /proc.
+Latencies are those of the client; transactions of calls and checkpoints wait for the disk. CPU is
+that of the server's processes, from /proc.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from costada.store.outage import outlast
 from costada.store.postgres_connections import SCHEMA, Connections
 from costada.store.postgres_engine import BEGIN, COMMIT, in_pipeline, translate
 from costada.store.postgres_lease import check, guarded, leases_in
+from costada.store.postgres_recent_writes import recent_writes_in
 from costada.store.postgres_schema import CREATION_LOCK, prepare
 from costada.store.state_serializer import StateSerializer
 
@@ -82,6 +83,11 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
             self._has_tables = bool(known) or not is_read_only
             if not is_read_only and not (known and self._is_migrated(connection)):
                 self._create(connection)
+            if not is_read_only:
+                # A checkpoint is durable, so the rows that it refers to have to be there before it.
+                self._recent = recent_writes_in(connection)
+                self._recent.restore(connection)
+                self._connections.when_opened = self._recent.restore
 
     def _is_migrated(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether the tables are as the installed version of LangGraph has them, or a later one."""

@@ -8,7 +8,7 @@ import errno
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from secrets import randbits
 from time import monotonic, sleep
@@ -46,8 +46,7 @@ SESSION = {
 }
 """Settings of each session, whatever the server's or the user's are.
 
-Commits are durable, so a server that has crashed has all that a run has written, and the run can
-continue where it was.
+Commits are durable, except those that `postgres_recent_writes` keeps in memory.
 """
 
 OWN_SESSION = "SELECT pg_backend_pid(), current_setting('search_path')"
@@ -169,7 +168,10 @@ class Connections:
 
     Attributes:
         name: What messages call the database.
+        when_opened: Called with each new connection before its first use.
     """
+
+    when_opened: Callable[[psycopg.Connection[Any]], None] | None = None
 
     def __init__(
         self, address: str, *, is_read_only: bool = False, idle_seconds: float = 0.0
@@ -230,6 +232,8 @@ class Connections:
                 if self._has_to_set:
                     lines = [f"SET {name} TO '{value}';" for name, value in self._session.items()]
                     connection.execute(" ".join(lines).encode())
+                if self.when_opened:
+                    self.when_opened(connection)
         except BaseException:  # raised again: the connection is closed on the way
             connection.close()
             raise

@@ -20,12 +20,14 @@ from costada.store.lease import LEASE_SECONDS, Lease
 from costada.store.outage import DatabaseUnavailable, Patience, RowsChanged, outlast
 from costada.store.postgres_connections import Connections, explaining
 from costada.store.postgres_lease import HOLDERS, Leases, check, guarded, leases_in
+from costada.store.postgres_recent_writes import Commit, recent_writes_in
 from costada.store.postgres_schema import DRAW, NUMBER, REPLACING, WAIT_FOR_DISK, prepare
 
 Found = TypeVar("Found")
 Rows = list[tuple[Any, ...]]
 
 MARK = re.compile(r"\?(\d*)")
+READ = re.compile(rb"\s*(SELECT|WITH)\b")
 QUERY = re.compile(rb"\s*(SELECT|WITH)\b|.*\bRETURNING\b", re.DOTALL)
 BEGIN, COMMIT = b"BEGIN", b"COMMIT"
 NOT_DURABLE = b"SELECT set_config('synchronous_commit', 'off', TRUE)"
@@ -36,6 +38,12 @@ MAX_IDLE = 15.0
 
 BEGIN_SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 PUT_BLOB = b"INSERT INTO costada_blob (hash, data) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+PAYMENTS = ("costada_call", "costada_entry")
+REPEATABLE = {sent for table, sent in REPLACING.items() if table not in PAYMENTS}
+"""Statements whose commit need not wait for the disk: they put rows that are no money.
+
+Sent again in their order, also where some were lost and some not, they leave the same rows.
+"""
 
 
 @lru_cache(maxsize=1024)
@@ -69,6 +77,7 @@ class Transaction:
         self._connection: psycopg.Connection[Any] | None = None
         self._pipeline = ExitStack()
         self._is_repeated = self._is_committed = False
+        self._num_crashes = 0
 
     def execute(self, statement: bytes, values: Sequence[object]) -> Rows:
         """The rows of a statement; raises as `PostgresEngine.transaction` does."""
@@ -77,10 +86,11 @@ class Transaction:
         self._sent.append((statement, values, found))
         return found
 
-    def commit(self) -> None:
-        """Make the writes durable; raises as `PostgresEngine.transaction` does."""
+    def commit(self, *, is_durable: bool) -> None:
+        """Make the writes visible to others; raises as `PostgresEngine.transaction` does."""
         if self._sent:
-            self._engine.outlast(partial(self._on_connection, self._commit))
+            commit = partial(self._commit, is_durable=is_durable)
+            self._engine.outlast(partial(self._on_connection, commit))
 
     def end(self) -> None:
         """Give the connection back; what is not committed is undone."""
@@ -108,6 +118,7 @@ class Transaction:
 
     def _begin(self) -> psycopg.Connection[Any]:
         self._connection = connection = self._engine.connections.take()
+        self._num_crashes = self._engine.recent.num_crashes
         self._pipeline.enter_context(in_pipeline(connection))
         connection.execute(BEGIN)
         check(connection, self._lease)
@@ -126,23 +137,36 @@ class Transaction:
                 reason = "another client changed the same rows while the connection was lost"
                 raise RowsChanged(errno.EBUSY, f"{reason}; {CAN_RESUME}", self._engine.place)
 
-    def _commit(self, connection: psycopg.Connection[Any]) -> None:
+    def _commit(self, connection: psycopg.Connection[Any], *, is_durable: bool) -> None:
+        recent = self._engine.recent
+        writes = [(sent, values) for sent, values, _ in self._sent if not READ.match(sent)]
+        can_repeat = self._lease is not None and all(sent in REPEATABLE for sent, _ in writes)
+        waits = is_durable or recent.is_full or not can_repeat
         if not self._is_committed:
+            num_kept = recent.num_kept
+            if not waits:
+                connection.execute(NOT_DURABLE)
             committing = connection.execute(COMMIT)
             self._pipeline.close()
             # COMMIT raises nothing where it rolls back, as after a failed statement.
             if committing.statusmessage != "COMMIT":
                 undone = "a statement failed, so the transaction was undone"
                 raise OSError(errno.EIO, undone, self._engine.place)
+            if waits:
+                recent.forget(num_kept)
+        if not waits:
+            recent.keep(Commit(self._lease, writes), self._num_crashes, self._engine.place)
 
 
 class PostgresEngine:
     """Executes statements on one connection per transaction, others in autocommit mode.
 
-    A transaction waits for the server only where it asks for rows, and at its end. All commits are
-    durable. While the server is away, a statement and a transaction wait for it and are repeated,
-    if the thread may wait. So a statement outside of a transaction has to be one that can be
-    executed twice.
+    A transaction waits for the server only where it asks for rows, and at its end. While the server
+    is away, a statement and a transaction wait for it and are repeated, if the thread may wait. So
+    a statement outside of a transaction has to be one that can be executed twice.
+
+    A commit waits for the disk, and so do all before it, except where a lease guards it and it only
+    puts rows that are no money, or a text: it is kept in `recent` until the next one that waits.
 
     Texts are stored outside the transaction they belong to, so clients that store the same texts
     neither wait for each other nor deadlock. A text that nothing refers to does no harm.
@@ -152,6 +176,7 @@ class PostgresEngine:
 
     Attributes:
         connections: To the server.
+        recent: What this process has written and the server may still lose.
         is_read_only: Whether nothing may be written.
         longest_pause: Seconds that the server is waited for where the thread is not told to wait;
             0 for not at all. It has to be there when the engine is opened.
@@ -196,6 +221,10 @@ class PostgresEngine:
         """Create the tables where they are missing, and return the leases of the database."""
         with self.connections.lent() as connection:
             prepare(connection, self.place, is_read_only=self.is_read_only)
+            self.recent = recent_writes_in(connection)
+            if not self.is_read_only:
+                self.recent.restore(connection)
+                self.connections.when_opened = self.recent.restore
             return leases_in(address, connection)
 
     def outlast(self, work: Callable[[], Found]) -> Found:
@@ -214,7 +243,7 @@ class PostgresEngine:
 
     @contextmanager
     def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
-        """Make the writes inside atomic and durable; an exception undoes them.
+        """Make the writes inside atomic; an exception undoes them.
 
         Raises:
             DatabaseUnavailable: The server is away, and is not waited for any longer.
@@ -226,7 +255,7 @@ class PostgresEngine:
             self._current, self._owner = current, threading.get_ident()
             try:
                 yield
-                current.commit()
+                current.commit(is_durable=is_durable)
             finally:
                 self._current, self._owner = None, 0
                 current.end()
@@ -264,7 +293,10 @@ class PostgresEngine:
 
     def put_row(self, table: str, row: Sequence[object]) -> None:
         """Write a row in place of the one with its key."""
-        self._execute(REPLACING[table], row)
+        if self.in_transaction and self._current:
+            self._current.execute(REPLACING[table], row)
+        else:
+            self.outlast(partial(self._put, REPLACING[table], row, self._leases.guard()))
 
     def _execute(self, statement: bytes, values: Sequence[object]) -> Rows:
         # Other threads read and write beside the transaction, on connections of their own.
@@ -277,12 +309,17 @@ class PostgresEngine:
 
     def _execute_alone(self, statement: bytes, values: Sequence[object]) -> Rows:
         lease = None if is_query(statement) else self._leases.guard()
+        num_kept = self.recent.num_kept
         with self.connections.lent() as connection:
             if lease is None:
-                return _fetched(connection, statement, values)
-            with guarded(lease), in_pipeline(connection):  # one transaction, as there is no other
-                check(connection, lease)
-                return _fetched(connection, statement, values)
+                found = _fetched(connection, statement, values)
+            else:
+                with guarded(lease), in_pipeline(connection):  # one transaction, as there is none
+                    check(connection, lease)
+                    found = _fetched(connection, statement, values)
+        if not READ.match(statement):
+            self.recent.forget(num_kept)
+        return found
 
     def flush(self, *, waits: bool) -> None:
         """Commits have waited for the server's disk."""
@@ -320,15 +357,33 @@ class PostgresEngine:
 
     def put_blob(self, name: str, data: bytes) -> bool:
         """Store bytes under their hash, unless they are there; no transaction undoes it."""
-        return self.outlast(partial(self._put_blob, name, data))
+        # Sent again without the lease: a text that nothing refers to does no harm.
+        return self.outlast(partial(self._put, PUT_BLOB, (name, data), None)) == 1
 
-    def _put_blob(self, name: str, data: bytes) -> bool:
+    def _put(self, statement: bytes, values: Sequence[object], guard: Lease | None) -> int:
+        """Put a row or a text outside of a transaction; returns how many rows were written.
+
+        Args:
+            statement: What writes it.
+            values: Of the statement.
+            guard: The lease without which it may not be sent again.
+        """
         lease = self._leases.guard()
+        waits = lease is None or self.recent.is_full
+        num_kept = self.recent.num_kept
         with self.connections.lent() as connection, RawCursor(connection) as cursor:
+            num_crashes = self.recent.num_crashes
             with guarded(lease), in_pipeline(connection):
                 check(connection, lease)
-                cursor.execute(PUT_BLOB, (name, data), binary=True)
-            return cursor.rowcount == 1
+                if not waits:
+                    connection.execute(NOT_DURABLE)
+                cursor.execute(statement, values, binary=True)
+            num_rows = cursor.rowcount
+        if waits:
+            self.recent.forget(num_kept)
+        else:
+            self.recent.keep(Commit(guard, [(statement, values)]), num_crashes, self.place)
+        return num_rows
 
     def close(self) -> None:
         """Close all connections."""

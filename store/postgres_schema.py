@@ -10,6 +10,7 @@ from costada.store.address import foreign_error, format_error
 from costada.store.earlier_formats import can_migrate
 from costada.store.postgres_connections import SCHEMA
 from costada.store.postgres_lease import LEASES
+from costada.store.postgres_recent_writes import RECOVERY
 from costada.store.schema import FORMAT, INDEXES, OWN_TABLES, TABLE, TABLES
 
 # Collation C orders and compares bytes, as SQLite does, whatever the locale of the database is.
@@ -156,7 +157,13 @@ SELECT name, kind FROM (
     WHERE pronamespace = to_regnamespace(%(schema)s) AND proname = 'costada_draw'
 ) AS known ORDER BY oid
 """
-EXPECTED = {*OWN_TABLES, "costada_lease", "costada_transaction", "costada_draw"}
+EXPECTED = {
+    *OWN_TABLES,
+    "costada_lease",
+    "costada_transaction",
+    "costada_recovery",
+    "costada_draw",
+}
 
 
 def table_statement(name: str, body: str) -> str:
@@ -224,7 +231,7 @@ def create(connection: psycopg.Connection[Any]) -> None:
     tables = [table_statement(*each) for each in BODIES.items()]
     number = f"INSERT INTO costada_format SELECT {FORMAT} WHERE NOT EXISTS"
     number += " (SELECT 1 FROM costada_format);"
-    own = (*tables, INDEXES, SERVER_INDEXES, FUNCTIONS, DRAWING, LEASES, NUMBERS, number)
+    own = (*tables, INDEXES, SERVER_INDEXES, FUNCTIONS, DRAWING, LEASES, NUMBERS, RECOVERY, number)
     script = " ".join(own)
     connection.execute(script.encode())
 

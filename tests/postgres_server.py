@@ -3,15 +3,22 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 
+import psycopg
 import pytest
+from waiting import within
 
-OPTIONS = "-c listen_addresses= -c fsync=off -c unix_socket_directories="
+OPTIONS = (
+    "-c listen_addresses= -c fsync=off"
+    " -c autovacuum=off -c bgwriter_lru_maxpages=0"  # only commits write the log: see `delay_log`
+    " -c unix_socket_directories="
+)
 PASSWORD_RULE = "local all guarded scram-sha-256\n"
 
 
@@ -38,6 +45,30 @@ class Server:
         self.control("stop")
         (self._folder / "data" / "standby.signal").touch()
         self.control("start")
+
+    def delay_log(self) -> None:
+        """Let nothing but commits bring the log to the disk, until the server crashes."""
+        os.kill(self._log_writer(), signal.SIGSTOP)
+
+    def crash(self) -> None:
+        """Kill a process of the server, which then recovers from its log, and delay that again."""
+        before = self._log_writer()
+        os.kill(before, signal.SIGKILL)
+        within(60, lambda: self._log_writer() not in (before, 0))
+        self.delay_log()
+
+    def continue_log(self) -> None:
+        """End what `delay_log` has begun."""
+        os.kill(self._log_writer(), signal.SIGCONT)
+
+    def _log_writer(self) -> int:
+        """The process that writes the log now and then; 0 while there is none."""
+        query = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"
+        try:
+            with psycopg.connect(self.address) as connection:
+                return next((pid for (pid,) in connection.execute(query).fetchall()), 0)
+        except psycopg.OperationalError:
+            return 0
 
     def _run(self, program: str, *words: str) -> None:
         user = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root

@@ -97,7 +97,7 @@ def when_billed(provider, number, act):
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
-def test_a_run_continues_by_itself_each_time_its_server_restarts(parallel, undisturbed):
+def test_a_run_continues_by_itself_each_time_its_server_restarts_or_crashes(parallel, undisturbed):
     provider = Provider()
     with (
         started_server() as database,
@@ -107,10 +107,17 @@ def test_a_run_continues_by_itself_each_time_its_server_restarts(parallel, undis
     ):
 
         def restart_often():
-            for number, mode in ((4, "fast"), (8, "immediate"), (12, "fast")):
+            for number in (3, 5, 7, 9, 11):
                 within(60, lambda number=number: provider.billed.total() >= number)
-                database.control("restart", f"--mode={mode}")
+                if number == 7:
+                    database.continue_log()
+                    database.control("restart", "--mode=fast")
+                    database.delay_log()
+                else:
+                    database.crash()
+            database.continue_log()
 
+        database.delay_log()
         restarting = Thread(target=restart_often)
         restarting.start()
         execute_run(search(server.url, store, saver, ITERATIONS, parallel))
