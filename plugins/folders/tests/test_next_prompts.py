@@ -96,7 +96,7 @@ CONTRACTS = {
         "    for name, content in (('metrics', metrics), ('correct', correct)):\n"
         "        with open(os.path.join(results_dir, name + '.json'), 'w') as file:\n"
         "            json.dump(content, file)\n" + MAIN,
-        ("- gap: 0.5000", "`log`", "warns", "Evaluator feedback", "go\non"),
+        ("- gap: 0.5000", "Evaluator feedback", "go\non"),
         ("too low", "`feedback`", "go\non", "- gap: 2.0000", "`log`", "breaks"),
         name="evaluate.py",
     ),
