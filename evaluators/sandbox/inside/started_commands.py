@@ -9,6 +9,11 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
+from costada.evaluators.sandbox.inside.command_words import (
+    INTERPRETER,
+    TOOL,
+    files_run,
+)
 from costada.evaluators.sandbox.inside.evaluator_scripts import (
     MAKE,
     MAX_DEPTH,
@@ -18,11 +23,6 @@ from costada.evaluators.sandbox.inside.evaluator_scripts import (
     path_of,
     shell_code,
     text_of,
-)
-from costada.evaluators.sandbox.inside.interpreter_words import (
-    INTERPRETER,
-    files_run,
-    is_python_program,
 )
 from costada.evaluators.sandbox.inside.shell_text import UNKNOWN, commands_in, unwrapped
 
@@ -72,9 +72,8 @@ class StartedCommands:
     ) -> bool:
         """Whether a command may execute the candidate's code, or reads it.
 
-        A script of the evaluator in another language than a shell's is a part of the evaluator,
-        whatever it is given. All else that an interpreter runs counts: a module that is not the
-        evaluator's, code among its words, or from a pipe.
+        A program of the evaluator that is no shell script is a part of it, whatever it is given.
+        All others may run what they find, or code in their words, but for a few tools.
         """
         command = unwrapped(words)
         if not command:
@@ -94,13 +93,14 @@ class StartedCommands:
             others = [word for word in command[1:] if path_of(word, folder) != script]
             return self._by_script(script, others, folder, environment, depth)
         if (code := shell_code(command)) is not None:
-            if self._by_text(code, folder, environment, depth):
-                return True
-        elif is_interpreter or (name in MAKE and self._by_makefile(command, folder)):
-            return True
-        elif is_python_program(command[0], environment) and any(self._made()):
-            return True  # it may import what was made
-        return self._reach_candidate(command, folder, environment)
+            runs_it = self._by_text(code, folder, environment, depth)
+        elif name in MAKE:
+            runs_it = self._by_makefile(command, folder)
+        elif TOOL.fullmatch(name):
+            runs_it = False
+        else:
+            runs_it = is_interpreter or any(self._made()) or self._lead_elsewhere(command, folder)
+        return runs_it or self._reach_candidate(command, folder, environment)
 
     def is_given(self, path: str) -> bool:
         """Whether a path is the evaluator's, or outside of the working folder."""
@@ -121,6 +121,11 @@ class StartedCommands:
             return True
         paths = (path_of(word, folder) for word in words)
         return any(not self.is_given(path) and os.path.isfile(path) for path in paths)
+
+    def _lead_elsewhere(self, words: Sequence[str], folder: str) -> bool:
+        """Whether a word may lead, in any way, to files that are not the evaluator's."""
+        leading = (word for word in words if self._root in word or ".." in word)
+        return any(path_of(word, folder) not in self._given for word in leading)
 
     def _lead_to_made(self, texts: Iterable[str], folder: str) -> bool:
         """Whether variables, or assignments to them, name something that was made."""

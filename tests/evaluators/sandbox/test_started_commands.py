@@ -1,20 +1,17 @@
 """Which commands count as the candidate's: they run its file, a copy, or what was made of it."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from costada.evaluators.sandbox.inside.build_outputs import outputs_in
 from costada.evaluators.sandbox.inside.started_commands import StartedCommands
 
-PYTEST = str(Path(sys.executable).with_name("pytest"))
-SCRIPT = "#!/bin/sh\n# builds\ngcc tool.c -o tool\n./tool data.txt\n"
+SCRIPT = "#!/bin/sh\n# builds\ngcc tool.c -o tool\n"
 FILES = {
     "folder/check.py": "",
     "folder/data.txt": "",
     "folder/tool.c": "",
     "folder/own.sh": SCRIPT,
+    "folder/own_run.sh": f"{SCRIPT}./tool data.txt\n",
     "folder/theirs.sh": "#!/bin/sh\nset -e\ncd made && ./a.out < ../data.txt\n",
     "folder/Makefile": "tool: tool.c\n\tcc tool.c -o $@\nall: tool\n",
     "folder/Theirs.mk": "solution: solution.o\n\tcc -g $^ -o $@\n",
@@ -77,7 +74,8 @@ def commands(tmp_path):
         (["sh", "-c", "PYTHONPATH={root}/made gcc tool.c"], True),
         (["sh", "-c", "export PYTHONPATH={root}/made; true"], True),
         (["env", "NODE_PATH=made", "gcc", "tool.c"], True),
-        ([PYTEST, "check.py"], True),
+        (["pytest", "check.py"], True),
+        (["find", ".", "-name", "*.py", "-exec", "python", "{}", ";"], True),
         (["python", "-c", "x" * 60], True),
         (["python", "-c", "short(1), print(1)"], True),
         (["python", "-m", "made"], True),
@@ -93,6 +91,7 @@ def commands(tmp_path):
         (["sh", "-c", "`which python` check.py"], True),
         (["sh", "-c", "python 'open"], True),
         (["sh", "theirs.sh"], True),
+        (["sh", "own_run.sh"], True),  # the tool may have been built of anything here
         (["./own.sh", "{program}/candidate.py"], True),
         (["env", "A=1", "sh", "own.sh", "made/a.out"], True),
         (["make", "-f", "Theirs.mk"], True),
@@ -125,6 +124,32 @@ def test_a_place_that_a_variable_named_from_the_start_was_not_made(commands, tmp
 
 def test_every_command_counts_in_a_folder_that_was_made(commands, tmp_path):
     assert commands.run_candidate(["curl", "x"], f"{tmp_path}/folder/made", {})
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["yosys", "-s", "check.py"], False),
+        (["sh", "-c", "gcc tool.c -o tool && ./tool"], False),
+        (["yosys", "-s", "{folder}/check.py"], False),
+        (["java", "-cp", "{folder}", "Main"], False),
+        (["java", "-cp", "{folder}/elsewhere", "Main"], True),
+        (["awk", 'BEGIN { system("python {root}/home/copy.py") }'], True),
+        (["awk", 'BEGIN { system("python ../home/copy.py") }'], True),
+        (["python", "-m", "pytest"], True),
+    ],
+)
+def test_a_program_that_nobody_knows_counts_if_it_may_find_what_is_not_the_evaluators(
+    tmp_path, words, expected
+):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "check.py").touch()
+    given = {f"{tmp_path}/folder", f"{tmp_path}/folder/check.py"}
+    commands = StartedCommands(f"{tmp_path}/", given, f"{tmp_path}/program", [], list, {})
+    places = {"{folder}": f"{tmp_path}/folder", "{root}": str(tmp_path)}
+    for name, place in places.items():
+        words = [word.replace(name, place) for word in words]
+    assert commands.run_candidate(words, f"{tmp_path}/folder", {}) is expected
 
 
 def test_what_a_makefile_builds_is_read_from_its_rules():

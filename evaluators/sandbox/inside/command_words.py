@@ -1,12 +1,10 @@
-"""Tells from the words of a command which file an interpreter runs."""
+"""Tells which commands run no foreign code, and which file an interpreter runs."""
 
 import os
 import re
-import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
-from costada.evaluators.sandbox.inside.evaluator_scripts import MAX_PATH_CHARS, SHELL
+from costada.evaluators.sandbox.inside.evaluator_scripts import SHELL
 
 INTERPRETER = re.compile(
     r"(python|pypy|ruby|perl|lua|php)[\d.]*|node(js)?|deno|bun|julia|Rscript|(ba|da|z|k)?sh"
@@ -19,15 +17,18 @@ FLAG = re.compile(
 
 SHELL_FLAG = re.compile("-[efuvx]+")
 WITH_ARGUMENT = ("-W", "-X")
-PYTHON_PROGRAM = re.compile(rb"#!.*\b(python|pypy)")
 
-
-def is_python_program(name: str, environment: Mapping[str, str]) -> bool:
-    """Whether a command is a program in Python, such as pytest, which may import what it finds."""
-    found = shutil.which(name, path=environment.get("PATH")) or name
-    with suppress(OSError), open(found, "rb") as file:
-        return PYTHON_PROGRAM.match(file.readline(MAX_PATH_CHARS)) is not None
-    return False
+TOOL = re.compile(
+    r"([\w.]+-)*(gcc|g\+\+|cc|c\+\+|cpp|clang(\+\+)?|[gf]?fortran|flang|ifort|ifx|icp?x)(-[\d.]+)?"
+    r"|(nv|hip|rust|java|kotlin|scala|swift|mpi|mpic|gh|t)c|mpi(cxx|c\+\+|f90|fort)|ocamlopt|fpc|nasm"
+    r"|ld|ar|as|nm|ranlib|strip|objdump|ldd|cargo|go|cmake|ninja|meson|f2py|cython"
+    r"|cat|cp|mv|rm|ln|ls|mkdir|rmdir|touch|chmod|head|tail|sort|uniq|wc|tr|cut|tee|grep|diff|cmp"
+    r"|echo|printf|true|false|test|sleep|date|pwd|which|uname|nproc|free|lscpu|file|basename|dirname"
+    r"|(md5|sha\d+)sum|gzip|gunzip|unzip|zip|curl|wget|docker|podman|psql|nvidia-smi|rocm-smi"
+    r"|\[|:|case|esac|cd|done|exit|export|fi|for|local|read|return|set|shift|trap|ulimit|umask|unset"
+    r"|wait|\}"
+)
+"""Names of programs, and words of a shell, that run no code by what they are given or find."""
 
 
 def files_run(words: Sequence[str]) -> list[str]:
