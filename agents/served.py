@@ -48,7 +48,7 @@ def graph_by_environment() -> DiscoveryGraph:
     its place, several as for `costada run --models`, `COSTADA_BUDGET` the most dollars of one run
     and `COSTADA_STORE` the file for programs and calls, or the address of a Postgres database;
     without one they are in memory, and no run survives the server. The checkpoints are the
-    server's.
+    server's; where it loses them, the next input on a thread continues its run from that store.
 
     All runs together share `COSTADA_PURSE_BUDGET` dollars, where it is given, of a purse in the
     file or the Postgres database `COSTADA_PURSE`, or in memory. `COSTADA_BUDGET_POLICY` says

@@ -6,11 +6,12 @@ is found out, without a model call, before anything is paid for.
 """
 
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
-from itertools import count
+from itertools import count, takewhile
 from math import isclose
-from typing import cast
+from typing import NamedTuple, cast
 from uuid import NAMESPACE_OID, uuid4, uuid5
 
 from langgraph.runtime import get_runtime
@@ -60,28 +61,31 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
 
     Makes no model call, but those of a problem that asks models, which are charged to the start. An
     invalid starting program, where allowed, has score 0, and so has a missing one. Where the thread
-    holds an earlier run, all its keys are overwritten.
+    holds an earlier run, all its keys are overwritten. A run of a thread whose server has lost its
+    checkpoints begins as it did: its steps take calls and evaluations from the store.
 
     Raises:
         ValueError: The seed is not an integer or out of range, the evaluator fails or
             rejects the starting program though no invalid start is allowed, its evaluation costs
             the whole budget, or the purse that the run is to draw from has nothing left for it.
     """
-    run_seed = check_seed(state.get("seed", context.settings.seed))
-    problem = context.problem
+    problem, lost = context.problem, _lost_run(state, context)
+    given = state.get("seed", context.settings.seed)
+    run_seed = check_seed(int(lost.setup.seed) if lost else given)
     # Before the run has any row, unless it is to pay for calls of the evaluation.
     evaluation = None if context.granted else check_problem(problem)
     # The account first: a purse that has nothing left refuses before the run has any row.
-    run_id = _new_id(context)
+    run_id = lost.run_id if lost else _new_id(context)
     account = Account(granted=draw_budget(run_id, context))
     budget = budget_of({"account": account}, context)
     start: SearchState = {
-        "run": Run(run_id, run_seed, new_key()),
+        "run": Run(run_id, run_seed, lost.setup.holdout_key if lost else new_key()),
         "step": Step(),
         "flight": Flight(parallel=context.parallel),
         "account": account,
     }
-    _put_run(run_id, budget, context)
+    if not lost:
+        _put_run(start["run"], budget, context)
     if evaluation is None:
         evaluation = evaluate_start({**start, "iterations": START}, context)
     charged = _charge_start(evaluation, run_id, budget, context)
@@ -112,7 +116,7 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     return begun
 
 
-def _put_run(run_id: str, budget: float, context: RunContext) -> None:
+def _put_run(run: Run, budget: float, context: RunContext) -> None:
     """Store the run with its setup, before its calls and candidates refer to it."""
     problem = context.problem
     facts = {each.name: model_facts(each.model) for each in context.menu}
@@ -126,8 +130,9 @@ def _put_run(run_id: str, budget: float, context: RunContext) -> None:
     settings = settings_texts(context.settings, budget)
     task = context.store.put_text(problem.task)
     facts_of_models = {**settings, **as_texts(models)}
-    setup = RunSetup(problem_texts(problem), facts_of_models, task, new_seal_key())
-    context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "", setup)
+    secrets = new_seal_key(), run.holdout_key
+    setup = RunSetup(problem_texts(problem), facts_of_models, task, *secrets, str(run.seed))
+    context.store.open_run(run.id, context.name, problem.name, layer_of(problem) or "", setup)
 
 
 def _charge_start(
@@ -157,20 +162,60 @@ def _charge_start(
     return charged
 
 
+class LostRun(NamedTuple):
+    """A run whose state is lost, with its setup."""
+
+    run_id: str
+    setup: RunSetup
+
+
+def _lost_run(state: SearchState, context: RunContext) -> LostRun | None:
+    """The last run of the thread in the store, where its server has lost the thread's checkpoints.
+
+    `langgraph dev` keeps them in memory. A caller that gives another seed begins another run.
+    """
+    if "run" in state or not _is_served(context):
+        return None
+    begun = list(takewhile(context.store.setup, _ids_of_thread(context)))
+    setup = context.store.setup(begun[-1]) if begun else None
+    if setup is None or not setup.seed or str(state.get("seed", setup.seed)) != setup.seed:
+        return None
+    return LostRun(begun[-1], setup)
+
+
+def _is_served(context: RunContext) -> bool:
+    """Whether a LangGraph server executes the run; only there no other program has the thread."""
+    runtime = get_runtime()
+    now, is_server = runtime.execution_info, runtime.server_info is not None
+    has_thread = now is not None and now.thread_id is not None
+    return is_server and has_thread and not context.store.is_in_memory
+
+
+def _ids_of_thread(context: RunContext) -> Iterator[str]:
+    """The ids of the runs that a thread begins, one after another."""
+    now = get_runtime().execution_info
+    # The last part is this node's, with an id that another checkpoint changes.
+    parts = (now.thread_id or "", now.checkpoint_ns.rpartition(NS_SEP)[0]) if now else ()
+    place = "/".join((context.store.place, *parts))
+    return (uuid5(NAMESPACE_OID, f"{place}/{number}").hex for number in count())
+
+
 def _new_id(context: RunContext) -> str:
     """The id of a run that begins.
 
-    A run that draws from a purse gets the same id if a process is killed here and the run resumes
-    from the same checkpoint: the account with the budget that it has drawn is named by the id. One
-    whose evaluator asks models gets that of the run which a killed process began in its thread: the
-    calls that were paid for are in the journal of it.
+    On a server with a lasting store it says which run of its thread it is, see `_lost_run`.
+    Elsewhere a run that draws from a purse gets the same id if a process is killed here and the run
+    resumes from the same checkpoint: the account with the budget that it has drawn is named by the
+    id. One whose evaluator asks models gets that of the run which a killed process began in its
+    thread: the calls that were paid for are in the journal of it.
     """
     now, store = get_runtime().execution_info, context.store
     if now is None or now.thread_id is None:
         return uuid4().hex
+    if _is_served(context):
+        return next(each for each in _ids_of_thread(context) if store.setup(each) is None)
     if context.granted and not store.is_in_memory:
-        place = "/".join((store.place, now.thread_id, now.checkpoint_ns))
-        ids = (uuid5(NAMESPACE_OID, f"{place}/{number}").hex for number in count())
+        ids = _ids_of_thread(context)
         return next(each for each in ids if not store.call_log.has_steps(each))
     if context.purse is None:
         return uuid4().hex
@@ -329,6 +374,9 @@ def _is_close(one: float | None, other: float | None) -> bool:
 def _score_text(scored: Candidate | Evaluation) -> str:
     return f"{scored.score:.6g}" if scored.is_valid else f"invalid ({scored.error})"
 
+
+NS_SEP = "|"
+"""What LangGraph puts between the nodes of a checkpoint's namespace."""
 
 SCORE_TOLERANCE = 1e-9
 """Relative difference of scores that other versions of a library cause by rounding."""

@@ -254,12 +254,16 @@ class RunSetup:
         settings: Facts of the models and all settings, in the same form.
         task: Name of the stored text of the task; empty if the file has none.
         seal_key: Secret that seals the state of the run; empty if it has none.
+        holdout_key: Secret that decides the held-out inputs; empty if only its state has it.
+        seed: Start of its randomness, as a string; empty likewise.
     """
 
     problem: Mapping[str, str]
     settings: Mapping[str, str]
     task: str = ""
     seal_key: str = field(default="", repr=False)
+    holdout_key: str = field(default="", repr=False)
+    seed: str = ""
 
     @classmethod
     def read(cls, text: str) -> "RunSetup":
@@ -272,7 +276,8 @@ class RunSetup:
         match known:
             case {"problem": {"name": str(), "direction": str()} as problem, "settings": dict()}:
                 parts = problem, known["settings"]
-                others = known.get("task", ""), known.get("seal_key", "")
+                names = ("task", "seal_key", "holdout_key", "seed")
+                others = [known.get(name, "") for name in names]
                 texts = (*(each for part in parts for each in part.values()), *others)
                 if all(isinstance(each, str) for each in texts):
                     return cls(*parts, *others)

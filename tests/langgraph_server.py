@@ -28,6 +28,13 @@ def served(folder, config=ROOT / "langgraph.json", at_once=10, **environment):
 
     So many runs are executed at once.
     """
+    with server_of(folder, config, at_once, **environment) as (_, address):
+        yield address
+
+
+@contextmanager
+def server_of(folder, config=ROOT / "langgraph.json", at_once=10, **environment):
+    """Do what `served` does, and yield the process too, which a test may kill."""
     port = free_port()
     options = ["--no-browser", "--no-reload", "--n-jobs-per-worker", str(at_once)]
     with open(folder / "log", "wb") as log:
@@ -41,7 +48,7 @@ def served(folder, config=ROOT / "langgraph.json", at_once=10, **environment):
         try:
             address = f"http://127.0.0.1:{port}"
             _wait_for(address, server)
-            yield address
+            yield server, address
         finally:
             server.terminate()
             server.wait(START_SECONDS)
