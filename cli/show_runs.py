@@ -33,6 +33,7 @@ from costada.store.outage import LONGEST_PAUSE
 from costada.values.program_form import invalid_path_reason
 
 if TYPE_CHECKING:
+    from costada.reports.alerts import AlertLimits
     from costada.reports.run_index import RunIndex
 
 
@@ -324,8 +325,9 @@ def watch(
 
     Only this machine can connect. Where no run has begun, the page waits for it.
     """
-    from costada.reports.alerts import AlertLimits, AlertSender, Webhook
+    from costada.reports.alerts import AlertLimits
     from costada.reports.page_server import PageServer
+    from costada.runs.alert_webhook import AlertSender, Webhook
 
     def announce(kind: str) -> None:
         show(f"{shown}: {'the run has' if kind == 'run' else 'a run has'} begun")
@@ -333,9 +335,9 @@ def watch(
     with refusing(ExitCode.BAD_INPUT):
         webhook = Webhook(alert_webhook) if alert_webhook is not None else None
     with refusing(ExitCode.BAD_INPUT), outlasting(LONGEST_PAUSE, starting_only=True):
-        index = _index(place)
-        index.limits = AlertLimits(alert_no_gain, alert_hourly)
-        if index.is_one_run and webhook is None and index.limits != AlertLimits():
+        limits = AlertLimits(alert_no_gain, alert_hourly)
+        index = _index(place, limits)
+        if index.is_one_run and webhook is None and limits != AlertLimits():
             option = "--alert-hourly" if alert_no_gain is None else "--alert-no-gain"
             expected = "--alert-webhook with it, or a folder with runs below it"
             raise ValueError(
@@ -356,18 +358,18 @@ def watch(
             show()
 
 
-def _index(place: str) -> RunIndex:
+def _index(place: str, limits: AlertLimits) -> RunIndex:
     """The runs at a place; those of a sweep in Postgres are where its folder says."""
     from costada.experiments.sweep.place import SweepPlace
     from costada.reports.run_index import RunIndex
     from costada.runs.stored_index import StoredIndex
 
     if is_database(place):
-        return StoredIndex(place)
+        return StoredIndex(place, limits=limits)
     folder = options.named_path(place)
     if folder.is_dir() and (store := SweepPlace.load(folder).followed):
-        return StoredIndex(store, folder.absolute())
-    return RunIndex(folder, RunFolder)
+        return StoredIndex(store, folder.absolute(), limits)
+    return RunIndex(folder, RunFolder, limits)
 
 
 RUN_COLUMNS = ("run", "problem", "method", "best", "spent", "budget", "state", "holder")

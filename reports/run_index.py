@@ -13,7 +13,7 @@ from time import monotonic
 from urllib.parse import quote
 
 from costada.reports.alerts import AlertLimits
-from costada.reports.indexed_run import IndexedRun, Json, files_of
+from costada.reports.indexed_run import NO_LIMITS, IndexedRun, Json, files_of
 from costada.reports.run_view import RunView
 
 ONE_RUN, RUNS, WAITING = "run", "runs", "waiting"
@@ -29,13 +29,15 @@ class RunIndex:
 
     The path need not exist yet. Runs have names: their paths relative to it, quoted for a URL. A
     run is read again when its files have changed, and only from where the last reading ended.
-
-    Attributes:
-        limits: From where on rows have alerts.
     """
 
-    def __init__(self, root: Path, open_run: Callable[[Path], RunView]) -> None:
-        """Take the path and what makes a run of a folder.
+    def __init__(
+        self,
+        root: Path,
+        open_run: Callable[[Path], RunView],
+        limits: AlertLimits = NO_LIMITS,
+    ) -> None:
+        """Take the path, what makes a run of a folder, and from where on rows have alerts.
 
         Raises:
             ValueError: If the path is not a folder, or holds a run whose settings cannot be read.
@@ -43,7 +45,7 @@ class RunIndex:
         if root.exists() and not root.is_dir():
             raise ValueError(f"{root}: is a file, expected the folder of a run, or of several")
         self.root = root
-        self.limits = AlertLimits()
+        self._limits = limits
         self._open_run = open_run
         self._whole = open_run(root)
         self._whole_row = IndexedRun("", self._whole, lambda _: ())
@@ -119,7 +121,7 @@ class RunIndex:
         if self.is_one_run:
             with self._lock:
                 self._whole_row.name = quote(self.title)
-                self._whole_row.read(self.limits)
+                self._whole_row.read(self._limits)
                 return [self._whole_row.row]
         while self.rows(self._revision)["unread"]:
             pass
@@ -157,7 +159,7 @@ class RunIndex:
         while self._unchecked and monotonic() < deadline:
             each = self._unchecked.popleft()
             if self._runs.get(each.name) is each and not each.is_current():
-                each.read(self.limits)
+                each.read(self._limits)
                 each.revision = self._revision = next_revision
         # Of hundreds of runs, each has a row at once.
         deadline = monotonic() + ANNOUNCING_SECONDS

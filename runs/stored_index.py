@@ -6,7 +6,8 @@ from pathlib import Path
 from time import monotonic
 from urllib.parse import quote
 
-from costada.reports.indexed_run import IndexedRun
+from costada.reports.alerts import AlertLimits
+from costada.reports.indexed_run import NO_LIMITS, IndexedRun
 from costada.reports.run_index import RunIndex
 from costada.reports.run_view import RunView
 from costada.runs.folder import DEFAULT_PARENT, RunFolder
@@ -21,7 +22,9 @@ SCAN_SECONDS = 1.0
 class StoredIndex(RunIndex):
     """The runs of a database; two queries say which of them have changed."""
 
-    def __init__(self, place: str, sweep: Path | None = None) -> None:
+    def __init__(
+        self, place: str, sweep: Path | None = None, limits: AlertLimits = NO_LIMITS
+    ) -> None:
         """Take the address of a database, of one run in it, or of a sweep as DSN#SWEEP.
 
         With the folder of a sweep, only its runs are shown; none of them needs to exist yet.
@@ -43,7 +46,7 @@ class StoredIndex(RunIndex):
         # A name that only begins those of runs is that of a sweep.
         if name not in names and any(each.startswith(f"{name}/") for each in names):
             self._place, self._sweep = None, name
-        super().__init__(self._parent, lambda path: self._place or RunFolder(path))
+        super().__init__(self._parent, lambda path: self._place or RunFolder(path), limits)
 
     @property
     def is_one_run(self) -> bool:

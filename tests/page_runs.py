@@ -14,6 +14,8 @@ from rows import call_row, trace_row
 from costada.controller.arms import ModelOption, Money, posterior
 from costada.controller.router import Router, start_router
 from costada.controller.router_rules import DEFAULT_ROUTER
+from costada.reports.alerts import AlertLimits
+from costada.reports.indexed_run import NO_LIMITS
 from costada.reports.page_server import PageServer
 from costada.reports.run_index import RunIndex
 from costada.runs.config import RunConfig
@@ -195,9 +197,9 @@ def serving(folder: RunFolder) -> Iterator[PageServer]:
 
 
 @contextmanager
-def serving_path(path: Path) -> Iterator[PageServer]:
+def serving_path(path: Path, limits: AlertLimits = NO_LIMITS) -> Iterator[PageServer]:
     """A server of a path, a run or a folder of runs, that answers from its own thread."""
-    with PageServer(RunIndex(path, RunFolder)) as server:
+    with PageServer(RunIndex(path, RunFolder, limits)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -13,8 +13,9 @@ import pytest
 from page_runs import call, settings, step, write_steps
 from ports import refusing_port
 
-from costada.reports.alerts import TIMEOUT_SECONDS, AlertLimits, AlertSender, Webhook
+from costada.reports.alerts import AlertLimits
 from costada.reports.run_index import RunIndex
+from costada.runs.alert_webhook import TIMEOUT_SECONDS, AlertSender, Webhook
 from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease
 
@@ -64,8 +65,7 @@ def sender(index, address, said):
 
 
 def test_each_alert_is_sent_once_and_again_only_where_the_server_failed(run):
-    index, said = RunIndex(run.path.parent, RunFolder), []
-    index.limits = AlertLimits(no_gain=0.25, hourly=5.0)
+    index, said = RunIndex(run.path.parent, RunFolder, AlertLimits(no_gain=0.25, hourly=5.0)), []
     with listening(503, 200) as hook:
         alerts = sender(index, hook.address, said)
         with hold_lease(run.path):
@@ -85,8 +85,7 @@ def test_each_alert_is_sent_once_and_again_only_where_the_server_failed(run):
 
 
 def test_limits_hold_for_running_runs_only_and_one_that_ended_before_is_not_reported(run):
-    index = RunIndex(run.path.parent, RunFolder)
-    index.limits = AlertLimits(no_gain=0.25, hourly=1.9)
+    index = RunIndex(run.path.parent, RunFolder, AlertLimits(no_gain=0.25, hourly=1.9))
     assert [row["alerts"] for row in index.all_rows()] == [{}]
     with hold_lease(run.path):
         (row,) = index.all_rows()
@@ -94,8 +93,7 @@ def test_limits_hold_for_running_runs_only_and_one_that_ended_before_is_not_repo
 
 
 def test_a_run_at_the_path_itself_has_alerts(run):
-    index = RunIndex(run.path, RunFolder)
-    index.limits = AlertLimits(no_gain=0.3)
+    index = RunIndex(run.path, RunFolder, AlertLimits(no_gain=0.3))
     with listening(200) as hook, hold_lease(run.path):
         sender(index, hook.address, []).look()
         assert [content["text"] for _, content in hook.heard] == ["a b: no gain for $0.30"]
@@ -141,8 +139,7 @@ def test_a_run_that_ends_before_its_first_iteration_has_failed(tmp_path):
 
 
 def test_a_run_that_cannot_be_read_for_a_moment_has_failed_only_once_it_has_ended(run):
-    index = RunIndex(run.path.parent, RunFolder)
-    index.limits = AlertLimits(no_gain=0.25)
+    index = RunIndex(run.path.parent, RunFolder, AlertLimits(no_gain=0.25))
     kept = run.settings.read_text()
     with hold_lease(run.path):
         (before,) = index.all_rows()
@@ -166,8 +163,7 @@ def test_a_second_failure_after_a_resume_is_sent_too(run):
 
 
 def test_what_was_not_sent_is_sent_at_the_next_look_and_reported_once(run):
-    index, said = RunIndex(run.path.parent, RunFolder), []
-    index.limits = AlertLimits(no_gain=0.25)
+    index, said = RunIndex(run.path.parent, RunFolder, AlertLimits(no_gain=0.25)), []
     with listening(404, 404, 200) as hook, hold_lease(run.path):
         alerts = sender(index, hook.address, said)
         for _ in range(4):
@@ -176,8 +172,8 @@ def test_what_was_not_sent_is_sent_at_the_next_look_and_reported_once(run):
 
 
 def test_the_end_does_not_wait_for_a_slow_webhook(run):
-    index, asked, released = RunIndex(run.path, RunFolder), threading.Event(), threading.Event()
-    index.limits = AlertLimits(no_gain=0.25)
+    index = RunIndex(run.path, RunFolder, AlertLimits(no_gain=0.25))
+    asked, released = threading.Event(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -201,8 +197,7 @@ def test_the_end_does_not_wait_for_a_slow_webhook(run):
 
 
 def test_a_webhook_that_fails_is_reported_without_its_secret_and_the_rest_goes_on(run):
-    index, said = RunIndex(run.path.parent, RunFolder), []
-    index.limits = AlertLimits(no_gain=0.0, hourly=0.0)
+    index, said = RunIndex(run.path.parent, RunFolder, AlertLimits(no_gain=0.0, hourly=0.0)), []
     with listening(404) as hook, hold_lease(run.path):
         sender(index, hook.address, said).look()
         assert len(hook.heard) == 2  # a refusal is not tried again: one request for each alert

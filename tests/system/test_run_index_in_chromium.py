@@ -253,9 +253,11 @@ window.Notification = class {
 
 
 def test_a_browser_that_refuses_notifications_still_shows_the_alerts(page, root):
-    with serving_path(root) as server, page.context.browser.new_page() as own:
+    with (
+        serving_path(root, AlertLimits(no_gain=0.15)) as server,
+        page.context.browser.new_page() as own,
+    ):
         own.add_init_script(REFUSE)
-        server.index.limits = AlertLimits(no_gain=0.15)
         own.goto(server.address)
         own.wait_for_selector("#table tbody tr >> nth=2")
         own.check("#notify")
@@ -269,8 +271,7 @@ def test_a_browser_that_refuses_notifications_still_shows_the_alerts(page, root)
 def test_alerts_stand_in_the_row_and_are_notified_once_switched_on(page, root):
     page.context.grant_permissions(["notifications"])
     page.add_init_script(RECORD)
-    with serving_path(root) as server:
-        server.index.limits = AlertLimits(no_gain=0.15)
+    with serving_path(root, AlertLimits(no_gain=0.15)) as server:
         page.goto(server.address)
         page.wait_for_selector("#table tbody tr >> nth=2")
         a, b = RunFolder(root / "a"), RunFolder(root / "b")
