@@ -30,7 +30,8 @@ Data in some formats is code, and the candidate may have written it; so are libr
 """
 
 ADMITTING = re.compile(
-    r"\bsys\.path\b(?!.*__file__)|\ballow_pickle\b(?!\s*=\s*False)|\bweights_only\s*=\s*False"
+    r"\b(PYTHONPATH|PYTHONSTARTUP|NODE_PATH|PERL5LIB|RUBYLIB|CLASSPATH|LD_PRELOAD|LD_LIBRARY_PATH)\b"
+    r"|\bsys\.path\b(?!.*__file__)|\ballow_pickle\b(?!\s*=\s*False)|\bweights_only\s*=\s*False"
 )
 """Texts by which `import`, or loading data, may do the same."""
 
@@ -39,13 +40,15 @@ LOADERS = frozenset(("yaml.load", "yaml.load_all", "torch.load", "torch.serializ
 
 WEIGHTS_ONLY = "weights_only"
 SAFE_LOADERS = ("yaml.SafeLoader", "yaml.CSafeLoader")
-RUNNERS = frozenset(
-    (
-        *("cargo", "go", "npm", "npx", "yarn", "pnpm", "dotnet", "mvn", "gradle", "cabal", "stack"),
-        *("mix", "swift", "zig", "sbt", "uv", "uvx", "poetry", "pixi", "conda", "hatch", "tox"),
-    )
+RUNNER = (
+    "(cargo|go|npm|npx|yarn|pnpm|bazel|dotnet|mvn|gradle|cabal|stack|mix|swift|zig|sbt|uvx?|poetry"
+    "|pixi|conda|hatch|tox)"
 )
-"""Tools that build what lies in a folder and run it, in one step."""
+RUNNER_PATH = re.compile(rf"(\S*/)?{RUNNER}")
+RUNNER_COMMAND = re.compile(
+    rf"(^|[;&|(])\s*(\S*/)?{RUNNER}\s+(run|test|bench|build|exec|start|x|\./|-)", re.MULTILINE
+)
+"""A tool that builds what lies in a folder and runs it, in one step."""
 
 MODULE_SUFFIX, PACKAGE_FILE = ".py", "__init__"
 
@@ -77,13 +80,25 @@ def _may_run_what_it_reads(source: str) -> bool:
     if names is None or names & IMPORTING or ADMITTING.search(source):
         return True
     nodes = [*ast.walk(parsed_module(source))]
-    texts = (node.value for node in nodes if isinstance(node, ast.Constant))
-    if any(RUNNERS & {*text.split()} for text in texts if isinstance(text, str)):
+    if any(map(_starts_runner, nodes)):
         return True
     known = dict(_imported_names(nodes))
     calls = (node for node in nodes if isinstance(node, ast.Call))
     safe = {id(call.func) for call in calls if _loads_data(call, known)}
     return any(_called(node, known) in LOADERS and id(node) not in safe for node in nodes)
+
+
+def _starts_runner(node: ast.AST) -> bool:
+    """Whether a node is a command by which a tool runs what it has built."""
+    match node:
+        case (
+            ast.List(elts=[ast.Constant(value=str(word)), *_])
+            | ast.Tuple(elts=[ast.Constant(value=str(word)), *_])
+        ):
+            return RUNNER_PATH.fullmatch(word) is not None
+        case ast.Constant(value=str(text)):
+            return RUNNER_COMMAND.search(text) is not None
+    return False
 
 
 def _imported_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:

@@ -11,31 +11,62 @@ INTERPRETER = re.compile(
 )
 MODULE_OPTION = "-m"
 FLAG = re.compile(
-    r"-([bBdEiIOPqsSuvx]+|[WX].+)|--(?!.*(eval|exec|require|import|load|print|command))[\w-]+(=.*)?"
+    r"-([bBdEfiIOPqsSuvwx]+|[WX].+)"
+    r"|--(?!.*(eval|exec|require|import|load|print|command))[\w-]+(=.*)?"
 )
 """Options that run no code, of Python above all; others may."""
 
-SHELL_FLAG = re.compile("-[efuvx]+")
-WITH_ARGUMENT = ("-W", "-X")
+SHELL_FLAG = re.compile("-[efuvxl]+|--(login|norc|noprofile|posix)")
+WITH_ARGUMENT = ("-W", "-X", "-t")
+RUN = ("deno", "bun")
+"""Interpreters that are told by a word to run a file."""
 
-TOOL = re.compile(
-    r"([\w.]+-)*(gcc|g\+\+|cc|c\+\+|cpp|clang(\+\+)?|[gf]?fortran|flang|ifort|ifx|icp?x)(-[\d.]+)?"
-    r"|(nv|hip|rust|java|kotlin|scala|swift|mpi|mpic|gh|t)c|mpi(cxx|c\+\+|f90|fort)|ocamlopt|fpc|nasm"
-    r"|ld|ar|as|nm|ranlib|strip|objdump|ldd|cargo|go|cmake|ninja|meson|f2py|cython"
-    r"|cat|cp|mv|rm|ln|ls|mkdir|rmdir|touch|chmod|head|tail|sort|uniq|wc|tr|cut|tee|grep|diff|cmp"
-    r"|echo|printf|true|false|test|sleep|date|pwd|which|uname|nproc|free|lscpu|file|basename|dirname"
-    r"|(md5|sha\d+)sum|gzip|gunzip|unzip|zip|curl|wget|docker|podman|psql|nvidia-smi|rocm-smi"
-    r"|\[|:|case|esac|cd|done|exit|export|fi|for|local|read|return|set|shift|trap|ulimit|umask|unset"
-    r"|wait|\}"
+COMPILER = re.compile(
+    r"([\w.]+-)*(gcc|g\+\+|cc|c\+\+|cpp|clang|clang\+\+|gfortran|flang|ifort|ifx|icx|icpx)(-[\d.]+)?"
 )
-"""Names of programs, and words of a shell, that run no code by what they are given or find."""
+COMPILERS = frozenset(
+    (
+        *("rustc", "javac", "kotlinc", "scalac", "swiftc", "nvcc", "hipcc", "ghc", "tsc", "fpc"),
+        *("mpicc", "mpicxx", "mpic++", "mpif90", "mpifort", "ocamlopt", "nasm", "cython", "f2py"),
+        *("ld", "ar", "as", "nm", "ranlib", "strip", "objdump", "ldd"),
+    )
+)
+BUILDERS = frozenset(("cargo", "go", "cmake", "ninja", "meson"))
+RUNNING = frozenset(("run", "test", "bench", "generate", "tool", "install", "-P", "-E"))
+"""Words by which a builder also runs what it has built, or a script."""
+
+SYSTEM_TOOLS = frozenset(
+    (
+        *("cat", "cp", "mv", "rm", "ln", "ls", "mkdir", "rmdir", "touch", "chmod", "head", "tail"),
+        *("sort", "uniq", "wc", "tr", "cut", "tee", "grep", "diff", "cmp", "sed", "jq", "xxd"),
+        *("echo", "printf", "true", "false", "test", "[", "sleep", "date", "pwd", "which", "file"),
+        *("uname", "nproc", "free", "lscpu", "basename", "dirname", "md5sum", "sha1sum"),
+        *("sha256sum", "sha512sum", "gzip", "gunzip", "tar", "zip", "unzip", "curl", "wget"),
+        *("docker", "podman", "psql", "nvidia-smi", "rocm-smi"),
+    )
+)
+SHELL_WORDS = frozenset(
+    (
+        *(":", "case", "cd", "done", "esac", "exit", "export", "fi", "for", "local", "read"),
+        *("return", "set", "shift", "ulimit", "umask", "unset", "wait", "}"),
+    )
+)
+TOOLS = COMPILERS | SYSTEM_TOOLS | SHELL_WORDS
+
+
+def is_tool(words: Sequence[str]) -> bool:
+    """Whether a command runs no code that it finds, beyond what its words name."""
+    name = os.path.basename(words[0])
+    if name in BUILDERS:
+        return RUNNING.isdisjoint(words)
+    return name in TOOLS or COMPILER.fullmatch(name) is not None
 
 
 def files_run(words: Sequence[str]) -> list[str]:
     """The files that an interpreter may run by its words; none if it is given code, or a pipe."""
-    is_shell = SHELL.fullmatch(os.path.basename(words[0]))
-    flag = SHELL_FLAG if is_shell else FLAG
-    rest = iter(words[1:])
+    name = os.path.basename(words[0])
+    flag = SHELL_FLAG if SHELL.fullmatch(name) else FLAG
+    rest = iter(words[2:] if name in RUN and words[1:2] == ["run"] else words[1:])
     for word in rest:
         if word == MODULE_OPTION:
             place = os.path.join(*next(rest, "").split("."))

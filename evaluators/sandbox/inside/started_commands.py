@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from costada.evaluators.sandbox.inside.command_words import (
     INTERPRETER,
-    TOOL,
     files_run,
+    is_tool,
 )
 from costada.evaluators.sandbox.inside.evaluator_scripts import (
     MAKE,
@@ -27,7 +27,7 @@ from costada.evaluators.sandbox.inside.evaluator_scripts import (
 from costada.evaluators.sandbox.inside.shell_text import UNKNOWN, commands_in, unwrapped
 
 NAME = re.compile(r"[\w.+-]+")
-NAMED_PART = re.compile("[=:]")
+NAMED_PART = re.compile(r"[=:\s]")
 SEARCHED = re.compile(r".*(PATH|LIB|PRELOAD|OPTIONS|OPT|STARTUP|ENV)")
 """Variables by which programs find modules and libraries."""
 
@@ -61,7 +61,8 @@ class StartedCommands:
         stripped = map(str.strip, codes)
         self._codes = [text for text in stripped if len(text) >= MIN_CODE_CHARS]
         self._made = made
-        self._known = frozenset(_places(environment.values(), root))
+        searched = (text for name, text in environment.items() if SEARCHED.fullmatch(name))
+        self._known = frozenset(_places(searched, root))
 
     def holds_code(self, word: str) -> bool:
         """Whether a word of a command holds a text of the candidate."""
@@ -87,20 +88,32 @@ class StartedCommands:
         is_interpreter = INTERPRETER.fullmatch(name) is not None
         files = files_run(command) if is_interpreter else command[:1]
         paths = (path_of(word, folder) for word in files)
-        if script := next((path for path in paths if path in self._given), None):
+        if script := next(filter(self._is_own_file, paths), None):
             if not (SHELL.fullmatch(name) or is_shell_script(script)):
                 return False
             others = [word for word in command[1:] if path_of(word, folder) != script]
             return self._by_script(script, others, folder, environment, depth)
         if (code := shell_code(command)) is not None:
-            runs_it = self._by_text(code, folder, environment, depth)
+            command.remove(code)
+            names_it = self._program in code or self.holds_code(code)
+            runs_it = names_it or self._by_text(code, folder, environment, depth)
         elif name in MAKE:
             runs_it = self._by_makefile(command, folder)
-        elif TOOL.fullmatch(name):
+        elif is_tool(command):
             runs_it = False
         else:
             runs_it = is_interpreter or any(self._made()) or self._lead_elsewhere(command, folder)
         return runs_it or self._reach_candidate(command, folder, environment)
+
+    def _is_own_file(self, path: str) -> bool:
+        """Whether a file is the evaluator's, and in no package that was made."""
+        if path not in self._given or os.path.isdir(path):
+            return False
+        while (path := os.path.dirname(path)) in self._given:
+            init = os.path.join(path, "__init__.py")
+            if init not in self._given and os.path.lexists(init):
+                return False
+        return True
 
     def is_given(self, path: str) -> bool:
         """Whether a path is the evaluator's, or outside of the working folder."""
@@ -119,8 +132,8 @@ class StartedCommands:
             return True
         if any(map(self.holds_code, words)):
             return True
-        paths = (path_of(word, folder) for word in words)
-        return any(not self.is_given(path) and os.path.isfile(path) for path in paths)
+        whole = (path_of(word, folder) for word in words)
+        return any(map(self._is_made, (*whole, *_places(words, folder))))
 
     def _lead_elsewhere(self, words: Sequence[str], folder: str) -> bool:
         """Whether a word may lead, in any way, to files that are not the evaluator's."""
@@ -129,8 +142,11 @@ class StartedCommands:
 
     def _lead_to_made(self, texts: Iterable[str], folder: str) -> bool:
         """Whether variables, or assignments to them, name something that was made."""
-        made = (path for path in _places(texts, folder) if not self.is_given(path))
-        return any(path not in self._known and os.path.lexists(path) for path in made)
+        return any(map(self._is_made, {*_places(texts, folder)} - self._known))
+
+    def _is_made(self, path: str) -> bool:
+        """Whether a path is there and was made since."""
+        return not self.is_given(path) and os.path.lexists(path)
 
     def _by_script(
         self,
@@ -165,7 +181,10 @@ class StartedCommands:
 
         Rules that make knows by itself turn `name` into `name.cpp`, so endings do not count.
         """
-        texts = [*words, *(script.text for script in makefiles(words, folder))]
+        scripts = makefiles(words, folder)
+        if any(script.path not in self._given for script in scripts):
+            return True
+        texts = [*words, *(script.text for script in scripts)]
         stems = {name.partition(".")[0] for text in texts for name in NAME.findall(text)}
         made = [os.path.basename(path) for path in self._made()]
         with suppress(OSError):

@@ -134,10 +134,24 @@ def test_a_program_in_another_language_beside_it_may_load_the_candidate(
     assert evaluator_of(folder).runs_candidate() == may_load
 
 
-@pytest.mark.parametrize("words", ["['cargo', 'run']", "'cd made && go test ./...'", "['make']"])
-def test_a_tool_that_builds_and_runs_a_folder_may_run_the_candidate_there(folder, words):
-    (folder / "evaluator.py").write_text(f"WORDS = {words}\n{STARTING}")
-    assert evaluator_of(folder).runs_candidate() == (words != "['make']")
+@pytest.mark.parametrize(
+    ("code", "may_run"),
+    [
+        ("['cargo', 'run']", True),
+        ("('/usr/bin/go', 'test')", True),
+        ("'cd made&&go run .'", True),
+        ("'uv run -m solution'", True),
+        ("{'PYTHONPATH': path}", True),
+        ("['make']", False),
+        ("ValueError('stack is empty')", False),
+        ("'Let us go through the points. mix of both'", False),
+    ],
+)
+def test_what_builds_and_runs_a_folder_or_finds_modules_there_may_run_the_candidate(
+    folder, code, may_run
+):
+    (folder / "evaluator.py").write_text(f"{STARTING}def other(path): return {code}\n")
+    assert evaluator_of(folder).runs_candidate() == may_run
 
 
 def test_a_key_that_is_not_set_is_named(folder, monkeypatch):

@@ -16,11 +16,13 @@ FILES = {
     "folder/Makefile": "tool: tool.c\n\tcc tool.c -o $@\nall: tool\n",
     "folder/Theirs.mk": "solution: solution.o\n\tcc -g $^ -o $@\n",
     "folder/made/a.out": "",
+    "folder/pack/own.py": "",
+    "folder/pack/__init__.py": "",
     "folder/solution.cpp": "",
     "folder/theirs.py": "",
     "program/candidate.py": "",
 }
-MADE = ("folder/made", "folder/solution.cpp", "folder/theirs.py")
+MADE = ("folder/made", "folder/pack/__init__.py", "folder/solution.cpp", "folder/theirs.py")
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def commands(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     own = [name for name in FILES if not name.startswith((*MADE, "program"))]
-    given = {str(tmp_path / name) for name in ("folder", *own)}
+    given = {str(tmp_path / name) for name in ("folder", "folder/pack", *own)}
     made = [str(tmp_path / name) for name in MADE]
     return StartedCommands(
         f"{tmp_path}/",
@@ -83,6 +85,22 @@ def commands(tmp_path):
         (["sh", "-c", ". ./theirs.py"], True),
         (["bash", "-c", "source ./theirs.py"], True),
         (["python", "-m", "timeit", "-s", "import {program}/candidate.py"], True),
+        (["make", "-C", "made"], True),
+        (["python", "."], True),
+        (["python", "-m", "pack.own"], True),
+        (["sh", "-c", "trap 'python -m theirs' EXIT"], True),
+        (["cargo", "run"], True),
+        (["go", "test", "./..."], True),
+        (["cmake", "-P", "theirs.cmake"], True),
+        (["gcc", "-fplugin=./made/a.out", "tool.c"], True),
+        (["perl", "-w", "check.py"], False),
+        (["php", "-f", "check.py"], False),
+        (["deno", "run", "check.py"], False),
+        (["julia", "-t", "4", "check.py"], False),
+        (["bash", "--norc", "own.sh"], False),
+        (["bash", "-ce", "gcc tool.c"], False),
+        (["sed", "-i", "s/a/b/", "data.txt"], False),
+        (["cargo", "build"], False),
         (["./made/a.out"], True),
         (["timeout", "-k", "1", "5", "./made/a.out"], True),
         (["gcc", "solution.cpp"], True),
