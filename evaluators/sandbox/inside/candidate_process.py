@@ -128,6 +128,20 @@ class CandidateProcess:
         del sys.modules[MODULE_NAME]
         self._module = new_module(MODULE_NAME, os.path.abspath(CANDIDATE_FILE))
 
+    def _confine_children_of_evaluator(self, access: ChildAccess, request: dict[str, Any]) -> None:
+        """Confine what the evaluator starts, and what its own programs in Python start in turn."""
+        settings = {
+            "given": self._given,
+            "evaluator": request["evaluator"],
+            "texts": [text.decode("utf-8", "replace") for text in request["files"].values()],
+            "keys": [*request["keys"]],
+            "shared": [*request["shared"]],
+        }
+        plan = EvaluatorChildren.plan(access, root=os.getcwd(), **settings)
+        places = [confine_in_commands(self._children_code, plan), os.environ.get("PYTHONPATH")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
+        confine_children(EvaluatorChildren(access, **settings))
+
     def serve(self, request_fd: int, result_fd: int, channel_fd: int | None = None) -> None:
         """Carry out the request that comes through one descriptor; write the answers to the other.
 
@@ -144,16 +158,7 @@ class CandidateProcess:
         if channel_fd is not None:
             self._offer_models(request, channel_fd)
         if self._access is not None and "evaluator" in request:
-            texts = [text.decode("utf-8", "replace") for text in request["files"].values()]
-            children = EvaluatorChildren(
-                self._access,
-                self._given,
-                request["evaluator"],
-                texts,
-                keys=request["keys"],
-                shared=request["shared"],
-            )
-            confine_children(children)
+            self._confine_children_of_evaluator(self._access, request)
             for descriptor in (request_fd, result_fd):
                 os.set_inheritable(descriptor, False)
         if self._access is not None and request.get("is_apart"):

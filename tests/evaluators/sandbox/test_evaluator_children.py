@@ -47,7 +47,7 @@ import json, os, shutil, subprocess, sys, tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 GIVEN = os.path.join(HERE, "data", "given.txt")
 ME = str(os.getpid())
-LISTED = ["data/answers.txt", "run.sh", "find.sh", "Makefile", "stub.py"]
+LISTED = ["data/answers.txt", "run.sh", "find.sh", "Makefile", "stub.py", "runner.py"]
 def evaluate(path):
     said = START
     if said.returncode: raise RuntimeError(said.stderr)
@@ -135,6 +135,9 @@ STARTS = {
         "**os.environ, 'PYTHON': sys.executable, 'PROGRAM': path})"
     ),
     "wrapped": "run(['timeout', '30', sys.executable, path, HERE, GIVEN, ME])",
+    "program of the evaluator": (
+        "run([sys.executable, 'runner.py', sys.executable, path, HERE, GIVEN, ME])"
+    ),
     "posix_spawn": "spawned(os.posix_spawn, [sys.executable, path, HERE, GIVEN, ME])",
     "posix_spawnp": "spawned(os.posix_spawnp, [sys.executable, path, HERE, GIVEN, ME])",
     "spawnv": "by_spawnv([sys.executable, path, HERE, GIVEN, ME])",
@@ -142,6 +145,7 @@ STARTS = {
 SCRIPTS = {
     "run.sh": '#!/bin/sh\nexec "$@"\n',
     "stub.py": "",
+    "runner.py": "import subprocess, sys\nsys.exit(subprocess.run(sys.argv[1:]).returncode)\n",
     "find.sh": '#!/bin/sh\nfor each in copy; do "$1" $each.py $2 $3 $4; done\n',
     "Makefile": "all:\n\t@$(PYTHON) copy.py $(WORDS)\n",
 }
