@@ -72,6 +72,8 @@ def confine() -> None:
             plan = json.load(file)
     except OSError:
         return
+    paths = plan["environment"].get("PYTHONPATH", "")
+    plan["environment"]["PYTHONPATH"] = os.pathsep.join((FOLDER, paths))
     try:
         modules = [load(name) for name in CHILDREN]
         modules[-1].confine_children(modules[-1].EvaluatorChildren.planned(plan))

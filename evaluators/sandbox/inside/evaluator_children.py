@@ -35,7 +35,7 @@ from costada.evaluators.sandbox.inside.evaluator_scripts import (
 )
 from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, PROGRAM, REPOSITORY
 from costada.evaluators.sandbox.inside.own_files import OwnFiles
-from costada.evaluators.sandbox.inside.started_commands import StartedCommands
+from costada.evaluators.sandbox.inside.started_commands import StartedCommands, searched
 
 USABLE = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 PATH_IN_TEXT = re.compile(r"[^\s'\"=,;()<>|&]+")
@@ -72,6 +72,7 @@ class EvaluatorChildren:
         root: str = "",
         folder: str = FOLDER,
         confines_all: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Take what is known of an evaluation.
 
@@ -85,6 +86,7 @@ class EvaluatorChildren:
             root: The working folder; the present one if empty.
             folder: Where the given files are in it. Of a repository, all may be read.
             confines_all: Whether all commands count as running the candidate.
+            environment: The variables as the evaluation began; `None` for those of this process.
         """
         self._access = access
         self._keys = frozenset(keys)
@@ -99,7 +101,12 @@ class EvaluatorChildren:
         self._own = OwnFiles(self._folder, os.path.join(root, evaluator), files)
         texts = [*texts]
         self._commands = StartedCommands(
-            self._root, self._own, self._program, texts, self._made, os.environ
+            self._root,
+            self._own,
+            self._program,
+            texts,
+            self._made,
+            os.environ if environment is None else environment,
         )
         in_both = map(
             quoted_names, (text_of(os.path.join(root, evaluator)) or "", "\n".join(texts))
@@ -109,7 +116,7 @@ class EvaluatorChildren:
     @staticmethod
     def plan(access: ChildAccess, **settings: Any) -> dict[str, Any]:
         """What another process makes such an object of, as JSON can hold it."""
-        return {**settings, "access": access.plain()}
+        return {"environment": searched(os.environ), **settings, "access": access.plain()}
 
     @classmethod
     def planned(cls, plan: Mapping[str, Any]) -> Self:

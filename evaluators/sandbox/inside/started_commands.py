@@ -28,9 +28,8 @@ from costada.evaluators.sandbox.inside.shell_text import UNKNOWN, commands_in, u
 
 NAME = re.compile(r"[\w.+-]+")
 NAMED_PART = re.compile(r"[=:\s]")
+STANDARD_INPUT = "-"
 SEARCHED = re.compile(r".*(PATH|LIB|PRELOAD|OPTIONS|OPT|STARTUP|ENV)")
-"""Variables by which programs find modules and libraries."""
-
 MIN_CODE_CHARS = 8
 """Shorter programs are not looked for in the words of a command: they may be part of any."""
 
@@ -61,8 +60,7 @@ class StartedCommands:
         stripped = map(str.strip, codes)
         self._codes = [text for text in stripped if len(text) >= MIN_CODE_CHARS]
         self._made = made
-        searched = (text for name, text in environment.items() if SEARCHED.fullmatch(name))
-        self._known = frozenset(_places(searched, root))
+        self._known = frozenset(_places(searched(environment).values(), root))
 
     def holds_code(self, word: str) -> bool:
         """Whether a word of a command holds a text of the candidate."""
@@ -127,8 +125,7 @@ class StartedCommands:
             return True
         if any(self._program in text for text in (*words, *environment.values())):
             return True
-        searched = (text for name, text in environment.items() if SEARCHED.fullmatch(name))
-        if self._lead_to_made(searched, folder):
+        if self._lead_to_made(searched(environment).values(), folder):
             return True
         if any(map(self.holds_code, words)):
             return True
@@ -182,14 +179,21 @@ class StartedCommands:
         Rules that make knows by itself turn `name` into `name.cpp`, so endings do not count.
         """
         scripts = makefiles(words, folder)
-        if any(script.path not in self._given for script in scripts):
+        if STANDARD_INPUT in words or any(each.path not in self._given for each in scripts):
             return True
         texts = [*words, *(script.text for script in scripts)]
+        if any(self._program in text for text in texts):
+            return True
         stems = {name.partition(".")[0] for text in texts for name in NAME.findall(text)}
         made = [os.path.basename(path) for path in self._made()]
         with suppress(OSError):
             made += os.listdir(self._program)
         return any(name.partition(".")[0] in stems for name in made)
+
+
+def searched(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which programs find modules, libraries and other programs."""
+    return {name: text for name, text in environment.items() if SEARCHED.fullmatch(name)}
 
 
 def _places(texts: Iterable[str], folder: str) -> Iterator[str]:

@@ -64,6 +64,12 @@ def elsewhere(path):
     return place
 def finding(place):
     return {**os.environ, "PYTHONPATH": place}
+def with_tool(path):
+    place = tempfile.mkdtemp()
+    with open(path) as file, open(os.path.join(place, "one"), "w") as tool:
+        tool.write(f"#!{sys.executable}\\n{file.read()}")
+    os.chmod(os.path.join(place, "one"), 0o755)
+    return {**os.environ, "PATH": f"{place}:{os.environ['PATH']}"}
 def encoded(path):
     with open(path, "rb") as file:
         return f"exec(bytes.fromhex({file.read().hex()!r}))"
@@ -137,6 +143,9 @@ STARTS = {
     "wrapped": "run(['timeout', '30', sys.executable, path, HERE, GIVEN, ME])",
     "program of the evaluator": (
         "run([sys.executable, 'runner.py', sys.executable, path, HERE, GIVEN, ME])"
+    ),
+    "program of the evaluator that finds it": (
+        "run([sys.executable, 'runner.py', 'one', HERE, GIVEN, ME], env=with_tool(path))"
     ),
     "posix_spawn": "spawned(os.posix_spawn, [sys.executable, path, HERE, GIVEN, ME])",
     "posix_spawnp": "spawned(os.posix_spawnp, [sys.executable, path, HERE, GIVEN, ME])",

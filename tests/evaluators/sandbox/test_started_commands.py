@@ -86,6 +86,7 @@ def commands(tmp_path):
         (["bash", "-c", "source ./theirs.py"], True),
         (["python", "-m", "timeit", "-s", "import {program}/candidate.py"], True),
         (["make", "-C", "made"], True),
+        (["make", "-f", "-"], True),
         (["python", "."], True),
         (["python", "-m", "pack.own"], True),
         (["sh", "-c", "trap 'python -m theirs' EXIT"], True),
