@@ -117,7 +117,7 @@ def _without_program(
         ticket, attempts, reason = ticket_of(step), step["attempts"], _excerpt(step["failure"])
         is_unjudged = UNJUDGED in step["events"]
         if not attempts and reason and f"{ticket}.1" not in evaluated and not is_unjudged:
-            yield Failure(step["iteration"], 0, PROGRAM, "submitted in a wrong form", reason)
+            yield Failure(step["iteration"], 0, PROGRAM, "submitted in an invalid form", reason)
         for attempt in range(1, attempts_made(step) + 1):
             if f"{ticket}.{attempt}" not in evaluated and (ticket, attempt) not in known:
                 why = reason if attempt == attempts else ""
@@ -127,7 +127,7 @@ def _without_program(
 def kind_of(error: str, marks: Iterable[str] = ()) -> str:
     """Why a program failed, in a few words; `marks` are the names of the artifacts beside it."""
     if SANDBOX_FAULT in marks:
-        return "the sandbox broke down"
+        return "the sandbox failed"
     if EVALUATOR_FAULT in marks:
         return "the evaluator failed"
     for sign, kind in SIGNS:

@@ -398,7 +398,7 @@ SYNTAX_ERROR = 'File "candidate.py", line 3\n    f(\n     ^\nSyntaxError: expect
         ("<script>alert(1)</script>Error: boo", [], "refused by the evaluator"),
         ("MyOwnError: boo", [], "refused by the evaluator"),
         ("", [], "refused by the evaluator"),
-        ("TypeError: no", ["sandbox_fault"], "the sandbox broke down"),
+        ("TypeError: no", ["sandbox_fault"], "the sandbox failed"),
         ("TypeError: no", ["evaluator_fault", "log"], "the evaluator failed"),
     ],
 )
@@ -489,7 +489,7 @@ def test_a_submitted_program_of_a_wrong_form_is_a_failure_of_its_iteration(run):
     failed = step(1, attempts=0, failure="There is no file `a.py`.", candidate_id=None)
     write_steps(run, [failed], calls=[], candidates=[])
     assert Feed(run).figures()["faults"]["rows"] == [
-        [1, 0, "Program", "submitted in a wrong form", "There is no file `a.py`."]
+        [1, 0, "Program", "submitted in an invalid form", "There is no file `a.py`."]
     ]
 
 

@@ -32,7 +32,7 @@ function refuseNotifications() {
   const box = byId("notify");
   box.checked = false;
   box.disabled = true;
-  box.parentElement.title = "This browser does not allow notifications of this page";
+  box.parentElement.title = "This browser does not allow notifications from this page";
 }
 
 async function switchNotifications() {

@@ -33,7 +33,7 @@ async function ask(path, options = {}) {
 // Says why nothing comes any more; returns whether to ask again. A refused token stays refused, and each refusal is a line of the console.
 function asksAgain(error) {
   document.body.classList.add("is-cut-off");
-  const words = error instanceof TypeError ? "Cut off: costada watch no longer answers" : `Cut off: ${error.message}`;
+  const words = error instanceof TypeError ? "Cut off: costada watch no longer responds" : `Cut off: ${error.message}`;
   byId("standing").textContent = words.replace("Cut off: Waiting", "Waiting");
   return error.cause !== 401;
 }

@@ -37,6 +37,6 @@ function diffLine([kind, text]) {
 
 function diffView(rows) {
   if (!rows) return h("p", { class: "quiet" }, "A program is missing or too large to be compared.");
-  if (!rows.length) return h("p", { class: "quiet" }, "No line differs.");
+  if (!rows.length) return h("p", { class: "quiet" }, "No differences.");
   return h("pre", { class: "diff", tabindex: 0, "aria-label": "Difference" }, ...rows.map((row) => h("span", { class: row[0] }, diffLine(row))));
 }

@@ -187,7 +187,7 @@ function candidateView(candidate, requests) {
     relatives(candidate),
     h("p", { class: "tools" },
       h("button", { type: "button", onclick: () => { closeDrawer(); showLineage(candidate.id); } }, "Show its lineage"),
-      h("button", { type: "button", onclick: () => { closeDrawer(); pick(candidate.id); byId("compare").scrollIntoView({ block: "nearest" }); } }, isPicked(candidate.id) ? "Do not compare it" : "Compare it")),
+      h("button", { type: "button", onclick: () => { closeDrawer(); pick(candidate.id); byId("compare").scrollIntoView({ block: "nearest" }); } }, isPicked(candidate.id) ? "Stop comparing" : "Compare")),
   )];
 }
 

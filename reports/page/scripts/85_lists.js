@@ -23,7 +23,7 @@ function showFailures() {
   const rows = sorted.map((faults) => [
     h("span", { class: "kind" }, faults[0].kind), faults[0].place.toLowerCase(), h("span", { class: "example" }, example(faults)), linksTo(faults), count(faults.length),
   ]);
-  refill(byId("kinds"), rows.length ? table(["what went wrong", "where", "for example", "iterations", "times"], rows, { names: 4, caption: "Failures by kind" }) : h("p", {}, "Nothing went wrong."));
+  refill(byId("kinds"), rows.length ? table(["failure", "where", "for example", "iterations", "times"], rows, { names: 4, caption: "Failures by kind" }) : h("p", {}, "No failures."));
   const isUntold = run.faults.some((fault) => fault.place === "Answer" && !fault.text);
   byId("failures-note").textContent = rows.length ? `An iteration may fail more than once: a failed attempt is followed by another.${isUntold ? " Why an answer held no program is kept only for the last attempt of an iteration." : ""}` : "";
 }
