@@ -90,7 +90,7 @@ class BestProgram(RunStatus):
 
 
 class RunResult(BestProgram):
-    """What a run has found when it does not run any more."""
+    """The result of a run that is no longer running."""
 
     metrics: Metrics
     validation_score: ValidationScore

@@ -24,7 +24,7 @@ Guides = Literal["paper", "always", "never", "learned"]
 
 
 class Constants(BaseModel):
-    """The numbers and switches a run keeps from its first step to its last.
+    """The numbers and switches that stay fixed during a run.
 
     Raises:
         ValueError: With one line per wrong field: the field, its value and what was expected.
@@ -136,7 +136,7 @@ class Constants(BaseModel):
 
     guides: Annotated[Guides, Setting("costada.controller.guidance:has_reason")] = "paper"
     """When CostAda buys a guide. paper: when progress slows. always: whenever no tactic is left and
-    the budget has room. never. learned: as paper, but low yield is no reason while steps without a
+    the budget has room. never. learned: as paper, but low yield buys none while steps without a
     tactic pay off."""
 
     fixed_global_weight: Annotated[Share, Setting("costada.controller.credit:global_weight")] = 0.5

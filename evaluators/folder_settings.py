@@ -75,10 +75,10 @@ class FolderSettings(BaseModel, ProblemSettings):
     """File of the examples on which `score_example(output, example)` judges candidates, one JSON
     object a line."""
     validation: str | None = None
-    """File of further examples, which no model sees, of which the result of a run is chosen."""
+    """File of further examples, which no model sees, by which the result of a run is chosen."""
     metric: str | None = None
-    """Metric that counts as `combined_score`, whatever the evaluator says of that; without it, and
-    if an `evaluate(program_path)` says none, the mean of its numbers counts, none of which is named
+    """Metric that counts as `combined_score`, whatever the evaluator returns as such. Without it,
+    if an `evaluate(program_path)` returns none, the mean of its numbers counts, except those named
     like a failure."""
     timeout: Seconds = Limits().wall_seconds
     """Wall-clock limit of one evaluation, in seconds."""
@@ -89,8 +89,8 @@ class FolderSettings(BaseModel, ProblemSettings):
     threads: Size = Limits().threads
     """Threads that a candidate may have at once."""
     processes: NumProcesses = Limits().processes
-    """Processes that it may have besides its first; 256 where an evaluator that is given a path, or
-    64 where a command of a `repository`, starts them and nothing is said."""
+    """Processes that it may have besides its first. If absent, an evaluator that is given a path
+    has 256, and a command of a `repository` 64."""
     scratch_mb: Size = Limits().scratch_mb
     """Size of the files that it may write, in MiB."""
     result_mb: Annotated[Size, Field(le=MAX_LIMIT // MEBIBYTE)] = Limits().result_bytes // MEBIBYTE

@@ -207,13 +207,13 @@ class ProblemSettings:
     ] = ()
     """Metrics of which the best trade-offs are kept, each as `name:max` or `name:min`."""
     weights: Weights = field(default_factory=dict)
-    """What `combined_score` is made of, by metric of the objectives: their weighted sum, from which
-    those to minimise are subtracted. Absent if the evaluator says it."""
+    """Weights of the objectives, by metric: `combined_score` is their weighted sum, those to
+    minimise subtracted. Absent if the evaluator returns it."""
     racing_error: Error = 0.1
-    """Most chance that a candidate which is as good as its parent on all `examples` is rejected
-    after some of them; 0 judges every candidate on every example."""
+    """Largest probability of rejecting, after some of the `examples`, a candidate as good as its
+    parent on all of them; 0 evaluates every candidate on every example."""
     batch: Count = 8
-    """Examples that are judged at the same time; the decision to go on follows each batch."""
+    """Examples that are evaluated at the same time; a race may end after each batch."""
     models: Models = field(default_factory=dict)
     """Models that the evaluator asks, by the name that its requests give: `provider:name`, a table
     with the keys of a model in `models.toml` such as `price = "IN,OUT"` (dollars per million
@@ -221,8 +221,8 @@ class ProblemSettings:
     candidate_models: Models = field(default_factory=dict)
     """Models that programs under test ask, likewise; a name may be in both tables."""
     evaluation_dollars: PositiveNumber = None
-    """Most dollars that the models of one evaluation may cost: of a data set all examples together,
-    those of the validation included; None for the budget of the run."""
+    """Most dollars that the models of one evaluation may cost, with all examples of a data set and
+    its validation; None for the budget of the run."""
     human: FiniteNumber = None
     """Best `combined_score` known from people, for reports."""
     seed_objective: FiniteNumber = None

@@ -16,7 +16,7 @@ class ModelUnusable(ValueError):
 
 
 class UnmeteredCall(RuntimeError):
-    """What an answer cost is unknown: its token counts are missing or impossible."""
+    """The cost of a response is unknown: its token counts are missing or impossible."""
 
 
 class UncountedAnswer(UnmeteredCall):

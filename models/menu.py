@@ -146,7 +146,7 @@ class ParameterSet(BaseModel):
 
 
 class ModelEntry(ParameterSet):
-    """One model of a menu with all that is needed to ask it, as settings.json holds it.
+    """One model of a menu with all that is needed to call it, as stored in settings.json.
 
     Contains no key, only the name of the environment variable that holds one.
     """

@@ -216,8 +216,8 @@ class SearchSettings(RetryPolicy):
         Setting("costada.nodes.context:has_reached_target", SEARCH, "SCORE", "none"),
     ] = None
     """End the run when the best program reaches SCORE, in the units of combined_score: at least
-    SCORE, or at most where the problem minimises. If the evaluator returns scores of its own beside
-    objectives, SCORE is one of these. Iterations in flight are completed."""
+    SCORE, or at most where the problem minimises. If the evaluator returns scores that differ from
+    objectives, SCORE is a score. Iterations in flight are completed."""
 
     experiment: Annotated[
         ExperimentName | None,

@@ -304,7 +304,7 @@ EVENTS: Mapping[str, Event] = {
         "an idea paid off; its frontier comes first", "costada.controller.guidance:cycle_succeeded"
     ),
     BACKOFF: Event(
-        "ideas brought nothing; the next guide comes later",
+        "ideas brought no gain; the next guide comes later",
         "costada.controller.guidance:backs_off",
     ),
     OUT_OF_MONEY: Event(
@@ -332,8 +332,8 @@ EVENTS: Mapping[str, Event] = {
     PARETO_FRONT: Event(
         "no other program is better in every objective", "costada.nodes.context:front_of"
     ),
-    STEERED: Event("an idea that a user put in", "costada.nodes.attempts:idea_of"),
-    SUBMITTED: Event("a program that a user put in", "costada.nodes.state:Step.is_users_program"),
+    STEERED: Event("an idea from a user", "costada.nodes.attempts:idea_of"),
+    SUBMITTED: Event("a program from a user", "costada.nodes.state:Step.is_users_program"),
     UNJUDGED: Event(
         "no money was left to evaluate the program, which is evaluated first when the run continues"
         " with more",

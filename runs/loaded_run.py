@@ -24,7 +24,7 @@ State = Literal["waiting", "running", "stopped", "finished"]
 
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
-    """A run as it was when it was loaded; `pandas.DataFrame` takes each of its tables as it is.
+    """A snapshot of a run; `pandas.DataFrame` accepts each of its tables.
 
     Attributes:
         path: The run folder; of a run in Postgres, that of its files on this machine.

@@ -55,7 +55,7 @@ class OverBudget(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One account as it stands; all amounts are exact dollars.
+    """A snapshot of one account; all amounts are exact dollars.
 
     `spent` is the sum of its calls and of the calls of all accounts below it, those whose bill is
     unknown at their upper bound. `committed` is what it cannot give away any more: its own calls,
