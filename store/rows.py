@@ -57,8 +57,9 @@ def parse_json(text: str, *, has_constants: bool = True) -> Any:
     Raises:
         ValueError: If it is not JSON, or is nested too deeply.
     """
-    with suppress(ValueError):  # a constant, half a surrogate pair, or no JSON
-        return from_json(text, allow_inf_nan=False)
+    if isinstance(text, str):
+        with suppress(TypeError, ValueError):  # a constant, half a surrogate pair, or no JSON
+            return from_json(text, allow_inf_nan=False)
     try:
         return (_DECODER if has_constants else _STRICT_DECODER).decode(text)
     except (RecursionError, TypeError) as error:
