@@ -149,6 +149,7 @@ def test_a_hundred_finished_runs_are_not_read_again(tmp_path):
 
 def test_many_unknown_runs_are_read_in_several_parts(root, monkeypatch):
     monkeypatch.setattr(run_index, "READING_SECONDS", -1.0)
+    monkeypatch.setattr(run_index, "ANNOUNCING_SECONDS", 60.0)
     index = RunIndex(root, RunFolder)
     first = index.rows()
     assert [row["state"] for row in first["rows"]] == ["unread", "unread"]
