@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -123,8 +124,9 @@ def _spawning(begin: Callable[..., int], children: EvaluatorChildren) -> Callabl
 
         with ExitStack() as files:
             files.callback(os.close, confined.rules_fd)
-            if actions := named.get("file_actions"):
-                named["file_actions"] = [_opened(each, files) for each in actions]
+            if actions := [*(named.get("file_actions") or ())]:
+                free = 1 + max(number for each in actions for number in _descriptors(each))
+                named["file_actions"] = [_opened(each, free, files) for each in actions]
             # Rules and filters belong to a thread, and end with it.
             with ThreadPoolExecutor(1) as thread:
                 return thread.submit(begin_restricted).result()
@@ -132,11 +134,23 @@ def _spawning(begin: Callable[..., int], children: EvaluatorChildren) -> Callabl
     return spawn
 
 
-def _opened(action: tuple[Any, ...], files: ExitStack) -> tuple[Any, ...]:
-    """An action of `os.posix_spawn`; the evaluator itself opens the file of one that opens."""
+def _descriptors(action: tuple[Any, ...]) -> tuple[int, ...]:
+    """The descriptors that an action of `os.posix_spawn` names."""
+    return action[1:3] if action[0] == os.POSIX_SPAWN_DUP2 else action[1:2]
+
+
+def _opened(action: tuple[Any, ...], free: int, files: ExitStack) -> tuple[Any, ...]:
+    """An action of `os.posix_spawn`; the evaluator itself opens the file of one that opens.
+
+    Its descriptor is at least `free`, which no action names: none closes or replaces it.
+    """
     if action[0] != os.POSIX_SPAWN_OPEN:
         return action
-    descriptor = os.open(*action[2:])
+    lowest = os.open(*action[2:])
+    try:
+        descriptor = fcntl(lowest, F_DUPFD_CLOEXEC, free)
+    finally:
+        os.close(lowest)
     files.callback(os.close, descriptor)
     return (os.POSIX_SPAWN_DUP2, descriptor, action[1])
 

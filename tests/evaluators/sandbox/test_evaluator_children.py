@@ -433,6 +433,35 @@ def test_the_evaluator_opens_what_a_spawned_program_is_redirected_to(confined, f
     assert absent.error.startswith("FileNotFoundError: [Errno 2] No such file or directory: 'no/")
 
 
+REDIRECTING = """
+import os, sys
+def evaluate(path):
+    flags = os.O_CREAT | os.O_WRONLY
+    def opened(number, name): return (os.POSIX_SPAWN_OPEN, number, name, flags, 0o600)
+    lowest = os.dup(0)
+    os.close(lowest)
+    free = range(lowest, lowest + 8)
+    actions = [*ACTIONS, opened(1, "said.txt")]
+    number = os.posix_spawn(sys.executable, [sys.executable, path], {}, file_actions=actions)
+    assert os.waitpid(number, 0)[1] == 0
+    return {"combined_score": float(open("said.txt").read())}
+"""
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        "((os.POSIX_SPAWN_DUP2, 2, each) for each in free)",
+        "((os.POSIX_SPAWN_CLOSE, each) for each in free)",
+        "(opened(each, f'{each}.txt') for each in free)",
+    ],
+)
+def test_files_of_a_spawned_program_keep_to_their_descriptors(confined, folder, actions):
+    evaluator = REDIRECTING.replace("ACTIONS", actions)
+    result = evaluate(folder, evaluator, "print(0.5)", confined)
+    assert result.output["metrics"] == {"combined_score": 0.5}
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 def test_a_build_reads_nothing_in_the_home_folder(confined, folder, tmp_path):
     (tmp_path / "key").write_text("CANARY")
