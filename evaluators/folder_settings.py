@@ -1,5 +1,6 @@
 """The settings of a problem folder: what `problem.toml` may say."""
 
+import re
 import tomllib
 from dataclasses import replace
 from difflib import get_close_matches
@@ -18,7 +19,7 @@ from costada.evaluators.problem_fields import (
     ProblemSettings,
     Weights,
 )
-from costada.evaluators.sandbox.commands import shell_sign_reason
+from costada.evaluators.sandbox.commands import command_words
 from costada.evaluators.sandbox.inside.scored_commands import FAILURES
 from costada.evaluators.sandbox.limits import (
     MAX_LIMIT,
@@ -37,6 +38,9 @@ from costada.values.setting import expectation, refusal
 SETTINGS_FILE = "problem.toml"
 EVALUATOR_PROCESSES = 256
 """How many processes an `evaluate(program_path)` may start where the settings do not say."""
+
+INTERPRETER = re.compile(r"(?:.*/)?(?:python[\d.]*|sh|bash)")
+"""Programs whose first argument is a script."""
 
 MAX_SETTINGS = 2**20
 """Bytes of `problem.toml`."""
@@ -209,11 +213,14 @@ def _check_prepare(path: Path, command: str | None) -> None:
     """Refuse a command that needs a shell, or whose script is not in the folder."""
     if command is None:
         return
-    if reason := shell_sign_reason(command):
-        raise ValueError(f"{path}: prepare is {command!r}; {reason}")
-    scripts = (word for word in command.split() if word.endswith((".py", ".sh")))
-    script = next(scripts, None)
-    if script is not None and not (path.parent / script).is_file():
+    match command_words(f"{path}: prepare", command):
+        case [program, script, *_] if INTERPRETER.fullmatch(program) and not script.startswith("-"):
+            pass
+        case [script, *_] if "/" in script:  # a name alone is looked for on the path
+            pass
+        case _:
+            return
+    if script.endswith((".py", ".sh")) and not (path.parent / script).is_file():
         raise ValueError(f"{path}: prepare is {command!r}; {script} is missing in {path.parent}")
 
 

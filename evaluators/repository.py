@@ -36,7 +36,7 @@ from costada.evaluators.sandbox.candidate_results import (
     signal_name,
 )
 from costada.evaluators.sandbox.candidate_runs import run_in_copy
-from costada.evaluators.sandbox.commands import check_no_shell
+from costada.evaluators.sandbox.commands import command_words
 from costada.evaluators.sandbox.inside.scored_commands import SECONDS
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.opened import NOTHING
@@ -358,17 +358,8 @@ def _check_settings(where: Path, settings: FolderSettings) -> None:
     if not any([settings.program] if isinstance(settings.program, str) else settings.program):
         raise ValueError(f"{where}: program is missing; expected patterns such as 'src/*.py'")
     for name in (BUILD, TEST, COMMAND):
-        command = getattr(settings, name)
-        try:
-            words = shlex.split(command or "")
-        except ValueError as error:
-            raise ValueError(
-                f"{where}: {name} is {command!r}; expected quotes that end ({error})"
-            ) from None
-        if command is not None and not words:
-            raise ValueError(f"{where}: {name} is {command!r}; expected a command")
-        if command is not None:
-            check_no_shell(f"{where}: {name}", command)
+        if (command := getattr(settings, name)) is not None:
+            command_words(f"{where}: {name}", command)
     report = REPORT_FILE.search(settings.command)
     if report and (report[1].startswith("/") or ".." in report[1].split("/")):
         raise ValueError(

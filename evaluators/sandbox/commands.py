@@ -145,6 +145,22 @@ def check_no_shell(name: str, command: str) -> None:
         raise ValueError(f"{name} is {command!r}; {reason}")
 
 
+def command_words(name: str, command: str) -> list[str]:
+    """The words of a command that no shell reads.
+
+    Raises:
+        ValueError: If there is none, a quote does not end, or a sign is only for a shell.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ValueError(f"{name} is {command!r}; expected quotes that end ({error})") from None
+    if not words:
+        raise ValueError(f"{name} is {command!r}; expected a command")
+    check_no_shell(name, command)
+    return words
+
+
 def shell_sign_reason(command: str) -> str | None:
     """What is expected of a command with signs for a shell outside of quotes; None without any."""
     for word in QUOTED.sub("", command).split():

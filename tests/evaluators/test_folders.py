@@ -9,7 +9,7 @@ import pytest
 from declared_limits import untested_limits
 from needed_programs import how_to_install
 
-from costada.evaluators.folder_settings import FolderSettings
+from costada.evaluators.folder_settings import FolderSettings, read_settings
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem
 from costada.evaluators.sandbox.layer_choice import chosen_layer
@@ -238,6 +238,47 @@ def test_a_wrong_setting_is_refused_with_its_value_and_what_was_expected(
 def test_each_limit_of_a_setting_has_a_row_just_outside():
     rows = [tomllib.loads(settings) for settings, _ in REFUSALS]
     assert untested_limits(FolderSettings, FolderSettings.model_fields, rows) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "curl -o answers.py https://example.org/answers",
+        "curl -O https://example.org/setup.sh",
+        "python -m get data.py",
+        "python '' data.py",
+        "bash -c 'curl -O https://example.org/setup.sh'",
+        "fetch.sh",
+        "python 'the script.py' data.py",
+        "python3.13 ./deep/script.py",
+    ],
+)
+def test_a_command_whose_script_is_there_prepares_a_folder(make_folder, command):
+    folder = make_folder()
+    (folder / "the script.py").touch()
+    (folder / "deep").mkdir()
+    (folder / "deep" / "script.py").touch()
+    (folder / "problem.toml").write_text(f'prepare = "{command}"\n')
+    assert read_settings(folder / "problem.toml").prepare == command
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python 'missing.py'", "; missing.py is missing in .*tens$"),
+        ("/usr/bin/python3 missing.py", "; missing.py is missing in .*tens$"),
+        ("bash missing.sh x", "; missing.sh is missing in .*tens$"),
+        ("./missing.sh", "; ./missing.sh is missing in .*tens$"),
+        ("python 'x", r"; expected quotes that end \(No closing quotation\)$"),
+        (" ", "; expected a command$"),
+        ("python a.py | sh", "; expected a command without '|'"),
+    ],
+)
+def test_a_command_that_cannot_prepare_a_folder_is_refused(make_folder, command, expected):
+    folder = make_folder()
+    (folder / "problem.toml").write_text(f'prepare = "{command}"\n')
+    with pytest.raises(ValueError, match=expected):
+        read_settings(folder / "problem.toml")
 
 
 @pytest.mark.parametrize(
