@@ -2,20 +2,27 @@
 
 The metadata of such a package is among the installed ones, and says where its project is. Only the
 packages with an `__init__.py` and the modules that it provides count, never the project's folder:
-that may hold keys, runs or the answers of problems. Hidden files of a package, which may be its
-project's folder, stay hidden.
+that may hold keys, runs or the answers of problems. Of a package, which may be its project's
+folder, files and folders that usually hold secrets or a history stay hidden.
 """
 
 import json
 import os
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
+
+SECRETS = (
+    *(".env*", ".git", ".hg", ".svn", ".git-credentials", ".netrc", ".npmrc", ".pypirc"),
+    *(".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".*_history"),
+)
+"""Names of files and folders that usually hold secrets or a history."""
 
 
 class EditablePackage(NamedTuple):
@@ -51,17 +58,25 @@ class ShownPaths(NamedTuple):
 def _shown(path: str) -> ShownPaths:
     """What is not hidden of a file or folder; of a folder that hides nothing, the folder alone.
 
-    Links beside hidden files are left out: a rule for one would hold for what it leads to.
+    Links beside hidden files are left out: a rule for one would hold for what it leads to. A
+    folder that this process may not read needs no hiding.
     """
     if not os.path.isdir(path):
         return ShownPaths((path,), ())
-    entries = sorted(os.scandir(path), key=lambda entry: entry.name)
-    shown = [entry for entry in entries if not entry.name.startswith(".")]
+    try:
+        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+    except PermissionError:
+        return ShownPaths((path,), ())
+    shown = [entry for entry in entries if not _is_secret(entry.name)]
     parts = [_shown(entry.path) for entry in shown if not entry.is_symlink()]
     if len(shown) == len(entries) and not any(each.listed for each in parts):
         return ShownPaths((path,), ())
     readable = [each for part in parts for each in part.readable]
     return ShownPaths((*readable,), (path, *(each for part in parts for each in part.listed)))
+
+
+def _is_secret(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in SECRETS)
 
 
 @cache

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import costada
+from costada.evaluators.sandbox.editable_packages import EditablePackage, ShownPaths
 
 pytestmark = pytest.mark.process
 
@@ -133,3 +134,36 @@ def test_a_package_in_the_folder_of_the_problem_stays_hidden(environment, confin
 def test_a_module_that_is_only_beside_a_package_is_not_readable(environment, confined):
     said = evaluate(environment, confined, environment / "problem", ["uv_flat_module"], "")
     assert said[0].startswith("0.0 None evaluator.py failed: ")
+
+
+def test_a_package_without_secrets_is_one_folder_whatever_dotted_names_it_has(tmp_path):
+    (tmp_path / "deep").mkdir()
+    for name in (".gitkeep", ".flake8", "__init__.py", "deep/.gitignore"):
+        (tmp_path / name).touch()
+    shown = EditablePackage("package", str(tmp_path)).shown
+    assert shown == ShownPaths((str(tmp_path),), ())
+
+
+def test_files_beside_secrets_are_shown_one_by_one(tmp_path):
+    for name in (".env.local", ".gitkeep", ".netrc", "__init__.py"):
+        (tmp_path / name).touch()
+    for name in (".git", ".ssh", "deep"):
+        (tmp_path / name).mkdir()
+    readable = tuple(str(tmp_path / name) for name in (".gitkeep", "__init__.py", "deep"))
+    shown = EditablePackage("package", str(tmp_path)).shown
+    assert shown == ShownPaths(readable, (str(tmp_path),))
+
+
+def test_a_folder_that_may_not_be_read_does_not_hinder_the_others(tmp_path, monkeypatch):
+    (tmp_path / "__init__.py").touch()
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def refused(path):  # a test may run as root, whom no mode keeps out
+        if path == str(tmp_path / "closed"):
+            raise PermissionError(path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    shown = EditablePackage("package", str(tmp_path)).shown
+    assert shown == ShownPaths((str(tmp_path),), ())
