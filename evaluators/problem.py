@@ -28,6 +28,7 @@ from costada.evaluators.sandbox.concurrency import FairSemaphore, available_core
 from costada.evaluators.sandbox.inside.error_reports import PROCESS_REFUSED, outage_seconds
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import MIN_MEMORY_MB
 from costada.evaluators.sandbox.minimum_time import check_minimum_time
 from costada.evaluators.sandbox.slot import SLOTS
 from costada.evaluators.sandboxed import (
@@ -364,7 +365,8 @@ def confine(
 
     Raises:
         ValueError: If this machine does not offer the layer, or the problem's own `evaluate`
-            cannot be confined, or the time is less than an empty Python program takes.
+            cannot be confined, or its own memory is less than is accepted of a user, or the time is
+            less than an empty Python program takes.
     """
     given = {"sandbox": sandbox, "timeout": timeout, "memory_mb": memory_mb}
     at_once = evaluations_at_once or problem.evaluations_at_once
@@ -376,6 +378,11 @@ def confine(
                     " evaluate of its own; expected none"
                 )
         return replace(problem, evaluations_at_once=at_once)
+    own = f"problem {problem.name!r}: "
+    if memory_mb is None and problem.limits.memory_mb < MIN_MEMORY_MB:
+        raise ValueError(
+            f"{own}memory_mb: got {problem.limits.memory_mb}, expected at least {MIN_MEMORY_MB}"
+        )
     limits = replace(
         problem.limits,
         wall_seconds=problem.limits.wall_seconds if timeout is None else timeout,
@@ -386,8 +393,8 @@ def confine(
     if is_here or layer is Layer.AUTO:
         layer = chosen_layer(layer)
     if is_here and problem.entry_point and problem.language == PYTHON.name and not problem.build:
-        own = "" if timeout is not None else f"problem {problem.name!r}: "
-        check_minimum_time(limits.wall_seconds, layer, f"{own}timeout")
+        name = "timeout" if timeout is not None else f"{own}timeout"
+        check_minimum_time(limits.wall_seconds, layer, name)
     return replace(
         problem,
         limits=limits,

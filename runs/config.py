@@ -10,6 +10,7 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
@@ -83,6 +84,10 @@ OWN_CONSTANTS = ("reference_cost", "max_iterations", "guides")
 
 FROM_PYTHON = {"text_is_number": False}
 """Validation context for the settings of a Python caller, whose numbers are not texts."""
+
+STORED = {"is_stored": True}
+"""Validation context for the settings of a stored run, which an earlier version may have checked
+less strictly."""
 
 
 def changed_constants(given: object) -> object:
@@ -367,6 +372,16 @@ class RunConfig(SearchSettings):
         if info.context == FROM_PYTHON and isinstance(given, str) and {int, float} & kinds:
             raise ValueError("expected a number")
         return given
+
+    @field_validator("memory_mb", mode="wrap")
+    @classmethod
+    def _check_memory(
+        cls, given: object, check: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> int | None:
+        """Check what a user gives; earlier versions stored any number from 1 on."""
+        if info.context == STORED and isinstance(given, int) and given >= 1:
+            return given
+        return cast(int | None, check(given))
 
     @model_validator(mode="after")
     def _check_models(self) -> Self:

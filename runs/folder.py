@@ -21,7 +21,7 @@ from costada.evaluators.remote.engine import is_local
 from costada.evaluators.sandbox.layers import UNCONFINED
 from costada.models.providers import KEY_VARIABLES, is_loopback
 from costada.nodes.generator_command import is_command
-from costada.runs.config import RENAMED, RunConfig
+from costada.runs.config import RENAMED, STORED, RunConfig
 from costada.runs.folder_lease import hold_lease, is_held
 from costada.runs.user_input import explain
 from costada.store.address import StorePlace, format_error
@@ -444,7 +444,7 @@ def read_config(text: str, place: Path | str) -> RunConfig:
         known = {RENAMED.get(name, name): value for name, value in known.items()}
     try:
         # Text that is no JSON object goes to pydantic as it is, which says what is wrong with it.
-        return RunConfig.model_validate_json(json.dumps(known) if known else text)
+        return RunConfig.model_validate_json(json.dumps(known) if known else text, context=STORED)
     except ValidationError as error:
         raise ValueError(f"{place}:\n{explain(error, RunConfig.model_fields)}") from None
 

@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, Checkpoin
 
 from costada.nodes.saved_state import seal_of
 from costada.nodes.state import Flight, SearchState, plain, restore
-from costada.runs.config import RunConfig
+from costada.runs.config import STORED, RunConfig
 from costada.runs.folder import THREAD, RunFolder
 from costada.runs.run_files import StepLog
 from costada.store.checkpoints import RunSaver
@@ -74,7 +74,7 @@ def fork_run(
     """
     changes = {"budget": budget, "seed": seed}
     given = {name: value for name, value in changes.items() if value is not None}
-    config = RunConfig.model_validate({**source.load().model_dump(), **given})
+    config = RunConfig.model_validate({**source.load().model_dump(), **given}, context=STORED)
     if not trust:
         source.check_trusted()
     if not isinstance(source.database, Path) or not isinstance(target.database, Path):

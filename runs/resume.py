@@ -14,7 +14,7 @@ from pathlib import Path
 from time import time
 
 from costada.reports.formats import budget_text
-from costada.runs.config import EXECUTION, RunConfig
+from costada.runs.config import EXECUTION, STORED, RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.gateways import uses_gateway
 from costada.runs.stored_run import StoredRun
@@ -59,7 +59,7 @@ def extended_config(saved: RunConfig, given: Mapping[str, object]) -> RunConfig:
     known = {name: value for name, value in given.items() if value is not None}
     if saved.allow_invalid_start:
         known["allow_invalid_start"] = True
-    config = RunConfig.model_validate({**saved.model_dump(), **known})
+    config = RunConfig.model_validate({**saved.model_dump(), **known}, context=STORED)
     for name in RAISED:
         before, now = getattr(saved, name), getattr(config, name)
         if now < before:

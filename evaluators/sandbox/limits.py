@@ -40,7 +40,7 @@ class Limits:
 
     wall_seconds: Seconds = 360.0
     call_seconds: OptionalSeconds = None
-    memory_mb: Memory = 2048
+    memory_mb: Size = 2048
     scratch_mb: Size = 256
     threads: Size = 64
     processes: NumProcesses = 0

@@ -11,7 +11,7 @@ from typing import Self
 from pydantic import TypeAdapter, ValidationError
 
 from costada.experiments.sweep.sweep import SweepRun, run_in
-from costada.runs.config import RunConfig
+from costada.runs.config import STORED, RunConfig
 from costada.runs.shared_purse import PurseAddress
 from costada.store.files import make_folder, read_text, replace_text
 
@@ -47,7 +47,7 @@ class JobFile:
         """The file of a sweep, `None` if it has none; raises `ValueError` if it is damaged."""
         path = out / JOBS / FILE
         try:
-            return TypeAdapter(cls).validate_json(read_text(path))
+            return TypeAdapter(cls).validate_json(read_text(path), context=STORED)
         except FileNotFoundError:
             return None
         except ValidationError as error:
