@@ -172,13 +172,16 @@ class LostRun(NamedTuple):
 def _lost_run(state: SearchState, context: RunContext) -> LostRun | None:
     """The last run of the thread in the store, where its server has lost the thread's checkpoints.
 
-    `langgraph dev` keeps them in memory. A caller that gives another seed begins another run.
+    `langgraph dev` keeps them in memory. A caller that gives another seed, or another problem,
+    begins another run. One that had ended takes all its steps from the store, and ends again.
     """
     if "run" in state or not _is_served(context):
         return None
     begun = list(takewhile(context.store.setup, _ids_of_thread(context)))
     setup = context.store.setup(begun[-1]) if begun else None
     if setup is None or not setup.seed or str(state.get("seed", setup.seed)) != setup.seed:
+        return None
+    if setup.problem != problem_texts(context.problem):
         return None
     return LostRun(begun[-1], setup)
 

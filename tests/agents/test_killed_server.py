@@ -2,7 +2,9 @@
 
 import json
 from collections import Counter
+from contextlib import contextmanager
 from itertools import count
+from shutil import rmtree
 from threading import Event
 
 import pytest
@@ -58,6 +60,16 @@ def killed(tmp_path):
         yield variables, provider, thread
 
 
+@contextmanager
+def restarted(folder, thread, variables):
+    """The address of a server that has lost all but the store, where the thread begins again."""
+    # What `langgraph dev` writes now and then decides otherwise how much it knows after a kill.
+    rmtree(folder / ".langgraph_api", ignore_errors=True)
+    with server_of(folder, **variables) as (_, address):
+        answer(address, "threads", {"thread_id": thread})
+        yield address
+
+
 def requests_of(provider):
     return Counter(json.dumps(each["messages"]) for each in provider.requests)
 
@@ -66,8 +78,8 @@ def test_a_killed_server_pays_for_no_answer_twice(killed, tmp_path):
     variables, provider, thread = killed
     answered = list(requests_of(provider))[: KILLED_AT - 1]
     runs = f"threads/{thread}/runs/wait"
-    with server_of(tmp_path, **variables) as (_, address):
-        found = answer(address, runs, {**ORDER, "input": None})
+    with restarted(tmp_path, thread, variables) as address:
+        found = answer(address, runs, {**ORDER, "input": {"seed": 1}})
         asked = requests_of(provider)
         again = answer(address, runs, {**ORDER, "input": {"seed": 1}})
     assert (found.get("stop_reason"), found.get("iterations")) == ("iterations", ITERATIONS), found
@@ -78,3 +90,24 @@ def test_a_killed_server_pays_for_no_answer_twice(killed, tmp_path):
         first, second = store.run_ids()  # another input begins another run
         assert store.setup(first).seed == store.setup(second).seed == "1"
         assert [row["iteration"] for row in store.steps(first)] == [*range(1, ITERATIONS + 1)]
+
+
+def test_a_run_that_had_ended_returns_its_result_and_another_problem_begins_a_run(killed, tmp_path):
+    variables, provider, thread = killed
+    runs, order = f"threads/{thread}/runs/wait", {**ORDER, "input": {"seed": 1}}
+    with restarted(tmp_path, thread, variables) as address:
+        ended = answer(address, runs, order)
+    asked = requests_of(provider).total()
+    with restarted(tmp_path, thread, variables) as address:
+        again = answer(address, runs, order)
+    assert requests_of(provider).total() == asked == ITERATIONS + 1
+    results = ("best_program", "best_score", "spent", "iterations", "stop_reason")
+    assert [again[each] for each in results] == [ended[each] for each in results]
+    (tmp_path / "toy" / "problem.md").write_text("Return a number between 0 and 1.")
+    with restarted(tmp_path, thread, variables) as address:
+        other = answer(address, runs, order)
+    assert other["iterations"] == ITERATIONS
+    assert requests_of(provider).total() == asked + ITERATIONS
+    with RunStore(variables["COSTADA_STORE"], is_read_only=True) as store:
+        first, second = store.run_ids()
+        assert store.setup(first).problem != store.setup(second).problem
