@@ -22,6 +22,7 @@ IMPORTING = frozenset(
         *("read_pickle", "unsafe_load", "unsafe_load_all", "UnsafeLoader"),
         *("ctypes", "ctypeslib", "cffi", "cppyy", "cpp_extension"),
         *("load_library", "addsitedir", "pkgutil", "zipimport"),
+        *("pytest", "TestLoader", "defaultTestLoader", "importfile", "InteractiveInterpreter"),
     )
 )
 """Names by which an evaluator may run its candidate in its own process, or in a fork of that.

@@ -338,7 +338,9 @@ def _evaluator(request: Request) -> Callable[..., object]:
     own = os.path.abspath(request["evaluator"])
     program = os.path.abspath(request["program"])
     os.environ.update(request["keys"])
-    os.environ["HOME"] = os.environ["TMPDIR"] = os.path.abspath(HOME)
+    os.environ["TMPDIR"] = os.path.abspath(HOME)
+    # Not the candidate's: tools carry out what lies in a home.
+    os.environ["HOME"] = tempfile.mkdtemp(prefix=".home-", dir=os.getcwd())
     # A program that is started could change the code that a Python of the evaluator would keep.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     with suppress(FileNotFoundError):  # then loading it says so

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from costada.evaluators.sandbox.inside.evaluator_scripts import SHELL
 
 INTERPRETER = re.compile(
-    r"(python|pypy|ruby|perl|lua|php)[\d.]*|node(js)?|deno|bun|julia|Rscript|(ba|da|z|k)?sh"
+    r"(python|pypy|ruby|perl|lua|php)[\d.]*|node(js)?|deno|bun|julia|R(script)?|(ba|da|z|k)?sh"
+    r"|sqlite3?|duckdb|psql|mysql|gdb|[gm]?awk|bc|octave(-cli)?|gnuplot|ghci|ocaml|scala|groovy"
 )
+"""Programs that carry out what they read, perhaps from a pipe."""
+
 MODULE_OPTION = "-m"
 FLAG = re.compile(
     r"-([bBdEfiIOPqsSuvwx]+|[WX].+)"
@@ -42,7 +45,7 @@ SYSTEM_TOOLS = frozenset(
         *("echo", "printf", "true", "false", "test", "[", "sleep", "date", "pwd", "which", "file"),
         *("uname", "nproc", "free", "lscpu", "basename", "dirname", "md5sum", "sha1sum"),
         *("sha256sum", "sha512sum", "gzip", "gunzip", "tar", "zip", "unzip", "curl", "wget"),
-        *("docker", "podman", "psql", "nvidia-smi", "rocm-smi"),
+        *("docker", "podman", "nvidia-smi", "rocm-smi"),
     )
 )
 SHELL_WORDS = frozenset(

@@ -29,6 +29,7 @@ from costada.evaluators.sandbox.inside.shell_text import UNKNOWN, commands_in, u
 NAME = re.compile(r"[\w.+-]+")
 NAMED_PART = re.compile(r"[=:\s]")
 STANDARD_INPUT = "-"
+OTHER_MAKEFILES = re.compile(r"\$[({]MAKE|\bg?make\b|^-?s?include\b", re.MULTILINE)
 SEARCHED = re.compile(r".*(PATH|LIB|PRELOAD|OPTIONS|OPT|STARTUP|ENV)")
 MIN_CODE_CHARS = 8
 """Shorter programs are not looked for in the words of a command: they may be part of any."""
@@ -183,6 +184,8 @@ class StartedCommands:
             return True
         texts = [*words, *(script.text for script in scripts)]
         if any(self._program in text for text in texts):
+            return True
+        if any(map(OTHER_MAKEFILES.search, texts[len(words) :])) and any(self._made()):
             return True
         stems = {name.partition(".")[0] for text in texts for name in NAME.findall(text)}
         made = [os.path.basename(path) for path in self._made()]

@@ -266,6 +266,21 @@ def test_a_copy_beside_the_evaluator_imports_another_copy(confined, folder):
     assert (result.error, result.output["metrics"]) == (None, {"x": 1.0})
 
 
+PLANTING = """
+import os
+os.makedirs(os.path.expanduser("~"), exist_ok=True)
+with open(os.path.expanduser("~/.profile"), "w") as file: file.write("touch planted\\n")
+"""
+
+
+def test_a_candidate_leaves_no_start_up_files_for_the_tools_of_the_evaluator(confined, folder):
+    start = (
+        "run([sys.executable, path]).returncode or run(['bash', '-lc', 'echo {}; ls planted >&2'])"
+    )
+    result = evaluate(folder, STARTING.replace("START", start), PLANTING, confined)
+    assert "cannot access" in result.error
+
+
 def test_a_link_to_the_answers_is_no_answer(confined, folder):
     result = evaluate(folder, READING, LINKING, confined)
     assert (result.error, result.output["metrics"]) == (None, {"right": 0.0})
