@@ -45,8 +45,20 @@ MAX_LEVELS = 3
 
 NOT_THERE = (ENOENT, ENOTDIR, ELOOP)
 WILDCARDS = "*?["
-MAKE = re.compile(r"\bmake\b")
-"""Found in code that may start `make`, which then reads the files beside the code."""
+BUILD_FILES = {
+    "make": MAKEFILES,
+    "cmake": ("CMakeLists.txt",),
+    "ninja": ("build.ninja",),
+    "meson": ("meson.build",),
+    "cargo": ("Cargo.toml",),
+    "go": ("go.mod",),
+    "npm": ("package.json",),
+}
+"""Of tools that read the files beside the code that starts them: what lies there then."""
+
+TOOL_NAME = re.compile(rf"\b({'|'.join(BUILD_FILES)})\b")
+SCRIPT_SUFFIX = ".sh"
+SCRIPT_WORD = re.compile(r"[\w./+-]*\w[\w./+-]*")
 MAX_NAME_CHARS = 255
 MAX_PATH_CHARS = 4096
 UNPARSABLE = (SyntaxError, ValueError, RecursionError)
@@ -290,11 +302,16 @@ def shown_files(
         if path in shown:
             continue
         shown[path] = listable
-        if path.suffix != ".py":
+        if path.suffix not in (".py", SCRIPT_SUFFIX):
             continue
         source = path.read_text(encoding="utf-8", errors="replace")
-        if MAKE.search(source) and any((path.parent / name).is_file() for name in MAKEFILES):
-            waiting += [(file, folder) for file in _below([path.parent], folder, listed)]
+        built = _build_places(source, path.parent)
+        waiting += [(file, folder) for file in _below(built, folder, listed)]
+        if path.suffix == SCRIPT_SUFFIX:
+            words = {*SCRIPT_WORD.findall(source)}
+            in_script = [place for word in words for place in matching(path.parent, word)]
+            waiting += [(file, folder) for file in _below(in_script, folder, listed)]
+            continue
         named = _named(source, folder)
         waiting += [(file, folder) for file in _below(named, folder, listed)]
         if path.parent != listable:  # not beside what is on the import path outside of the folder
@@ -311,6 +328,13 @@ def shown_files(
                 known |= {(base, name) for base in places}
             waiting += _modules(name.lstrip("."), places, folder)
     return shown
+
+
+def _build_places(source: str, folder: Path) -> list[Path]:
+    """The folder, if code may start a tool that reads the files there."""
+    tools = {*TOOL_NAME.findall(source)}
+    names = (name for tool in tools for name in BUILD_FILES[tool])
+    return [folder] if any((folder / name).is_file() for name in names) else []
 
 
 def _modules(name: str, places: Mapping[Path, Path], folder: Path) -> Iterator[tuple[Path, Path]]:

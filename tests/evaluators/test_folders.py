@@ -9,6 +9,7 @@ import pytest
 from declared_limits import untested_limits
 from needed_programs import how_to_install
 
+from costada.evaluators.folder_files import shown_files
 from costada.evaluators.folder_settings import FolderSettings, read_settings
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem
@@ -89,6 +90,25 @@ def test_an_entry_point_that_the_start_of_an_evaluate_lacks_is_refused(make_fold
         load_folder(folder)
     (folder / "initial_program.py").write_text("answer = lambda: 1\n")
     assert load_folder(folder).entry_point == "answer"
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "files"),
+    [
+        ("COMMAND = ['bash', 'run.sh']\n", {"run.sh": ". ./lib.sh\ncat data/one.txt\n"}),
+        ("COMMAND = 'cmake -B build'\n", {"CMakeLists.txt": "project(one)\n"}),
+        ("COMMAND = ['cargo', 'build']\n", {"Cargo.toml": "[package]\n"}),
+    ],
+)
+def test_what_a_script_names_and_what_a_build_reads_is_shown(tmp_path, evaluator, files):
+    beside = {"evaluator.py": evaluator, "lib.sh": "true\n", "data/one.txt": "1", **files}
+    for name, text in beside.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "other.txt").write_text("nobody names it, but a build may")
+    shown = {str(path.relative_to(tmp_path)) for path in shown_files(tmp_path)}
+    assert shown >= set(beside)
+    assert ("other.txt" in shown) == ("run.sh" not in beside)
 
 
 def test_a_folder_without_settings_takes_its_name_and_the_defaults(make_folder):
