@@ -157,7 +157,7 @@ class RecentWrites:
         """
         with self._lock:
             if self in _GONE_BACK or self._lacks_durable(connection):
-                _GONE_BACK.add(self)
+                _GONE_BACK.append(self)
                 raise DatabaseWentBack(errno.EIO, WENT_BACK, place)
             connection.execute(NOTE_RECOVERY)
             ((recovery,),) = connection.execute(LAST_RECOVERY).fetchall()
@@ -196,7 +196,7 @@ def _repeat(commit: Commit, connection: psycopg.Connection[Any]) -> None:
 
 _KNOWN: WeakValueDictionary[tuple[object, ...], RecentWrites] = WeakValueDictionary()
 _LOOKING_UP = Lock()
-_GONE_BACK: set[RecentWrites] = set()
+_GONE_BACK: list[RecentWrites] = []
 """Those of databases that lack durable commits; here they live as long as the process."""
 
 
