@@ -10,7 +10,6 @@ from costada.store.call_sums import CallSums, difference, sum_of
 from costada.store.database import Database, any_of
 from costada.store.in_flight_calls import in_flight_calls
 from costada.store.outage import waiting_in_any_case
-from costada.store.request_marker import RequestMarker, Requests
 from costada.store.rows import (
     CallRow,
     CallStatus,
@@ -116,10 +115,8 @@ class CallLog:
     """One row per request to a model, and the outcome of each call.
 
     `in_flight` knows the requests that threads of this process wait for, `sums` what the calls of
-    tickets have cost. `marker` notes each request outside of the database, too.
+    tickets have cost.
     """
-
-    marker: RequestMarker | None = None
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -162,9 +159,6 @@ class CallLog:
             self.sums.add(
                 run_id, call.ticket, call.role, sum_of(call.status, call.cost, call.bound)
             )
-        if self.marker:
-            most = call.cost + call.bound
-            self.marker.begin(run_id, (key, number), most, is_new=repeats is None)
         return int(number)
 
     def finish_call(self, run_id: str, number: int, call: CallRow) -> None:
@@ -185,15 +179,6 @@ class CallLog:
                 ended = sum_of(call.status, call.cost, call.bound)
                 self.sums.add(run_id, call.ticket, call.role, difference(ended, begun))
             self._write(key, number, call)
-        if self.marker:
-            self.marker.end((key, number), call.cost + call.bound)
-
-    @exactly
-    def requests(self, run_id: str, *, counts_lost: bool = True) -> Requests:
-        """All requests of a run, with what they have cost; with their bounds if these count."""
-        found = self._db.rows("SELECT cost, bound FROM costada_call WHERE run_id = ?", (run_id,))
-        dollars = (amount(cost) + amount(bound) * counts_lost for cost, bound in found)
-        return Requests(run_id, len(found), sum(dollars, Decimal(0)))
 
     def settle_call(self, run_id: str, call: CallRow, number: int | None = None) -> None:
         """Replace a request of a logical call: by default the last one to the same model."""

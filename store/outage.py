@@ -38,13 +38,6 @@ class DatabaseUnavailable(OSError):
     is_starting = False
 
 
-class DatabaseWentBack(OSError):
-    """A database lacks what it had confirmed to have on disk: it is not the one that it was.
-
-    It was restored, or a standby has taken over that did not commit synchronously.
-    """
-
-
 class RowsChanged(OSError):
     """Another client has changed rows that a transaction had read before it lost its connection.
 

@@ -2,10 +2,8 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from itertools import count
-from secrets import token_hex
 from typing import Any, cast
 
 import psycopg
@@ -21,7 +19,7 @@ from costada.store.outage import outlast
 from costada.store.postgres_connections import SCHEMA, Connections
 from costada.store.postgres_engine import BEGIN, COMMIT, in_pipeline, translate
 from costada.store.postgres_lease import check, guarded, leases_in
-from costada.store.postgres_recent_writes import NUMBER, recent_writes_in
+from costada.store.postgres_recent_writes import recent_writes_in
 from costada.store.postgres_schema import CREATION_LOCK, prepare
 from costada.store.state_serializer import StateSerializer
 
@@ -74,7 +72,6 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         # every statement goes through `_cursor`, so LangGraph needs no connection of its own
         PostgresSaver.__init__(self, cast(Any, None), serde=StateSerializer())
         self._connections = Connections(address, is_read_only=is_read_only)
-        self._client, self._numbers = token_hex(8), count(1)
         self._begin(keep_history=keep_history)
         outlast(partial(self._prepare, address, is_read_only=is_read_only))
 
@@ -86,10 +83,11 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
             self._has_tables = bool(known) or not is_read_only
             if not is_read_only and not (known and self._is_migrated(connection)):
                 self._create(connection)
-            self._recent = recent_writes_in(connection)
             if not is_read_only:
                 # A checkpoint is durable, so the rows that it refers to have to be there before it.
-                self._recent.watch(self._connections, connection)
+                self._recent = recent_writes_in(connection)
+                self._recent.restore(connection)
+                self._connections.when_opened = self._recent.restore
 
     def _is_migrated(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether the tables are as the installed version of LangGraph has them, or a later one."""
@@ -107,9 +105,6 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
             connection.execute("SELECT pg_advisory_unlock(%s)", key)
 
     def _disconnect(self) -> None:
-        if next(self._numbers) > 1:
-            with suppress(OSError, ValueError), self._connections.lent() as connection:
-                self._recent.end_client(self._client, connection)
         self._connections.close()
 
     @contextmanager
@@ -128,12 +123,8 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
                 ):
                     connection.execute(BEGIN)
                     check(connection, lease)
-                    number = self._client, next(self._numbers)
-                    with RawCursor(connection) as numbering:  # its answer is not waited for
-                        numbering.execute(NUMBER, number, binary=True)
                     yield cursor
                     connection.execute(COMMIT)
-                self._recent.note_durable(*number)
                 return
             with connection.cursor(binary=True, row_factory=dict_row) as cursor:
                 try:

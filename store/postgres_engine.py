@@ -20,8 +20,8 @@ from costada.store.lease import LEASE_SECONDS, Lease
 from costada.store.outage import DatabaseUnavailable, Patience, RowsChanged, outlast
 from costada.store.postgres_connections import Connections, explaining
 from costada.store.postgres_lease import HOLDERS, Leases, check, guarded, leases_in
-from costada.store.postgres_recent_writes import NUMBER, Commit, recent_writes_in
-from costada.store.postgres_schema import DRAW, REPLACING, WAIT_FOR_DISK, prepare
+from costada.store.postgres_recent_writes import Commit, recent_writes_in
+from costada.store.postgres_schema import DRAW, NUMBER, REPLACING, WAIT_FOR_DISK, prepare
 
 Found = TypeVar("Found")
 Rows = list[tuple[Any, ...]]
@@ -32,6 +32,7 @@ QUERY = re.compile(rb"\s*(SELECT|WITH)\b|.*\bRETURNING\b", re.DOTALL)
 BEGIN, COMMIT = b"BEGIN", b"COMMIT"
 NOT_DURABLE = b"SELECT set_config('synchronous_commit', 'off', TRUE)"
 FIND_ENTRY = b"SELECT cost, bound, facts FROM costada_entry WHERE account = $1 AND key = $2"
+END_CLIENT = b"DELETE FROM costada_transaction WHERE client = $1"
 MAX_IDLE = 15.0
 """Seconds after which the server ends the session of a client that stopped in a transaction."""
 
@@ -153,7 +154,6 @@ class Transaction:
                 raise OSError(errno.EIO, undone, self._engine.place)
             if waits:
                 recent.forget(num_kept)
-                recent.note_durable(*self._number)
         if not waits:
             recent.keep(Commit(self._lease, writes), self._num_crashes, self._engine.place)
 
@@ -223,7 +223,8 @@ class PostgresEngine:
             prepare(connection, self.place, is_read_only=self.is_read_only)
             self.recent = recent_writes_in(connection)
             if not self.is_read_only:
-                self.recent.watch(self.connections, connection)
+                self.recent.restore(connection)
+                self.connections.when_opened = self.recent.restore
             return leases_in(address, connection)
 
     def outlast(self, work: Callable[[], Found]) -> Found:
@@ -390,8 +391,9 @@ class PostgresEngine:
         if snapshot:
             snapshot.close()
         if self._number:
+            # Without it, a row of some bytes is left.
             with suppress(OSError, ValueError), self.connections.lent() as connection:
-                self.recent.end_client(self.client, connection)
+                _fetched(connection, END_CLIENT, (self.client,))
         self.connections.close()
 
 

@@ -10,7 +10,6 @@ import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -19,8 +18,7 @@ import psycopg
 from psycopg import RawCursor
 
 from costada.store.lease import Lease, LostLease
-from costada.store.outage import DatabaseUnavailable, DatabaseWentBack
-from costada.store.postgres_connections import Connections
+from costada.store.outage import DatabaseUnavailable
 from costada.store.postgres_lease import check, guarded
 
 MAX_COMMITS, MAX_SIZE = 64, 2**22
@@ -31,27 +29,6 @@ CREATE UNLOGGED TABLE IF NOT EXISTS costada_recovery (
     name TEXT PRIMARY KEY, id UUID NOT NULL DEFAULT gen_random_uuid());
 """
 """One row with an id, which is another one after each crash of the server."""
-
-TRANSACTIONS = """
-CREATE TABLE IF NOT EXISTS costada_transaction (client TEXT PRIMARY KEY, number BIGINT NOT NULL)
-WITH (fillfactor = 50);
-"""
-"""The number of the last transaction that each client has committed."""
-
-NUMBER = b"""
-INSERT INTO costada_transaction VALUES ($1, $2) ON CONFLICT (client) DO UPDATE
-SET number = EXCLUDED.number WHERE costada_transaction.number < EXCLUDED.number RETURNING number
-"""
-"""Writes the number of a transaction; returns no row where that transaction is committed."""
-
-NUMBERS = "SELECT client, number FROM costada_transaction WHERE client = ANY(%s)"
-END_CLIENT = "DELETE FROM costada_transaction WHERE client = %s"
-
-WENT_BACK = (
-    "it lacks commits that it had on disk, as after a restore, or a failover to a standby that does"
-    " not commit synchronously; this process writes nothing more to it, so end it. Another one can"
-    " resume the run"
-)
 
 NOTE_RECOVERY = "INSERT INTO costada_recovery VALUES ('last') ON CONFLICT DO NOTHING"
 LAST_RECOVERY = "SELECT id FROM costada_recovery"
@@ -88,7 +65,6 @@ class RecentWrites:
         self._commits: list[Commit] = []
         self._size = 0
         self._num_durable = 0  # of all that were ever kept
-        self._durable: dict[str, int] = {}
         self._recovery: object = None
 
     @property
@@ -129,36 +105,12 @@ class RecentWrites:
             self._num_durable += len(durable)
             self._size -= sum(commit.size for commit in durable)
 
-    def note_durable(self, client: str, number: int) -> None:
-        """Note that a client's transaction of a number is on disk."""
-        with self._lock:
-            self._durable[client] = max(number, self._durable.get(client, 0))
-
-    def end_client(self, client: str, connection: psycopg.Connection[Any]) -> None:
-        """Forget the numbers of a client; without it, a row of some bytes is left."""
-        with self._lock:
-            self._durable.pop(client, None)
-        connection.execute(END_CLIENT, (client,))
-
-    def watch(self, connections: Connections, first: psycopg.Connection[Any]) -> None:
-        """Call `restore` with the first connection and all that are opened from now on."""
-        restore = partial(self.restore, connections.name)
-        restore(first)
-        connections.when_opened = restore
-
-    def restore(self, place: str, connection: psycopg.Connection[Any]) -> None:
-        """Send again what the server may have lost, before a new connection is used.
+    def restore(self, connection: psycopg.Connection[Any]) -> None:
+        """Send again what the server may have lost; called with each new connection to it.
 
         Others wait meanwhile, so nothing that was written later is overwritten.
-
-        Raises:
-            DatabaseWentBack: The database has lost durable commits of this process, whose memory is
-                ahead of it from then on.
         """
         with self._lock:
-            if self in _GONE_BACK or self._lacks_durable(connection):
-                _GONE_BACK.append(self)
-                raise DatabaseWentBack(errno.EIO, WENT_BACK, place)
             connection.execute(NOTE_RECOVERY)
             ((recovery,),) = connection.execute(LAST_RECOVERY).fetchall()
             if recovery == self._recovery:
@@ -168,22 +120,15 @@ class RecentWrites:
                 with suppress(LostLease):
                     _repeat(commit, connection)
             self._num_durable += len(self._commits)
-            self._commits, self._size = [], 0
+            self._commits.clear()
+            self._size = 0
             self.num_crashes += 1
             self._recovery = recovery
 
     def leave_to_parent(self) -> None:
         """Keep nothing in a forked process."""
         self._lock = Lock()
-        self._clear()
-
-    def _lacks_durable(self, connection: psycopg.Connection[Any]) -> bool:
-        found = dict(connection.execute(NUMBERS, ([*self._durable],)).fetchall())
-        return any(found.get(client, 0) < number for client, number in self._durable.items())
-
-    def _clear(self) -> None:
-        self._num_durable += len(self._commits)
-        self._commits, self._size, self._durable, self._recovery = [], 0, {}, None
+        self._commits, self._size, self._recovery = [], 0, None
 
 
 def _repeat(commit: Commit, connection: psycopg.Connection[Any]) -> None:
@@ -196,8 +141,6 @@ def _repeat(commit: Commit, connection: psycopg.Connection[Any]) -> None:
 
 _KNOWN: WeakValueDictionary[tuple[object, ...], RecentWrites] = WeakValueDictionary()
 _LOOKING_UP = Lock()
-_GONE_BACK: list[RecentWrites] = []
-"""Those of databases that lack durable commits; here they live as long as the process."""
 
 
 def recent_writes_in(connection: psycopg.Connection[Any]) -> RecentWrites:

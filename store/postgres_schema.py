@@ -10,7 +10,7 @@ from costada.store.address import foreign_error, format_error
 from costada.store.earlier_formats import can_migrate
 from costada.store.postgres_connections import SCHEMA
 from costada.store.postgres_lease import LEASES
-from costada.store.postgres_recent_writes import RECOVERY, TRANSACTIONS
+from costada.store.postgres_recent_writes import RECOVERY
 from costada.store.schema import FORMAT, INDEXES, OWN_TABLES, TABLE, TABLES
 
 # Collation C orders and compares bytes, as SQLite does, whatever the locale of the database is.
@@ -137,6 +137,18 @@ WAIT_FOR_DISK = b"SELECT pg_logical_emit_message(TRUE, 'costada', '')"
 The message makes it one that writes; nothing reads it.
 """
 
+NUMBERS = """
+CREATE TABLE IF NOT EXISTS costada_transaction (client TEXT PRIMARY KEY, number BIGINT NOT NULL)
+WITH (fillfactor = 50);
+"""
+"""The number of the last transaction that each client has committed."""
+
+NUMBER = b"""
+INSERT INTO costada_transaction VALUES ($1, $2) ON CONFLICT (client) DO UPDATE
+SET number = EXCLUDED.number WHERE costada_transaction.number < EXCLUDED.number RETURNING number
+"""
+"""Writes the number of a transaction; returns no row where that transaction is committed."""
+
 RELATIONS = """
 SELECT name, kind FROM (
     SELECT relname AS name, relkind::text AS kind, oid FROM pg_class
@@ -219,17 +231,7 @@ def create(connection: psycopg.Connection[Any]) -> None:
     tables = [table_statement(*each) for each in BODIES.items()]
     number = f"INSERT INTO costada_format SELECT {FORMAT} WHERE NOT EXISTS"
     number += " (SELECT 1 FROM costada_format);"
-    own = (
-        *tables,
-        INDEXES,
-        SERVER_INDEXES,
-        FUNCTIONS,
-        DRAWING,
-        LEASES,
-        TRANSACTIONS,
-        RECOVERY,
-        number,
-    )
+    own = (*tables, INDEXES, SERVER_INDEXES, FUNCTIONS, DRAWING, LEASES, NUMBERS, RECOVERY, number)
     script = " ".join(own)
     connection.execute(script.encode())
 

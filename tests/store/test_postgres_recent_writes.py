@@ -12,7 +12,7 @@ from waiting import within
 
 from costada.store.database import Database
 from costada.store.lease import LostLease, guarded_by
-from costada.store.outage import DatabaseWentBack, Patience, waiting_for_database
+from costada.store.outage import Patience, waiting_for_database
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_recent_writes import MAX_COMMITS
 from costada.store.run_store import RunStore
@@ -134,32 +134,6 @@ def test_rows_are_there_before_a_checkpoint_that_is_written_after_a_crash(server
         server.crash()
         saver._found("SELECT 1", ())
         assert found_by_others(server) == [1]
-
-
-def test_a_run_goes_on_after_a_failover_to_a_standby_that_has_all_durable_commits(server, store):
-    store.call_log.put_call("run", call_row())
-    server.copy_to_standby()
-    store.put_step("run", 1, {})
-    server.fail_over()
-    assert len(store.steps("run")) == 1
-    server.delay_log()
-
-
-def test_a_run_writes_nothing_after_a_failover_to_a_standby_that_lacks_its_request(server, store):
-    with closing(PostgresRunSaver(server.address)) as saver:
-        server.copy_to_standby()
-        store.call_log.put_call("run", call_row())
-        store.put_step("run", 1, {})
-        server.fail_over()
-        for _ in range(2):
-            with pytest.raises(DatabaseWentBack, match="it lacks commits that it had on disk"):
-                saver._found("SELECT 1", ())
-            with pytest.raises(DatabaseWentBack, match="it lacks commits that it had on disk"):
-                store.put_step("run", 2, {})
-    assert found_by_others(server) == []
-    with pytest.raises(DatabaseWentBack, match="Another one can resume"):
-        RunStore.postgres(server.address)
-    server.delay_log()
 
 
 def test_a_few_commits_are_kept_at_most(server, store):
