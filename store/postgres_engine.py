@@ -6,7 +6,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -310,14 +310,15 @@ class PostgresEngine:
     def _execute_alone(self, statement: bytes, values: Sequence[object]) -> Rows:
         lease = None if is_query(statement) else self._leases.guard()
         num_kept = self.recent.num_kept
-        with self.connections.lent() as connection:
-            if lease is None:
-                found = _fetched(connection, statement, values)
-            else:
-                with guarded(lease), in_pipeline(connection):  # one transaction, as there is none
-                    check(connection, lease)
-                    found = _fetched(connection, statement, values)
-        if not READ.match(statement):
+        with self.connections.lent() as connection, RawCursor(connection) as cursor:
+            # One transaction with the check of the lease, as there is no other.
+            with guarded(lease), in_pipeline(connection) if lease else nullcontext():
+                check(connection, lease)
+                cursor.execute(statement, values, binary=True)
+            found = cursor.fetchall() if is_query(statement) else []
+            # A statement that writes no row waits for no disk; the check locks one, which writes.
+            is_on_disk = lease is not None or cursor.rowcount > 0
+        if is_on_disk and not READ.match(statement):
             self.recent.forget(num_kept)
         return found
 
@@ -375,8 +376,8 @@ class PostgresEngine:
             num_crashes = self.recent.num_crashes
             with guarded(lease), in_pipeline(connection):
                 check(connection, lease)
-                if not waits:
-                    connection.execute(NOT_DURABLE)
+                # Alone, a statement that writes no row, as for a known text, waits for no disk.
+                connection.execute(WAIT_FOR_DISK if waits else NOT_DURABLE)
                 cursor.execute(statement, values, binary=True)
             num_rows = cursor.rowcount
         if waits:

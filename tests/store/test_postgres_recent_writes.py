@@ -136,6 +136,31 @@ def test_rows_are_there_before_a_checkpoint_that_is_written_after_a_crash(server
         assert found_by_others(server) == [1]
 
 
+def write_nothing(other):
+    other._db.write("UPDATE costada_tactics SET record = 'new'", ())
+
+
+@pytest.mark.parametrize("write", [lambda other: other.put_text("known"), write_nothing])
+def test_a_write_without_a_lease_that_changes_nothing_loses_no_row(server, store, write):
+    with guarded_by(None), RunStore.postgres(server.address) as other:
+        store.put_text("known")
+        with guarded_by(lease := store.hold("run")):
+            store.put_step("run", 1, {})
+        write(other)
+    server.crash()
+    store.put_step("run", 2, {})
+    assert found_by_others(server) == [1, 2]
+    lease.release()
+
+
+def test_a_known_text_that_no_lease_guards_is_on_disk_at_once(server, store):
+    name = store.put_text("known")
+    with guarded_by(None), RunStore.postgres(server.address) as other:
+        assert other.put_text("known") == name
+        server.crash()
+        assert found_by_others(server, "SELECT hash FROM costada.costada_blob") == [name]
+
+
 def test_a_few_commits_are_kept_at_most(server, store):
     for number in range(1, MAX_COMMITS + 3):
         store.put_step("run", number, {})
