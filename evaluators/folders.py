@@ -196,7 +196,7 @@ def _check_entry_point(folder: Path, settings: FolderSettings, program: InitialP
     name, source = settings.entry_point, program.source
     if name is None or not isinstance(source, str) or settings.allow_invalid_start:
         return
-    # None are known of a text that is not Python, which its evaluation explains.
+    # Without any, the program is no Python that parses, and its evaluation says so.
     names = defined_names(source) if program.language == PYTHON.name else frozenset()
     if names and name not in names:
         raise ValueError(

@@ -22,7 +22,7 @@ FLAG = re.compile(
 SHELL_FLAG = re.compile("-[efuvxl]+|--(login|norc|noprofile|posix)")
 WITH_ARGUMENT = ("-W", "-X", "-t")
 RUN = ("deno", "bun")
-"""Interpreters that are told by a word to run a file."""
+"""Interpreters whose first argument may be `run`, before the file."""
 
 COMPILER = re.compile(
     r"([\w.]+-)*(gcc|g\+\+|cc|c\+\+|cpp|clang|clang\+\+|gfortran|flang|ifort|ifx|icx|icpx)(-[\d.]+)?"

@@ -186,12 +186,11 @@ class EvaluatorChildren:
 
     def without_keys(self, environment: Mapping[Any, Any]) -> dict[Any, Any]:
         """The variables of a process that runs the candidate, which has a home of its own."""
-        kept = {
-            name: value
+        return {
+            name: self._home if os.fsdecode(name) == "HOME" else value
             for name, value in environment.items()
             if os.fsdecode(name) not in self._keys
         }
-        return {name: self._home if name in ("HOME", b"HOME") else kept[name] for name in kept}
 
     def _made(self) -> Iterator[str]:
         """What was made in the evaluator's folder since the evaluation began."""
