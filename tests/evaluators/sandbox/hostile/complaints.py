@@ -7,7 +7,9 @@ from hostile.watch import GRACE_SECONDS
 
 MAX_GROWTH_MB = 100
 MAX_CONTROL_SECONDS = 20.0
-MEMORY_SLACK = 1.25
+MEMORY_SLACK = 1.5
+"""Pages that processes share since a fork count in each of them."""
+
 POLICY = re.compile(
     "not allowed|not permitted|denied|forbidden|no processes|not available|sandbox|out of memory"
 )
