@@ -15,11 +15,11 @@ from pathlib import Path
 from shutil import which
 from stat import S_ISLNK, S_ISREG, S_IXUSR
 
+from costada.evaluators.sandbox.editable_packages import SECRET_FILES
 from costada.evaluators.sandbox.helper_environment import helper_environment
 from costada.evaluators.shown_paths import OUTPUT_FOLDERS, OUTPUT_SUFFIXES, unshown_reason
 from costada.values.program_form import matches
 
-SECRETS = (".env", ".env.*", ".envrc", ".git-credentials", ".netrc", ".npmrc", ".pypirc")
 GIT = ".git"
 GIT_SECONDS = 60.0
 LISTING = ("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
@@ -163,7 +163,7 @@ def _is_hidden(path: str) -> bool:
 
 def _is_secret(path: str) -> bool:
     parts = path.split("/")
-    return GIT in parts or any(fnmatchcase(parts[-1], pattern) for pattern in SECRETS)
+    return GIT in parts or any(fnmatchcase(parts[-1], pattern) for pattern in SECRET_FILES)
 
 
 def whole_tree(root: Path) -> RepositoryFiles:

@@ -18,9 +18,10 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+SECRET_FILES = (".env*", ".git-credentials", ".netrc", ".npmrc", ".pypirc")
 SECRETS = (
-    *(".env*", ".git", ".hg", ".svn", ".git-credentials", ".netrc", ".npmrc", ".pypirc"),
-    *(".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".*_history"),
+    *(*SECRET_FILES, ".git", ".hg", ".svn", ".*_history"),
+    *(".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube"),
 )
 """Names of files and folders that usually hold secrets or a history."""
 
