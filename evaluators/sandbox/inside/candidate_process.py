@@ -20,6 +20,7 @@ from contextlib import suppress
 from importlib import import_module
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from time import monotonic
+from traceback import print_exception
 from types import ModuleType
 from typing import Any, NoReturn, cast
 
@@ -270,6 +271,7 @@ class Attempt:
         """Prepare to report errors, even when there is no more memory and they resist it."""
         self.answer = b""
         self.files = files
+        self._process = os.getpid()
         try:
             self._reserve = mmap(-1, RESERVE_BYTES, MAP_PRIVATE | MAP_ANONYMOUS)
         except OSError:
@@ -279,6 +281,8 @@ class Attempt:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         """Keep the error; it is the candidate's own if it arose in, or by calling, its code."""
+        if os.getpid() != self._process:
+            _end_fork(error)
         if error is not None:
             self._reserve.close()
             self.answer = self.files.no_memory
@@ -296,6 +300,18 @@ class Attempt:
                 outage = outage_seconds(error) if files.has_evaluator and not is_own else None
                 self.answer = codec.encode(fault if outage is None else {**fault, "outage": outage})
         return True
+
+
+def _end_fork(error: BaseException | None) -> NoReturn:
+    """End a fork of the program that has left its code, as a script ends: it has no answer."""
+    code = error.code if isinstance(error, SystemExit) else error
+    if isinstance(error, Exception):
+        print_exception(error)
+    elif not (code is None or isinstance(code, int)):
+        sys.stderr.write(f"{code}\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else code is not None)
 
 
 def _send(result_fd: int, message: bytes) -> None:

@@ -617,3 +617,26 @@ def test_an_empty_folder_is_there_and_a_program_writes_to_it(confined, tmp_path)
         None,
         {"said": 41.0, "folders": "['kept']"},
     )
+
+
+@pytest.mark.parametrize(
+    ("leaving", "status"),
+    [
+        ("os.execvp('no-program', ['no-program'])", 1),
+        ("sys.exit(3)", 3),
+        ("sys.exit('no reason')", 1),
+        ("return {'combined_score': 1.0}", 0),
+    ],
+)
+def test_a_fork_that_leaves_the_evaluators_code_ends_and_answers_nothing(
+    confined, folder, leaving, status
+):
+    text = (
+        "import os, sys\n"
+        "def evaluate(path):\n"
+        "    if not (number := os.fork()):\n"
+        f"        {leaving}\n"
+        "    return {'status': os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])}\n"
+    )
+    result = evaluate(folder, text, "x = 1\n", confined)
+    assert (result.error, result.output["metrics"]) == (None, {"status": float(status)})
