@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from costada.evaluators.folder_files import referred_names
 from costada.evaluators.import_paths import imported_modules
+from costada.evaluators.sandbox.inside.command_words import CODE_VARIABLES, RUNNERS
 from costada.values.program_form import language_of
 from costada.values.python_syntax import parsed_module
 
@@ -23,6 +24,7 @@ IMPORTING = frozenset(
         *("ctypes", "ctypeslib", "cffi", "cppyy", "cpp_extension"),
         *("load_library", "addsitedir", "pkgutil", "zipimport"),
         *("pytest", "TestLoader", "defaultTestLoader", "importfile", "InteractiveInterpreter"),
+        *("InteractiveConsole", "cProfile", "runctx", "pdb", "doctest"),
     )
 )
 """Names by which an evaluator may run its candidate in its own process, or in a fork of that.
@@ -31,20 +33,21 @@ Data in some formats is code, and the candidate may have written it; so are libr
 """
 
 ADMITTING = re.compile(
-    r"\b(PYTHONPATH|PYTHONSTARTUP|NODE_PATH|PERL5LIB|RUBYLIB|CLASSPATH|LD_PRELOAD|LD_LIBRARY_PATH)\b"
+    rf"\b({'|'.join(CODE_VARIABLES)})\b"
     r"|\bsys\.path\b(?!.*__file__)|\ballow_pickle\b(?!\s*=\s*False)|\bweights_only\s*=\s*False"
 )
 """Texts by which `import`, or loading data, may do the same."""
 
-LOADERS = frozenset(("yaml.load", "yaml.load_all", "torch.load", "torch.serialization.load"))
+TIMERS = frozenset(("timeit.timeit", "timeit.repeat", "timeit.Timer"))
+LOADERS = TIMERS | {"yaml.load", "yaml.load_all", "torch.load", "torch.serialization.load"}
 """Functions that run code in what they load, unless an argument says otherwise."""
+
+TIMED = (None, "stmt", "setup")
+"""Keywords of timers that may hold code; `**` may hold each of them."""
 
 WEIGHTS_ONLY = "weights_only"
 SAFE_LOADERS = ("yaml.SafeLoader", "yaml.CSafeLoader")
-RUNNER = (
-    "(cargo|go|npm|npx|yarn|pnpm|bazel|dotnet|mvn|gradle|cabal|stack|mix|swift|zig|sbt|uvx?|poetry"
-    "|pixi|conda|hatch|tox)"
-)
+RUNNER = f"({'|'.join(sorted(RUNNERS))})"
 RUNNER_PATH = re.compile(rf"(\S*/)?{RUNNER}")
 RUNNER_COMMAND = re.compile(
     rf"(^|[;&|(])\s*(\S*/)?{RUNNER}\s+(run|test|bench|build|exec|start|x|\./|-)", re.MULTILINE
@@ -85,7 +88,7 @@ def _may_run_what_it_reads(source: str) -> bool:
         return True
     known = dict(_imported_names(nodes))
     calls = (node for node in nodes if isinstance(node, ast.Call))
-    safe = {id(call.func) for call in calls if _loads_data(call, known)}
+    safe = {id(call.func) for call in calls if _loads_data(call, known) or _times_own(call, known)}
     return any(_called(node, known) in LOADERS and id(node) not in safe for node in nodes)
 
 
@@ -130,6 +133,13 @@ def _loads_data(call: ast.Call, known: dict[str, str]) -> bool:
     if isinstance(weights := options.get(WEIGHTS_ONLY), ast.Constant) and weights.value is True:
         return True
     return any(_called(each, known) in SAFE_LOADERS for each in [*call.args, *options.values()])
+
+
+def _times_own(call: ast.Call, known: dict[str, str]) -> bool:
+    """Whether a timer is given only code that the evaluator itself has in its text."""
+    given = [*call.args, *(each.value for each in call.keywords if each.arg in TIMED)]
+    is_own = all(isinstance(each, ast.Lambda | ast.Constant) for each in given)
+    return is_own and _called(call.func, known) in TIMERS
 
 
 def _may_import_what_it_writes(sources: Iterable[str]) -> bool:

@@ -23,7 +23,7 @@ from costada.evaluators.import_paths import (
     imported_modules,
     module_files,
 )
-from costada.evaluators.sandbox.inside.evaluator_scripts import MAKEFILES
+from costada.evaluators.sandbox.inside.command_words import BUILD_FILES
 from costada.evaluators.sandbox.inside.orders import FOLDER
 from costada.evaluators.sandbox.slot_kind import CopiedFile
 from costada.evaluators.shown_paths import (
@@ -45,17 +45,6 @@ MAX_LEVELS = 3
 
 NOT_THERE = (ENOENT, ENOTDIR, ELOOP)
 WILDCARDS = "*?["
-BUILD_FILES = {
-    "make": MAKEFILES,
-    "cmake": ("CMakeLists.txt",),
-    "ninja": ("build.ninja",),
-    "meson": ("meson.build",),
-    "cargo": ("Cargo.toml",),
-    "go": ("go.mod",),
-    "npm": ("package.json",),
-}
-"""Of tools that read the files beside the code that starts them: what lies there then."""
-
 TOOL_NAME = re.compile(rf"\b({'|'.join(BUILD_FILES)})\b")
 SCRIPT_SUFFIX = ".sh"
 SCRIPT_WORD = re.compile(r"[\w./+-]*\w[\w./+-]*")
@@ -461,7 +450,7 @@ def _is_pattern(name: str) -> bool:
 
 def _is_path(name: str) -> bool:
     """Whether a text may be the path of a file below a folder, or a pattern of such."""
-    is_short = len(name) <= MAX_NAME_CHARS and any(map(str.isalnum, name))
+    is_short = 0 < len(name) <= MAX_NAME_CHARS
     is_plain = is_short and name.isprintable() and not name.startswith("/")
     parts = PurePosixPath(name).parts
     return is_plain and not any(part == ".." or ("**" in part and part != "**") for part in parts)
@@ -470,7 +459,8 @@ def _is_path(name: str) -> bool:
 @lru_cache(maxsize=MAX_SOURCES)
 def _names_in(source: str) -> tuple[list[str], list[str]]:
     """What a program may name files by, its texts and imports: paths, and patterns."""
-    named = [name for node in _nodes_in(source) for name in _names_of(node) if _is_path(name)]
+    texts = (name for node in _nodes_in(source) for name in _names_of(node))
+    named = [name for name in texts if any(map(str.isalnum, name)) and _is_path(name)]
     paths = [name for name in dict.fromkeys(named) if not _is_pattern(name)]
     patterns = [name for name in dict.fromkeys(named) if _is_pattern(name) and " " not in name]
     return paths, patterns

@@ -586,6 +586,13 @@ def test_keys_in_the_environment_stay_out_of_the_evaluator(make_folder, monkeypa
     assert "CANARY" not in check_problem(load_folder(make_folder(evaluator))).artifacts["env"]
 
 
+@pytest.mark.parametrize("pattern", ["*", "**", "**/*", "."])
+def test_patterns_may_declare_all_files_that_may_be_shown(tmp_path, pattern):
+    for name in ("evaluator.py", "data.txt", ".env"):
+        (tmp_path / name).write_text("")
+    assert {path.name for path in shown_files(tmp_path, [pattern])} == {"evaluator.py", "data.txt"}
+
+
 @pytest.mark.parametrize("name", [".env", "../x", "/etc/passwd", "nothing.npy", "*/.key", "a**"])
 def test_a_declared_file_that_cannot_be_shown_is_refused(make_folder, name):
     settings = f"files = ['helper.py', '{name}']"

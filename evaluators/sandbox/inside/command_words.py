@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from costada.evaluators.sandbox.inside.evaluator_scripts import SHELL
+from costada.evaluators.sandbox.inside.evaluator_scripts import MAKEFILES, SHELL
 
 INTERPRETER = re.compile(
     r"(python|pypy|ruby|perl|lua|php)[\d.]*|node(js)?|deno|bun|julia|R(script)?|(ba|da|z|k)?sh"
@@ -34,7 +34,27 @@ COMPILERS = frozenset(
         *("ld", "ar", "as", "nm", "ranlib", "strip", "objdump", "ldd"),
     )
 )
+BUILD_FILES = {
+    "make": MAKEFILES,
+    "cmake": ("CMakeLists.txt",),
+    "ninja": ("build.ninja",),
+    "meson": ("meson.build",),
+    "cargo": ("Cargo.toml",),
+    "go": ("go.mod",),
+    "npm": ("package.json",),
+}
+"""Of tools that read the files beside the code that starts them: what lies there then."""
+
 BUILDERS = frozenset(("cargo", "go", "cmake", "ninja", "meson"))
+RUNNERS = frozenset(
+    (
+        *("cargo", "go", "npm", "npx", "yarn", "pnpm", "bazel", "dotnet", "mvn", "gradle", "cabal"),
+        *("stack", "mix", "swift", "zig", "sbt", "uv", "uvx", "poetry", "pixi", "conda", "hatch"),
+        "tox",
+    )
+)
+"""Tools that can build what lies in a folder and run it, in one step."""
+
 RUNNING = frozenset(("run", "test", "bench", "generate", "tool", "install", "-P", "-E"))
 """Words by which a builder also runs what it has built, or a script."""
 
@@ -54,6 +74,13 @@ SHELL_WORDS = frozenset(
         *("return", "set", "shift", "ulimit", "umask", "unset", "wait", "}"),
     )
 )
+CODE_VARIABLES = (
+    *("PYTHONPATH", "PYTHONSTARTUP", "NODE_PATH", "PERL5LIB", "RUBYLIB", "CLASSPATH"),
+    *("LD_PRELOAD", "LD_LIBRARY_PATH"),
+)
+SEARCHED = re.compile(r".*(PATH|LIB|PRELOAD|OPTIONS|OPT|STARTUP|ENV)")
+"""Names of variables by which programs find modules, libraries and other programs."""
+
 TOOLS = COMPILERS | SYSTEM_TOOLS | SHELL_WORDS
 
 

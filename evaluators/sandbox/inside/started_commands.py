@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from costada.evaluators.sandbox.inside.command_words import (
     INTERPRETER,
+    SEARCHED,
     files_run,
     is_tool,
 )
@@ -30,7 +31,6 @@ NAME = re.compile(r"[\w.+-]+")
 NAMED_PART = re.compile(r"[=:\s]")
 STANDARD_INPUT = "-"
 OTHER_MAKEFILES = re.compile(r"\$[({]MAKE|\bg?make\b|^-?s?include\b", re.MULTILINE)
-SEARCHED = re.compile(r".*(PATH|LIB|PRELOAD|OPTIONS|OPT|STARTUP|ENV)")
 MIN_CODE_CHARS = 8
 """Shorter programs are not looked for in the words of a command: they may be part of any."""
 
