@@ -484,7 +484,8 @@ def _evaluation_facts(problem: Problem, evaluation: Evaluation) -> Facts:
     layer = layer_of(problem)
     if problem.initial_program is None:
         confined = {"sandbox": described_layer(layer)} if layer else {}
-        return {**confined, "start": "none, the first attempts write it"}
+        start = "none, the first attempts write it; the evaluator was not tried"
+        return {**confined, "start": start}
     objective = evaluation.objective
     worth = "" if objective in (None, evaluation.score) else f" (objective {objective:.10g})"
     facts = {

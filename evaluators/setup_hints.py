@@ -13,7 +13,7 @@ from pathlib import Path
 from costada.evaluators.folder_settings import SETTINGS_FILE
 from costada.evaluators.sandbox.inside.error_reports import HINT, PROCESS_REFUSED
 from costada.evaluators.sandbox.interpreter import own_interpreter
-from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layers import UNCONFINED, Layer
 from costada.evaluators.shown_paths import unshown_reason
 
 MAX_HINT_CHARS = 300
@@ -39,6 +39,22 @@ NO_KEY = re.compile(r"KeyError: '(\w+)'")
 ENVIRONMENT = re.compile(r"\b(environ|getenv)\b")
 VARIABLE = re.compile(r"""(?:environ(?:\.get)?\s*[\[(]|getenv\()\s*['"]([A-Z]\w{3,})['"]""")
 NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+SYSTEM_VARIABLE = re.compile(
+    r"HOME|USER(NAME)?|LOGNAME|PATH|PWD|OLDPWD|SHELL|TERM|LANG|LC_\w+|TZ|TMP(DIR)?|TEMP|HOSTNAME"
+    r"|DISPLAY|EDITOR|VIRTUAL_ENV|CONDA_\w+|XDG_\w+|[A-Z]+_NUM_THREADS|CUDA_VISIBLE_DEVICES"
+)
+"""Names of variables that hold no key, but say how a machine or an account is set up."""
+
+SHELL_COMMANDS = frozenset(
+    (
+        *(".", ":", "alias", "bg", "builtin", "cd", "command", "declare", "dirs", "disown", "eval"),
+        *("exec", "exit", "export", "fg", "function", "hash", "jobs", "let", "local", "mapfile"),
+        *("popd", "pushd", "readarray", "readonly", "set", "shift", "shopt", "source", "trap"),
+        *("type", "typeset", "ulimit", "umask", "unalias", "unset", "wait", "[["),
+    )
+)
+"""What a shell carries out itself; bash has more of it than other shells."""
+
 NOT_FOUND = re.compile(
     r"([\w.+-]+): command not found|sh: (?:line )?\d+: ([\w.+-]+): not found"
     r"|make(?:\[\d+\])?: ([\w.+-]+): No such file"
@@ -51,6 +67,17 @@ NOT_EXECUTED = re.compile(
     r"(?:sh: (?:line )?\d+|make(?:\[\d+\])?|env): ([\w./+-]+): Permission denied"
     r"|\[Errno 13\] Permission denied: '([^'\n]+)'"
 )
+STARTED_DENIED = re.compile(
+    r"^PermissionError: \[Errno 13\] Permission denied: '"
+    r"|\b(cannot|can't|could not|couldn't|unable to|failed to)\b.*permission denied"
+    r"|error while writing \S+:|cannot open \S+\.gcno|^ar: \S+: file format not recognized",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""What programs in some languages, compilers and tools say that could not make a file."""
+
+BY_PYTHON = "_execute_child"
+"""The function of `subprocess` that raises if a program could not be started at all."""
+
 NAMED_PATH = re.compile(r"\[Errno (?:2|13|30)\] [^:\n]+: '([^'\n]*)'")
 READ_ONLY = "[Errno 30]"
 DENIED = "[Errno 13]"
@@ -77,6 +104,28 @@ BUILT_HINT = (
     " executed: copy it into one that os.open(path, os.O_CREAT | os.O_WRONLY, 0o755) makes; or"
     " choose --sandbox bubblewrap or container, as another user than root; or --sandbox process,"
     " under which programs can also read your files and use the network"
+)
+VARIABLE_HINT = (
+    "The sandbox does not pass on environment variables such as {0}, unless problem.toml declares"
+    ' them: keys = ["{0}"]'
+)
+SYSTEM_VARIABLE_HINT = (
+    "The sandbox does not pass on environment variables such as {0}: have the evaluator do without,"
+    ' as by os.environ.get("{0}", "a default")'
+)
+PROGRAM_HINT = (
+    "If {} is a program, it is missing: install it, or name its folder as readable in"
+    f" {SETTINGS_FILE}. If it is a function or an alias of a shell, define it in the script that"
+    " uses it"
+)
+SHELL_HINT = (
+    "{} is a command of a shell such as bash, not a program, and sh may lack it: start"
+    ' ["bash", "-c", "..."], or the script with bash'
+)
+STARTED_HINT = (
+    "What an evaluator starts that runs the candidate makes and removes files only in the temporary"
+    " folder and in folders that the evaluator has made: start it with cwd=tempfile.mkdtemp(), or"
+    " have its outputs there"
 )
 READ_ONLY_HINT = (
     "Only the copy of the problem's folder can be written to in the sandbox: use paths relative to"
@@ -145,10 +194,8 @@ def setup_hint(error: str, log: str, setup: Setup) -> str:
     if NO_NETWORK.search(said) or (REFUSED in said and is_network):
         return NETWORK_HINT
     if name := _missing_variable(error, setup.source):
-        return (
-            f"The sandbox does not pass on environment variables such as {name}, unless"
-            f' problem.toml declares them: keys = ["{name}"]'
-        )
+        is_of_system = SYSTEM_VARIABLE.fullmatch(name)
+        return (SYSTEM_VARIABLE_HINT if is_of_system else VARIABLE_HINT).format(name)
     if name := _hidden_package(said, setup):
         return EDITABLE_HINT.format(name)
     if found := NO_MODULE.search(said):
@@ -156,10 +203,9 @@ def setup_hint(error: str, log: str, setup: Setup) -> str:
         missing = f"If the evaluator needs {found[1]}, install it: costada prepare"
         return FILES_HINT if is_own else missing
     if name := _missing_program(said, code, setup):
-        return (
-            f"If {name} is a program, it is missing: install it, or name its folder as readable"
-            f" in {SETTINGS_FILE}"
-        )
+        return (SHELL_HINT if name in SHELL_COMMANDS else PROGRAM_HINT).format(name)
+    if _is_denied_to_started(error, log, setup):
+        return STARTED_HINT
     return _execution_hint(said, error, code, setup) or _file_hint(error, setup)
 
 
@@ -204,6 +250,14 @@ def _missing_program(said: str, code: str, setup: Setup) -> str:
         if re.search(call, code) or (FRAME in code and STARTING_CODE.search(code)):
             return str(name)
     return ""
+
+
+def _is_denied_to_started(error: str, log: str, setup: Setup) -> bool:
+    """Whether a program that the evaluator started, and not itself, could not make a file."""
+    starts = setup.layer not in UNCONFINED and STARTING_CODE.search(setup.source)
+    said = f"{error}\n{log}"
+    is_own = error.startswith("PermissionError") or BY_PYTHON in said
+    return bool(starts and not is_own and STARTED_DENIED.search(said))
 
 
 def _execution_hint(said: str, error: str, code: str, setup: Setup) -> str:

@@ -130,10 +130,11 @@ CONFINED = pytest.mark.skipif(
     chosen_layer(Layer.AUTO) in UNCONFINED, reason="a confining layer refuses it"
 )
 RAISING = """# see https://example.org
-import multiprocessing, os, socket, subprocess
+import multiprocessing, os, socket, subprocess, sys
 def evaluate(program_path):
     BODY
 """
+WRITING = "if __name__ == '__main__': open('said', 'w').write('x')\n"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,14 @@ def evaluate(program_path):
         pytest.param("socket.socket()", "The sandbox has no network, so ", marks=CONFINED),
         ("raise OSError('Temporary failure in name resolution')", "The sandbox has no network"),
         ("os.environ['API_KEY']", "The sandbox does not pass on environment variables such as API"),
+        ("os.environ['USER']", "The sandbox does not pass on environment variables such as USER: "),
         ("subprocess.run(['no-program'])", "If no-program is a program, it is missing: "),
+        ("subprocess.run(['source', 'x.sh'])", "source is a command of a shell such as bash, not "),
+        pytest.param(
+            "subprocess.run([sys.executable, program_path], check=True)",
+            "What an evaluator starts that runs the candidate makes and removes files only in the ",
+            marks=CONFINED,
+        ),
         ("{}['API']", "{}['API']"),
     ],
 )
@@ -178,7 +186,7 @@ def test_an_evaluator_that_fails_for_where_it_runs_gets_the_hint_that_helps(tmp_
     evaluator = RAISING.replace("BODY", body)
     settings = 'files = ["data/cases.txt"]'
     with pytest.raises(ValueError, match=r"evaluator\.py failed: ") as refused:
-        check_problem(folder_with(tmp_path, evaluator, settings))
+        check_problem(folder_with(tmp_path, evaluator, settings, WRITING))
     lines = str(refused.value).partition("\nEnd of its log")[0].splitlines()
     hints = [line for line in lines if "sandbox" in line or "An evaluator sees" in line]
     assert lines[-1].strip().startswith(last)

@@ -90,7 +90,7 @@ def startless(tmp_path):
 def test_a_folder_without_a_start_is_checked_run_and_shown(startless, tmp_path, invoke):
     checked = invoke("check", startless)
     assert checked.exit_code == 0, checked.output
-    assert "start         none, the first attempts write it" in checked.stdout
+    assert "none, the first attempts write it; the evaluator was not tried" in checked.stdout
     out = tmp_path / "run"
     model = ScriptedModel(answer=lambda prompt: rewrite(0.3))
     found = discover(startless, model, budget=1.0, price="1,2", max_iterations=1, out=out)
