@@ -5,6 +5,7 @@ progress reports. So `discover` starts a run and returns at once, and `wait_for_
 a while for its end.
 """
 
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, redirect_stdout
@@ -27,9 +28,16 @@ from costada.agents.run_answers import RunStatus
 from costada.agents.search_service import SearchService
 from costada.agents.search_tools import MAX_WAIT, SearchTools
 from costada.reports.page_server import shows_token
+from costada.reports.run_index import RunIndex
+from costada.reports.run_metrics import METRICS_PATH, METRICS_TYPE, metrics_text
+from costada.runs.folder import RunFolder
+from costada.runs.stored_index import StoredIndex
+from costada.store.purse import Purse
 
 ADDRESS = "127.0.0.1"
-HEALTH = "/health"
+LIVE, READY = "/live", ("/ready", "/health")
+"""Paths that need no token; `/health` is the earlier name of `/ready`."""
+
 REFUSAL = "token missing or wrong; send the header `Authorization: Bearer TOKEN`\n"
 CLOSING_SECONDS = 3
 """Seconds that open connections have when the server shuts down."""
@@ -147,12 +155,13 @@ async def _with_clean_output(_: FastMCP) -> AsyncIterator[None]:
 def serve_over_http(service: SearchService, host: str, port: int, token: str) -> None:
     """Serve clients that send the token, until Ctrl-C or SIGTERM.
 
-    `/health` needs no token. On the loopback address the SDK refuses requests with another Host or
-    Origin header; elsewhere the server cannot know its host names.
+    `/live` and `/ready` need no token. On the loopback address the SDK refuses requests with
+    another Host or Origin header; elsewhere the server cannot know its host names.
     """
     application = mcp_server(service, host=host, port=port).streamable_http_app()
+    index = StoredIndex(service.store) if service.store else RunIndex(service.parent, RunFolder)
     uvicorn.run(
-        _with_guard(application, service, token),
+        _with_guard(application, service, index, token),
         host=host,
         port=port,
         log_level="warning",
@@ -160,21 +169,39 @@ def serve_over_http(service: SearchService, host: str, port: int, token: str) ->
     )
 
 
-def _with_guard(application: ASGIApp, service: SearchService, token: str) -> ASGIApp:
-    """An application that answers `/health`, and refuses other requests without the token."""
+def _with_guard(
+    application: ASGIApp, service: SearchService, index: RunIndex, token: str
+) -> ASGIApp:
+    """An application that says how it is and what runs do; refuses others without the token.
+
+    While the database is away the server waits for it: it is alive, but not ready.
+    """
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == HEALTH:
+        path = scope["path"] if scope["type"] == "http" else ""
+        answer: ASGIApp = application
+        if path == LIVE:
+            answer = PlainTextResponse("ok\n")
+        elif path in READY:
             is_well = await anyio.to_thread.run_sync(service.reaches_purse)
             text, status = ("ok\n", 200) if is_well else ("cannot reach its purse\n", 503)
-            await PlainTextResponse(text, status)(scope, receive, send)
-            return
-        if scope["type"] != "lifespan":
-            headers = dict(scope["headers"])
-            authorization = headers.get(b"authorization", b"").decode("latin-1")
-            if not shows_token(token, scope["query_string"].decode("latin-1"), authorization):
-                await PlainTextResponse(REFUSAL, status_code=401)(scope, receive, send)
-                return
-        await application(scope, receive, send)
+            answer = PlainTextResponse(text, status)
+        elif scope["type"] != "lifespan" and not _is_allowed(scope, token):
+            answer = PlainTextResponse(REFUSAL, status_code=401)
+        elif path == METRICS_PATH:
+            answer = await anyio.to_thread.run_sync(_metrics, index, service.purse)
+        await answer(scope, receive, send)
 
     return guarded
+
+
+def _is_allowed(scope: Scope, token: str) -> bool:
+    authorization = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+    return shows_token(token, scope["query_string"].decode("latin-1"), authorization)
+
+
+def _metrics(index: RunIndex, purse: Purse) -> ASGIApp:
+    try:
+        return PlainTextResponse(metrics_text(index, purse), media_type=METRICS_TYPE)
+    except (OSError, ValueError, sqlite3.Error) as error:
+        return PlainTextResponse(f"{error}\n", status_code=503)

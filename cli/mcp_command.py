@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -37,7 +35,6 @@ HTTP_SAVE_SECONDS = 60.0
 """The same over HTTP, where no client kills the server: calls in flight can end."""
 
 TOKEN_VARIABLE = "COSTADA_MCP_TOKEN"  # noqa: S105
-STRONG = re.compile(r"[\w-]{32,}", re.ASCII)
 
 MaxBudget = Annotated[
     float,
@@ -215,12 +212,9 @@ def _token(host: str | None) -> str:
         ValueError: It is too short, other machines could connect without one, or the host is not
             an IP address.
     """
-    token = os.environ.get(TOKEN_VARIABLE, "")
-    if token and not STRONG.fullmatch(token):
-        raise ValueError(
-            f"{TOKEN_VARIABLE}: expected at least 32 letters, digits, _ and -, such as those that"
-            " `openssl rand -hex 32` prints"
-        )
+    from costada.reports.page_server import token_in
+
+    token = token_in(TOKEN_VARIABLE)
     try:
         is_reachable = host is not None and not ip_address(host).is_loopback
     except ValueError:

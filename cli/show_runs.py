@@ -71,6 +71,7 @@ DEFAULT_FILES = {
     GraphFormat.SVG: Path("costada-graph.svg"),
 }
 ANY_PROBLEM = "circle_packing"
+TOKEN_VARIABLE = "COSTADA_WATCH_TOKEN"  # noqa: S105
 """The graph is the same for every problem of a method."""
 
 
@@ -323,10 +324,11 @@ def watch(
 ) -> None:
     """Serve a run as a live page, or several runs as an index, until Ctrl-C.
 
-    Only this machine can connect. Where no run has begun, the page waits for it.
+    Only this machine can connect. Where no run has begun, the page waits for it. The token in its
+    address is that of COSTADA_WATCH_TOKEN, if it is set.
     """
     from costada.reports.alerts import AlertLimits
-    from costada.reports.page_server import PageServer
+    from costada.reports.page_server import PageServer, token_in
     from costada.runs.alert_webhook import AlertSender, Webhook
 
     def announce(kind: str) -> None:
@@ -334,6 +336,7 @@ def watch(
 
     with refusing(ExitCode.BAD_INPUT):
         webhook = Webhook(alert_webhook) if alert_webhook is not None else None
+        token = token_in(TOKEN_VARIABLE)
     with refusing(ExitCode.BAD_INPUT), outlasting(LONGEST_PAUSE, starting_only=True):
         limits = AlertLimits(alert_no_gain, alert_hourly)
         index = _index(place, limits)
@@ -344,7 +347,7 @@ def watch(
                 f"{option}: the page of a single run has no alerts, expected {expected}"
             )
         shown = index.title if is_database(place) else place
-        server = PageServer(index, port, announce)
+        server = PageServer(index, port, announce, token)
     with server, AlertSender(index, webhook, say) if webhook else nullcontext():
         kind, what = index.kind, shown
         if kind == "runs":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 from collections import OrderedDict
@@ -22,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from costada.reports.page.feed import Feed, Json
 from costada.reports.page.page import index_html, index_policy, live_html, policy
 from costada.reports.run_index import WAITING, RunIndex
+from costada.reports.run_metrics import METRICS_PATH, METRICS_TYPE, metrics_text
 from costada.store.address import StorePlace, is_there
 from costada.store.outage import DatabaseUnavailable
 from costada.store.run_store import RunStore
@@ -113,6 +115,7 @@ def add_idea(database: StorePlace, idea: object) -> int:
 
 
 TOKEN_BYTES = 32
+STRONG = re.compile(r"[\w-]{32,}", re.ASCII)
 SCHEME = "bearer "
 REFUSAL = "open the address that the command printed: it ends with a token\n"
 
@@ -120,6 +123,21 @@ REFUSAL = "open the address that the command printed: it ends with a token\n"
 def new_token() -> str:
     """A random token that is safe in a URL."""
     return token_urlsafe(TOKEN_BYTES)
+
+
+def token_in(variable: str) -> str:
+    """The token in an environment variable, empty if there is none.
+
+    Raises:
+        ValueError: It is too short, or would have to be quoted in a URL.
+    """
+    token = os.environ.get(variable, "")
+    if token and not STRONG.fullmatch(token):
+        raise ValueError(
+            f"{variable}: expected at least 32 letters, digits, _ and -, such as those that"
+            " `openssl rand -hex 32` prints"
+        )
+    return token
 
 
 def shows_token(token: str, query: str, authorization: str) -> bool:
@@ -183,8 +201,9 @@ class PageServer(ThreadingHTTPServer):
         index: RunIndex,
         port: int = 0,
         on_begin: Callable[[str], None] | None = None,
+        token: str = "",
     ) -> None:
-        """Bind the server; port 0 takes any free one.
+        """Bind the server; port 0 takes any free one, and an empty token stands for a new one.
 
         `on_begin` is called with the kind of the index when a run begins where there was none.
 
@@ -201,7 +220,7 @@ class PageServer(ThreadingHTTPServer):
         except OSError as error:
             reason = f"{error.strerror}, expected a free port"
             raise OSError(error.errno, reason, f"{LOOPBACK}:{port}") from None
-        self.token = new_token()
+        self.token = token or new_token()
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
         self.origins = {f"http://{host}" for host in self.hosts}
 
@@ -316,6 +335,8 @@ class PageHandler(BaseHTTPRequestHandler):
         index = self.server.index
         if path == "/" and not index.is_one_run:
             return Answer(HTML, index_html(index.rows()), index_policy())
+        if path == METRICS_PATH:
+            return Answer(METRICS_TYPE, metrics_text(index), NOTHING_ALLOWED)
         if wanted := INDEX.fullmatch(path):
             return _json(index.rows(int(wanted[1])))
         if not (found := OF_RUN.fullmatch(path)):

@@ -184,6 +184,10 @@ def statuses(port, token):
     shown, other = {"Authorization": f"Bearer {token}"}, {"Authorization": f"Bearer {token[1:]}"}
     asked = {
         "health": ("/health", {}),
+        "live": ("/live", {}),
+        "ready": ("/ready", {}),
+        "metrics without a token": ("/metrics", {}),
+        "metrics": ("/metrics", shown),
         "nothing": ("/mcp", {}),
         "another token": ("/mcp", other),
         "another token in the address": (f"/mcp?token={token[1:]}", {}),
@@ -402,7 +406,8 @@ def test_it_can_be_reached_over_http_on_loopback(heard):
 def test_http_requests_without_the_token_or_from_another_host_are_refused(heard):
     unheard = {name: status for name, status in heard["statuses"].items() if status != 400}
     assert unheard == {
-        "health": 200,
+        **dict.fromkeys(["live", "ready", "health", "metrics"], 200),
+        "metrics without a token": 401,
         **dict.fromkeys(["nothing", "another token", "another token in the address"], 401),
         "another path": 401,
         "another host": 421,

@@ -44,7 +44,7 @@ def test_the_composed_server_is_started_with_options_that_exist(services):
 def test_each_composed_service_has_a_health_check_and_takes_secrets_from_the_environment(services):
     assert set(services) == {"postgres", "scheduler", "worker", "mcp"}
     image = (ROOT / "Dockerfile").read_text()
-    assert "/health" in image.partition("HEALTHCHECK")[2]
+    assert "/live" in image.partition("HEALTHCHECK")[2]
     assert all("healthcheck" in each for name, each in services.items() if name != "mcp")
     secrets = {
         name: value

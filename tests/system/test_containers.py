@@ -86,7 +86,7 @@ class Deployment:
         return self.compose("logs", "--tail", "40")
 
     def await_health(self):
-        wait_until(lambda: status_of(f"{self.address}/health") == 200, self.logs)
+        wait_until(lambda: status_of(f"{self.address}/ready") == 200, self.logs)
 
     def database(self):
         """Address of the database for this machine, to which it is not published."""

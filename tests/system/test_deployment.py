@@ -109,7 +109,7 @@ def address_of(ports):
 
 
 def await_health(folder, ports):
-    await_that(lambda: status_of(f"{address_of(ports)}/health") == 200, folder)
+    await_that(lambda: status_of(f"{address_of(ports)}/ready") == 200, folder)
 
 
 def await_that(is_true, folder):
@@ -154,7 +154,7 @@ def test_a_run_survives_the_death_of_all_processes_except_postgres(folder, url, 
         assert start(folder, url, ports).wait(60) == 2, "two starts use one folder"
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=90) == 0
-    assert status_of(f"{address_of(ports)}/health") == 0
+    assert status_of(f"{address_of(ports)}/ready") == 0
     assert not list(folder.rglob("*.pid"))
 
 

@@ -1,0 +1,122 @@
+"""The metrics that `costada watch` and a server offer to Prometheus."""
+
+import json
+import re
+import subprocess
+import sys
+from decimal import Decimal
+from http.client import HTTPConnection
+
+import pytest
+import yaml
+from doc_blocks import ROOT, blocks_of
+from page_runs import call, serving_path, settings, step, write_steps
+from prometheus_client.parser import text_string_to_metric_families
+
+from costada.reports.run_index import RunIndex
+from costada.reports.run_metrics import metrics_text
+from costada.runs.folder import RunFolder
+from costada.runs.folder_lease import hold_lease
+from costada.store.purse import Purse
+
+pytestmark = pytest.mark.process
+MONITOR = ROOT / "docs" / "how-to" / "monitor.md"
+
+
+OWN_LABELS = ("run", "role", "state", "alert")
+
+
+def samples(text):
+    """Each value by the name of its metric, the run, and the role, state or kind of alert."""
+    return {
+        (each.name, *(each.labels[name] for name in OWN_LABELS if name in each.labels)): each.value
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+    }
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A run with a request in flight that gained once, and one that cannot be read."""
+    run = settings(tmp_path / "runs" / "first", budget=1.0)
+    best = dict.fromkeys(("best_objective", "best_score"), 0.8)
+    paid = [
+        call(1, cost=Decimal("0.1"), ended_at=1_000_100, seconds=100),
+        call(2, cost=Decimal("0.3"), ended_at=1_000_720, seconds=10, role="guide"),
+        call(3, status="started", cost=Decimal(0), ended_at=1_000_800),
+    ]
+    write_steps(run, [step(1, spent=0.1, **best), step(2, spent=0.4, **best)], calls=paid)
+    settings(tmp_path / "runs" / 'a "b"').settings.write_text("{")
+    with hold_lease(run.path):
+        yield tmp_path / "runs"
+
+
+def test_a_running_run_has_its_dollars_rate_and_requests_in_flight(runs):
+    found = samples(metrics_text(RunIndex(runs, RunFolder)))
+    unreadable = "a%20%22b%22"
+    assert {key: value for key, value in found.items() if key[1] != unreadable} == {
+        ("costada_run_dollars_total", "first", "generation"): pytest.approx(0.1),
+        ("costada_run_dollars_total", "first", "guide"): pytest.approx(0.3),
+        ("costada_run_state", "first", "running"): 1,
+        ("costada_run_requests_in_flight", "first"): 1,
+        ("costada_run_iterations_total", "first"): 2,
+        ("costada_run_seconds_total", "first"): 720,
+        ("costada_run_budget_dollars", "first"): 1,
+        ("costada_run_spent_dollars", "first"): pytest.approx(0.4),
+        ("costada_run_dollars_since_gain", "first"): pytest.approx(0.3),
+        ("costada_run_dollars_per_hour", "first"): pytest.approx(2),
+        ("costada_run_best_objective", "first"): 0.8,
+    }
+    assert {key[0] for key in found if key[1] == unreadable} == {"costada_run_state"}
+    assert found["costada_run_state", unreadable, "unreadable"] == 1
+
+
+def test_a_server_adds_its_purse(tmp_path):
+    with Purse(5.0) as purse:
+        purse.child("run", 2.0)
+        found = samples(metrics_text(RunIndex(tmp_path, RunFolder), purse))
+    assert found == {
+        ("costada_purse_budget_dollars",): 5,
+        ("costada_purse_spent_dollars",): 0,
+        ("costada_purse_left_dollars",): 3,
+    }
+
+
+def test_the_page_of_one_run_has_its_metrics(runs):
+    with serving_path(runs / "first") as server:
+        connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {server.token}"})
+        answer = connection.getresponse()
+        assert answer.getheader("Content-Type").startswith("text/plain; version=0.0.4")
+        assert samples(answer.read().decode())["costada_run_requests_in_flight", "first"] == 1
+        connection.request("GET", "/metrics")
+        assert connection.getresponse().status == 401
+        connection.close()
+
+
+def test_the_token_of_the_page_can_be_chosen(tmp_path, monkeypatch):
+    token = "chosen-token-of-more-than-32-characters"
+    command = [sys.executable, "-m", "costada", "watch", str(tmp_path)]
+    monkeypatch.setenv("COSTADA_WATCH_TOKEN", token)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        address = process.stdout.readline().split()[0]
+        process.terminate()
+    assert address.endswith(f"/?token={token}")
+    monkeypatch.setenv("COSTADA_WATCH_TOKEN", "short")
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "COSTADA_WATCH_TOKEN: expected at least 32 letters" in refused.stderr
+
+
+def test_dashboard_and_rules_ask_only_for_metrics_that_there_are(runs, tmp_path):
+    with Purse(5.0) as purse:
+        known = {key[0] for key in samples(metrics_text(RunIndex(runs, RunFolder), purse))}
+    known.add("costada_run_alert")
+    panels = json.loads((ROOT / "deploy" / "grafana.json").read_text())["panels"]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    (rules,) = (each for each in blocks_of(MONITOR) if each.file == "rules.yml")
+    (group,) = yaml.safe_load(rules.text)["groups"]
+    asked += [rule["expr"] for rule in group["rules"]]
+    names = {word for expr in asked for word in re.findall(r"costada_\w+", expr)}
+    assert names == known & names
+    assert len(names) >= 8
