@@ -31,7 +31,7 @@ from costada.evaluators.sandbox.inside.command_site import (
     confine_in_commands,
     offer_to_commands,
 )
-from costada.evaluators.sandbox.inside.commands_sitecustomize import CHILDREN, MODELS
+from costada.evaluators.sandbox.inside.commands_sitecustomize import CHILDREN, MODELS, POOLS
 from costada.evaluators.sandbox.inside.confined_starts import confine_children
 from costada.evaluators.sandbox.inside.confinement import NUM_OPEN_FILES
 from costada.evaluators.sandbox.inside.error_reports import (
@@ -96,7 +96,7 @@ class CandidateProcess:
     def confine_children(self, access: ChildAccess, given: Sequence[str]) -> None:
         """Have evaluators confine what they start that runs a candidate; see the module."""
         self._access, self._given = access, given
-        self._children_code = code_of(*CHILDREN)
+        self._children_code = code_of(*CHILDREN, *POOLS)
 
     def prepare(self, limits: Mapping[str, int]) -> None:
         """Prepare for what was ordered; see `Order`."""
@@ -139,9 +139,10 @@ class CandidateProcess:
             "shared": [*request["shared"]],
         }
         plan = EvaluatorChildren.plan(access, root=os.getcwd(), **settings)
-        places = [confine_in_commands(self._children_code, plan), os.environ.get("PYTHONPATH")]
+        site = confine_in_commands(self._children_code, plan)
+        places = [site, os.environ.get("PYTHONPATH")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
-        confine_children(EvaluatorChildren(access, **settings))
+        confine_children(EvaluatorChildren(access, **settings, site=site))
 
     def serve(self, request_fd: int, result_fd: int, channel_fd: int | None = None) -> None:
         """Carry out the request that comes through one descriptor; write the answers to the other.

@@ -4,12 +4,12 @@ It runs as the interpreter starts, and then the module of this name that would r
 modules that it needs lie beside it: those of an installed package cannot be read here.
 """
 
-import json
 import os
 import stat
 import sys
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from types import ModuleType
 
 PACKAGE = "costada.evaluators.sandbox.inside"
@@ -20,6 +20,9 @@ CHILDREN = (
     *("evaluator_children", "confined_starts"),
 )
 """Modules in the order in which they import each other."""
+
+POOLS = ("semaphores", "start_methods")
+"""Modules that a process which is confined may read, too."""
 
 VARIABLE = "COSTADA_MODELS"
 """Descriptor and inode of the channel: a process that has not inherited it has no models."""
@@ -69,11 +72,16 @@ def confine() -> None:
     """
     try:
         with open(os.path.join(FOLDER, PLAN), "rb") as file:
-            plan = json.load(file)
+            text = file.read()
     except OSError:
         return
+    # Not imported for a candidate: it would start later by that.
+    import json
+
+    plan = json.loads(text)
     paths = plan["environment"].get("PYTHONPATH", "")
     plan["environment"]["PYTHONPATH"] = os.pathsep.join((FOLDER, paths))
+    plan["site"] = FOLDER
     try:
         modules = [load(name) for name in CHILDREN]
         modules[-1].confine_children(modules[-1].EvaluatorChildren.planned(plan))
@@ -82,6 +90,34 @@ def confine() -> None:
         raise SystemExit(f"sandbox: what is started cannot be confined: {error}") from None
     for name in CHILDREN:
         del sys.modules[f"{PACKAGE}.{name}"]
+
+
+class PoolsFinder:
+    """Has `multiprocessing` work in this process once it is imported, as in the evaluator's."""
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        """Where the module is that knows the start methods, which changes them when it has run."""
+        if name != "multiprocessing.context":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_offer(module: ModuleType) -> None:
+                run(module)
+                semaphores, start_methods = map(load, POOLS)
+                if semaphores.offer_semaphores():
+                    start_methods.offer_start_methods()
+
+            spec.loader.exec_module = run_and_offer  # type: ignore[method-assign]
+        return spec
+
+
+def offer_pools() -> None:
+    """Have pools work in this process where the system has no semaphores for it."""
+    if os.path.exists(os.path.join(FOLDER, f"{POOLS[0]}.py")):
+        sys.meta_path.insert(0, PoolsFinder())
 
 
 def run_next() -> None:
@@ -97,4 +133,5 @@ def run_next() -> None:
 if __name__ == "sitecustomize":
     offer()
     confine()
+    offer_pools()
     run_next()

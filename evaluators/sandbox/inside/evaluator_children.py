@@ -37,6 +37,9 @@ from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, PROGRAM, REPO
 from costada.evaluators.sandbox.inside.own_files import OwnFiles
 from costada.evaluators.sandbox.inside.started_commands import StartedCommands, searched
 
+SHOWN = ("sitecustomize.py", "semaphores.py", "start_methods.py")
+"""What is shown of the folder that has pools work."""
+
 USABLE = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 PATH_IN_TEXT = re.compile(r"[^\s'\"=,;()<>|&]+")
 INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
@@ -73,6 +76,7 @@ class EvaluatorChildren:
         folder: str = FOLDER,
         confines_all: bool = False,
         environment: Mapping[str, str] | None = None,
+        site: str = "",
     ) -> None:
         """Take what is known of an evaluation.
 
@@ -87,10 +91,12 @@ class EvaluatorChildren:
             folder: Where the given files are in it. Of a repository, all may be read.
             confines_all: Whether all commands count as running the candidate.
             environment: The variables as the evaluation began; `None` for those of this process.
+            site: A folder whose modules have pools work in a Python that starts; empty for none.
         """
         self._access = access
         self._keys = frozenset(keys)
         self._confines_all = confines_all
+        self._site = site
         root = root or os.getcwd()
         self._root = os.path.join(root, "")
         places = (os.path.join(root, name) for name in (folder, HOME, PROGRAM))
@@ -138,6 +144,9 @@ class EvaluatorChildren:
         importing = (*map(os.path.dirname, self._shared), *self._importing(words, folder))
         wanted = dict.fromkeys((*access.listable, *importing), access.list)
         wanted |= dict.fromkeys((*self._shared, *self._named(words, folder)), access.read)
+        if self._site:
+            shown = (os.path.join(self._site, name) for name in SHOWN)
+            wanted |= {self._site: access.list, **dict.fromkeys(shown, access.read)}
         for script in own:
             named = (script.path, *self._with_included(self._named([script.text], script.folder)))
             wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}

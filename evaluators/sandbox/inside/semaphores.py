@@ -14,6 +14,7 @@ from typing import Self
 
 RECURSIVE_MUTEX = 0
 ANY_SEMAPHORE = 1
+TRIAL_OF_JOBLIB = "/joblib-"
 
 
 class SemLock:
@@ -22,8 +23,12 @@ class SemLock:
     SEM_VALUE_MAX = 2**31 - 1
 
     def __init__(self, kind: int, value: int, maxvalue: int, name: str, unlink: bool) -> None:
-        """Take `value` as the start; without `unlink`, it would need a name."""
-        if not unlink:
+        """Take `value` as the start; without `unlink`, it would need a name.
+
+        So would those of joblib, which looks for semaphores by making one: refused that, it goes on
+        without processes.
+        """
+        if not unlink or name.startswith(TRIAL_OF_JOBLIB):
             raise OSError(
                 "the sandbox has no named semaphores: use multiprocessing.get_context('fork')"
             )
@@ -100,13 +105,18 @@ class SemLock:
         raise OSError("a semaphore of the sandbox cannot be sent to a process that is no fork")
 
 
-def offer_semaphores() -> None:
-    """Let `multiprocessing` use event counters, unless the system's semaphores can be made."""
+def offer_semaphores() -> bool:
+    """Let `multiprocessing` use event counters, unless the system's semaphores can be made.
+
+    Returns whether it does.
+    """
     try:
         import _multiprocessing  # type: ignore[import-not-found]
 
         _multiprocessing.SemLock(ANY_SEMAPHORE, 0, 1, f"/costada-{os.getpid()}", True)
     except ImportError:
-        return
+        return False
     except OSError:
         _multiprocessing.SemLock = SemLock
+        return True
+    return False

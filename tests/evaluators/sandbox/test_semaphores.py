@@ -92,6 +92,37 @@ def test_a_program_that_a_spawned_process_starts_reads_no_answers(confined, tmp_
     assert run.output["metrics"]["denied"] == 1.0, run.output["metrics"]["said"]
 
 
+STARTED_POOL = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+def square(number): return number * number
+if __name__ == "__main__":
+    context = multiprocessing.get_context(METHOD)
+    with context.Pool(2) as pool: print(sum(pool.map(square, range(4))))
+    with ProcessPoolExecutor(2, context) as pool: print(sum(pool.map(square, range(4))))
+    try: open("answers.txt")
+    except PermissionError: print(1)
+"""
+
+
+@pytest.mark.parametrize("method", [None, "spawn"])
+@pytest.mark.parametrize("script", ["path", "'own.py'"], ids=["candidate", "own script"])
+def test_a_program_that_an_evaluator_starts_may_use_pools(confined, tmp_path, method, script):
+    program = STARTED_POOL.replace("METHOD", repr(method))
+    (tmp_path / "evaluator.py").write_text(
+        "import subprocess, sys\ndef evaluate(path):\n"
+        f"    said = subprocess.run([sys.executable, {script}], capture_output=True, text=True)\n"
+        "    print(said.stderr)\n"
+        "    return {'combined_score': sum(map(int, said.stdout.split()))}\n"
+    )
+    (tmp_path / "own.py").write_text(program.replace('open("answers.txt")', "print(1)"))
+    (tmp_path / "answers.txt").write_text("42")
+    evaluator = EvaluatorFile(tmp_path, tmp_path / "evaluator.py", files=("answers.txt",))
+    run = run_evaluator(program, evaluator, LIMITS, confined)
+    assert run.error is None
+    assert run.output["metrics"] == {"combined_score": 29.0}, run.log
+
+
 def test_an_interpreter_that_a_pool_starts_by_itself_is_given_no_file_of_the_sandbox(layer):
     program = (
         "from multiprocessing.spawn import get_preparation_data\n\n"
@@ -158,3 +189,8 @@ def test_a_recursive_lock_is_taken_again_by_its_owner_alone():
 def test_a_semaphore_that_would_need_a_name_is_refused():
     with pytest.raises(OSError, match=r"get_context\('fork'\)"):
         SemLock(SEMAPHORE, 1, 1, "name", False)
+
+
+def test_the_trial_of_joblib_is_refused_as_its_processes_would_need_names():
+    with pytest.raises(OSError, match="no named semaphores"):
+        SemLock(RECURSIVE_MUTEX, 0, 1, "/joblib-1-abc", True)
