@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 from needed_programs import require
-from sandbox_runs import PRELOAD
 
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
 pytestmark = pytest.mark.process
@@ -175,10 +175,15 @@ def folder(tmp_path_factory):
 def evaluate(folder, text, source, layer, name="candidate.py"):
     (folder / "evaluator.py").write_text(text)
     evaluator = EvaluatorFile(folder, folder / "evaluator.py")
-    return run_evaluator(source, evaluator, LIMITS, layer, PRELOAD, file_name=name)
+    return run_evaluator(source, evaluator, LIMITS, layer, (), file_name=name)
 
 
-@pytest.mark.parametrize("start", STARTS)
+TRIED = [(Layer.LANDLOCK, start) for start in STARTS]
+TRIED += [(Layer.BUBBLEWRAP, start) for start in ("copy", "shell", "makefile", "posix_spawn")]
+"""What is confined inside of Bubblewrap is found and confined by the same code."""
+
+
+@pytest.mark.parametrize(("confined", "start"), TRIED, indirect=["confined"])
 def test_a_candidate_that_is_started_reaches_nothing_of_the_evaluator(confined, folder, start):
     result = evaluate(folder, STARTING.replace("START", STARTS[start]), PROBE, confined)
     assert result.error is None
@@ -239,7 +244,7 @@ def test_a_candidate_that_is_started_imports_the_modules_of_the_start_and_no_oth
     path = tmp_path / "evaluator.py"
     evaluator = EvaluatorFile(tmp_path, path, imported=("workloads", "workloads.WORK", "json"))
     results = [
-        run_evaluator(source.replace("MODULE", name), evaluator, LIMITS, confined, PRELOAD)
+        run_evaluator(source.replace("MODULE", name), evaluator, LIMITS, confined, ())
         for name in ("workloads", "answers", "evaluator")
     ]
     assert [results[0].error, results[0].output["metrics"]] == [None, {"work": 7.0}]
