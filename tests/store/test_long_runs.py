@@ -87,17 +87,16 @@ def test_a_step_is_answered_from_the_rows_it_needs(long_run, work, expected):
     assert needed < every_call / 100
 
 
-def test_a_guide_reads_the_rows_of_ideas_and_no_others(tmp_path):
-    with stored(tmp_path / "run.sqlite", LONG) as store:
-        idea = {"number": 1, "kind": "tactic", "idea": "try hexagonal rows"}
-        store.put_step(RUN, 5, trace_row(iteration=5, score=0.75, best_score=0.75, steered=idea))
-        store.put_step(RUN, 4, trace_row(iteration=4, best_score=0.5))
-        found = store.inputs.outcomes(RUN, before=LONG, count=10)
-        assert found == [(5, "try hexagonal rows", 0.25)]
-        needed = hundreds_of_instructions(
-            store, lambda each: each.inputs.outcomes(RUN, before=LONG, count=10)
-        )
-        assert needed <= 5
+def test_a_guide_reads_the_rows_of_ideas_and_no_others(long_run):
+    idea = {"number": 1, "kind": "tactic", "idea": "try hexagonal rows"}
+    long_run.put_step(RUN, 5, trace_row(iteration=5, score=0.75, best_score=0.75, steered=idea))
+    long_run.put_step(RUN, 4, trace_row(iteration=4, best_score=0.5))
+
+    def outcomes(store: RunStore):
+        return store.inputs.outcomes(RUN, before=LONG, count=10)
+
+    assert outcomes(long_run) == [(5, "try hexagonal rows", 0.25)]
+    assert hundreds_of_instructions(long_run, outcomes) <= 5
 
 
 def test_a_ticket_that_is_open_and_later_than_the_last_is_counted_once(long_run):
