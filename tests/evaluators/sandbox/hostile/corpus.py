@@ -27,6 +27,9 @@ OWN_CATEGORIES = {
 }
 """What of our own programs is tried in a layer: all in the first, then what others change."""
 
+WITHOUT_MODELS = ("memory", "time")
+"""Stopped from outside, whatever a program is connected to: tried without models only."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
@@ -47,8 +50,9 @@ class Program:
     def is_stopped_by(self, layer: str) -> bool:
         return LAYERS.index(layer) >= LAYERS.index(self.needs)
 
-    def is_run_in(self, layer: str) -> bool:
+    def is_run_in(self, layer: str, *, with_models: bool = False) -> bool:
         is_due = not self.is_own or self.category in OWN_CATEGORIES.get(layer, (self.category,))
+        is_due = is_due and not (with_models and self.category in WITHOUT_MODELS)
         return is_due and (self.is_stopped_by(layer) or "danger" not in self.tags)
 
 

@@ -239,7 +239,7 @@ def main() -> None:
             print(json.dumps(watch.trusted.greeting), file=records)
         else:
             for program in sorted([*shared_programs(), *own_programs()], key=needs_all):
-                if program.is_run_in(layer):
+                if program.is_run_in(layer, with_models=sys.argv[3:] == ["models"]):
                     print(json.dumps(watch.try_program(program)), file=records, flush=True)
         watch.trusted.stop()
         sleep(0.3)
