@@ -31,7 +31,7 @@ def saver(open_saver):
 
 
 def test_the_latest_checkpoints_are_always_there_and_the_file_stays_small(saver):
-    for number in range(1, 400):
+    for number in range(1, 3 * PRUNING_INTERVAL):
         save(saver, [number])
         kept = saved(saver)
         assert kept[:KEPT_CHECKPOINTS] == list(range(number, 0, -1))[:KEPT_CHECKPOINTS]

@@ -124,15 +124,20 @@ def evaluate(server, each_layer):
     )
 
 
-def test_clients_of_openai_and_httpx_work_unchanged(server, each_layer):
+def test_clients_of_openai_and_httpx_work_unchanged(server, layer):
     source = CLIENTS.replace("MANY", "30")
-    result = ask_with(source, each_layer, server.connection_of("one"))
+    result = ask_with(source, layer, server.connection_of("one"))
     assert result.error is None
     assert result.output == ["HELLO", "HELLO", "HELLO", "HELLOHELLO", "HELLO"]
     assert server.requests == [("one", "hello")] * (1 + 1 + 30 + 2 + 1)
 
 
-@pytest.mark.parametrize("preload", [(), ("langchain_openai",)], ids=["imported", "preloaded"])
+@pytest.mark.parametrize(
+    ("confined", "preload"),
+    [(Layer.LANDLOCK, ()), (Layer.BUBBLEWRAP, ("langchain_openai",))],
+    ids=["imported", "preloaded"],
+    indirect=["confined"],
+)
 def test_langchain_works_unchanged(server, confined, preload):
     connect = server.connection_of("one")
     [result] = run_calls(LANGCHAIN, "f", [{}], AMPLE, confined, preload, connect=connect)
