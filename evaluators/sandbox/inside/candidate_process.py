@@ -52,6 +52,7 @@ from costada.evaluators.sandbox.inside.orders import (
     HOME,
     REPOSITORY,
 )
+from costada.evaluators.sandbox.inside.own_files import stamps_of
 from costada.evaluators.sandbox.inside.scored_commands import load_commands
 from costada.evaluators.sandbox.inside.semaphores import offer_semaphores
 from costada.evaluators.sandbox.inside.start_methods import offer_start_methods
@@ -132,7 +133,7 @@ class CandidateProcess:
     def _confine_children_of_evaluator(self, access: ChildAccess, request: dict[str, Any]) -> None:
         """Confine what the evaluator starts, and what its own programs in Python start in turn."""
         settings = {
-            "given": self._given,
+            "given": stamps_of(self._given),
             "evaluator": request["evaluator"],
             "texts": [text.decode("utf-8", "replace") for text in request["files"].values()],
             "keys": [*request["keys"]],
@@ -167,7 +168,7 @@ class CandidateProcess:
             texts = [text.decode("utf-8", "replace") for text in request["files"].values()]
             plan = EvaluatorChildren.plan(
                 self._access,
-                given=[*self._given, *request["import_places"]],
+                given=stamps_of([*self._given, *request["import_places"]]),
                 evaluator=request["script"],
                 texts=texts,
                 keys=[*request["keys"]],

@@ -8,16 +8,22 @@ from costada.evaluators.sandbox.inside.evaluator_scripts import MAKEFILES, SHELL
 
 INTERPRETER = re.compile(
     r"(python|pypy|ruby|perl|lua|php)[\d.]*|node(js)?|deno|bun|julia|R(script)?|(ba|da|z|k)?sh"
-    r"|sqlite3?|duckdb|psql|mysql|gdb|[gm]?awk|bc|octave(-cli)?|gnuplot|ghci|ocaml|scala|groovy"
+    r"|[gm]?awk|octave(-cli)?|gnuplot|ocaml|scala|groovy"
 )
-"""Programs that carry out what they read, perhaps from a pipe."""
+"""Programs that carry out what they read: a file, or else a pipe."""
+
+CONSOLES = frozenset(("sqlite", "sqlite3", "duckdb", "psql", "mysql", "gdb", "bc", "ghci"))
+"""Programs that carry out words and a pipe even if they are given a file."""
 
 MODULE_OPTION = "-m"
 FLAG = re.compile(
-    r"-([bBdEfiIOPqsSuvwx]+|[WX].+)"
+    r"-([bBdfOPqsuvwx]+|[WX].+)"
     r"|--(?!.*(eval|exec|require|import|load|print|command))[\w-]+(=.*)?"
 )
-"""Options that run no code, of Python above all; others may."""
+"""Options that run no code, of Python above all; others may.
+
+Not `-i`, which runs a pipe too, nor those by which Python leaves out what confines its children.
+"""
 
 SHELL_FLAG = re.compile("-[efuvxl]+|--(login|norc|noprofile|posix)")
 WITH_ARGUMENT = ("-W", "-X", "-t")
@@ -81,20 +87,32 @@ CODE_VARIABLES = (
 SEARCHED = re.compile(r".*(PATH|LIB|PRELOAD|OPTIONS|OPT|STARTUP|ENV)")
 """Names of variables by which programs find modules, libraries and other programs."""
 
-TOOLS = COMPILERS | SYSTEM_TOOLS | SHELL_WORDS
-
 
 def is_tool(words: Sequence[str]) -> bool:
     """Whether a command runs no code that it finds, beyond what its words name."""
     name = os.path.basename(words[0])
     if name in BUILDERS:
         return RUNNING.isdisjoint(words)
-    return name in TOOLS or COMPILER.fullmatch(name) is not None
+    return name in SYSTEM_TOOLS | SHELL_WORDS or is_compiler(words)
+
+
+def is_compiler(words: Sequence[str]) -> bool:
+    """Whether a command may read code from a pipe, which includes files of its choice."""
+    name = os.path.basename(words[0])
+    return name in COMPILERS or COMPILER.fullmatch(name) is not None
+
+
+def is_interpreter(words: Sequence[str]) -> bool:
+    """Whether a command carries out what it reads."""
+    name = os.path.basename(words[0])
+    return name in CONSOLES or INTERPRETER.fullmatch(name) is not None
 
 
 def files_run(words: Sequence[str]) -> list[str]:
     """The files that an interpreter may run by its words; none if it is given code, or a pipe."""
     name = os.path.basename(words[0])
+    if name in CONSOLES:
+        return []
     flag = SHELL_FLAG if SHELL.fullmatch(name) else FLAG
     rest = iter(words[2:] if name in RUN and words[1:2] == ["run"] else words[1:])
     for word in rest:

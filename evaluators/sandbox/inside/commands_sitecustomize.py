@@ -73,7 +73,7 @@ def confine() -> None:
     try:
         with open(os.path.join(FOLDER, PLAN), "rb") as file:
             text = file.read()
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         return
     # Not imported for a candidate: it would start later by that.
     import json
@@ -85,7 +85,7 @@ def confine() -> None:
     try:
         modules = [load(name) for name in CHILDREN]
         modules[-1].confine_children(modules[-1].EvaluatorChildren.planned(plan))
-    except (ImportError, OSError, TypeError, ValueError) as error:
+    except (AttributeError, ImportError, OSError, SyntaxError, TypeError, ValueError) as error:
         # Python would go on without this module, and start the candidate unconfined.
         raise SystemExit(f"sandbox: what is started cannot be confined: {error}") from None
     for name in CHILDREN:

@@ -6,10 +6,11 @@ process itself does not resist, but its children may: what they have given up, t
 
 import inspect
 import os
+import stat
 import subprocess
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
@@ -18,7 +19,10 @@ from costada.evaluators.sandbox.inside.evaluator_children import Confined, Evalu
 
 
 def confine_children(children: EvaluatorChildren) -> None:
-    """Have what this process starts from now on restrict itself if it runs the candidate."""
+    """Have what this process starts from now on restrict itself if it runs the candidate.
+
+    All else gets their site folder on its import path: a Python then does the same.
+    """
     _confine_popen(children)
     _confine_system()
     _confine_exec(children)
@@ -41,8 +45,10 @@ def _confine_popen(children: EvaluatorChildren) -> None:
             words = [os.fsdecode(own["executable"]), *words[1:]]
         folder = os.path.realpath(own["cwd"] or os.getcwd())
         environment = os.environ if own["env"] is None else own["env"]
-        confined = children.rules_for(words, folder, _texts(environment))
+        is_fed = _is_fed(own["stdin"])
+        confined = children.rules_for(words, folder, _texts(environment), is_fed=is_fed)
         if confined is None:
+            own["env"] = children.with_site(environment)
             begin(*given.args, **given.kwargs)
             return
         begun[self] = confined
@@ -93,12 +99,12 @@ def _confine_exec(children: EvaluatorChildren) -> None:
     def execve(path: Any, args: Any, env: Mapping[Any, Any]) -> NoReturn:
         program = f"/proc/self/fd/{path}" if isinstance(path, int) else os.fsdecode(path)
         words = [program, *_words(args)[1:]]
-        confined = children.rules_for(words, os.getcwd(), _texts(env))
-        if confined is not None:
-            children.restrict(confined.rules_fd)
-            os.close(confined.rules_fd)
-            env = children.without_keys(env)
-        execute(path, args, env)
+        confined = children.rules_for(words, os.getcwd(), _texts(env), is_fed=_is_fed(None))
+        if confined is None:
+            execute(path, args, children.with_site(env))
+        children.restrict(confined.rules_fd)
+        os.close(confined.rules_fd)
+        execute(path, args, children.without_keys(env))
 
     os.execve = execve  # type: ignore[assignment]
     os.execv = lambda path, args: execve(path, args, os.environ)
@@ -114,9 +120,11 @@ def _confine_spawn(children: EvaluatorChildren) -> None:
 def _spawning(begin: Callable[..., int], children: EvaluatorChildren) -> Callable[..., int]:
     def spawn(path: Any, argv: Any, env: Mapping[Any, Any], /, **named: Any) -> int:
         words = [os.fsdecode(path), *_words(argv)[1:]]
-        confined = children.rules_for(words, os.getcwd(), _texts(env))
+        actions = [*(named.get("file_actions") or ())]
+        is_fed = _is_fed(None) or any(0 in _descriptors(each) for each in actions)
+        confined = children.rules_for(words, os.getcwd(), _texts(env), is_fed=is_fed)
         if confined is None:
-            return begin(path, argv, env, **named)
+            return begin(path, argv, children.with_site(env), **named)
 
         def begin_restricted() -> int:
             children.restrict(confined.rules_fd)
@@ -124,7 +132,7 @@ def _spawning(begin: Callable[..., int], children: EvaluatorChildren) -> Callabl
 
         with ExitStack() as files:
             files.callback(os.close, confined.rules_fd)
-            if actions := [*(named.get("file_actions") or ())]:
+            if actions:
                 free = 1 + max(number for each in actions for number in _descriptors(each))
                 named["file_actions"] = [_opened(each, free, files) for each in actions]
             # Rules and filters belong to a thread, and end with it.
@@ -132,6 +140,16 @@ def _spawning(begin: Callable[..., int], children: EvaluatorChildren) -> Callabl
                 return thread.submit(begin_restricted).result()
 
     return spawn
+
+
+def _is_fed(stdin: Any) -> bool:
+    """Whether a command reads something, as far as `stdin` of `subprocess` says."""
+    if stdin in (subprocess.PIPE, subprocess.DEVNULL):
+        return bool(stdin == subprocess.PIPE)
+    given = 0 if stdin is None else stdin if isinstance(stdin, int) else stdin.fileno()
+    with suppress(OSError):
+        return not stat.S_ISCHR(os.fstat(given).st_mode)
+    return False
 
 
 def _descriptors(action: tuple[Any, ...]) -> tuple[int, ...]:

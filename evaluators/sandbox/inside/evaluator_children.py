@@ -34,7 +34,7 @@ from costada.evaluators.sandbox.inside.evaluator_scripts import (
     text_of,
 )
 from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, PROGRAM, REPOSITORY
-from costada.evaluators.sandbox.inside.own_files import OwnFiles
+from costada.evaluators.sandbox.inside.own_files import OwnFiles, Stamp
 from costada.evaluators.sandbox.inside.started_commands import StartedCommands, searched
 
 SHOWN = ("sitecustomize.py", "semaphores.py", "start_methods.py")
@@ -66,7 +66,7 @@ class EvaluatorChildren:
     def __init__(
         self,
         access: ChildAccess,
-        given: Collection[str],
+        given: Mapping[str, Stamp | None],
         evaluator: str,
         texts: Iterable[str],
         keys: Collection[str] = (),
@@ -82,7 +82,8 @@ class EvaluatorChildren:
 
         Args:
             access: What the rules are made of.
-            given: The evaluator's files, as paths below the working folder.
+            given: The evaluator's files, as paths below the working folder, with their stamps as
+                the evaluation began.
             evaluator: The evaluator's own file among them.
             texts: The candidate's files.
             keys: Variables that only the evaluator has.
@@ -91,7 +92,8 @@ class EvaluatorChildren:
             folder: Where the given files are in it. Of a repository, all may be read.
             confines_all: Whether all commands count as running the candidate.
             environment: The variables as the evaluation began; `None` for those of this process.
-            site: A folder whose modules have pools work in a Python that starts; empty for none.
+            site: A folder whose modules have pools work in a Python that starts, and have it
+                confine what it starts; empty for none.
         """
         self._access = access
         self._keys = frozenset(keys)
@@ -103,8 +105,8 @@ class EvaluatorChildren:
         self._folder, self._home, self._program = places
         self._readable = [*access.readable, *([self._folder] if folder == REPOSITORY else [])]
         self._shared = [os.path.join(root, path) for path in shared]
-        files = [os.path.join(root, path) for path in given]
-        self._own = OwnFiles(self._folder, os.path.join(root, evaluator), files)
+        stamps = {os.path.join(root, path): stamp for path, stamp in given.items()}
+        self._own = OwnFiles(self._folder, os.path.join(root, evaluator), stamps)
         texts = [*texts]
         self._commands = StartedCommands(
             self._root,
@@ -130,11 +132,11 @@ class EvaluatorChildren:
         return cls(**{**plan, "access": ChildAccess.of(plan["access"])})
 
     def rules_for(
-        self, words: Sequence[str], folder: str, environment: Mapping[str, str]
+        self, words: Sequence[str], folder: str, environment: Mapping[str, str], *, is_fed: bool
     ) -> Confined | None:
         """The rules for a command; None if it does not run the candidate."""
         runs = self._commands.run_candidate
-        if not (self._confines_all or runs(words, folder, environment)):
+        if not (self._confines_all or runs(words, folder, environment, is_fed=is_fed)):
             return None
         commands = [*carried_out(words, folder, self._own)]
         own = [script for each in commands for script in scripts(*each, self._own)]
@@ -192,6 +194,14 @@ class EvaluatorChildren:
         """A compiler's command that makes no module files beside those of the evaluator."""
         is_fortran = FORTRAN.fullmatch(os.path.basename(words[0])) and folder in self._own
         return with_modules_in(self._home, words) if is_fortran else [*words]
+
+    def with_site(self, environment: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        """The variables of a process that does not run the candidate, but may start it."""
+        texts = {os.fsdecode(name): os.fsdecode(text) for name, text in environment.items()}
+        paths = texts.get("PYTHONPATH", "")
+        if not self._site or self._site in paths.split(os.pathsep):
+            return environment
+        return texts | {"PYTHONPATH": f"{self._site}{os.pathsep}{paths}" if paths else self._site}
 
     def without_keys(self, environment: Mapping[Any, Any]) -> dict[Any, Any]:
         """The variables of a process that runs the candidate, which has a home of its own."""

@@ -13,6 +13,8 @@ SHELL = re.compile(r"(ba|da|z|k)?sh")
 SHEBANG = re.compile(rb"#![^\n]*\b(ba|da|z|k)?sh\b")
 MAKE = ("make", "gmake")
 MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
+MAKE_FOLDER = re.compile("-[bBdehikmnpqrRsStvw]*C(.*)|--directory=(.*)")
+MAKE_FILE = re.compile("-[bBdehikmnpqrRsStvw]*f(.*)|--(?:make)?file=(.*)")
 CODE_OPTION = re.compile("-[a-z]*c[a-z]*")
 MAX_DEPTH = 4
 MAX_SCRIPT_BYTES = 2**20
@@ -72,11 +74,22 @@ def shell_code(words: Sequence[str]) -> str | None:
 
 def makefiles(words: Sequence[str], folder: str) -> list[Script]:
     """The makefiles that a command reads."""
-    if "-C" in words[:-1]:
-        folder = os.path.join(folder, words[words.index("-C") + 1])
-    named = [words[words.index("-f") + 1]] if "-f" in words[:-1] else MAKEFILES
-    paths = (os.path.realpath(os.path.join(folder, name)) for name in named)
+    folder, named = make_options(words, folder)
+    paths = (os.path.realpath(os.path.join(folder, name)) for name in named or MAKEFILES)
     return [Script(path, text, folder) for path in paths if (text := text_of(path))]
+
+
+def make_options(words: Sequence[str], folder: str) -> tuple[str, list[str]]:
+    """The folder in which a command of `make` works, and the makefiles that it names."""
+    place = os.path.join(folder, *_values(words, MAKE_FOLDER))
+    return os.path.realpath(place), [*_values(words, MAKE_FILE)]
+
+
+def _values(words: Sequence[str], option: re.Pattern[str]) -> Iterator[str]:
+    """What an option of `make` is given, in the same word or the next one."""
+    for word, following in pairwise((*words, "")):
+        if found := option.fullmatch(word):
+            yield found[1] or found[2] or following
 
 
 def path_of(word: str, folder: str) -> str:

@@ -2,9 +2,9 @@
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-Stamp = tuple[int, int]
+Stamp = list[int]
 """Size, and when it was written to in nanoseconds."""
 
 
@@ -14,15 +14,15 @@ class OwnFiles:
     A file that was written to since is none of them any more: it may be a copy of the candidate.
     """
 
-    def __init__(self, folder: str, evaluator: str, paths: Iterable[str]) -> None:
-        """Look at the files at some paths.
+    def __init__(self, folder: str, evaluator: str, stamps: Mapping[str, Stamp | None]) -> None:
+        """Take what the files were.
 
         Args:
             folder: The folder of them all.
             evaluator: The evaluator's own file.
-            paths: The files, or further folders.
+            stamps: The files, or further folders, as `stamps_of` saw them.
         """
-        self._stamps: dict[str, Stamp | None] = {path: _stamp(path) for path in paths}
+        self._stamps = {**stamps}
         for path in [*self._stamps]:
             self._stamps |= dict.fromkeys(_folders_around(path, folder))
         self.around = frozenset(_folders_around(evaluator, folder))
@@ -34,6 +34,11 @@ class OwnFiles:
         if not isinstance(path, str) or path not in self._stamps:
             return False
         return _stamp(path) == self._stamps[path]
+
+
+def stamps_of(paths: Iterable[str]) -> dict[str, Stamp | None]:
+    """What shows later whether files were written to, by their paths."""
+    return {path: _stamp(path) for path in paths}
 
 
 def _folders_around(path: str, folder: str) -> list[str]:
@@ -48,5 +53,5 @@ def _stamp(path: str) -> Stamp | None:
     try:
         about = os.stat(path)
     except OSError:
-        return -1, -1
-    return None if stat.S_ISDIR(about.st_mode) else (about.st_size, about.st_mtime_ns)
+        return [-1, -1]
+    return None if stat.S_ISDIR(about.st_mode) else [about.st_size, about.st_mtime_ns]

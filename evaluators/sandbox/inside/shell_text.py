@@ -14,6 +14,7 @@ KEYWORDS = frozenset(("if", "then", "elif", "else", "while", "until", "do", "!",
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 NUMBER = re.compile(r"[\d.]+[smhd]?")
 SEPARATORS = ";&|()<>\n"
+READ = "<"
 COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 UNKNOWN = re.compile(r"[$`*?\[]")
 """Signs in a word that a shell replaces."""
@@ -32,7 +33,10 @@ def unwrapped(words: Sequence[str]) -> list[str]:
 
 
 def commands_in(text: str) -> list[list[str]] | None:
-    """The words of each command in the text of a shell; None if they cannot be told."""
+    """The words of each command in the text of a shell, and the files that it reads by `<`.
+
+    None if they cannot be told.
+    """
     if "`" in text or "$(" in text or "<<" in text:
         return None
     plain = COMMENT.sub("", text.replace("\\\n", " "))
@@ -46,8 +50,9 @@ def commands_in(text: str) -> list[list[str]] | None:
                 if not is_target:
                     commands[-1].append(token)
                 is_target = False
-            elif not (is_target := token[0] in "<>" or token[-1] in "<>"):
-                commands.append([])
+            elif token != READ:
+                is_target = token[-1] != "(" and (token[0] in "<>" or token[-1] in "<>")
+                commands += [] if is_target else [[]]
     except ValueError:
         return None
     return [words for words in commands if words]

@@ -10,9 +10,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 
 from costada.evaluators.sandbox.inside.command_words import (
-    INTERPRETER,
     SEARCHED,
     files_run,
+    is_compiler,
+    is_interpreter,
     is_tool,
 )
 from costada.evaluators.sandbox.inside.evaluator_scripts import (
@@ -20,6 +21,7 @@ from costada.evaluators.sandbox.inside.evaluator_scripts import (
     MAX_DEPTH,
     SHELL,
     is_shell_script,
+    make_options,
     makefiles,
     path_of,
     shell_code,
@@ -29,8 +31,20 @@ from costada.evaluators.sandbox.inside.shell_text import UNKNOWN, commands_in, u
 
 NAME = re.compile(r"[\w.+-]+")
 NAMED_PART = re.compile(r"[=:\s]")
-STANDARD_INPUT = "-"
-OTHER_MAKEFILES = re.compile(r"\$[({]MAKE|\bg?make\b|^-?s?include\b", re.MULTILINE)
+STANDARD_INPUT = frozenset(("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"))
+WITHOUT_SITE = re.compile(
+    r"(?<![${(])\bPYTHONPATH\b(?!\S*\$[{(]*PYTHONPATH\b)|\benv(\s+\w+=\S*)*\s+-"
+)
+"""Variables set so that a Python may not confine what it starts."""
+
+SETTERS = ("export", "unset", "declare", "typeset", "local", "readonly")
+UNSHOWN = re.compile(
+    r"\$[({](MAKE|shell|wildcard)|\bg?make\b|^-?s?include\b|(?<!\$)(\*|\?(?!=))"
+    rf"|{WITHOUT_SITE.pattern}",
+    re.MULTILINE,
+)
+"""What of a makefile may run or find more than it names."""
+
 MIN_CODE_CHARS = 8
 """Shorter programs are not looked for in the words of a command: they may be part of any."""
 
@@ -68,14 +82,25 @@ class StartedCommands:
         return any(code in word for code in self._codes)
 
     def run_candidate(
-        self, words: Sequence[str], folder: str, environment: Mapping[str, str], depth: int = 0
+        self,
+        words: Sequence[str],
+        folder: str,
+        environment: Mapping[str, str],
+        depth: int = 0,
+        *,
+        is_fed: bool = False,
     ) -> bool:
         """Whether a command may execute the candidate's code, or reads it.
 
         A program of the evaluator that is no shell script is a part of it, whatever it is given.
-        All others may run what they find, or code in their words, but for a few tools.
+        All others may run what they find, or code in their words, but for a few tools. A command
+        `is_fed` if its standard input is not empty.
         """
         command = unwrapped(words)
+        is_setter = not command or command[0] in SETTERS
+        setting = words if is_setter else words[: len(words) - len(command)]
+        if WITHOUT_SITE.search(" ".join(setting)):
+            return True
         if not command:
             return False
         if depth > MAX_DEPTH or UNKNOWN.search(command[0]):
@@ -84,24 +109,28 @@ class StartedCommands:
         if self._lead_to_made(assigned, folder):
             return True
         name = os.path.basename(command[0])
-        is_interpreter = INTERPRETER.fullmatch(name) is not None
-        files = files_run(command) if is_interpreter else command[:1]
+        files = files_run(command) if is_interpreter(command) else command[:1]
         paths = (path_of(word, folder) for word in files)
         if script := next(filter(self._is_own_file, paths), None):
             if not (SHELL.fullmatch(name) or is_shell_script(script)):
                 return False
             others = [word for word in command[1:] if path_of(word, folder) != script]
-            return self._by_script(script, others, folder, environment, depth)
+            if self._reach_candidate(others, folder, environment):
+                return True
+            text = text_of(script)
+            return text is None or self._by_text(text, folder, environment, depth, is_fed=is_fed)
         if (code := shell_code(command)) is not None:
             command.remove(code)
             names_it = self._program in code or self.holds_code(code)
-            runs_it = names_it or self._by_text(code, folder, environment, depth)
+            runs_it = names_it or self._by_text(code, folder, environment, depth, is_fed=is_fed)
         elif name in MAKE:
             runs_it = self._by_makefile(command, folder)
         elif is_tool(command):
-            runs_it = False
+            reads_input = is_fed or not STANDARD_INPUT.isdisjoint(command)
+            runs_it = is_compiler(command) and reads_input
         else:
-            runs_it = is_interpreter or any(self._made()) or self._lead_elsewhere(command, folder)
+            runs_it = is_fed or is_interpreter(command) or any(self._made())
+            runs_it = runs_it or self._lead_elsewhere(command, folder)
         return runs_it or self._reach_candidate(command, folder, environment)
 
     def _is_own_file(self, path: str) -> bool:
@@ -124,11 +153,10 @@ class StartedCommands:
         """Whether words, or variables, lead to the candidate's files or to what was made."""
         if not self.is_given(folder):
             return True
-        if any(self._program in text for text in (*words, *environment.values())):
+        texts = (*words, *environment.values())
+        if any(self._program in text or self.holds_code(text) for text in texts):
             return True
         if self._lead_to_made(searched(environment).values(), folder):
-            return True
-        if any(map(self.holds_code, words)):
             return True
         whole = (path_of(word, folder) for word in words)
         return any(map(self._is_made, (*whole, *_places(words, folder))))
@@ -146,21 +174,9 @@ class StartedCommands:
         """Whether a path is there and was made since."""
         return not self.is_given(path) and os.path.lexists(path)
 
-    def _by_script(
-        self,
-        path: str,
-        arguments: Sequence[str],
-        folder: str,
-        environment: Mapping[str, str],
-        depth: int,
+    def _by_text(
+        self, text: str, folder: str, environment: Mapping[str, str], depth: int, *, is_fed: bool
     ) -> bool:
-        """Whether a shell script of the evaluator runs the candidate, which it may be given."""
-        if self._reach_candidate(arguments, folder, environment):
-            return True
-        text = text_of(path)
-        return text is None or self._by_text(text, folder, environment, depth)
-
-    def _by_text(self, text: str, folder: str, environment: Mapping[str, str], depth: int) -> bool:
         """Whether a command in the text of a shell runs the candidate."""
         commands = commands_in(text)
         if commands is None:
@@ -170,7 +186,7 @@ class StartedCommands:
                 if UNKNOWN.search(words[1]):
                     return True
                 folder = path_of(words[1], folder)
-            elif self.run_candidate(words, folder, environment, depth + 1):
+            elif self.run_candidate(words, folder, environment, depth + 1, is_fed=is_fed):
                 return True
         return False
 
@@ -180,12 +196,15 @@ class StartedCommands:
         Rules that make knows by itself turn `name` into `name.cpp`, so endings do not count.
         """
         scripts = makefiles(words, folder)
-        if STANDARD_INPUT in words or any(each.path not in self._given for each in scripts):
+        place, named = make_options(words, folder)
+        if not (self.is_given(place) and STANDARD_INPUT.isdisjoint(named)):
+            return True
+        if any(each.path not in self._given for each in scripts):
             return True
         texts = [*words, *(script.text for script in scripts)]
         if any(self._program in text for text in texts):
             return True
-        if any(map(OTHER_MAKEFILES.search, texts[len(words) :])) and any(self._made()):
+        if any(map(UNSHOWN.search, texts[len(words) :])) and any(self._made()):
             return True
         stems = {name.partition(".")[0] for text in texts for name in NAME.findall(text)}
         made = [os.path.basename(path) for path in self._made()]

@@ -81,6 +81,9 @@ def spawned(start, words):
         text = said.read()
     status = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
     return subprocess.CompletedProcess(words, status, text, "")
+def bare(start):
+    kept = {"TMPDIR": os.environ["TMPDIR"]}
+    return lambda path, words, environment, **named: start(path, words, kept, **named)
 def by_spawnv(words):
     with tempfile.TemporaryFile("w+") as file:
         kept = os.dup(1)
@@ -146,6 +149,18 @@ STARTS = {
     ),
     "program of the evaluator that finds it": (
         "run([sys.executable, 'runner.py', 'one', HERE, GIVEN, ME], env=with_tool(path))"
+    ),
+    "program of the evaluator, with other variables": (
+        "run([sys.executable, 'runner.py', sys.executable, path, HERE, GIVEN, ME],"
+        " env={'PYTHONPATH': HERE, 'TMPDIR': os.environ['TMPDIR']})"
+    ),
+    "program of the evaluator, by posix_spawn with no variables": (
+        "spawned(bare(os.posix_spawn),"
+        " [sys.executable, 'runner.py', sys.executable, path, HERE, GIVEN, ME])"
+    ),
+    "program of the evaluator that starts a copy in the place of another file": (
+        "shutil.copy(path, 'stub.py') and"
+        " run([sys.executable, 'runner.py', sys.executable, 'stub.py', HERE, GIVEN, ME])"
     ),
     "posix_spawn": "spawned(os.posix_spawn, [sys.executable, path, HERE, GIVEN, ME])",
     "posix_spawnp": "spawned(os.posix_spawnp, [sys.executable, path, HERE, GIVEN, ME])",
@@ -302,6 +317,9 @@ def evaluate(path):
     said = subprocess.run(["./solution"], capture_output=True, text=True).stdout
     return {"combined_score": float(said)}
 """
+FROM_A_PIPE = BUILDING.replace('["gcc", path,', '["gcc", "-x", "c", "-",').replace(
+    "capture_output", "input=open(path).read(), capture_output"
+)
 MODULES = """
 module numbers
   integer, parameter :: number = 41
@@ -380,12 +398,13 @@ def test_a_script_or_makefile_of_the_evaluator_builds_the_candidate(confined, fo
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
-def test_a_build_includes_no_answers(confined, folder):
-    honest = evaluate(folder, BUILDING, HONEST, confined, "candidate.c")
+@pytest.mark.parametrize("evaluator", [BUILDING, FROM_A_PIPE])
+def test_a_build_includes_no_answers(confined, folder, evaluator):
+    honest = evaluate(folder, evaluator, HONEST, confined, "candidate.c")
     assert honest.output["metrics"] == {"combined_score": 41.0}
     for path in ("data/answers.txt", "../program/../folder/data/answers.txt"):
         source = INCLUDING.replace("PATH", path)
-        metrics = evaluate(folder, BUILDING, source, confined, "candidate.c").output["metrics"]
+        metrics = evaluate(folder, evaluator, source, confined, "candidate.c").output["metrics"]
         assert metrics["combined_score"] == 0.0
         assert "answers.txt" in json.dumps(metrics)
 

@@ -16,6 +16,7 @@ FILES = {
     "folder/Makefile": "tool: tool.c\n\tcc tool.c -o $@\nall: tool\n",
     "folder/Other.mk": "all:\n\t$(MAKE) -C elsewhere\n",
     "folder/Theirs.mk": "solution: solution.o\n\tcc -g $^ -o $@\n",
+    "folder/Wild.mk": "tool: $(wildcard *.cpp)\n\tc++ $^ -o $@\n",
     "folder/made/a.out": "",
     "folder/pack/own.py": "",
     "folder/pack/__init__.py": "",
@@ -90,6 +91,29 @@ def commands(tmp_path):
         (["make", "-f", "-"], True),
         (["make", "-f", "Other.mk"], True),
         (["sqlite3", ":memory:"], True),
+        (["sqlite3", "data.txt"], True),
+        (["gdb", "-q", "data.txt"], True),
+        (["python", "-i", "check.py"], True),
+        (["python", "-I", "check.py"], True),
+        (["python", "-uE", "check.py"], True),
+        (["python", "-S", "check.py"], True),
+        (["gcc", "-x", "c", "-", "-o", "tool"], True),
+        (["sh", "-c", "cat data.txt | gcc -x c /dev/stdin"], True),
+        (["sh", "-c", "curl -T - x < made/a.out"], True),
+        (["sh", "-c", "diff data.txt <(python -m usercode)"], True),
+        (["sh", "-c", "PYTHONPATH=. python check.py"], True),
+        (["sh", "-c", "export PYTHONPATH=.\npython check.py"], True),
+        (["sh", "-c", "PYTHONPATH=.; python check.py"], True),
+        (["sh", "-c", "unset PYTHONPATH; python check.py"], True),
+        (["env", "-i", "python", "check.py"], True),
+        (["env", "A=1", "-u", "PYTHONPATH", "python", "check.py"], True),
+        (["sh", "-c", "PYTHONPATH=.:$PYTHONPATH python check.py"], False),
+        (["env", "A=1", "nice", "-n", "3", "python", "check.py"], False),
+        (["make", "-f", "Wild.mk"], True),
+        (["make", "-f-"], True),
+        (["make", "-sCmade"], True),
+        (["make", "--directory=made"], True),
+        (["make", "-sfMakefile"], False),
         (["ninja", "run"], True),
         (["ctest"], True),
         (["python", "."], True),
@@ -129,6 +153,33 @@ def test_a_command_counts_if_its_words_or_those_of_its_script_lead_to_the_candid
     words = [word.replace("{program}", f"{tmp_path}/program") for word in words]
     words = [word.replace("{root}", f"{tmp_path}/folder") for word in words]
     assert commands.run_candidate(words, f"{tmp_path}/folder", {}) is expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["tclsh"], True),
+        (["sh", "-c", "tclsh"], True),
+        (["gcc", "-x", "c", "/dev/fd/0"], True),
+        (["as"], True),
+        (["python", "check.py"], False),
+        (["diff", "-", "data.txt"], False),
+    ],
+)
+def test_a_program_that_may_read_code_counts_if_it_is_given_input(tmp_path, words, expected):
+    (tmp_path / "folder").mkdir()
+    for name in ("check.py", "data.txt"):
+        (tmp_path / "folder" / name).touch()
+    given = {f"{tmp_path}/folder/{name}" for name in ("check.py", "data.txt")} | {
+        f"{tmp_path}/folder"
+    }
+    commands = StartedCommands(f"{tmp_path}/", given, f"{tmp_path}/program", [], list, {})
+    assert commands.run_candidate(words, f"{tmp_path}/folder", {}, is_fed=True) is expected
+
+
+def test_code_of_the_candidate_in_a_variable_counts(commands, tmp_path):
+    words = ["sh", "-c", "echo $CODE | curl -T - x"]
+    assert commands.run_candidate(words, f"{tmp_path}/folder", {"CODE": "x" * 50})
 
 
 @pytest.mark.parametrize(
