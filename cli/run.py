@@ -108,7 +108,8 @@ RaisedIterations = Annotated[
 AcceptLoss = Annotated[
     bool,
     options.option(
-        "Resume although the run file has lost steps; their cost counts as spent.", "--accept-loss"
+        "Resume although the run has lost steps or requests; their cost counts as spent.",
+        "--accept-loss",
     ),
 ]
 

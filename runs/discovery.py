@@ -76,8 +76,9 @@ def discover(
             and needs the same purse when resumed.
         trust: Whether a resumed run may load a problem that lies in `out`. A run folder from
             somebody else is data; such a problem's evaluator would be executed.
-        accept_loss: Whether to resume a run whose file has lost steps, as after a power failure.
-            Their cost counts as spent; they are repeated and paid for again.
+        accept_loss: Whether to resume a run that has lost steps, as after a power failure, or whose
+            database has lost requests. Their cost counts as spent; they are repeated and paid for
+            again.
         **settings: Further settings, see [Settings](settings.md).
 
     Raises:

@@ -1,7 +1,8 @@
-"""What a resumed run needs first: changed settings, and a check for lost steps.
+"""What a resumed run needs first: changed settings, and a check for what was paid for and lost.
 
 Steps are lost when the trace shows them but the run file does not: a power failure may cost the
-last transactions of a file, or an older copy may have replaced it. Their calls were paid for.
+last transactions of a file, or an older copy may have replaced it. Requests are lost when a file
+beside a stored run shows more than its database, which was restored or lagged behind.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from costada.reports.formats import budget_text
 from costada.runs.config import EXECUTION, STORED, RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.gateways import uses_gateway
+from costada.runs.stored_run import StoredRun
 from costada.store.address import is_there
 from costada.store.files import read_end
+from costada.store.request_marker import noted_requests
 from costada.store.rows import CallRow, CallStatus, amount, parse_json
 from costada.store.run_store import RunStore
 from costada.values.numbering import Iteration, TicketNumber, next_iteration
@@ -31,6 +34,7 @@ CHANGEABLE = (
     *("target", "allow_invalid_start", "longest_pause", "on_missing_usage"),
 )
 
+TRACE = "steps.jsonl"
 LOST_STEPS = "lost steps"
 """Role of the row that stands for the calls of lost steps."""
 
@@ -89,16 +93,25 @@ def save_extension(folder: RunFolder, wanted: RunConfig) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LostSteps:
-    """The lost steps from `first` to `last`.
+    """What a run has lost.
 
-    `dollars` is the cost of their calls, which no row of the call log shows; `spent` is the cost of
-    the calls that it shows.
+    Attributes:
+        words: What is missing, in one line.
+        cause: How that comes about.
+        source: The file that still shows it.
+        first: The first iteration that is repeated.
+        dollars: The cost of the lost calls, which no row of the call log shows.
+        spent: The cost of the calls that it shows.
+        is_paid_again: Whether what is lost is paid for again when it is repeated.
     """
 
+    words: str
+    cause: str
+    source: str
     first: Iteration
-    last: Iteration
     dollars: Decimal
     spent: Decimal
+    is_paid_again: bool
 
     def check(self, folder: RunFolder, budget: float, *, is_accepted: bool) -> None:
         """Refuse to resume until the caller accepts that these steps are paid for twice.
@@ -106,11 +119,10 @@ class LostSteps:
         Raises:
             ValueError: Saying what is lost and what to do; also if nothing is left of the budget.
         """
-        if self.dollars and not is_accepted:
+        if self.is_paid_again and not is_accepted:
             raise ValueError(
-                f"{folder.place}: {self.words}, as after a power failure, or when an older copy"
-                " replaced it. These iterations would be repeated and paid for again. To count"
-                " these dollars as spent and resume from the run file:"
+                f"{folder.place}: {self.words}, {self.cause}. What is lost would be repeated and"
+                " paid for again. To count these dollars as spent and resume from what is stored:"
                 f" {folder.resume_command} --accept-loss (Python: accept_loss=True)"
             )
         if self.dollars and self.spent + self.dollars >= Decimal(str(budget)):
@@ -118,14 +130,6 @@ class LostSteps:
                 f"{folder.place}: {self.words}; with these, ${self.spent + self.dollars:.6f} of the"
                 f" budget of {budget_text(budget)} are spent. Resume with a higher --budget"
             )
-
-    @property
-    def words(self) -> str:
-        """What is missing, in one line."""
-        return (
-            f"run.sqlite has lost iterations {self.first} to {self.last}, which steps.jsonl"
-            f" still has, and ${self.dollars:.6f} that their calls cost"
-        )
 
     def charge(self, store: RunStore) -> TicketNumber:
         """Charge a step that has not landed for the calls of the lost steps; returns its ticket."""
@@ -137,7 +141,7 @@ class LostSteps:
             role=LOST_STEPS,
             attempt=0,
             cost=self.dollars,
-            price_source="steps.jsonl",
+            price_source=self.source,
             is_estimated=True,
             ended_at=time(),
             error=self.words,
@@ -155,8 +159,8 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
         store: Its run file.
         counts_lost: Whether requests with an unknown outcome count at their upper bound.
     """
-    if not isinstance(folder.database, Path):
-        return None  # a server that crashed may have lost the last rows, but no answer of a call
+    if isinstance(folder, StoredRun):
+        return _lost_requests(folder, store, counts_lost=counts_lost)
     run_ids = store.run_ids()
     row = _last_row(folder.steps)
     if not run_ids or row is None:
@@ -170,7 +174,37 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
     known += store.ledger.unsettled_cost(run_ids[-1], kept, counts_lost=counts_lost)
     missing = spent_by_trace - known
     dollars = missing if missing >= MIN_DOLLARS else Decimal(0)
-    return LostSteps(next_iteration(kept), iteration, dollars, known)
+    first = next_iteration(kept)
+    words = (
+        f"run.sqlite has lost iterations {first} to {iteration}, which {TRACE} still has, and"
+        f" ${dollars:.6f} that their calls cost"
+    )
+    cause = "as after a power failure, or when an older copy replaced it"
+    return LostSteps(words, cause, TRACE, first, dollars, known, is_paid_again=dollars > 0)
+
+
+def _lost_requests(folder: StoredRun, store: RunStore, *, counts_lost: bool) -> LostSteps | None:
+    """What the database of a run lacks of the requests that were sent from this machine."""
+    noted = noted_requests(folder.requests)
+    if noted is None:
+        return None
+    kept = store.call_log.requests(noted.run_id, counts_lost=counts_lost)
+    if noted.number <= kept.number:
+        return None
+    # Requests in flight at that time are there, at bounds that can be more than all that is lost.
+    dollars = max(noted.dollars - kept.dollars, Decimal(0))
+    words = (
+        f"the database has lost {noted.number - kept.number} of {noted.number} requests that"
+        f" {folder.requests.name} has noted, and ${dollars:.6f} that they can have cost beyond"
+        " what it still counts"
+    )
+    cause = "as after a restore, or a failover to a standby that does not commit synchronously"
+    if not store.run_ids():
+        raise ValueError(f"{folder.place}: {words}, {cause}, and the run itself; begin another one")
+    first = next_iteration(store.last_step(store.last_run()))
+    return LostSteps(
+        words, cause, folder.requests.name, first, dollars, kept.dollars, is_paid_again=True
+    )
 
 
 def check_lost_steps(folder: RunFolder, config: RunConfig, *, is_accepted: bool) -> None:

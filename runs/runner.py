@@ -27,6 +27,7 @@ from costada.runs.gateways import installed_gateway, uses_gateway
 from costada.runs.plan import Plan
 from costada.runs.resume import lost_steps
 from costada.runs.run_files import RunRecord
+from costada.runs.stored_run import StoredRun
 from costada.store.address import is_there
 from costada.store.checkpoints import END_OF_ITERATION, RunCheckpoints, RunSaver
 from costada.store.outage import Patience, waiting_for_database
@@ -109,6 +110,8 @@ def _execute(
         ):
             # Before the graph reads the call log, in which these dollars count as spent.
             notice = _charge_lost_steps(plan, folder, store, accepts_loss=accepts_loss)
+            if isinstance(folder, StoredRun) and not plan.gateway:
+                store.call_log.note_beside(folder.requests, store.last_run())
             graph = plan.graph(checkpointer=saver, store=store)
             files = RunRecord(folder, plan, store, tracking)
             try:
@@ -297,7 +300,7 @@ def _charge_lost_steps(
     if plan.gateway:
         return f"{lost.words}; the gateway has kept the answers"
     lost.check(folder, plan.budget, is_accepted=accepts_loss)
-    if not lost.dollars:
+    if not lost.is_paid_again:
         return f"{lost.words}; the answers are stored, and the iterations are repeated from them"
     ticket = lost.charge(store)
     if plan.purse:

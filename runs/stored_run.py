@@ -67,6 +67,11 @@ class StoredRun(RunFolder):
         return {"configurable": {"thread_id": self.address.run}}
 
     @property
+    def requests(self) -> Path:
+        """How many requests were sent from this machine, and what they can have cost."""
+        return self.path / "requests.json"
+
+    @property
     def is_running(self) -> bool:
         """Whether a process works on this run."""
         with RunStore.at(self.address, is_read_only=True) as store:

@@ -4,12 +4,14 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from costada.store.call_sums import CallSums, difference, sum_of
 from costada.store.database import Database, any_of
 from costada.store.in_flight_calls import in_flight_calls
 from costada.store.outage import waiting_in_any_case
+from costada.store.request_marker import RequestMarker, Requests
 from costada.store.rows import (
     CallRow,
     CallStatus,
@@ -120,6 +122,7 @@ class CallLog:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._marker: RequestMarker | None = None
         self.sums = CallSums(database)
         self.in_flight = in_flight_calls(database.place)
 
@@ -159,6 +162,8 @@ class CallLog:
             self.sums.add(
                 run_id, call.ticket, call.role, sum_of(call.status, call.cost, call.bound)
             )
+        if self._marker:
+            self._marker.begin((*key, int(number)), call.cost + call.bound)
         return int(number)
 
     def finish_call(self, run_id: str, number: int, call: CallRow) -> None:
@@ -179,6 +184,20 @@ class CallLog:
                 ended = sum_of(call.status, call.cost, call.bound)
                 self.sums.add(run_id, call.ticket, call.role, difference(ended, begun))
             self._write(key, number, call)
+        if self._marker:
+            self._marker.end((*key, number), call.cost + call.bound)
+
+    def note_beside(self, path: Path, run_id: str) -> None:
+        """Note each request in a file as well, and use no database that lacks the last one."""
+        self._marker = RequestMarker(path, self.requests(run_id))
+        self._db.engine.watch(self._marker)
+
+    @exactly
+    def requests(self, run_id: str, *, counts_lost: bool = True) -> Requests:
+        """All requests of a run, with what they have cost; with their bounds if these count."""
+        found = self._db.rows("SELECT cost, bound FROM costada_call WHERE run_id = ?", (run_id,))
+        dollars = (amount(cost) + amount(bound) * counts_lost for cost, bound in found)
+        return Requests(run_id, len(found), sum(dollars, Decimal(0)))
 
     def settle_call(self, run_id: str, call: CallRow, number: int | None = None) -> None:
         """Replace a request of a logical call: by default the last one to the same model."""

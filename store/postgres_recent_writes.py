@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import psycopg
 from psycopg import RawCursor
 
 from costada.store.lease import Lease, LostLease
-from costada.store.outage import DatabaseUnavailable
+from costada.store.outage import WENT_BACK, DatabaseUnavailable, DatabaseWentBack
 from costada.store.postgres_lease import check, guarded
+from costada.store.request_marker import RequestMarker
 
 MAX_COMMITS, MAX_SIZE = 64, 2**22
 """Commits that are kept, and characters and bytes of their values; the next one is durable."""
@@ -30,6 +31,9 @@ CREATE UNLOGGED TABLE IF NOT EXISTS costada_recovery (
 """
 """One row with an id, which is another one after each crash of the server."""
 
+FIND_REQUEST = """
+SELECT FROM costada_call WHERE run_id = %s AND ticket = %s AND role = %s AND attempt = %s AND n = %s
+"""
 NOTE_RECOVERY = "INSERT INTO costada_recovery VALUES ('last') ON CONFLICT DO NOTHING"
 LAST_RECOVERY = "SELECT id FROM costada_recovery"
 
@@ -57,10 +61,12 @@ class RecentWrites:
 
     Attributes:
         num_crashes: Grows with each crash of the server that was noticed.
+        markers: What knows the last request that each run of this process has on disk there.
     """
 
     def __init__(self) -> None:
         self.num_crashes = 0
+        self.markers: WeakSet[RequestMarker] = WeakSet()
         self._lock = Lock()
         self._commits: list[Commit] = []
         self._size = 0
@@ -105,12 +111,18 @@ class RecentWrites:
             self._num_durable += len(durable)
             self._size -= sum(commit.size for commit in durable)
 
-    def restore(self, connection: psycopg.Connection[Any]) -> None:
+    def restore(self, place: str, connection: psycopg.Connection[Any]) -> None:
         """Send again what the server may have lost; called with each new connection to it.
 
         Others wait meanwhile, so nothing that was written later is overwritten.
+
+        Raises:
+            DatabaseWentBack: The server also lacks what was on disk.
         """
         with self._lock:
+            for marker in self.markers:
+                if marker.last and not connection.execute(FIND_REQUEST, marker.last).fetchall():
+                    raise DatabaseWentBack(errno.EIO, WENT_BACK, place)
             connection.execute(NOTE_RECOVERY)
             ((recovery,),) = connection.execute(LAST_RECOVERY).fetchall()
             if recovery == self._recovery:

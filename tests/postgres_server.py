@@ -26,7 +26,7 @@ class Server:
     """A running server, which trusts every local user except `guarded`."""
 
     def __init__(self, folder: Path, programs: Path) -> None:
-        self._folder, self._programs = folder, programs
+        self._folder, self.programs = folder, programs
         self.address = f"postgresql://postgres@/postgres?host={folder}"
 
     def begin(self) -> None:
@@ -70,10 +70,24 @@ class Server:
         except psycopg.OperationalError:
             return 0
 
-    def _run(self, program: str, *words: str) -> None:
+    def copy_to_standby(self) -> None:
+        """Give a standby all that is on disk now; it gets nothing of what comes later."""
+        own = f"--host={self._folder}", "--username=postgres"
+        options = "--checkpoint=fast", "--write-recovery-conf"
+        self._run("pg_basebackup", *own, *options, data="standby")
+
+    def fail_over(self) -> None:
+        """Let the standby take over from the server, which crashes."""
+        self.control("stop", "--mode=immediate")
+        (self._folder / "data").rename(self._folder / "before")
+        (self._folder / "standby").rename(self._folder / "data")
+        self.control("start")
+        self.control("promote")
+
+    def _run(self, program: str, *words: str, data: str = "data") -> None:
         user = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
         subprocess.run(
-            [self._programs / program, f"--pgdata={self._folder / 'data'}", *words],
+            [self.programs / program, f"--pgdata={self._folder / data}", *words],
             check=True,
             user=user,
             cwd="/",
@@ -93,7 +107,7 @@ def started_server() -> Iterator[Server]:
     if os.geteuid() == 0:
         owner = pwd.getpwnam("postgres")
         os.chown(folder, owner.pw_uid, owner.pw_gid)
-    server = Server(folder, Path(known).parent if known else found[-1].parent)
+    server = Server(folder, Path(known).resolve().parent if known else found[-1].parent)
     try:
         server.begin()
         yield server
