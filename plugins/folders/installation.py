@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory
@@ -49,7 +50,8 @@ def make_environment(
 
     It gets the Python of this process. The folder has no say in how: uv runs in an empty one and
     reads no file of settings. Only wheels are installed, which runs no code of theirs, and the
-    environment's own Python is not started.
+    environment's own Python is not started. An installation that fails leaves no new environment;
+    uv changes one that was there only after it has found and built all packages.
 
     Args:
         folder: The problem folder.
@@ -67,7 +69,9 @@ def make_environment(
     environment = environment_folder(folder).absolute()
     environment.parent.mkdir(parents=True, exist_ok=True)
     base = getattr(sys, "_base_executable", sys.executable)
-    with TemporaryDirectory(prefix="costada-prepare-") as name:
+    with TemporaryDirectory(prefix="costada-prepare-") as name, ExitStack() as undo:
+        if not environment.exists():
+            undo.callback(shutil.rmtree, environment, ignore_errors=True)
         place = Path(name).resolve()
         listed = place / REQUIREMENTS_FILE
         listed.write_text("".join(f"{_copied(each, place)}\n" for each in requirements))
@@ -89,6 +93,7 @@ def make_environment(
                     f"a package replaced the Python of {environment} or its {VENV_SETTINGS}, so the"
                     " environment was removed; expected packages that do not"
                 )
+        undo.pop_all()
     return environment
 
 

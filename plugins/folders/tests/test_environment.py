@@ -92,10 +92,13 @@ def test_prepare_says_what_cannot_be_installed_and_what_is_still_missing(folder,
     failed = invoke("prepare", folder, "--with", "no-such-package")
     assert failed.exit_code == 2
     assert "no-such-package" in failed.stderr
+    assert not environment_folder(folder).exists()
     still = invoke("prepare", folder)
     assert still.exit_code == 2
     assert "still needs needed_module; nothing says which package holds" in still.stderr
     assert invoke("prepare", folder, "--with", "needed-package").exit_code == 0
+    assert invoke("prepare", folder, "--with", "no-such-package").exit_code == 2
+    assert check_problem(load_folder(folder)).score == 0.75
 
 
 def test_the_python_that_a_folder_brings_along_is_never_started(folder, tmp_path, invoke):
