@@ -169,7 +169,7 @@ CandidateToo = Annotated[
     bool,
     typer.Option(
         "--candidate-too",
-        help="Confirm it for candidates too, where the evaluator may import them.",
+        help="With --confirm: for candidates too, where the evaluator may import them.",
     ),
 ]
 Facts = dict[str, str]
@@ -210,7 +210,9 @@ def check(
         keeping_output_clean(),
     ):
         wanted = RunConfig.model_validate({"problem": str(folder), **settings()})
-        if confirm or candidate_too:
+        if candidate_too and not confirm:
+            raise ValueError("--candidate-too: expected --confirm with it, which it extends")
+        if confirm:
             _confirm(folder, candidate_too=candidate_too)
         fault = _look(folder, wanted, facts)
     columns = get_terminal_size().columns if sys.stdout.isatty() else None

@@ -229,6 +229,13 @@ def test_a_check_shows_what_is_opened_and_how_to_confirm_it(folder, invoke):
     assert "declares nothing" in nothing.stderr
 
 
+def test_what_extends_a_confirmation_confirms_nothing_alone(folder, invoke):
+    refused = invoke("check", folder, "--candidate-too")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--candidate-too: expected --confirm with it" in refused.stderr
+    assert not consent_file(folder).exists()
+
+
 def test_a_native_score_declares_nothing(folder):
     (folder / "evaluator.py").write_text("def score(output): return {}\n")
     texts = {"problem.md": "Try.", "initial_program.py": "def f(): return 1\n"}
