@@ -106,6 +106,17 @@ def is_shell_script(path: str) -> bool:
     return False
 
 
+def interpreter_of(path: str) -> list[str]:
+    """The words of a script's first line, by which the system runs it; none if it has no such."""
+    words = list[str]()
+    with suppress(OSError), open(path, "rb") as file:
+        line = file.readline(MAX_PATH_CHARS)
+        words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+    if words[1:2] == ["-S"] and os.path.basename(words[0]) == "env":
+        del words[1]
+    return words
+
+
 def text_of(path: str) -> str | None:
     """The text of a script; None if it is not one, or too large."""
     with suppress(OSError, UnicodeDecodeError), open(path, "rb") as file:

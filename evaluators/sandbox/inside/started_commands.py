@@ -20,6 +20,7 @@ from costada.evaluators.sandbox.inside.evaluator_scripts import (
     MAKE,
     MAX_DEPTH,
     SHELL,
+    interpreter_of,
     is_shell_script,
     make_options,
     makefiles,
@@ -34,13 +35,15 @@ NAMED_PART = re.compile(r"[=:\s]")
 STANDARD_INPUT = frozenset(("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"))
 WITHOUT_SITE = re.compile(
     r"(?<![${(])\bPYTHONPATH\b(?!\S*\$[{(]*PYTHONPATH\b)|\benv(\s+\w+=\S*)*\s+-"
+    r"|(?i:(?<![.\w])py(thon|py)?)[\d.]*[)}\"']*([\s\\]+-([WX]\s+)?\S+)*?[\s\\]+-\w*[EIS]"
 )
-"""Variables set so that a Python may not confine what it starts."""
+"""Variables, or options of a Python, by which it may not confine what it starts."""
+
+PATH = re.compile(r"[\w./+-]+")
 
 SETTERS = ("export", "unset", "declare", "typeset", "local", "readonly")
 UNSHOWN = re.compile(
-    r"\$[({](MAKE|shell|wildcard)|\bg?make\b|^-?s?include\b|(?<!\$)(\*|\?(?!=))"
-    rf"|{WITHOUT_SITE.pattern}",
+    r"\$[({](MAKE|shell|wildcard)|\bg?make\b|^-?s?include\b|(?<!\$)(\*|\?(?!=))",
     re.MULTILINE,
 )
 """What of a makefile may run or find more than it names."""
@@ -96,6 +99,7 @@ class StartedCommands:
         All others may run what they find, or code in their words, but for a few tools. A command
         `is_fed` if its standard input is not empty.
         """
+        words = self._with_interpreter(words, folder)
         command = unwrapped(words)
         is_setter = not command or command[0] in SETTERS
         setting = words if is_setter else words[: len(words) - len(command)]
@@ -131,7 +135,28 @@ class StartedCommands:
         else:
             runs_it = is_fed or is_interpreter(command) or any(self._made())
             runs_it = runs_it or self._lead_elsewhere(command, folder)
+            runs_it = runs_it or self._leave_out_site([" ".join(command)], folder)
         return runs_it or self._reach_candidate(command, folder, environment)
+
+    def _with_interpreter(self, words: Sequence[str], folder: str) -> Sequence[str]:
+        """The command by which the system runs a script of the evaluator that it names itself."""
+        command = unwrapped(words)
+        if not (command and self._is_own_file(path := path_of(command[0], folder))):
+            return words
+        started = [*interpreter_of(path), path, *command[1:]]
+        program = unwrapped(started)
+        if not (program and is_interpreter(program)):
+            return words
+        return [*words[: len(words) - len(command)], *started]
+
+    def _leave_out_site(self, texts: Iterable[str], folder: str) -> bool:
+        """Whether texts, or scripts that they name, start a Python that confines no children."""
+        texts = [*texts]
+        paths = {path_of(name, folder) for text in texts for name in {*PATH.findall(text)}}
+        for path in filter(self._is_own_file, paths):
+            is_shell = is_shell_script(path)
+            texts.append(text_of(path) or "" if is_shell else " ".join(interpreter_of(path)))
+        return any(map(WITHOUT_SITE.search, texts))
 
     def _is_own_file(self, path: str) -> bool:
         """Whether a file is the evaluator's, and in no package that was made."""
@@ -203,6 +228,8 @@ class StartedCommands:
             return True
         texts = [*words, *(script.text for script in scripts)]
         if any(self._program in text for text in texts):
+            return True
+        if self._leave_out_site(texts, place):
             return True
         if any(map(UNSHOWN.search, texts[len(words) :])) and any(self._made()):
             return True

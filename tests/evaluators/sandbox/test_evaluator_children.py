@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 from needed_programs import require
@@ -47,7 +48,7 @@ import json, os, shutil, subprocess, sys, tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 GIVEN = os.path.join(HERE, "data", "given.txt")
 ME = str(os.getpid())
-LISTED = ["data/answers.txt", "run.sh", "find.sh", "Makefile", "stub.py", "runner.py"]
+LISTED = ["data/answers.txt", "run.sh", "find.sh", "Makefile", "stub.py", "runner.py", "alone.py"]
 def evaluate(path):
     said = START
     if said.returncode: raise RuntimeError(said.stderr)
@@ -162,16 +163,28 @@ STARTS = {
         "shutil.copy(path, 'stub.py') and"
         " run([sys.executable, 'runner.py', sys.executable, 'stub.py', HERE, GIVEN, ME])"
     ),
+    "program of the evaluator whose first line has Python ignore variables": (
+        "run(['./alone.py', sys.executable, path, HERE, GIVEN, ME])"
+    ),
+    "makefile that has Python ignore variables": (
+        "run(['make', '-s', 'alone', f'PYTHON={sys.executable}', f'WORDS={HERE} {GIVEN} {ME}'],"
+        " env={**os.environ, 'PLACE': elsewhere(path)})"
+    ),
     "posix_spawn": "spawned(os.posix_spawn, [sys.executable, path, HERE, GIVEN, ME])",
     "posix_spawnp": "spawned(os.posix_spawnp, [sys.executable, path, HERE, GIVEN, ME])",
     "spawnv": "by_spawnv([sys.executable, path, HERE, GIVEN, ME])",
 }
+RUNNER = "import subprocess, sys\nsys.exit(subprocess.run(sys.argv[1:]).returncode)\n"
 SCRIPTS = {
     "run.sh": '#!/bin/sh\nexec "$@"\n',
     "stub.py": "",
-    "runner.py": "import subprocess, sys\nsys.exit(subprocess.run(sys.argv[1:]).returncode)\n",
+    "runner.py": RUNNER,
+    "alone.py": f"#!{sys.executable} -I\n{RUNNER}",
     "find.sh": '#!/bin/sh\nfor each in copy; do "$1" $each.py $2 $3 $4; done\n',
-    "Makefile": "all:\n\t@$(PYTHON) copy.py $(WORDS)\n",
+    "Makefile": (
+        "all:\n\t@$(PYTHON) copy.py $(WORDS)\n"
+        "alone:\n\t@$(PYTHON) -I runner.py $(PYTHON) $$PLACE/one.py $(WORDS)\n"
+    ),
 }
 
 
