@@ -15,6 +15,7 @@ import typer
 from costada.cli import options
 from costada.cli.command_errors import keeping_output_clean, refusing
 from costada.cli.setting_options import ALL_SETTINGS, with_settings
+from costada.cli.span_export import send_spans
 from costada.evaluators.registry import problem_names
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
@@ -128,6 +129,7 @@ def mcp(
             if store is None:
                 service.paid.reclaim()
             service.follow()
+    send_spans()
     with ending_on_signal():
         try:
             _serve(service, layer, http=http, host=host, port=port, token=token)

@@ -23,6 +23,7 @@ from costada.cli.command_errors import (
 )
 from costada.cli.run_summary import last_failure, summary_json, summary_text
 from costada.cli.setting_options import ALL_SETTINGS, with_settings
+from costada.cli.span_export import send_spans
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.reports.formats import budget_text
@@ -296,6 +297,7 @@ def _carry_out(
     from costada.store.run_store import RunStore
 
     collect_garbage()
+    send_spans()
     progress = progress_on(SafeConsole(stderr=as_json, highlight=False), is_quiet=is_quiet)
     control = RunControl()
     command = folder.next_command(config)
