@@ -48,6 +48,7 @@ from costada.values.evaluation import (
     NOT_STORABLE,
     REJECTED_AT,
     UNSCORED,
+    UNSHOWN,
     Direction,
     Evaluation,
     failed,
@@ -58,6 +59,9 @@ from costada.values.program_form import PYTHON
 
 LOG_LINES, LOG_LINE_CHARS = 15, 300
 """How much of the end of a log follows a message."""
+
+NUM_REPORTED, REPORTED_CHARS = 5, 600
+"""How many texts of the evaluator follow a fault, and how much of each."""
 
 
 class EvaluationBackend(Protocol):
@@ -315,8 +319,8 @@ def check_problem(problem: Problem) -> Evaluation:
     for mark in FAULTS:
         if mark in evaluation.artifacts:
             fault = evaluation.artifacts[mark]
-            log = end_of_log(evaluation, fault)
-            raise ValueError(f"problem {problem.name!r}, initial program: {fault}{log}")
+            more = _reported(evaluation, fault) + end_of_log(evaluation, fault)
+            raise ValueError(f"problem {problem.name!r}, initial program: {fault}{more}")
     is_allowed = problem.allow_invalid_start or problem.initial_program is None
     if not (evaluation.is_valid or is_allowed):
         reason = evaluation.artifacts.get(REJECTED_AT) or evaluation.error
@@ -334,6 +338,19 @@ def check_problem(problem: Problem) -> Evaluation:
             f" expected a valid one. {hint}{end_of_log(evaluation, hint)}"
         )
     return evaluation
+
+
+def _reported(evaluation: Evaluation, fault: str) -> str:
+    """The first texts that the evaluator returned, to follow a fault that does not quote them."""
+    texts = {name: text.strip() for name, text in evaluation.artifacts.items()}
+    new = [
+        f"\nIts {name}: {text[:REPORTED_CHARS]}"
+        for name, text in texts.items()
+        if name not in (LOG, *UNSHOWN)
+        and text not in ("", "nan", "inf", "-inf")
+        and text not in fault
+    ]
+    return "".join(new[:NUM_REPORTED])
 
 
 def end_of_log(evaluation: Evaluation, message: str) -> str:

@@ -493,7 +493,10 @@ NAN = "initial program: combined_score is 'nan'; expected a finite number"
 @pytest.mark.parametrize(
     ("evaluator", "expected"),
     [
-        (returning("{'hint': 'up'}"), r"returned no combined_score; .*\(it returned hint\)"),
+        (
+            returning("{'hint': 'no Rscript ' + 'x' * 9000, 'mae': float('inf')}"),
+            r"returned no combined_score; .*\(it returned hint, mae\)\nIts hint: no Rscript x{589}$",
+        ),
         (returning("{}"), r"returned no combined_score; .*\(it returned nothing\)"),
         (returning("{'combined_score': 'high'}"), "combined_score is 'high'; expected a"),
         (returning("{'combined_score': None}"), "combined_score is 'None'; expected a"),
