@@ -151,6 +151,8 @@ def missing_dependencies(found: ProblemFolder) -> MissingDependencies:
     facts = {"needs": f"lacks {', '.join(lacking)}" if lacking else f"nothing more ({place})"}
     if needs.unmet:
         facts["not installed"] = f"{', '.join(needs.unmet)} (in requirements.txt)"
+    if options := [line.refusal for line in needs.requirements if line.fault and line.is_option]:
+        facts["not followed"] = "; ".join(options)
     return MissingDependencies(needs.described(folder), facts)
 
 

@@ -22,7 +22,11 @@ from costada.evaluators.sandbox.interpreter import SYSTEM_PROGRAMS
 from costada.evaluators.sandbox.launch import confined_build
 from costada.evaluators.sandbox.slot_kind import PRELOAD
 from costada.evaluators.shown_paths import read_shown
-from costada.plugins.folders.requirements_file import REQUIREMENTS_FILE, RequirementLine
+from costada.plugins.folders.requirements_file import (
+    REQUIREMENTS_FILE,
+    RequirementLine,
+    check_requirements,
+)
 
 ISOLATED = ("--no-config",)
 """Has uv read neither `uv.toml` nor `pyproject.toml`, in whatever folder."""
@@ -64,8 +68,7 @@ def make_environment(
             something, with its last lines, or if a package replaces the environment's Python.
         RuntimeError: If builds are allowed, and this machine has no sandbox for them.
     """
-    if faults := [line.refusal for line in requirements if line.fault]:
-        raise ValueError("; ".join(faults))
+    check_requirements(requirements)
     environment = environment_folder(folder).absolute()
     environment.parent.mkdir(parents=True, exist_ok=True)
     base = getattr(sys, "_base_executable", sys.executable)

@@ -108,7 +108,11 @@ def _install(
     from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
     from costada.plugins.folders.dependencies import find_needs, missing_dependencies, needs_of
     from costada.plugins.folders.installation import make_environment
-    from costada.plugins.folders.requirements_file import REQUIREMENTS_FILE, requirement_lines
+    from costada.plugins.folders.requirements_file import (
+        REQUIREMENTS_FILE,
+        check_requirements,
+        requirement_lines,
+    )
 
     program = interpreter_of(folder)
     python = interpreter_at(program) if program else own_interpreter()
@@ -124,6 +128,7 @@ def _install(
         imported = ()
         requirements = tuple(requirement_lines(listed)) if listed.is_file() else ()
         is_ready = find_needs([], [listed.parent], python).are_met
+    check_requirements(requirements)
     if is_ready and not packages:
         return "No package is missing, so none is installed."
     files = dict.fromkeys(str(line.file) for line in requirements)

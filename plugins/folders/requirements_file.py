@@ -6,7 +6,7 @@ and addresses in the file are never followed, nor are variables put in.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,6 +75,12 @@ def requirement_lines(file: Path) -> list[RequirementLine]:
     Lines for other systems are left out.
     """
     return list(_lines(file, file.parent, f"-r {file.name}", []))
+
+
+def check_requirements(lines: Iterable[RequirementLine]) -> None:
+    """Refuse lines that cannot be installed, each with its place."""
+    if faults := [line.refusal for line in lines if line.fault]:
+        raise ValueError("; ".join(faults))
 
 
 def _lines(file: Path, folder: Path, named: str, seen: list[Path]) -> Iterator[RequirementLine]:

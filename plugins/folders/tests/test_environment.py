@@ -72,6 +72,12 @@ def test_no_environment_is_made_where_nothing_is_missing(folder, invoke):
     assert (prepared.exit_code, prepared.stderr) == (0, "")
     assert prepared.stdout.startswith("No package is missing, so none is installed.")
     assert not environment_folder(folder).exists()
+    (folder / "requirements.txt").write_text("pytest\n-e .\n-r absent.txt\n")
+    refused = invoke("prepare", folder)
+    assert refused.exit_code == 2
+    assert "line 2: '-e .' is an option" in refused.stderr
+    assert "'-r absent.txt' cannot be read" in refused.stderr
+    assert "not followed" in invoke("check", folder).stdout
     (folder / "requirements.txt").write_text("-r others.txt\n")
     (folder / "others.txt").write_text("needed-package\n")
     assert invoke("prepare", folder).exit_code == 0
