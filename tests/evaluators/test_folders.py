@@ -495,7 +495,7 @@ NAN = "initial program: combined_score is 'nan'; expected a finite number"
     [
         (
             returning("{'hint': 'no Rscript ' + 'x' * 9000, 'mae': float('inf')}"),
-            r"returned no combined_score; .*\(it returned hint, mae\)\nIts hint: no Rscript x{589}$",
+            r"no combined_score; .*\(it returned hint, mae\)\nIts hint: no Rscript x{589}$",
         ),
         (returning("{}"), r"returned no combined_score; .*\(it returned nothing\)"),
         (returning("{'combined_score': 'high'}"), "combined_score is 'high'; expected a"),
