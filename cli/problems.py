@@ -338,9 +338,12 @@ def _consent_of_repository(problem: Problem, facts: Facts) -> str | None:
 
 def _parts(found: ProblemFolder) -> Facts:
     """Layout, contract and language, which are known without running anything."""
+    from costada.evaluators.folder_layout import IN_RUN, NATIVE, Contract, defined_names
     from costada.evaluators.initial_program import other_programs, program_place
 
     layout, program = found.layout, found.program
+    has_both = layout.contract not in IN_RUN and NATIVE in defined_names(layout.source)
+    unused = f"; a run does not call {Contract.SCORE.value}" if has_both else ""
     evaluator = layout.evaluator.relative_to(layout.folder)
     config = [layout.config.path.name] if layout.config.path else []
     texts = Program.of(program.source or "").values()
@@ -351,14 +354,15 @@ def _parts(found: ProblemFolder) -> Facts:
     taken = [f"{start} (not {', '.join(others)})" if others else start] if start else []
     return {
         "layout": ", ".join([str(evaluator), *taken, *config]),
-        "contract": layout.contract.value,
+        "contract": layout.contract.value + unused,
         "language": f"{program.language}{files}, {size}",
     }
 
 
 def _further_parts(found: ProblemFolder) -> Facts:
-    """What else a folder reads, and what was taken over of a configuration."""
+    """What else a folder reads and does not, and what was taken over of a configuration."""
     from costada.evaluators.folder_layout import IN_RUN
+    from costada.evaluators.folders import notes_on_start
 
     layout, helpers = found.layout, []
     if layout.contract not in IN_RUN:
@@ -367,6 +371,8 @@ def _further_parts(found: ProblemFolder) -> Facts:
     facts = _elsewhere([*helpers, *found.settings.readable])
     for number, note in enumerate(layout.config.notes, start=1):
         facts["settings" if number == 1 else f"settings {number}"] = note
+    if found.settings.start and (notes := notes_on_start(found)):
+        facts["not read"] = " ".join(notes)
     return facts
 
 
@@ -501,6 +507,9 @@ def _evaluation_facts(problem: Problem, evaluation: Evaluation) -> Facts:
     if evaluation.examples:
         facts["maximises"] = "the mean score over the examples"
         facts["examples"] = f"{len(evaluation.examples)}, {len(evaluation.validation)} to validate"
+    returned = {*evaluation.metrics, *evaluation.artifacts}
+    if absent := [name for name in problem.timing_metrics if name not in returned]:
+        facts["timings"] = f"timing_metrics names {', '.join(absent)}, which was not returned"
     facts["prompts show"] = _shown_in_prompts(problem, evaluation)
     if said := reported_error(evaluation.artifacts):
         facts["error"] = f"{said} (returned beside the score)"

@@ -332,6 +332,7 @@ def folder_evaluation(
     from the candidate, is renamed.
     """
     artifacts = {RENAMED + name if name in MARKS else name: artifacts[name] for name in artifacts}
+    returned = {*metrics, *artifacts}
     if settings.weights:
         metrics = _with_weighted_score(metrics, artifacts, settings)
     if settings.metric:
@@ -343,7 +344,7 @@ def folder_evaluation(
         if error:
             return failed(error, metrics=metrics, artifacts=artifacts, seconds=seconds)
     if COMBINED_SCORE not in metrics:
-        known = ", ".join(sorted({*metrics, *artifacts})) or "nothing"
+        known = ", ".join(sorted(returned)) or "nothing"
         wanted = settings.metric or COMBINED_SCORE
         fault = f"the evaluator returned no {wanted}; expected a number (it returned {known})"
         if COMBINED_SCORE in artifacts:

@@ -196,6 +196,12 @@ def find_layout(folder: Path, settings: FolderSettings) -> Layout:
             return found
     source = read_text(evaluator, folder)
     names = defined_names(source)
+    contract = own_contract(names)
+    if contract is not None and settings.config is not None:
+        raise ValueError(
+            f"{folder / SETTINGS_FILE}: config is {settings.config!r}; expected none beside"
+            f" {contract.value}, as it belongs to an evaluator of another tool"
+        )
     fault = ""
     if not (folder / TASK_FILE).is_file():
         fault = f"{TASK_FILE} is missing"
@@ -205,7 +211,7 @@ def find_layout(folder: Path, settings: FolderSettings) -> Layout:
         fault = f"{evaluator.name} defines none of {NATIVE}, {PER_EXAMPLE} and {IN_SANDBOX}"
     if fault:
         raise ValueError(f"{folder}: {fault}; no plug-in that reads such a folder is installed")
-    return Layout(folder, evaluator, source, own_contract(names) or Contract.EVALUATE)
+    return Layout(folder, evaluator, source, contract or Contract.EVALUATE)
 
 
 def own_contract(names: Container[str]) -> Contract | None:

@@ -37,6 +37,7 @@ from costada.evaluators.folder_layout import (
     NATIVE,
     PER_EXAMPLE,
     TASK_FILE,
+    Contract,
     Layout,
     MissingDependencies,
     defined_names,
@@ -146,6 +147,7 @@ def load_folder(
         if fault := consent_fault(folder, settings.needs, ConfirmableFile(evaluator)):
             raise ValueError(f"{folder}: {fault}")
         _check_entry_point(folder, settings, program)
+        _check_no_examples(folder, settings, layout.contract)
         own_fields = {
             "evaluator_source": _guide_blocks(layout.source),
             "limits": settings.limits_of_evaluator,
@@ -167,7 +169,7 @@ def load_folder(
             file_name=program.file_name,
             interpreter=found.interpreter,
             evaluations_at_once=config.evaluations_at_once,
-            notes=(*config.notes, *_notes_on_start(found)),
+            notes=(*config.notes, *notes_on_start(found)),
             **{**settings.problem_fields(), **own_fields},
         )
     except ValueError as error:
@@ -181,13 +183,23 @@ def _imported_by(program: InitialProgram) -> tuple[str, ...]:
 
 
 def _check_no_needs(folder: Path, settings: FolderSettings) -> None:
-    """Refuse declarations of an evaluator whose `score` runs outside of the sandbox."""
-    for name in ("network", "keys", "docker"):
+    """Refuse what is opened in the sandbox where the evaluator's `score` runs outside of it."""
+    for name in ("network", "keys", "docker", "files"):
         if value := getattr(settings, name):
             shown = value if isinstance(value, bool) else list(value)
             raise ValueError(
                 f"{folder / SETTINGS_FILE}: {name} is {shown!r}; expected none without an"
                 " evaluate(program_path) or a repository"
+            )
+
+
+def _check_no_examples(folder: Path, settings: FolderSettings, contract: Contract) -> None:
+    """Refuse examples that nothing is called with."""
+    for name in ("examples", "validation"):
+        if (value := getattr(settings, name)) is not None:
+            raise ValueError(
+                f"{folder / SETTINGS_FILE}: {name} is {value!r}; expected none beside"
+                f" {contract.value}, as only {Contract.SCORE_EXAMPLE.value} is called with them"
             )
 
 
@@ -205,7 +217,7 @@ def _check_entry_point(folder: Path, settings: FolderSettings, program: InitialP
         )
 
 
-def _notes_on_start(found: ProblemFolder) -> list[str]:
+def notes_on_start(found: ProblemFolder) -> list[str]:
     """Which initial programs a folder does not start from, where no setting names the start."""
     folder, program = found.layout.folder, found.settings.program
     if found.settings.start:

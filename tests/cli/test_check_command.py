@@ -127,6 +127,20 @@ def test_a_start_whose_score_varies_is_named(invoke, near, tmp_path):
     assert "noise" not in facts(invoke("check", near).stdout)[1]
 
 
+def test_what_a_check_has_no_use_for_is_named(invoke, near, tmp_path):
+    near = copytree(near, tmp_path / "problem")
+    with (near / "evaluator.py").open("a") as file:
+        file.write("\n\ndef score(output): return {}\n")
+    settings = (near / "problem.toml").read_text() if (near / "problem.toml").exists() else ""
+    (near / "problem.toml").write_text(f'timing_metrics = ["lap"]\n{settings}')
+    found = facts(invoke("check", near).stdout)[1]
+    assert found["contract"] == "evaluate(program_path); a run does not call score(output)"
+    assert found["timings"] == "timing_metrics names lap, which was not returned"
+    (near / "problem.toml").write_text(f'start = "none"\nlanguage = "Python"\n{settings}')
+    found = facts(invoke("check", near).stdout)[1]
+    assert found["not read"].startswith("initial_program.py is not read")
+
+
 def test_a_start_that_fails_suggests_no_metric(invoke, near, tmp_path):
     near = copytree(near, tmp_path / "problem")
     for error, is_suggested in (("None", True), ("'does not compile'", False)):

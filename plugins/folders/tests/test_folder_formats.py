@@ -86,6 +86,27 @@ def test_folders_of_other_tools_are_refused_without_it(write, without_plugin, fi
         load_folder(write(files))
 
 
+SCORING = "def score(output):\n    return {'combined_score': 1.0}\n"
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "setting", "fault"),
+    [
+        (LENGTH, 'examples = "e.jsonl"', r"examples is 'e.jsonl'; expected none beside evaluate"),
+        (SCORING, 'config = "a.yaml"', r"config is 'a.yaml'; expected none beside score\(output\)"),
+        (
+            SCORING,
+            'files = ["absent"]',
+            r"files is \['absent'\]; expected none without an evaluate",
+        ),
+    ],
+)
+def test_what_has_no_effect_beside_an_evaluator_is_refused(write, evaluator, setting, fault):
+    files = {"evaluator.py": evaluator, "problem.md": "Do it.", "problem.toml": setting}
+    with pytest.raises(ValueError, match=fault):
+        load_folder(write(files))
+
+
 def test_an_evaluator_of_another_name_is_not_found_without_it(write, without_plugin):
     with pytest.raises(ValueError, match=r"^evaluator.py is missing in \S+; expected it\. costada"):
         load_folder(write({"evaluate.py": LENGTH}))

@@ -273,7 +273,7 @@ def test_a_metric_may_be_chosen_in_place_of_the_mean_or_the_combined_score(write
     assert SCORED_BY not in evaluation.artifacts
     assert problem.evaluate("def answer(): return -1").error == "below 0"
     fault = problem.evaluate("def answer(): return 6").artifacts[EVALUATOR_FAULT]
-    assert "returned no speed_score; expected a number (it returned nothing)" in fault
+    assert "returned no speed_score; expected a number (it returned combined_score)" in fault
 
 
 def test_an_evaluator_may_be_a_coroutine(write):
