@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import exp, inf, isfinite, log
 from numbers import Real
@@ -41,6 +41,9 @@ MAX_TEXT_CHARS = 4_000
 LABELLED = re.compile(r"([^:=]{0,100})[:=]\s*(\S{1,50})")
 """A line such as `score: 0.5`, unless its label is one of `FAILURES`."""
 
+CHANGED = "{} changed {}; expected files outside of program to stay as they are until the command"
+NUM_CHANGED = 3
+
 COMBINED_SCORE = "combined_score"
 SECONDS = "seconds"
 EXPECTED = f"expected a number, or a JSON object with {COMBINED_SCORE}, as the last line"
@@ -70,14 +73,36 @@ def load_commands(request: Mapping[str, Any]) -> Callable[[], Report]:
         if report_file is not None:
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(folder, report_file))
-        report: Report = {}
-        for name, words in request["commands"].items():
+        *firsts, last = request["commands"].items()
+        program = {os.path.abspath(path) for path in request["files"]}
+        given = states_of(folder, without=program) if firsts else {}
+        for name, words in firsts:
             report = {"name": name, **_run(words, folder, environment, inherited)}
             if report["status"] != 0:
                 return report
-        return report | _answer(folder, report_file)
+            # The candidate's code may have run: it could change what scores it.
+            now = states_of(folder, without=program)
+            if changed := sorted(path for path in given if given[path] != now.get(path)):
+                return report | {"fault": CHANGED.format(name, ", ".join(changed[:NUM_CHANGED]))}
+        report = {"name": last[0], **_run(last[1], folder, environment, inherited)}
+        return report if report["status"] != 0 else report | _answer(folder, report_file)
 
     return run
+
+
+def states_of(folder: str, without: Container[str]) -> dict[str, tuple[int, ...]]:
+    """What changes with each file below a folder, by its path there, without those of some paths.
+
+    The time of the last change is among it, as a program can set the size and the time of writing.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for place, _, names in os.walk(folder):
+        for path in (os.path.join(place, name) for name in names):
+            if path not in without:
+                about = os.lstat(path)
+                state = about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+                found[path[len(folder) + 1 :]] = state
+    return found
 
 
 def _run(

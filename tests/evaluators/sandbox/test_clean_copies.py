@@ -357,6 +357,31 @@ def test_a_program_that_is_not_there_is_the_evaluators_fault(repository, tmp_pat
     assert "cannot be run in the sandbox" in judged.artifacts[EVALUATOR_FAULT]
 
 
+FORGES_THE_BENCHMARK = """
+import os
+about = os.stat("bench.py")
+with open("bench.py", "w") as file:
+    file.write("print(9)\\n".ljust(about.st_size))
+os.utime("bench.py", ns=(about.st_atime_ns, about.st_mtime_ns))
+open("new.txt", "w").close()
+"""
+
+
+@pytest.mark.parametrize("name", ["build", "test"])
+def test_what_scores_a_program_cannot_be_changed_before(name, repository, tmp_path, any_layer):
+    settings = f"sandbox = '{any_layer}'\n{name} = 'python -c \"import solver\"'\n"
+    problem = problem_of(repository, tmp_path / "problem", settings=settings)
+    assert problem.evaluate(problem.start).objective == 0.5
+    forged = {"src/solver.py": f"{SOLVER}{FORGES_THE_BENCHMARK}"}
+    found = problem.evaluate(Program.of(forged))
+    assert found.error == (
+        f"{name} changed bench.py; expected files outside of program to stay as they are until the"
+        " command"
+    )
+    own = {"src/solver.py": f"{SOLVER}open(__file__, 'a').close()\nopen('new.txt', 'w').close()\n"}
+    assert problem.evaluate(Program.of(own)).objective == 0.5
+
+
 def test_what_fails_to_build_is_shown_from_its_first_line(repository, tmp_path):
     settings = "build = '''python -c 'import solver, sys; sys.exit(solver.BUILT)' '''"
     program = "BUILT = 'first fault' + 99 * chr(10) + 'last fault'\ndef answer(): return 1\n"
