@@ -17,9 +17,9 @@ from costada.nodes.calls.bounds import (
     expected_usage,
 )
 from costada.nodes.context import PricedModel
-from costada.runs.dry_run import paid_steps, without_first_tries
+from costada.runs.dry_run import without_first_tries
 from costada.runs.folder import RunFolder
-from costada.runs.plan import Plan
+from costada.runs.plan import Plan, paid_steps
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
 from costada.values.numbering import START_TICKET

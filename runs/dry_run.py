@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import ceil, floor, inf, isfinite
 from statistics import fmean
 from typing import Any
 
@@ -171,7 +170,7 @@ def dry_run_of(plan: Plan) -> DryRun:
     evaluation = _evaluation_forecast(plan)
     judging = evaluation.cost if evaluation else 0.0
     longest = (evaluation.worst or evaluation.cost) if evaluation else 0.0
-    aside = longest - judging
+    aside = plan.set_aside
     short = fmean(float(_quote(each).cost(Usage(tokens, SHORT_ANSWER))) for each in menu)
     return DryRun(
         prompts=tuple(
@@ -185,9 +184,9 @@ def dry_run_of(plan: Plan) -> DryRun:
         prompt_tokens=tokens,
         answer_tokens=EXPECTED_ANSWER,
         reference_cost=with_reference_cost(settings, menu).constants.reference_cost,
-        steps=_num_steps(expected + judging, plan, aside),
-        fewest_steps=_num_steps(worst + longest, plan),
-        most_steps=_num_steps(short + judging, plan, aside),
+        steps=plan.num_steps(expected + judging, aside),
+        fewest_steps=plan.num_steps(worst + longest),
+        most_steps=plan.num_steps(short + judging, aside),
         worst_call=worst,
         worst_tokens_in=input_bound(prompt),
         worst_tokens_out=max(map(output_cap, parts)),
@@ -439,22 +438,3 @@ class _PromptRecorder(BaseChatModel):
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """The model itself: tools do not matter here."""
         return self
-
-
-def _num_steps(step_cost: float, plan: Plan, aside: float = 0.0) -> int:
-    """Number of steps of a cost that the budget pays for; all iterations if they are free."""
-    is_hard = plan.settings.budget_policy == "hard"
-    paid = paid_steps(step_cost, plan.budget, is_hard=is_hard, aside=aside)
-    return plan.settings.constants.max_iterations if paid is None else paid
-
-
-def paid_steps(step_cost: float, budget: float, *, is_hard: bool, aside: float = 0.0) -> int | None:
-    """Number of steps of a cost that a budget pays for, `None` if there is no limit.
-
-    The step that crosses the budget counts, unless the budget is hard. Then no step begins without
-    its evaluation's bound, which exceeds what the evaluation is expected to cost by `aside`.
-    """
-    ratio = (budget - (aside if is_hard else 0.0)) / step_cost if step_cost else inf
-    if not isfinite(ratio):
-        return None
-    return max(0, floor(ratio)) if is_hard else ceil(ratio)

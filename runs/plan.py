@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from math import ceil, floor, inf, isfinite, log10
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -28,7 +29,12 @@ from costada.models.menu import MenuModel, ModelEntry, label_of
 from costada.models.prices import price_book
 from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STANDARD_TIER
 from costada.nodes.attempts import first_prompt, ordinary_input
-from costada.nodes.calls.bounds import evaluation_bound, expected_cost, least_budget
+from costada.nodes.calls.bounds import (
+    evaluation_bound,
+    expected_cost,
+    expected_evaluation,
+    least_budget,
+)
 from costada.nodes.calls.granted_calls import METERED_ENDPOINT
 from costada.nodes.context import ChatModel, PricedModel
 from costada.nodes.settings import Settings
@@ -238,24 +244,38 @@ class Plan:
             self.menu or self.model, self.guide_model, self.problem, self.settings
         )
         step, guide = fmean(each.expected for each in models.menu), 0.0
+        step += float(expected_evaluation(self.problem, self.settings))
         if chooses_guides(method) and constants.guides != "never":
             tokens = ordinary_input(self.problem, constants, self.settings.method)
             guide = float(expected_cost(models.guide_model or models.menu[0], tokens))
         count = min(ENOUGH_ITERATIONS, constants.max_iterations)
-        if self.budget < count * step:
-            paid = max(1, int(self.budget / step))
+        if (paid := self.num_steps(step, self.set_aside)) < count:
             return (
                 f"the budget of {budget_text(self.budget)} pays for about {paid} of {count}"
-                f" iterations, each expected to cost ${step:.4g}; --budget {count * step:.2g} pays"
-                f" for {count} (costada forecast)"
+                f" iterations, each expected to cost ${step:.4g}; --budget"
+                f" {_rounded_up(count * step + self.set_aside)} pays for {count} (costada forecast)"
             )
         if count > 1 and self.budget < step + guide:
             return (
                 f"the budget of {budget_text(self.budget)} pays for no guide, expected to cost"
                 f" ${guide:.4g} beside an iteration of ${step:.4g}; --budget"
-                f" {step + guide:.2g} pays for one"
+                f" {_rounded_up(step + guide)} pays for one"
             )
         return ""
+
+    @property
+    def set_aside(self) -> float:
+        """Dollars that an evaluation can cost beyond what is expected; 0 if that has no bound."""
+        problem, settings = self.problem, self.settings
+        if problem.asks_models and problem.evaluation_dollars is None:
+            return 0.0
+        return float(evaluation_bound(problem, settings) - expected_evaluation(problem, settings))
+
+    def num_steps(self, step_cost: float, aside: float = 0.0) -> int:
+        """Number of steps of a cost that the budget pays for; all iterations if they are free."""
+        is_hard = self.settings.budget_policy == "hard"
+        paid = paid_steps(step_cost, self.budget, is_hard=is_hard, aside=aside)
+        return self.settings.constants.max_iterations if paid is None else paid
 
     @property
     def call_timeout(self) -> float:
@@ -581,3 +601,21 @@ def _importable(name: str) -> str:
             " Python: discover(..., out=FOLDER, resume=True)"
         )
     return name
+
+
+def paid_steps(step_cost: float, budget: float, *, is_hard: bool, aside: float = 0.0) -> int | None:
+    """Number of steps of a cost that a budget pays for, `None` if there is no limit.
+
+    The step that crosses the budget counts, unless the budget is hard. Then no step begins without
+    its evaluation's bound, which exceeds what the evaluation is expected to cost by `aside`.
+    """
+    ratio = (budget - (aside if is_hard else 0.0)) / step_cost if step_cost else inf
+    if not isfinite(ratio):
+        return None
+    return max(0, floor(ratio)) if is_hard else ceil(ratio)
+
+
+def _rounded_up(dollars: float) -> str:
+    """Dollars with two digits that are not less."""
+    unit = 10.0 ** (floor(log10(dollars)) - 1)
+    return f"{ceil(dollars / unit) * unit:g}"

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 from math import ceil, floor
 
@@ -234,3 +235,16 @@ def test_a_budget_too_small_for_ten_iterations_or_a_guide_is_warned_of(
     result = invoke("run", near, *PRICED, "--base-url", server.url, *options, "--dry-run")
     assert result.exit_code == 0
     assert (warned in result.stderr) if warned else ("pays for" not in result.stderr)
+
+
+@pytest.mark.parametrize("policy", ["crossing", "hard"])
+def test_a_warning_counts_iterations_as_the_dry_run_does_and_names_a_budget_that_suffices(
+    invoke, near, server, policy
+):
+    options = (*PRICED, "--base-url", server.url, "--budget-policy", policy, "--dry-run", "--json")
+    warned = invoke("run", near, *options, "--budget", "0.02")
+    paid, wanted = re.findall(r"about (\d+) of 10 iterations.*--budget ([\d.]+)", warned.stderr)[0]
+    assert int(paid) == json.loads(warned.stdout)["steps"] < 10
+    enough = invoke("run", near, *options, "--budget", wanted)
+    assert json.loads(enough.stdout)["steps"] >= 10
+    assert "pays for" not in enough.stderr
