@@ -31,7 +31,7 @@ def run_patch(database: StorePlace, since: str = START, place: str = "") -> str:
             `initial_program` with the ending of its language, or no folder.
 
     Raises:
-        ValueError: There is no run or no such candidate, or the file is damaged.
+        ValueError: There is no run, no such candidate or no program, or the file is damaged.
     """
     if isinstance(database, Path) and not database.is_file():
         raise ValueError(
@@ -49,6 +49,8 @@ def run_patch(database: StorePlace, since: str = START, place: str = "") -> str:
             raise ValueError(f"--from: got {since!r}, expected {known}")
         best = store.candidates.get(run_id, store.last_improvement(run_id) or SEED_ID)
         setup = store.setup(run_id)
+    if best.program.is_empty:
+        raise ValueError("the run has no valid program yet, and no initial one: nothing to apply")
     return program_patch(first.program, best.program, setup, place)
 
 
