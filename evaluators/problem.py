@@ -333,9 +333,11 @@ def check_problem(problem: Problem) -> Evaluation:
             "If the start is meant to be invalid, say so: allow_invalid_start = true in"
             " problem.toml, Problem(allow_invalid_start=True), or costada run --allow-invalid-start"
         )
+        # What an evaluator says of several lines may end with a log.
+        wanted = "\nExpected a valid one." if "\n" in said[0] else "; expected a valid one."
         raise ValueError(
-            f"problem {problem.name!r}: the evaluator rejects the initial program: {reason};"
-            f" expected a valid one. {hint}{end_of_log(evaluation, hint)}"
+            f"problem {problem.name!r}: the evaluator rejects the initial program:"
+            f" {reason}{wanted} {hint}{end_of_log(evaluation, hint)}"
         )
     return evaluation
 

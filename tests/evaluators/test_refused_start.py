@@ -56,6 +56,14 @@ def test_a_refused_process_is_named_with_the_setting_that_allows_it(tmp_path, st
     assert check_problem(allowed).score == 0.5
 
 
+def test_advice_stands_below_what_an_evaluator_says_in_several_lines(tmp_path):
+    said = "{'validity': 0.0, 'combined_score': 0.0, 'error': 'tests failed\\nlast line of a log'}"
+    evaluator = f"def evaluate(program_path):\n    return {said}\n"
+    with pytest.raises(ValueError, match="tests failed") as refused:
+        check_problem(folder_with(tmp_path, evaluator))
+    assert "\nlast line of a log\nExpected a valid one. If the start is" in str(refused.value)
+
+
 POOL = """
 import multiprocessing
 def evaluate(program_path):
