@@ -144,7 +144,8 @@ def scored_answer(answer: object, settings: FolderSettings, function: str) -> Ev
         try:
             values[str(name)] = float(value) if is_number(value) else value
         except OverflowError:
-            raise InvalidEvaluation(f"{function} returned a {name} too large for a float") from None
+            fault = f"{function} returned {str(name)!r}: a number too large for a float"
+            raise InvalidEvaluation(fault) from None
     return folder_evaluation(*sort_values(values), settings)
 
 

@@ -34,9 +34,10 @@ def resolve_focus(names: Sequence[str], files: Mapping[str, str]) -> tuple[str, 
         if len(fitting) != 1:
             nearest = fitting or get_close_matches(name, [*defined, *dotted.values()], MAX_NEAREST)
             listed = ", ".join(repr(each.lstrip(".")) for each in nearest[:MAX_NEAREST])
+            found_text = f"{len(fitting)} functions have" if fitting else "no function has"
             raise ValueError(
-                f"focus has {name!r}, which {len(fitting) or 'no'} functions are named; expected"
-                f" 'path::name' or 'module.name' of one{f', such as {listed}' if listed else ''}"
+                f"focus has {name!r}; {found_text} this name; expected 'path::name' or"
+                f" 'module.name' of one{f', such as {listed}' if listed else ''}"
             )
         found.append(fitting[0])
     return tuple(found)

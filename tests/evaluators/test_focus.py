@@ -107,9 +107,9 @@ def test_named_functions_are_found_by_path_and_by_module(repository, tmp_path):
     assert "body of unused" in first_prompt(problem).user
     files = {"a/x.py": "def f():\n    pass\n", "a/__init__.py": "def g():\n    pass\n"}
     assert resolve_focus(["a.g", "a.x.f"], files) == ("a/__init__.py::g", "a/x.py::f")
-    with pytest.raises(ValueError, match=r"'a/x.py::h', which no functions are named.*'a/x.py::f'"):
+    with pytest.raises(ValueError, match=r"'a/x.py::h'; no function has this name.*'a/x.py::f'"):
         resolve_focus(["a/x.py::h"], files)
-    with pytest.raises(ValueError, match="which 2 functions are named"):
+    with pytest.raises(ValueError, match="; 2 functions have this name"):
         resolve_focus(["f"], {**files, "b.py": "def f(): pass\n"})
 
 

@@ -524,7 +524,11 @@ NAN = "initial program: combined_score is 'nan'; expected a finite number"
         ("def score(o): return None", "score returned NoneType; expected .* combined_score$"),
         (
             "def score(o): return {'combined_score': 10**400}",
-            "initial program: score returned a combined_score too large for a float$",
+            "initial program: score returned 'combined_score': a number too large for a float$",
+        ),
+        (
+            "def score(o): return {'combined_score': 1, 'big': 10**400}",
+            "initial program: score returned 'big': a number too large for a float$",
         ),
     ],
 )
