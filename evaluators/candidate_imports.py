@@ -72,10 +72,14 @@ def may_import_candidate(sources: Iterable[str]) -> bool:
 def may_load_candidate(path: Path) -> bool:
     """Whether a file of an evaluator is a program that may load the candidate, and is not read.
 
-    Python is read by `may_import_candidate`, and a shell only starts processes.
+    Python is read by `may_import_candidate`, and a shell only starts processes. A file that this
+    user cannot read is not copied for the evaluator.
     """
-    with path.open("rb") as file:
-        first = file.readline(MAX_LINE_BYTES)
+    try:
+        with path.open("rb") as file:
+            first = file.readline(MAX_LINE_BYTES)
+    except PermissionError:
+        return False
     return language_of(path.name).name in SCRIPTED or bool(FOREIGN_PROGRAM.match(first))
 
 

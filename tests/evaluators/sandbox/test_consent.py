@@ -4,9 +4,11 @@ import shutil
 import socket
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from costada.evaluators.candidate_imports import may_load_candidate
 from costada.evaluators.consent import (
     ConfirmableFile,
     Needs,
@@ -132,6 +134,14 @@ def test_a_program_in_another_language_beside_it_may_load_the_candidate(
     (folder / name).write_text(text)
     (folder / "evaluator.py").write_text(f"BESIDE = {name!r}\n{STARTING}")
     assert evaluator_of(folder).runs_candidate() == may_load
+
+
+def test_a_program_that_this_user_cannot_read_loads_nothing(folder, monkeypatch):
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert not may_load_candidate(folder / "driver.js")
 
 
 @pytest.mark.parametrize(
