@@ -220,7 +220,14 @@ class RunRecord:
         self._folder.write_best_program(program, PurePath(self._plan.problem.candidate_name).suffix)
 
 
+SHOWN = {
+    "limits.wall_seconds": "timeout (limits.wall_seconds)",
+    "limits.call_seconds": "call_timeout (limits.call_seconds)",
+}
+"""Facts that a `problem.toml` gives another name."""
+
+
 def _other_facts(facts: Mapping[str, str]) -> dict[str, str]:
     """Facts of a problem besides those that decide scores, and its sandbox."""
     known = {"sandbox", *evaluator_texts(facts)}
-    return {name: text for name, text in facts.items() if name not in known}
+    return {SHOWN.get(name, name): text for name, text in facts.items() if name not in known}

@@ -98,7 +98,7 @@ def test_changed_limits_are_named_by_a_quiet_command(invoke, folder, tmp_path):
     settings.write_text(f"{text}\ntimeout = 77\n")
     resumed = invoke("resume", out, "--max-iterations", 4, "--quiet")
     assert resumed.exit_code == 0, resumed.output
-    assert "limits.wall_seconds was " in resumed.stderr
+    assert "timeout (limits.wall_seconds) was " in resumed.stderr
 
 
 def test_a_fork_is_not_resumed_with_another_evaluator(invoke, folder, tmp_path):
