@@ -270,11 +270,14 @@ def peer_layout(folder: Path, evaluator: Path, settings: FolderSettings) -> Layo
     contract = _contract(evaluator, source, config.thresholds)
     if contract is Contract.STAGES and not config.thresholds:
         config = replace(config, thresholds=USUAL_THRESHOLDS)
-    num_stages = int(contract is Contract.STAGES)
+    num_stages, names = int(contract is Contract.STAGES), defined_names(source)
     for name in NEXT_STAGES[: len(config.thresholds)] if num_stages else ():
-        if name not in defined_names(source):
+        if name not in names:
             break
         num_stages += 1
+    if num_stages and (left := [each for each in NEXT_STAGES[num_stages - 1 :] if each in names]):
+        note = f"{left[0]} is never reached: {THRESHOLDS} are {list(config.thresholds)}"
+        config = replace(config, notes=(*config.notes, note))
     return Layout(folder, evaluator, source, contract, num_stages, config)
 
 

@@ -151,6 +151,13 @@ def test_settings_and_a_task_of_ones_own_count_more_than_a_configuration(write):
     assert (problem.task, problem.limits.wall_seconds) == ("Write y.", 2.0)
 
 
+def test_a_stage_that_no_threshold_leads_to_is_named(write):
+    config = "prompt: {system_message: x}\nevaluator: {cascade_thresholds: [0.9]}"
+    problem = load_folder(write({**LEGACY_FILES, "evaluator.py": STAGES, "config.yaml": config}))
+    expected = "evaluate_stage3 is never reached: evaluator.cascade_thresholds are [0.9]"
+    assert expected in problem.notes
+
+
 def test_each_stage_has_the_time_of_the_configuration(write):
     config = "prompt: {system_message: x}\nevaluator: {timeout: 5, cascade_thresholds: [0.5, 0.5]}"
     problem = load_folder(write({**LEGACY_FILES, "evaluator.py": STAGES, "config.yaml": config}))
