@@ -147,12 +147,7 @@ def run(
         if not quiet and config.model != OFFLINE and (remark := plan.budget_remark):
             say(remark)
         if dry_run:
-            from costada.runs.dry_run import dry_run_json, dry_run_of, dry_run_text, first_prompts
-
-            with keeping_output_clean():
-                found = dry_run_of(plan)
-                prompts = first_prompts(plan) if show_prompt else []
-            show((dry_run_json if as_json else dry_run_text)(found, config, prompts))
+            _show_dry_run(plan, config, show_prompt=show_prompt, as_json=as_json)
             return
         with outlasting(config.longest_pause, starting_only=True):
             if folder is None:
@@ -160,6 +155,19 @@ def run(
                 folder = unused_run(name, store) if store else unused_folder(name)
             folder.claim(config)
     _carry_out(plan, config, folder, purse, as_json=as_json, is_quiet=quiet)
+
+
+def _show_dry_run(plan: Plan, config: RunConfig, *, show_prompt: bool, as_json: bool) -> None:
+    from costada.runs import dry_run
+
+    with keeping_output_clean():
+        prompts = dry_run.first_prompts(plan)
+        found = dry_run.dry_run_of(plan, prompts) if prompts else None
+    if found is None:
+        show((dry_run.reached_target_json if as_json else dry_run.reached_target_text)(config))
+        return
+    texts = prompts if show_prompt else []
+    show((dry_run.dry_run_json if as_json else dry_run.dry_run_text)(found, config, texts))
 
 
 def demo(out: Out = None) -> None:

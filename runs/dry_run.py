@@ -45,6 +45,7 @@ from costada.values.usage import Price, Usage
 SHORT_ANSWER = 1_000
 """Tokens of a short answer, with which a run has the most steps."""
 
+_HEADING = "Dry run: nothing was sent and nothing was written."
 _AGENT_NOTE = (
     "  with tools      each answer of the model costs at least as much; a step takes several,"
     " so there will be fewer steps"
@@ -152,13 +153,12 @@ class DryRun:
     evaluation: EvaluationForecast | None = None
 
 
-def dry_run_of(plan: Plan) -> DryRun:
-    """Forecast the cost of a run; nothing is sent and nothing is written.
+def dry_run_of(plan: Plan, prompts: Sequence[tuple[str, Prompt]]) -> DryRun:
+    """Forecast the cost of a run from its first prompts; nothing is sent and nothing is written.
 
     The expected cost is that of an ordinary step whose first attempt succeeds: guides and retries
     are not included. Its evaluation takes as long as that of the initial program.
     """
-    prompts = first_prompts(plan)
     prompt, settings = prompts[-1][1], plan.settings
     menu = plan.priced_menu
     tokens = ordinary_input(plan.problem, settings.constants, settings.method)
@@ -240,7 +240,7 @@ def dry_run_text(
     """A forecast in a few lines, and below them the prompts given, in full."""
     mean = " on average" if found.models else ""
     lines = [
-        "Dry run: nothing was sent and nothing was written.",
+        _HEADING,
         f"  problem         {config.problem}, method {config.method}, seed {config.seed}",
         *_model_lines(found, config),
         *([f"  guide model     {config.guide_model}"] if config.guide_model else []),
@@ -358,8 +358,7 @@ def dry_run_json(
     found: DryRun, config: RunConfig, prompts: Sequence[tuple[str, Prompt]] = ()
 ) -> str:
     """A forecast and its settings as one JSON object, with the texts of the prompts given."""
-    names = ("problem", "method", "model", "guide_model", "seed", "budget", "budget_policy")
-    asked = {name: getattr(config, name) for name in (*names, "max_iterations")}
+    asked = _asked(config)
     if found.models:
         asked["router"] = config.router
     facts = {**asked, **asdict(found)}
@@ -368,10 +367,32 @@ def dry_run_json(
     return json.dumps(facts, indent=2)
 
 
+def _asked(config: RunConfig) -> dict[str, Any]:
+    names = ("problem", "method", "model", "guide_model", "seed", "budget", "budget_policy")
+    return {name: getattr(config, name) for name in (*names, "max_iterations")}
+
+
+def reached_target_text(config: RunConfig) -> str:
+    """What a dry run says of a run whose initial program reaches the target."""
+    cost = "nothing" if config.compute_price is None else "only that program's evaluation"
+    return (
+        f"{_HEADING}\n  The initial program reaches the target of {config.target:.10g}: the run ends"
+        f" at once, asks no model and costs {cost}."
+    )
+
+
+def reached_target_json(config: RunConfig) -> str:
+    """The same as a JSON object: no prompts, no steps, and why the run stops."""
+    return json.dumps(
+        {**_asked(config), "prompts": [], "steps": 0, "stop_reason": "target"}, indent=2
+    )
+
+
 def first_prompts(plan: Plan) -> list[tuple[str, Prompt]]:
     """Role and text of the prompts of a run, up to the one for its first program.
 
-    The graph of the run writes them; its models are replaced by one that sends nothing.
+    There is none if the initial program reaches the target. The graph of the run writes them; its
+    models are replaced by one that sends nothing.
     """
     recorded: list[tuple[str, Prompt]] = []
 
@@ -380,19 +401,21 @@ def first_prompts(plan: Plan) -> list[tuple[str, Prompt]]:
         raise _AllRecorded
 
     # Free, so that no budget is too small for the first request.
-    free = {"price": Price(0, 0), "guide_price": Price(0, 0), "compute_price": None}
+    settings: dict[str, Any] = {"price": Price(0, 0), "guide_price": Price(0, 0)}
+    settings["compute_price"] = None
     store, thread = RunStore(), RunnableConfig(configurable={"thread_id": "dry run"})
     # Models of the evaluator are not asked: what the first prompt shows of the start is a stand-in.
     problem = plan.problem
     if plan.granted:
         stand_in = Evaluation(score=0.0, objective=0.0, is_valid=True)
         problem = replace(problem, models={}, candidate_models={}, seed_evaluation=stand_in)
+        settings["target"] = None
     graph = compile_search(
         problem,
         _PromptRecorder(record=record_last),
         budget=plan.budget,
         guide_model=_PromptRecorder(record=lambda prompt: recorded.append(("guide", prompt))),
-        settings=plan.settings.model_copy(update=free),
+        settings=plan.settings.model_copy(update=settings),
         store=store,
         checkpointer=InMemorySaver(),
     )
@@ -402,9 +425,10 @@ def first_prompts(plan: Plan) -> list[tuple[str, Prompt]]:
         graph.invoke({"seed": plan.settings.seed}, thread, interrupt_before=before)
     except _AllRecorded:
         return recorded
-    if not before:
-        raise RuntimeError("the run ended before it asked for a program")
-    attempt = graph.get_state(thread).values["step"].attempt
+    state = graph.get_state(thread).values
+    if state["stop_reason"] == "target":
+        return []
+    attempt = state["step"].attempt
     return [*recorded, ("program", Prompt(plan.problem.task, store.text(attempt.prompt)))]
 
 

@@ -24,6 +24,10 @@ def server(monkeypatch):
         yield running
 
 
+def forecast_of(plan):
+    return dry_run_of(plan, first_prompts(plan))
+
+
 def test_the_first_prompt_is_the_one_that_the_run_sends(invoke, near, server, tmp_path):
     options = (*PRICED, "--base-url", server.url, "--seed", 3)
     found = json.loads(invoke("run", near, *options, "--dry-run", "--json").stdout)
@@ -124,6 +128,19 @@ def test_what_is_refused_for_a_run_is_refused_for_a_dry_one(invoke, near):
     assert result.exit_code == 2
 
 
+@pytest.mark.parametrize("generator", [(), ("--generator", "true", "--step-cap", 0.1)])
+def test_a_start_that_reaches_the_target_ends_a_run_that_costs_nothing(invoke, near, generator):
+    options = ("run", near, "--target", 0, *generator, "--dry-run")
+    said = invoke(*options, "--show-prompt").stdout
+    assert said.endswith(
+        "  The initial program reaches the target of 0: the run ends at once, asks no model and"
+        " costs nothing.\n"
+    )
+    assert "costs only that program's evaluation" in invoke(*options, "--compute-price", 1).stdout
+    found = json.loads(invoke(*options, "--json").stdout)
+    assert (found["prompts"], found["steps"], found["stop_reason"]) == ([], 0, "target")
+
+
 @pytest.mark.parametrize("method", ["costada", "best-of-n", "evox"])
 def test_every_method_tells_its_first_prompts(near, method):
     plan = plan_run(RunConfig(problem=str(near), method=method, budget_policy="hard"))
@@ -137,19 +154,19 @@ def test_the_dearest_of_several_models_is_the_worst_case(near):
     cheap, dear = (
         plan_run(RunConfig(problem=str(near), price=f"{price},{price}")) for price in (1, 3)
     )
-    assert dry_run_of(dear).worst_call == pytest.approx(3 * dry_run_of(cheap).worst_call)
+    assert forecast_of(dear).worst_call == pytest.approx(3 * forecast_of(cheap).worst_call)
 
 
 def test_a_hard_budget_pays_for_whole_steps_only(near):
     for policy, steps in (("crossing", 3), ("hard", 2)):
         plan = plan_run(RunConfig(problem=str(near), budget_policy=policy))
-        cost = dry_run_of(plan).step_cost
-        assert dry_run_of(replace(plan, budget=2.5 * cost)).steps == steps
+        cost = forecast_of(plan).step_cost
+        assert forecast_of(replace(plan, budget=2.5 * cost)).steps == steps
 
 
 def test_free_models_make_all_iterations(near):
     plan = plan_run(RunConfig(problem=str(near), price="0,0", max_iterations=7))
-    found = dry_run_of(plan)
+    found = forecast_of(plan)
     assert (found.step_cost, found.steps, found.most_steps) == (0.0, 7, 7)
 
 
