@@ -376,8 +376,8 @@ def reached_target_text(config: RunConfig) -> str:
     """What a dry run says of a run whose initial program reaches the target."""
     cost = "nothing" if config.compute_price is None else "only that program's evaluation"
     return (
-        f"{_HEADING}\n  The initial program reaches the target of {config.target:.10g}: the run ends"
-        f" at once, asks no model and costs {cost}."
+        f"{_HEADING}\n  The initial program reaches the target of {config.target:.10g}: the run"
+        f" ends at once, asks no model and costs {cost}."
     )
 
 
