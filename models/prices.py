@@ -31,7 +31,8 @@ OFFLINE_PRICE = Price("0.60", "1.92")
 HOW_TO_PRICE = (
     "price=Price(input, output) or --price IN,OUT, in dollars per million"
     " tokens (guide_price for a guide model, other_prices by name for fallbacks and for a name that"
-    " is bound to a model); of several models, price in the entry of models.toml or in MenuModel"
+    " is bound to a model); of several models, price in the entry of models.toml or in MenuModel;"
+    " of several models of a sweep, --set other_prices.NAME=IN,OUT"
 )
 
 _CATALOG_NAMES = {

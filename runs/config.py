@@ -394,6 +394,19 @@ class RunConfig(SearchSettings):
         return self
 
     @model_validator(mode="after")
+    def _check_other_prices(self, info: ValidationInfo) -> Self:
+        """Refuse a price by the id of a model, which none is looked up by."""
+        used = (self.model, self.guide_model, *(entry.model for entry in self.models))
+        for name in self.other_prices:
+            provider, colon, bare = name.partition(":")
+            if colon and name in used and info.context != STORED:
+                raise ValueError(
+                    f"other_prices.{name}: got a name with its provider, {provider}; expected"
+                    f" other_prices.{bare}"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_evaluations(self) -> Self:
         name, workers = engine_and_place(self.evaluate_on)
         count = self.evaluations_at_once
@@ -521,6 +534,6 @@ def checked_config(given: Mapping[str, object]) -> RunConfig:
         raise ValueError(explain(error, RunConfig.model_fields)) from None
 
 
-def is_openai(model: str | None) -> bool:
+def is_openai(model: object) -> bool:
     """Whether `base_url` applies to a model id."""
-    return model is not None and model.startswith("openai:")
+    return isinstance(model, str) and model.startswith("openai:")

@@ -354,7 +354,7 @@ def _side_by_side(outcomes: Iterable[RunOutcome], baseline: str, subject: Subjec
     return Group(tuple(sections), average)
 
 
-OF_A_MODEL = ("model", "models", "router", "price")
+OF_A_MODEL = ("model", "models", "router", "price", "base_url")
 """Settings in which runs of different models may differ; their parts follow after a dot."""
 
 

@@ -16,7 +16,7 @@ from math import inf
 from pathlib import Path
 
 from costada.reports.formats import budget_text
-from costada.runs.config import RunConfig
+from costada.runs.config import RunConfig, is_openai
 from costada.runs.folder import RunFolder
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import StoredRun, run_at
@@ -171,6 +171,7 @@ def sweep_runs(
     """
     if len(grid.models) > 1:
         _check_prices(given)
+    guide = given.get("guide_model")
     runs: dict[Path, SweepRun] = {}
     for seed, problem, method, model, budget in product(
         grid.seeds,
@@ -180,6 +181,9 @@ def sweep_runs(
         grid.budgets or (None,),
     ):
         wanted = {"problem": problem, "method": method, "model": model, "seed": seed}
+        # An address for some of several models is not one for the others.
+        if any(map(is_openai, grid.models)) and not any(map(is_openai, (model, guide))):
+            wanted["base_url"] = None
         config = RunConfig.model_validate({**given, **wanted, "budget": budget})
         problem_name = re.sub(r"[^\w-]+", "-", Path(config.problem).name).strip("-") or "problem"
         parts = [problem_name, config.method]

@@ -109,6 +109,10 @@ REFUSALS = [
         {"guide_price": "1,1", "guide_model": "offline"},
         "--guide-price: needs a --guide-model that differs from the model",
     ),
+    (
+        {"model": "openai:x", "other_prices": {"openai:x": "1,2"}},
+        "other_prices.openai:x: got a name with its provider, openai; expected other_prices.x",
+    ),
     ({"other_prices": {"x": 3}}, "other_prices.x: got 3, expected a price such as"),
     (
         {"other_prices": {"x": {"input_per_million": 1}}},

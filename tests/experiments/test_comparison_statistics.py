@@ -308,7 +308,8 @@ MODELS = ["glm-5", "offline"]
 
 
 def test_one_method_is_compared_across_models_of_equal_other_settings():
-    cheap = runs_of({"costada": (0.8, 0.6), "evox": (0.9,)}, 0.5, settings={"price": "1,2"})
+    own = {"price": "1,2", "base_url": "http://localhost:1/v1"}
+    cheap = runs_of({"costada": (0.8, 0.6), "evox": (0.9,)}, 0.5, settings=own)
     dear = runs_of({"costada": (0.9, 0.9)}, 0.5, model="offline", settings={"model.name": "x"})
     apart = runs_of({"evox": (0.9,)}, model="third", settings={"max_failures": "3"})
     comparison = compare_outcomes([*cheap, *dear, *apart])

@@ -120,12 +120,25 @@ def test_one_price_for_several_models_is_refused(tmp_path, name):
 def test_each_model_of_a_sweep_is_checked_with_its_own_price(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "unused")
     models = ("offline", "openai:mine")
-    with pytest.raises(ValueError, match=r"mine.*has no known price"):
+    with pytest.raises(ValueError, match=r"mine.*has no known price.*--set other_prices\.NAME"):
         checked_inputs(sweep_runs(grid(models=models), SHARED, tmp_path))
     shared = {**SHARED, "budget_policy": "hard", "other_prices": {"mine": "5,7"}}
     runs = checked_inputs(sweep_runs(grid(models=models), shared, tmp_path))
     least = [run.least for run in runs]
     assert least[1] > least[0] > 0
+
+
+def test_an_address_is_that_of_the_models_of_a_sweep_that_can_have_one(tmp_path):
+    address = "http://localhost:1/v1"
+    given = {**SHARED, "base_url": address}
+    runs = sweep_runs(grid(models=("offline", "openai:mine")), given, tmp_path)
+    assert [run.config.base_url for run in runs] == [None, address]
+    runs = sweep_runs(
+        grid(models=("offline", "openai:mine")), {**given, "guide_model": "openai:guide"}, tmp_path
+    )
+    assert [run.config.base_url for run in runs] == [address, address]
+    with pytest.raises(ValueError, match="base_url: got one for no openai: model"):
+        sweep_runs(grid(models=("offline", "anthropic:mine")), given, tmp_path)
 
 
 def test_equal_names_of_runs_or_problems_are_refused(near, tmp_path):
