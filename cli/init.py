@@ -25,6 +25,7 @@ SUFFIX = ".txt"
 TEST_FILE = "test_problem.py"
 SHOWN_NAMES = 5
 SCRIPT_ENDINGS = (".py", ".sh")
+OPTIONS = {"program": "--edit", "command": "--score", "test": "--test", "focus": "--focus"}
 REPOSITORY_TASK = """\
 # {name}
 
@@ -180,7 +181,11 @@ def _repository_texts(
     path = os.path.relpath(root, place) if is_inside else str(root)
     task = REPOSITORY_TASK.format(name=root.name, command=command, files=", ".join(edited))
     settings = {"repository": path, **{name: value for name, value in given.items() if value}}
-    problem = load_repository(place, FolderSettings.model_validate(settings), task)
+    checked = FolderSettings.model_validate(settings)
+    try:
+        problem = load_repository(place, checked, task)
+    except ValueError as error:
+        raise ValueError(_with_options(str(error), place)) from None
     notes = [f"Candidates change {counted(len(problem.start), 'file')} of {root}.", *problem.notes]
     program, *words = shlex.split(command)
     file = next((word for word in words if word[:1] != "-"), "")
@@ -196,6 +201,15 @@ def _repository_texts(
     ]
     texts = {"problem.md": task, "problem.toml": "\n".join([*lines, REPOSITORY_SETTINGS])}
     return texts, notes
+
+
+def _with_options(message: str, place: Path) -> str:
+    """A message that names an option in place of its key in the `problem.toml` not yet written."""
+    for key, option in OPTIONS.items():
+        for where in (place / "problem.toml", place):
+            if message.startswith(start := f"{where}: {key} "):
+                return f"{option} {message.removeprefix(start)}"
+    return message
 
 
 def _check_program(program: str, command: str) -> None:

@@ -543,6 +543,15 @@ def test_a_score_command_without_its_program_is_refused_before_the_folder_is_mad
         assert (refused.exit_code, folder.exists()) == (2, False)
         file = "nosuch.py" if "python" in command else "nosuch.sh"
         assert f"--score is {command!r}; found no file {file!r} in {repository}" in refused.stderr
+    score = ("--score", "python bench.py")
+    for words, said in (
+        (("--score", "a | b"), "--score is 'a | b'; expected a command without '|'"),
+        ((*score, "--test", "a | b"), "--test is 'a | b'; expected a command without '|'"),
+        ((*score, "--focus", "src/x.py::y"), "--focus has 'src/x.py::y'; "),
+    ):
+        refused = invoke("init", folder, *options, *words)
+        assert (refused.exit_code, folder.exists()) == (2, False)
+        assert refused.stderr.startswith(f"costada: {said}")
     shell = invoke("init", tmp_path / "shell", *options, "--score", "sh -c 'cd src && sh ./run.sh'")
     assert shell.exit_code == 0
     made = invoke("init", folder, *options, "--score", "./built x")
