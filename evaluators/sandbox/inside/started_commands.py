@@ -34,10 +34,15 @@ NAME = re.compile(r"[\w.+-]+")
 NAMED_PART = re.compile(r"[=:\s]")
 STANDARD_INPUT = frozenset(("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"))
 WITHOUT_SITE = re.compile(
-    r"(?<![${(])\bPYTHONPATH\b(?!\S*\$[{(]*PYTHONPATH\b)|\benv(\s+\w+=\S*)*\s+-"
-    r"|(?i:(?<![.\w])py(thon|py)?)[\d.]*[)}\"']*([\s\\]+-([WX]\s+)?\S+)*?[\s\\]+-\w*[EIS]"
+    r"(?<![${(])\bPYTHONPATH\b(?!([ \t]*[:?]?=[ \t]*)?\S*\$[{(]*PYTHONPATH\b)"
+    r"|\benv(\s+\w+=\S*)*\s+-|(?i:(?<![.\w])py(thon|py)?)[\d.]*[)}\"']*"
+    r"((\s|\\\s)+-([WX](\s|\\\s)+|(?![WX]\\?\s))([^\s\\]|\\\S)+)*?(\s|\\\s)+-\w*[EIS]"
 )
-"""Variables, or options of a Python, by which it may not confine what it starts."""
+"""Variables, or options of a Python, by which it may not confine what it starts.
+
+An option matches in one way only: trying many ways takes exponential time, and a candidate may have
+written the text.
+"""
 
 PATH = re.compile(r"[\w./+-]+")
 
@@ -99,7 +104,6 @@ class StartedCommands:
         All others may run what they find, or code in their words, but for a few tools. A command
         `is_fed` if its standard input is not empty.
         """
-        words = self._with_interpreter(words, folder)
         command = unwrapped(words)
         is_setter = not command or command[0] in SETTERS
         setting = words if is_setter else words[: len(words) - len(command)]
@@ -112,42 +116,48 @@ class StartedCommands:
         assigned = command if command[0] == "export" else words[: len(words) - len(command)]
         if self._lead_to_made(assigned, folder):
             return True
-        name = os.path.basename(command[0])
         files = files_run(command) if is_interpreter(command) else command[:1]
         paths = (path_of(word, folder) for word in files)
         if script := next(filter(self._is_own_file, paths), None):
-            if not (SHELL.fullmatch(name) or is_shell_script(script)):
-                return False
-            others = [word for word in command[1:] if path_of(word, folder) != script]
-            if self._reach_candidate(others, folder, environment):
-                return True
-            text = text_of(script)
-            return text is None or self._by_text(text, folder, environment, depth, is_fed=is_fed)
+            return self._by_script(script, command, folder, environment, depth, is_fed=is_fed)
         if (code := shell_code(command)) is not None:
             command.remove(code)
-            names_it = self._program in code or self.holds_code(code)
-            runs_it = names_it or self._by_text(code, folder, environment, depth, is_fed=is_fed)
-        elif name in MAKE:
-            runs_it = self._by_makefile(command, folder)
-        elif is_tool(command):
+            if self._program in code or self.holds_code(code):
+                return True
+        if self._reach_candidate(command, folder, environment):
+            return True
+        if code is not None:
+            return self._by_text(code, folder, environment, depth, is_fed=is_fed)
+        if os.path.basename(command[0]) in MAKE:
+            return self._by_makefile(command, folder)
+        if is_tool(command):
             reads_input = is_fed or not STANDARD_INPUT.isdisjoint(command)
-            runs_it = is_compiler(command) and reads_input
-        else:
-            runs_it = is_fed or is_interpreter(command) or any(self._made())
-            runs_it = runs_it or self._lead_elsewhere(command, folder)
-            runs_it = runs_it or self._leave_out_site([" ".join(command)], folder)
-        return runs_it or self._reach_candidate(command, folder, environment)
+            return is_compiler(command) and reads_input
+        runs_it = is_fed or is_interpreter(command) or any(self._made())
+        runs_it = runs_it or self._lead_elsewhere(command, folder)
+        return runs_it or self._leave_out_site([" ".join(command)], folder)
 
-    def _with_interpreter(self, words: Sequence[str], folder: str) -> Sequence[str]:
-        """The command by which the system runs a script of the evaluator that it names itself."""
-        command = unwrapped(words)
-        if not (command and self._is_own_file(path := path_of(command[0], folder))):
-            return words
-        started = [*interpreter_of(path), path, *command[1:]]
-        program = unwrapped(started)
-        if not (program and is_interpreter(program)):
-            return words
-        return [*words[: len(words) - len(command)], *started]
+    def _by_script(
+        self,
+        script: str,
+        command: Sequence[str],
+        folder: str,
+        environment: Mapping[str, str],
+        depth: int,
+        *,
+        is_fed: bool,
+    ) -> bool:
+        """Whether a file of the evaluator, run by a command, may run the candidate."""
+        is_started = path_of(command[0], folder) == script
+        if is_started and WITHOUT_SITE.search(" ".join(interpreter_of(script))):
+            return True
+        if not (SHELL.fullmatch(os.path.basename(command[0])) or is_shell_script(script)):
+            return False
+        others = [word for word in command[1:] if path_of(word, folder) != script]
+        if self._reach_candidate(others, folder, environment):
+            return True
+        text = text_of(script)
+        return text is None or self._by_text(text, folder, environment, depth, is_fed=is_fed)
 
     def _leave_out_site(self, texts: Iterable[str], folder: str) -> bool:
         """Whether texts, or scripts that they name, start a Python that confines no children."""
