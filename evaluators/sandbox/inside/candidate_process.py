@@ -307,13 +307,15 @@ class Attempt:
 def _end_fork(error: BaseException | None) -> NoReturn:
     """End a fork of the program that has left its code, as a script ends: it has no answer."""
     code = error.code if isinstance(error, SystemExit) else error
-    if isinstance(error, Exception):
-        print_exception(error)
-    elif not (code is None or isinstance(code, int)):
-        sys.stderr.write(f"{code}\n")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else code is not None)
+    with suppress(OSError, ValueError):
+        if isinstance(error, Exception):
+            print_exception(error)
+        elif not (code is None or isinstance(code, int)):
+            sys.stderr.write(f"{code}\n")
+        sys.stderr.flush()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(code & 0xFF if isinstance(code, int) else code is not None)
 
 
 def _send(result_fd: int, message: bytes) -> None:

@@ -82,12 +82,8 @@ def confine() -> None:
     paths = plan["environment"].get("PYTHONPATH", "")
     plan["environment"]["PYTHONPATH"] = os.pathsep.join((FOLDER, paths))
     plan["site"] = FOLDER
-    try:
-        modules = [load(name) for name in CHILDREN]
-        modules[-1].confine_children(modules[-1].EvaluatorChildren.planned(plan))
-    except (AttributeError, ImportError, OSError, SyntaxError, TypeError, ValueError) as error:
-        # Python would go on without this module, and start the candidate unconfined.
-        raise SystemExit(f"sandbox: what is started cannot be confined: {error}") from None
+    modules = [load(name) for name in CHILDREN]
+    modules[-1].confine_children(modules[-1].EvaluatorChildren.planned(plan))
     for name in CHILDREN:
         del sys.modules[f"{PACKAGE}.{name}"]
 
@@ -131,7 +127,11 @@ def run_next() -> None:
 
 
 if __name__ == "sitecustomize":
-    offer()
-    confine()
+    try:
+        offer()
+        confine()
+    # Python would go on without this module, and start the candidate unconfined.
+    except Exception as error:  # noqa: BLE001
+        raise SystemExit(f"sandbox: what is started cannot be confined: {error!r}") from None
     offer_pools()
     run_next()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -9,6 +10,8 @@ from needed_programs import require
 
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
+from costada.evaluators.sandbox.inside.command_site import code_of, confine_in_commands
+from costada.evaluators.sandbox.inside.commands_sitecustomize import CHILDREN
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
@@ -656,11 +659,17 @@ def test_an_empty_folder_is_there_and_a_program_writes_to_it(confined, tmp_path)
     )
 
 
+UNREAD = "r, w = os.pipe(); os.close(r); sys.stdout = open(w, 'w')"
+
+
 @pytest.mark.parametrize(
     ("leaving", "status"),
     [
         ("os.execvp('no-program', ['no-program'])", 1),
         ("sys.exit(3)", 3),
+        ("sys.exit(2**40 + 3)", 3),
+        (f"{UNREAD}; print('x'); return {{'combined_score': 1.0}}", 0),
+        (f"{UNREAD}; print('x'); sys.exit(3)", 3),
         ("sys.exit('no reason')", 1),
         ("return {'combined_score': 1.0}", 0),
     ],
@@ -677,3 +686,13 @@ def test_a_fork_that_leaves_the_evaluators_code_ends_and_answers_nothing(
     )
     result = evaluate(folder, text, "x = 1\n", confined)
     assert (result.error, result.output["metrics"]) == (None, {"status": float(status)})
+
+
+@pytest.mark.parametrize("plan", [{}, {"environment": None}, {"environment": {}}])
+def test_a_python_that_cannot_confine_what_it_starts_does_not_start(monkeypatch, tmp_path, plan):
+    monkeypatch.chdir(tmp_path)
+    site = confine_in_commands(code_of(*CHILDREN), plan)
+    command = [sys.executable, "-c", "print('started')"]
+    done = subprocess.run(command, env={"PYTHONPATH": site}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "sandbox: what is started cannot be confined: " in done.stderr
