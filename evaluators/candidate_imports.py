@@ -5,7 +5,7 @@ The names in its code decide. A wrong guess asks the user once more, so what may
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path, PurePosixPath
 
 from costada.evaluators.folder_files import referred_names
@@ -66,7 +66,13 @@ MAX_LINE_BYTES = 4096
 def may_import_candidate(sources: Iterable[str]) -> bool:
     """Whether an evaluator of these sources may run its candidate in its own process."""
     texts = [*sources]
-    return any(map(_may_run_what_it_reads, texts)) or _may_import_what_it_writes(texts)
+    if any(referred_names(text) is None for text in texts):
+        return True
+    trees = [[*ast.walk(parsed_module(text))] for text in texts]
+    functions = {node.name for tree in trees for node in tree if isinstance(node, ast.FunctionDef)}
+    if any(_may_run_what_it_reads(text, functions) for text in texts):
+        return True
+    return _may_import_what_it_writes(texts)
 
 
 def may_load_candidate(path: Path) -> bool:
@@ -83,7 +89,8 @@ def may_load_candidate(path: Path) -> bool:
     return language_of(path.name).name in SCRIPTED or bool(FOREIGN_PROGRAM.match(first))
 
 
-def _may_run_what_it_reads(source: str) -> bool:
+def _may_run_what_it_reads(source: str, functions: Set[str]) -> bool:
+    """Whether a source may run code that it finds, beside the functions of all sources."""
     names = referred_names(source)
     if names is None or names & IMPORTING or ADMITTING.search(source):
         return True
@@ -91,8 +98,13 @@ def _may_run_what_it_reads(source: str) -> bool:
     if any(map(_starts_runner, nodes)):
         return True
     known = dict(_imported_names(nodes))
+    functions = functions - {*_set_names(nodes)}
     calls = (node for node in nodes if isinstance(node, ast.Call))
-    safe = {id(call.func) for call in calls if _loads_data(call, known) or _times_own(call, known)}
+    safe = {
+        id(call.func)
+        for call in calls
+        if _loads_data(call, known) or _times_own(call, known, functions)
+    }
     return any(_called(node, known) in LOADERS and id(node) not in safe for node in nodes)
 
 
@@ -121,6 +133,14 @@ def _imported_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
                 yield each.asname or each.name, f"{node.module}.{each.name}"
 
 
+def _set_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The names of parameters and variables, which may stand for anything."""
+    for node in nodes:
+        match node:
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                yield name
+
+
 def _called(node: ast.AST, known: dict[str, str]) -> str:
     """The function or module that an expression names; empty if it is another expression."""
     match node:
@@ -139,10 +159,14 @@ def _loads_data(call: ast.Call, known: dict[str, str]) -> bool:
     return any(_called(each, known) in SAFE_LOADERS for each in [*call.args, *options.values()])
 
 
-def _times_own(call: ast.Call, known: dict[str, str]) -> bool:
+def _times_own(call: ast.Call, known: dict[str, str], functions: Set[str]) -> bool:
     """Whether a timer is given only code that the evaluator itself has in its text."""
     given = [*call.args, *(each.value for each in call.keywords if each.arg in TIMED)]
-    is_own = all(isinstance(each, ast.Lambda | ast.Constant) for each in given)
+    is_own = all(
+        isinstance(each, ast.Lambda | ast.Constant)
+        or (isinstance(each, ast.Name) and known.get(each.id, each.id).split(".")[-1] in functions)
+        for each in given
+    )
     return is_own and _called(call.func, known) in TIMERS
 
 

@@ -36,6 +36,9 @@ COPYING = "import shutil\ndef evaluate(path):\n    shutil.copy(path, COPY)\n    
         "from timeit import repeat\ndef evaluate(path): repeat('run()', setup=open(path).read())",
         "import timeit\ndef evaluate(path): timeit.Timer(**settings(path))",
         "import timeit\ntimed = timeit.timeit\ndef evaluate(path): timed(open(path).read())",
+        "import timeit\ndef evaluate(path): timeit.timeit(run_once)",
+        "import timeit\ndef run(): pass\ndef timed(run): timeit.timeit(run)",
+        "import timeit\ndef run(): pass\nrun = open(FILE).read()\ntimeit.timeit(run, number=5)",
         "import cProfile\ndef evaluate(path): cProfile.run(open(path).read())",
         "import runpy\ndef evaluate(path): getattr(runpy, 'run_' + 'path')(path)",
         COPYING.replace("COPY", "'solution.py'"),
@@ -59,6 +62,7 @@ def test_importing_by_a_path_and_loading_data_that_is_code_count(source):
         "CODE = 'import runpy'",
         "import timeit\ndef evaluate(path): timeit.timeit(lambda: run([path]), number=3)",
         "import timeit\ndef evaluate(path): timeit.timeit('work()', setup='work = len')",
+        "import timeit\ndef run(): pass\ndef evaluate(path): timeit.timeit(run, number=5)",
         "from timeit import default_timer\ndef evaluate(path): default_timer()",
         COPYING.replace("COPY", "'solution.txt'"),
         COPYING.replace("COPY", "f'{name}.py'"),
@@ -70,3 +74,9 @@ def test_loading_plain_data_and_importing_what_is_not_written_do_not(source):
 
 def test_a_module_that_one_file_writes_may_be_imported_by_another():
     assert may_import_candidate(["COPY = 'helpers/solution.py'", "from helpers import solution"])
+
+
+def test_a_timer_may_be_given_a_function_of_another_file():
+    timing = "import timeit\nfrom helpers import run\ndef evaluate(path): timeit.timeit(run)"
+    assert not may_import_candidate([timing, "def run(): pass"])
+    assert may_import_candidate([timing, "run = open('code.txt').read()"])
