@@ -276,7 +276,10 @@ def peer_layout(folder: Path, evaluator: Path, settings: FolderSettings) -> Layo
             break
         num_stages += 1
     if num_stages and (left := [each for each in NEXT_STAGES[num_stages - 1 :] if each in names]):
-        note = f"{left[0]} is never reached: {THRESHOLDS} are {list(config.thresholds)}"
+        reason = f"{THRESHOLDS} are {list(config.thresholds)}"
+        if (following := NEXT_STAGES[num_stages - 1]) not in names:
+            reason = f"{following} is missing"
+        note = f"{left[0]} is never reached: {reason}"
         config = replace(config, notes=(*config.notes, note))
     return Layout(folder, evaluator, source, contract, num_stages, config)
 

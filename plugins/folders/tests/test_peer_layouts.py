@@ -158,6 +158,13 @@ def test_a_stage_that_no_threshold_leads_to_is_named(write):
     assert expected in problem.notes
 
 
+def test_a_stage_that_is_missing_before_another_is_named(write):
+    stages = STAGES.replace("evaluate_stage2", "other")
+    config = "prompt: {system_message: x}\nevaluator: {cascade_thresholds: [0.5, 0.9]}"
+    problem = load_folder(write({**LEGACY_FILES, "evaluator.py": stages, "config.yaml": config}))
+    assert "evaluate_stage3 is never reached: evaluate_stage2 is missing" in problem.notes
+
+
 def test_each_stage_has_the_time_of_the_configuration(write):
     config = "prompt: {system_message: x}\nevaluator: {timeout: 5, cascade_thresholds: [0.5, 0.5]}"
     problem = load_folder(write({**LEGACY_FILES, "evaluator.py": STAGES, "config.yaml": config}))
