@@ -428,6 +428,8 @@ def first_prompts(plan: Plan) -> list[tuple[str, Prompt]]:
     state = graph.get_state(thread).values
     if state["stop_reason"] == "target":
         return []
+    if not before or "step" not in state:
+        raise RuntimeError(f"the run ended before it asked for a program: {state['stop_reason']}")
     attempt = state["step"].attempt
     return [*recorded, ("program", Prompt(plan.problem.task, store.text(attempt.prompt)))]
 
