@@ -232,7 +232,7 @@ def budget_forecast(
     Steps are counted as by `paid_steps`. `parallel` steps are in flight at the same time.
     `evaluation` is the most that one evaluation can cost.
     """
-    aside = max(0.0, evaluation - step.judging)
+    aside = max(0.0, evaluation - step.judging) if is_hard else 0.0
     paid = paid_steps(step.dollars + step.judging, budget, is_hard=is_hard, aside=aside)
     # A hard budget that pays for exactly the limit has not ended the run when that is reached.
     is_limited = paid is None or paid > max_iterations - is_hard

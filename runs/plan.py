@@ -265,7 +265,12 @@ class Plan:
 
     @property
     def set_aside(self) -> float:
-        """Dollars that an evaluation can cost beyond what is expected; 0 if that has no bound."""
+        """Dollars that a hard budget keeps for an evaluation beyond what it is expected to cost.
+
+        That is 0 if an evaluation has no bound, and under another policy.
+        """
+        if self.settings.budget_policy != "hard":
+            return 0.0
         problem, settings = self.problem, self.settings
         if problem.asks_models and problem.evaluation_dollars is None:
             return 0.0
@@ -609,7 +614,7 @@ def paid_steps(step_cost: float, budget: float, *, is_hard: bool, aside: float =
     The step that crosses the budget counts, unless the budget is hard. Then no step begins without
     its evaluation's bound, which exceeds what the evaluation is expected to cost by `aside`.
     """
-    ratio = (budget - (aside if is_hard else 0.0)) / step_cost if step_cost else inf
+    ratio = (budget - aside) / step_cost if step_cost else inf
     if not isfinite(ratio):
         return None
     return max(0, floor(ratio)) if is_hard else ceil(ratio)

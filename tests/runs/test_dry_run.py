@@ -265,3 +265,13 @@ def test_a_warning_counts_iterations_as_the_dry_run_does_and_names_a_budget_that
     enough = invoke("run", near, *options, "--budget", wanted)
     assert json.loads(enough.stdout)["steps"] >= 10
     assert "pays for" not in enough.stderr
+
+
+def test_a_warning_leaves_nothing_aside_where_the_last_iteration_may_cross_the_budget(
+    invoke, server, tmp_path
+):
+    folder = judged_folder(tmp_path / "judged", server.url, settings="evaluation_dollars = 0.5")
+    options = ("run", folder, *PRICED, "--base-url", server.url, "--dry-run", "--json")
+    warned = invoke(*options, "--budget", "0.01")
+    wanted = float(re.findall(r"--budget ([\d.]+)", warned.stderr)[0])
+    assert wanted == pytest.approx(10 * json.loads(warned.stdout)["step_cost"], rel=0.1)
