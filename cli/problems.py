@@ -520,6 +520,7 @@ def _evaluation_facts(problem: Problem, evaluation: Evaluation) -> Facts:
 
 def _shown_in_prompts(problem: Problem, evaluation: Evaluation) -> str:
     """What of an evaluator's answer a prompt about its program holds, the most useful first."""
+    from costada.evaluators.sandbox.inside.evaluator_contracts import MAX_ARTIFACT_CHARS
     from costada.nodes.context import prompt_view
     from costada.prompts.render import MAX_METRICS, TEXT_LIMIT, most_useful_first
     from costada.store.candidates import SEED_ID
@@ -530,7 +531,8 @@ def _shown_in_prompts(problem: Problem, evaluation: Evaluation) -> str:
     more = f" and {len(names) - MAX_METRICS} more not" if len(names) > MAX_METRICS else ""
     parts = ["score", *([f"{', '.join(names[:MAX_METRICS])}{more}"] if names else [])]
     for name, text in most_useful_first(view.artifacts):
-        size = f"{TEXT_LIMIT:,} of {len(text):,}" if len(text) > TEXT_LIMIT else f"{len(text):,}"
+        size = f"{len(text):,}{' or more' if len(text) >= MAX_ARTIFACT_CHARS else ''}"
+        size = f"{TEXT_LIMIT:,} of {size}" if len(text) > TEXT_LIMIT else size
         parts.append(f"{name} ({size} characters)")
     return "; ".join(parts)
 
