@@ -32,6 +32,7 @@ from costada.reports.run_index import RunIndex
 from costada.reports.run_metrics import METRICS_PATH, METRICS_TYPE, metrics_text
 from costada.runs.folder import RunFolder
 from costada.runs.stored_index import StoredIndex
+from costada.store.outage import NO_PATIENCE, waiting_for_database
 from costada.store.purse import Purse
 
 ADDRESS = "127.0.0.1"
@@ -202,6 +203,7 @@ def _is_allowed(scope: Scope, token: str) -> bool:
 
 def _metrics(index: RunIndex, purse: Purse) -> ASGIApp:
     try:
-        return PlainTextResponse(metrics_text(index, purse), media_type=METRICS_TYPE)
+        with waiting_for_database(NO_PATIENCE):
+            return PlainTextResponse(metrics_text(index, purse), media_type=METRICS_TYPE)
     except (OSError, ValueError, sqlite3.Error) as error:
         return PlainTextResponse(f"{error}\n", status_code=503)

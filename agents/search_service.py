@@ -28,6 +28,7 @@ from costada.runs.plan import GivenProblem, Plan, SearchRequest, plan_run, probl
 from costada.runs.resume import extended_config, save_extension
 from costada.runs.runner import is_finished, saved_state
 from costada.runs.steering import add_program_text, has_started
+from costada.store.outage import NO_PATIENCE, waiting_for_database
 from costada.store.purse import Purse
 from costada.values.setting import unknown_name
 
@@ -237,8 +238,8 @@ class SearchService:
             return self._begin(plan, folder, account, held)
 
     def reaches_purse(self) -> bool:
-        """Whether the server can read its purse; prints why it cannot."""
-        with _reporting():
+        """Whether the server can read its purse now; prints why it cannot."""
+        with _reporting(), waiting_for_database(NO_PATIENCE):
             _ = self.purse.budget
             return True
         return False

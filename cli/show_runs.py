@@ -71,8 +71,9 @@ DEFAULT_FILES = {
     GraphFormat.SVG: Path("costada-graph.svg"),
 }
 ANY_PROBLEM = "circle_packing"
-TOKEN_VARIABLE = "COSTADA_WATCH_TOKEN"  # noqa: S105
 """The graph is the same for every problem of a method."""
+
+TOKEN_VARIABLE = "COSTADA_WATCH_TOKEN"  # noqa: S105
 
 
 def trace(run: options.Run, as_json: options.AsJson = False) -> None:

@@ -97,9 +97,9 @@ class _Runs:
 
     def _in_flight(self, row: Json) -> int | None:
         """The requests of a running run that have not ended, `None` if it cannot be read."""
-        run = self.index.run("" if self.index.is_one_run else row["id"])
         try:
+            run = self.index.run("" if self.index.is_one_run else row["id"])
             with RunHistory.of(run.database) as history:
                 return len(history.open_calls(history.last_run()))
-        except (ValueError, OSError, sqlite3.Error):
+        except (LookupError, ValueError, OSError, sqlite3.Error):
             return None

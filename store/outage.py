@@ -80,6 +80,9 @@ class Patience:
         return not self.starting_only or error.is_starting or _IS_KNOWN.get()
 
 
+NO_PATIENCE = Patience(0.0, starting_only=True)
+"""For who asks again soon."""
+
 _IS_KNOWN: ContextVar[bool] = ContextVar("costada_address_is_known", default=False)
 _PATIENCE: ContextVar[Patience | None] = ContextVar("costada_patience", default=None)
 _IN_ANY_CASE: ContextVar[bool] = ContextVar("costada_in_any_case", default=False)

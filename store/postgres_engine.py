@@ -278,7 +278,7 @@ class PostgresEngine:
 
     def watch(self, marker: RequestMarker) -> None:
         """From now on, refuse a server that lacks the last request of a marker."""
-        self.recent.markers.add(marker)
+        self.recent.watch(marker)
 
     def begin_snapshot(self) -> None:
         """Let all later queries of this thread see what the first of them does, until it closes."""

@@ -61,12 +61,11 @@ class RecentWrites:
 
     Attributes:
         num_crashes: Grows with each crash of the server that was noticed.
-        markers: What knows the last request that each run of this process has on disk there.
     """
 
     def __init__(self) -> None:
         self.num_crashes = 0
-        self.markers: WeakSet[RequestMarker] = WeakSet()
+        self._markers: WeakSet[RequestMarker] = WeakSet()
         self._lock = Lock()
         self._commits: list[Commit] = []
         self._size = 0
@@ -111,6 +110,11 @@ class RecentWrites:
             self._num_durable += len(durable)
             self._size -= sum(commit.size for commit in durable)
 
+    def watch(self, marker: RequestMarker) -> None:
+        """Have `restore` look for the last request of a run."""
+        with self._lock:
+            self._markers.add(marker)
+
     def restore(self, place: str, connection: psycopg.Connection[Any]) -> None:
         """Send again what the server may have lost; called with each new connection to it.
 
@@ -120,13 +124,13 @@ class RecentWrites:
             DatabaseWentBack: The server also lacks what was on disk.
         """
         with self._lock:
-            for marker in self.markers:
-                if marker.last and not connection.execute(FIND_REQUEST, marker.last).fetchall():
-                    raise DatabaseWentBack(errno.EIO, WENT_BACK, place)
             connection.execute(NOTE_RECOVERY)
             ((recovery,),) = connection.execute(LAST_RECOVERY).fetchall()
             if recovery == self._recovery:
                 return
+            for marker in self._markers:
+                if marker.last and not connection.execute(FIND_REQUEST, marker.last).fetchall():
+                    raise DatabaseWentBack(errno.EIO, WENT_BACK, place)
             for commit in self._commits:
                 # Its run belongs to another process now, which goes on without it.
                 with suppress(LostLease):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from costada.store.files import read_text, replace_text
 from costada.store.rows import amount, record
+from costada.values.usage import exactly
 
 Request = tuple[str, int, str, int, int]
 """Run, ticket, role and attempt of a call, and the number of a request of it."""
@@ -37,8 +38,10 @@ class RequestMarker:
         self.last: Request | None = None
         self._path = path
         self._known = known
-        self._begun: dict[Request, Decimal] = {}
         self._lock = Lock()
+        if known.number:
+            self._add(0, Decimal(0))
+        self._begun: dict[Request, Decimal] = {}
 
     def begin(self, request: Request, bound: Decimal) -> None:
         """Note a request before it is sent; raises `OSError` if the file cannot be written."""
@@ -55,6 +58,7 @@ class RequestMarker:
             if request in self._begun:
                 self._add(0, dollars - self._begun.pop(request))
 
+    @exactly
     def _add(self, number: int, dollars: Decimal) -> None:
         run_id, before, spent = self._known
         self._known = Requests(run_id, before + number, spent + dollars)
@@ -63,13 +67,15 @@ class RequestMarker:
 
 
 def noted_requests(path: Path) -> Requests | None:
-    """The requests that were sent from this machine, `None` without a file.
+    """The requests that were sent from this machine, `None` without a file or in an empty one.
 
     Raises:
         ValueError: The file is damaged.
     """
     try:
-        facts = record(read_text(path))
+        if not (text := read_text(path)):  # after a power failure
+            return None
+        facts = record(text)
         return Requests(str(facts["run_id"]), int(facts["number"]), amount(facts["dollars"]))
     except FileNotFoundError:
         return None

@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 pytestmark = pytest.mark.process
 
-RUN = ("run", "circle_packing", "--model=offline", "--budget=0.01", "--quiet", "--out=run")
+RUN = ("run", "circle_packing", "--model=offline", "--budget=0.01", "--quiet")
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def collector():
         server.shutdown()
 
 
-def run(tmp_path, **variables):
+def run(tmp_path, out="run", **variables):
     """What the command says on standard error."""
-    command = [sys.executable, "-m", "costada", *RUN]
+    command = [sys.executable, "-m", "costada", *RUN, "--out", out]
     environment = {**os.environ, "OTEL_EXPORTER_OTLP_COMPRESSION": "none", **variables}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
@@ -55,6 +55,21 @@ def test_a_run_sends_the_spans_of_its_nodes_and_requests(collector, tmp_path):
     assert {"costada.node generate", "costada.node evaluate", "chat offline"} <= set(names)
     facts = {each.key: each.value.string_value for each in resources[0].resource.attributes}
     assert facts["service.name"] == "costada"
+
+
+def test_the_service_may_have_another_name_and_grpc_is_not_offered(collector, tmp_path):
+    address, received = collector
+    names = {"OTEL_RESOURCE_ATTRIBUTES": "team=a,service.name=mine"}
+    run(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=address, **names)
+    (first, *_) = received[0].resource_spans
+    facts = {each.key: each.value.string_value for each in first.resource.attributes}
+    assert facts["service.name"] == "mine"
+    received.clear()
+    said = run(
+        tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=address, OTEL_EXPORTER_OTLP_PROTOCOL="grpc", out="b"
+    )
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL: got 'grpc', expected http/protobuf" in said
+    assert received == []
 
 
 def test_nothing_is_sent_where_the_exporter_is_none(collector, tmp_path):

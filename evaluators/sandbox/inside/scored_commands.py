@@ -41,8 +41,7 @@ MAX_TEXT_CHARS = 4_000
 LABELLED = re.compile(r"([^:=]{0,100})[:=]\s*(\S{1,50})")
 """A line such as `score: 0.5`, unless its label is one of `FAILURES`."""
 
-CHANGED = "{} changed {}; expected files outside of program to stay as they are until the command"
-NUM_CHANGED = 3
+CHANGED = "{} changed {}; expected it to leave what the command names as it is"
 
 COMBINED_SCORE = "combined_score"
 SECONDS = "seconds"
@@ -75,33 +74,30 @@ def load_commands(request: Mapping[str, Any]) -> Callable[[], Report]:
                 os.unlink(os.path.join(folder, report_file))
         *firsts, last = request["commands"].items()
         program = {os.path.abspath(path) for path in request["files"]}
-        given = states_of(folder, without=program) if firsts else {}
+        named = _contents(folder, last[1], program) if firsts else {}
         for name, words in firsts:
             report = {"name": name, **_run(words, folder, environment, inherited)}
             if report["status"] != 0:
                 return report
             # The candidate's code may have run: it could change what scores it.
-            now = states_of(folder, without=program)
-            if changed := sorted(path for path in given if given[path] != now.get(path)):
-                return report | {"fault": CHANGED.format(name, ", ".join(changed[:NUM_CHANGED]))}
+            now = _contents(folder, [*named], program)
+            if changed := [word for word in named if named[word] != now.get(word)]:
+                return report | {"fault": CHANGED.format(name, ", ".join(changed))}
         report = {"name": last[0], **_run(last[1], folder, environment, inherited)}
         return report if report["status"] != 0 else report | _answer(folder, report_file)
 
     return run
 
 
-def states_of(folder: str, without: Container[str]) -> dict[str, tuple[int, ...]]:
-    """What changes with each file below a folder, by its path there, without those of some paths.
-
-    The time of the last change is among it, as a program can set the size and the time of writing.
-    """
-    found: dict[str, tuple[int, ...]] = {}
-    for place, _, names in os.walk(folder):
-        for path in (os.path.join(place, name) for name in names):
-            if path not in without:
-                about = os.lstat(path)
-                state = about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
-                found[path[len(folder) + 1 :]] = state
+def _contents(
+    folder: str, words: Sequence[str], program: Container[str]
+) -> dict[str, bytes | None]:
+    """What is in each file that a command names, unless it is the candidate's."""
+    found: dict[str, bytes | None] = {}
+    for word in words:
+        path = os.path.join(folder, word)
+        if os.path.isfile(path) and os.path.normpath(path) not in program:
+            found[word] = Path(path).read_bytes()
     return found
 
 

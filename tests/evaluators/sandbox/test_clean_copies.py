@@ -375,8 +375,7 @@ def test_what_scores_a_program_cannot_be_changed_before(name, repository, tmp_pa
     forged = {"src/solver.py": f"{SOLVER}{FORGES_THE_BENCHMARK}"}
     found = problem.evaluate(Program.of(forged))
     assert found.error == (
-        f"{name} changed bench.py; expected files outside of program to stay as they are until the"
-        " command"
+        f"{name} changed bench.py; expected it to leave what the command names as it is"
     )
     own = {"src/solver.py": f"{SOLVER}open(__file__, 'a').close()\nopen('new.txt', 'w').close()\n"}
     assert problem.evaluate(Program.of(own)).objective == 0.5
