@@ -188,9 +188,8 @@ class CallLog:
             self._marker.end((*key, number), call.cost + call.bound)
 
     def note_beside(self, path: Path, run_id: str) -> None:
-        """Note each request in a file as well, and use no database that lacks the last one."""
+        """Note each request in a file as well: a restored database may lack the last ones."""
         self._marker = RequestMarker(path, self.requests(run_id))
-        self._db.engine.watch(self._marker)
 
     @exactly
     def requests(self, run_id: str, *, counts_lost: bool = True) -> Requests:

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from costada.store.address import NEEDS_PSYCOPG, Place, damage_error
 from costada.store.lease import LEASE_SECONDS, Lease
-from costada.store.request_marker import RequestMarker
 from costada.store.rows import MAX_TEXT, checking_rows, inflate, record
 from costada.store.sqlite_engine import SqliteEngine
 from costada.values.candidate import FILES, Program, text_hash
@@ -125,12 +124,6 @@ class Engine(Protocol):
 
     def holders(self, name: str | None = None) -> dict[str, str]:
         """The process that holds each run, or the one of a name; none in a file."""
-
-    def watch(self, marker: RequestMarker) -> None:
-        """From now on, raise `DatabaseWentBack` if the last request of a marker is missing.
-
-        A file does not go back while it is open.
-        """
 
     def begin_snapshot(self) -> None:
         """Let all later queries of a reader see what the first of them does, until it closes."""

@@ -38,19 +38,6 @@ class DatabaseUnavailable(OSError):
     is_starting = False
 
 
-class DatabaseWentBack(OSError):
-    """A database lacks a request that it had confirmed to have on disk.
-
-    It was restored, or a standby has taken over that did not commit synchronously.
-    """
-
-
-WENT_BACK = (
-    "it lacks requests that it had on disk, as after a restore, or a failover to a standby that"
-    " does not commit synchronously; the run ends, and can be resumed"
-)
-
-
 class RowsChanged(OSError):
     """Another client has changed rows that a transaction had read before it lost its connection.
 

@@ -86,9 +86,8 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
             if not is_read_only:
                 # A checkpoint is durable, so the rows that it refers to have to be there before it.
                 self._recent = recent_writes_in(connection)
-                restore = partial(self._recent.restore, self._connections.name)
-                restore(connection)
-                self._connections.when_opened = restore
+                self._recent.restore(connection)
+                self._connections.when_opened = self._recent.restore
 
     def _is_migrated(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether the tables are as the installed version of LangGraph has them, or a later one."""

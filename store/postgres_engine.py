@@ -22,7 +22,6 @@ from costada.store.postgres_connections import Connections, explaining
 from costada.store.postgres_lease import HOLDERS, Leases, check, guarded, leases_in
 from costada.store.postgres_recent_writes import Commit, recent_writes_in
 from costada.store.postgres_schema import DRAW, NUMBER, REPLACING, WAIT_FOR_DISK, prepare
-from costada.store.request_marker import RequestMarker
 
 Found = TypeVar("Found")
 Rows = list[tuple[Any, ...]]
@@ -224,9 +223,8 @@ class PostgresEngine:
             prepare(connection, self.place, is_read_only=self.is_read_only)
             self.recent = recent_writes_in(connection)
             if not self.is_read_only:
-                restore = partial(self.recent.restore, self.place)
-                restore(connection)
-                self.connections.when_opened = restore
+                self.recent.restore(connection)
+                self.connections.when_opened = self.recent.restore
             return leases_in(address, connection)
 
     def outlast(self, work: Callable[[], Found]) -> Found:
@@ -275,10 +273,6 @@ class PostgresEngine:
         """The process that holds each run, or the one of a name."""
         found = self.rows(HOLDERS, (name,))
         return {held: f"process {pid} on {host} since {since}" for held, pid, host, since in found}
-
-    def watch(self, marker: RequestMarker) -> None:
-        """From now on, refuse a server that lacks the last request of a marker."""
-        self.recent.watch(marker)
 
     def begin_snapshot(self) -> None:
         """Let all later queries of this thread see what the first of them does, until it closes."""

@@ -12,15 +12,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Any, NamedTuple
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import psycopg
 from psycopg import RawCursor
 
 from costada.store.lease import Lease, LostLease
-from costada.store.outage import WENT_BACK, DatabaseUnavailable, DatabaseWentBack
+from costada.store.outage import DatabaseUnavailable
 from costada.store.postgres_lease import check, guarded
-from costada.store.request_marker import RequestMarker
 
 MAX_COMMITS, MAX_SIZE = 64, 2**22
 """Commits that are kept, and characters and bytes of their values; the next one is durable."""
@@ -31,9 +30,6 @@ CREATE UNLOGGED TABLE IF NOT EXISTS costada_recovery (
 """
 """One row with an id, which is another one after each crash of the server."""
 
-FIND_REQUEST = """
-SELECT FROM costada_call WHERE run_id = %s AND ticket = %s AND role = %s AND attempt = %s AND n = %s
-"""
 NOTE_RECOVERY = "INSERT INTO costada_recovery VALUES ('last') ON CONFLICT DO NOTHING"
 LAST_RECOVERY = "SELECT id FROM costada_recovery"
 
@@ -65,7 +61,6 @@ class RecentWrites:
 
     def __init__(self) -> None:
         self.num_crashes = 0
-        self._markers: WeakSet[RequestMarker] = WeakSet()
         self._lock = Lock()
         self._commits: list[Commit] = []
         self._size = 0
@@ -110,27 +105,16 @@ class RecentWrites:
             self._num_durable += len(durable)
             self._size -= sum(commit.size for commit in durable)
 
-    def watch(self, marker: RequestMarker) -> None:
-        """Have `restore` look for the last request of a run."""
-        with self._lock:
-            self._markers.add(marker)
-
-    def restore(self, place: str, connection: psycopg.Connection[Any]) -> None:
+    def restore(self, connection: psycopg.Connection[Any]) -> None:
         """Send again what the server may have lost; called with each new connection to it.
 
         Others wait meanwhile, so nothing that was written later is overwritten.
-
-        Raises:
-            DatabaseWentBack: The server also lacks what was on disk.
         """
         with self._lock:
             connection.execute(NOTE_RECOVERY)
             ((recovery,),) = connection.execute(LAST_RECOVERY).fetchall()
             if recovery == self._recovery:
                 return
-            for marker in self._markers:
-                if marker.last and not connection.execute(FIND_REQUEST, marker.last).fetchall():
-                    raise DatabaseWentBack(errno.EIO, WENT_BACK, place)
             for commit in self._commits:
                 # Its run belongs to another process now, which goes on without it.
                 with suppress(LostLease):

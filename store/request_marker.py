@@ -27,15 +27,10 @@ class Requests(NamedTuple):
 
 
 class RequestMarker:
-    """Keeps the file up to date while a process works on the run; threads may share it.
-
-    Attributes:
-        last: The last request that was noted.
-    """
+    """Keeps the file up to date while a process works on the run; threads may share it."""
 
     def __init__(self, path: Path, known: Requests) -> None:
         """Begin with the requests that the database has."""
-        self.last: Request | None = None
         self._path = path
         self._known = known
         self._lock = Lock()
@@ -48,7 +43,6 @@ class RequestMarker:
         with self._lock:
             if request[0] != self._known.run_id:
                 self._known = Requests(request[0], 0, Decimal(0))
-            self.last = request
             self._begun[request] = bound
             self._add(1, bound)
 

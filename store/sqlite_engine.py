@@ -15,7 +15,6 @@ from costada.store.address import CAN_RESUME, damage_error, foreign_error, forma
 from costada.store.earlier_formats import can_migrate
 from costada.store.file_upgrade import upgrade_connected, upgraded_copy
 from costada.store.files import sync_folder
-from costada.store.request_marker import RequestMarker
 from costada.store.rows import MAX_CELL
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
 
@@ -376,9 +375,6 @@ class SqliteEngine:
     def holders(self, name: str | None = None) -> dict[str, str]:
         """None are known here, see `hold`."""
         return {}
-
-    def watch(self, marker: RequestMarker) -> None:
-        """A file does not go back while it is open."""
 
     def begin_snapshot(self) -> None:
         """Let all later queries see the file as the first of them does, until it closes."""

@@ -70,20 +70,6 @@ class Server:
         except psycopg.OperationalError:
             return 0
 
-    def copy_to_standby(self) -> None:
-        """Give a standby all that is on disk now; it gets nothing of what comes later."""
-        own = f"--host={self._folder}", "--username=postgres"
-        options = "--checkpoint=fast", "--write-recovery-conf"
-        self._run("pg_basebackup", *own, *options, data="standby")
-
-    def fail_over(self) -> None:
-        """Let the standby take over from the server, which crashes."""
-        self.control("stop", "--mode=immediate")
-        (self._folder / "data").rename(self._folder / "before")
-        (self._folder / "standby").rename(self._folder / "data")
-        self.control("start")
-        self.control("promote")
-
     def _run(self, program: str, *words: str, data: str = "data") -> None:
         user = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
         subprocess.run(

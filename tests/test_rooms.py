@@ -52,6 +52,9 @@ def test_every_file_below_share_is_installed_where_it_lies():
     assert placed == {(str(path.parent.relative_to(ROOT)), path) for path in on_disk}
 
 
+CONDA_NAMES = {"matplotlib": "matplotlib-base", "prometheus-client": "prometheus_client"}
+
+
 def test_the_conda_recipe_has_the_version_and_the_requirements_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     recipe = yaml.safe_load((ROOT / "deploy" / "conda" / "recipe.yaml").read_text())
@@ -59,7 +62,7 @@ def test_the_conda_recipe_has_the_version_and_the_requirements_of_the_package():
     on_linux = [each for each in by_system["then"] if each != "__linux"]
     needed, needed_on_linux = [], []
     for each in map(Requirement, project["project"]["dependencies"]):
-        name = {"matplotlib": "matplotlib-base"}.get(each.name, each.name)
+        name = CONDA_NAMES.get(each.name, each.name)
         known = needed_on_linux if each.marker else needed
         known.append((name, each.specifier))
     assert recipe["context"]["version"] == project["project"]["version"]

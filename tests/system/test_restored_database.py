@@ -1,9 +1,8 @@
-"""A stored run whose database was restored from a dump, or lagged behind: no bill is forgotten."""
+"""A stored run whose database was restored from a dump: no bill is forgotten."""
 
 import subprocess
 from decimal import Decimal
 from math import inf
-from threading import Thread
 
 import psycopg
 import pytest
@@ -17,7 +16,6 @@ from warm import PROCESSES
 from costada.models.chat_models import chat_model
 from costada.runs.discovery import discover
 from costada.runs.resume import LOST_STEPS
-from costada.store.outage import DatabaseWentBack
 from costada.store.purse import Purse
 from costada.values.usage import Price
 
@@ -41,14 +39,6 @@ def run(folder, url, database, **options):
             max_iterations=ITERATIONS,
             **options,
         )
-
-
-def in_a_process(*given, **named):
-    """The exit code of a process that does what `run` does."""
-    process = PROCESSES.Process(target=run, args=given, kwargs=named)
-    process.start()
-    process.join()
-    return process.exitcode
 
 
 def check_ledger(database, bill):
@@ -102,31 +92,3 @@ def test_what_a_restored_database_lacks_is_told_and_counted(parallel, provider, 
         check_ledger(restored, provider.bill)
         with Purse(10, dsn=restored) as purse:
             assert purse.spent >= provider.bill
-
-
-@pytest.mark.parametrize("parallel", [1, 4])
-def test_a_run_ends_when_a_standby_takes_over_that_lacks_its_requests(
-    parallel, provider, url, tmp_path
-):
-    folder, own = tmp_path / "hex", {"parallel": parallel, "gateway": False}
-    with started_server() as server:
-
-        def fall_behind_and_fail_over():
-            within(60, lambda: provider.billed.total() >= DUMPED)
-            server.copy_to_standby()
-            provider.last_answered = KILLED
-            within(60, lambda: provider.billed.total() >= KILLED)
-            server.fail_over()
-            provider.last_answered = inf
-
-        provider.last_answered = DUMPED
-        failing = Thread(target=fall_behind_and_fail_over)
-        failing.start()
-        with pytest.raises(DatabaseWentBack, match="it lacks requests that it had on disk"):
-            run(folder, url, server.address, **own)
-        failing.join()
-        billed = provider.bill
-        assert in_a_process(folder, url, server.address, resume=True, **own) == 1
-        assert provider.bill == billed
-        assert in_a_process(folder, url, server.address, resume=True, accept_loss=True, **own) == 0
-        check_ledger(server.address, provider.bill)
