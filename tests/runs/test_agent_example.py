@@ -48,7 +48,7 @@ def test_the_agent_is_improved_and_its_calls_are_on_the_ledger(tmp_path):
     for name, kept in (("train", slice(28, 36)), ("validation", slice(2))):
         lines = (problem / f"{name}.jsonl").read_text().splitlines(keepends=True)
         (problem / f"{name}.jsonl").write_text("".join(lines[kept]))
-    found = discover(str(problem), "offline", budget=1.0, max_iterations=4, seed=0, out=out)
+    found = discover(str(problem), "offline", budget=1.0, max_iterations=8, seed=0, out=out)
     dollars = dollars_by_role(out)
     assert dollars["candidate"] > 0
     assert float(sum(dollars.values())) == found.spent
