@@ -147,7 +147,7 @@ def test_a_program_that_needs_processes_is_told_so():
     [result] = run_commands("ls | cat", shell, [{}], AMPLE, Layer.LANDLOCK)
     assert result.output["exit_code"] != 0
     assert result.log.endswith("touch files outside their working folder)")
-    [result] = run_commands("ls | cat", shell, [{}], Limits(processes=2), Layer.LANDLOCK)
+    [result] = run_commands("ls | cat", shell, [{}], Limits(processes=8), Layer.LANDLOCK)
     assert output_of(result)["stdout"] == "a.sh\n"
 
 
