@@ -70,10 +70,10 @@ class Server:
         except psycopg.OperationalError:
             return 0
 
-    def _run(self, program: str, *words: str, data: str = "data") -> None:
+    def _run(self, program: str, *words: str) -> None:
         user = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
         subprocess.run(
-            [self.programs / program, f"--pgdata={self._folder / data}", *words],
+            [self.programs / program, f"--pgdata={self._folder / 'data'}", *words],
             check=True,
             user=user,
             cwd="/",
