@@ -1,9 +1,10 @@
 """Checkpoints of runs: which are written, held back and pruned, and those in a run file."""
 
+import asyncio
 import sqlite3
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -40,6 +41,9 @@ ORDER BY rowid DESC
 """
 """Walks the table from its end, as the last row is nearly always the one that is asked for."""
 
+SEARCH_RECORDS = ("step", "controller", "flight", "observed")
+"""Keys that the state of a search has, and that of no other graph."""
+
 CHANGING_NODES = {"evaluate", "guide"}
 """Nodes after which a request depends on what has landed since the iteration began."""
 
@@ -55,7 +59,8 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
     another order, and still sends that request as it was. Another checkpoint from within an
     iteration is held back and only written if the run stops, is interrupted or fails there. After
     a crash the nodes since the last checkpoint run again; the run's store makes that exact and
-    free of charge.
+    free of charge. That holds for a search alone: of another graph, such as one that has a search
+    as a node, each checkpoint is written, and the results of nodes whose neighbours have not ended.
 
     The latest checkpoint is the one written last. LangGraph's own savers take the one with the
     highest id, which is a time: a clock that was set back would hide all later ones.
@@ -65,6 +70,7 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         self._keeps_history = keep_history
         self._num_saved: Counter[_Thread] = Counter()
         self._within: set[tuple[str, ...]] = set()  # checkpoints from within an iteration
+        self._searches: set[_Thread] = set()  # those with a search's checkpoint as their last
         self._held_back: dict[_Thread, DeferredCheckpoint] = {}
 
     @abstractmethod
@@ -148,6 +154,8 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         values are written that are missing.
         """
         held = DeferredCheckpoint(config, checkpoint, metadata, checkpoint["channel_versions"])
+        if _is_of_search(checkpoint):
+            self._searches.add(thread_of(config))
         is_held = _is_within_iteration(checkpoint) and not _is_before_request(checkpoint)
         if is_held and not self._keeps_history:
             self._held_back[thread_of(config)] = held
@@ -164,11 +172,60 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """Save a node's pending writes, if a resume needs them before the next checkpoint."""
-        # A node that runs again writes the same, so its results are not kept. Interrupts, answers
-        # to them and errors are, with the checkpoint that they refer to.
-        if any(channel in WRITES_IDX_MAP for channel, _ in writes):
-            self._write_held_back(thread_of(config))
+        # A node of a search that runs again writes the same, so its results are not kept.
+        # Interrupts, answers to them and errors are, with the checkpoint that they refer to.
+        thread = thread_of(config)
+        is_special = any(channel in WRITES_IDX_MAP for channel, _ in writes)
+        if is_special or thread not in self._searches:
+            self._write_held_back(thread)
             super().put_writes(config, writes, task_id, task_path)
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete all checkpoints of a thread, also those that are held back."""
+        for each in [each for each in self._held_back if each[0] == thread_id]:
+            del self._held_back[each]
+        super().delete_thread(thread_id)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """As `get_tuple`, in a thread."""
+        return await asyncio.to_thread(self.get_tuple, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """As `list`, in a thread."""
+        found = self.list(config, filter=filter, before=before, limit=limit)
+        while (each := await asyncio.to_thread(next, found, None)) is not None:
+            yield each
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """As `put`, in a thread."""
+        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """As `put_writes`, in a thread."""
+        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """As `delete_thread`, in a thread."""
+        await asyncio.to_thread(self.delete_thread, thread_id)
 
     def write_held_back(self, config: RunnableConfig) -> None:
         """Write a thread's checkpoint that was held back, so that any process can resume it."""
@@ -232,20 +289,23 @@ class DeferredCheckpoint(NamedTuple):
     versions: ChannelVersions
 
 
+def _is_of_search(checkpoint: Checkpoint) -> bool:
+    return checkpoint["channel_values"].keys() >= set(SEARCH_RECORDS)
+
+
 def _is_within_iteration(checkpoint: Checkpoint) -> bool:
     """Whether an iteration has ended earlier, and none right before this checkpoint."""
     # Before the first end there is nothing to begin from, so those checkpoints are written.
-    has_ended = END_OF_ITERATION in checkpoint["channel_values"]
+    has_ended = _is_of_search(checkpoint) and END_OF_ITERATION in checkpoint["channel_values"]
     return has_ended and END_OF_ITERATION not in (checkpoint["updated_channels"] or ())
 
 
 def _is_before_request(checkpoint: Checkpoint) -> bool:
     """Whether the next node sends a request that other tickets could change."""
-    values = checkpoint["channel_values"]
-    records = ("step", "controller", "flight", "observed")
-    if not values.keys() >= set(records):
+    if not _is_of_search(checkpoint):
         return False
-    step, controller, flight, observed = (values[name][1] for name in records)
+    values = checkpoint["channel_values"]
+    step, controller, flight, observed = (values[name][1] for name in SEARCH_RECORDS)
     attempt = step["attempt"]
     if not attempt["number"]:
         return False

@@ -147,6 +147,10 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         """Save a node's pending writes, if a resume needs them before the next checkpoint."""
         outlast(partial(super().put_writes, config, writes, task_id, task_path))
 
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete all checkpoints of a thread, also those that are held back."""
+        outlast(partial(super().delete_thread, thread_id))
+
     def _write(self, held: DeferredCheckpoint) -> RunnableConfig:
         # A checkpoint that is written twice is the same one.
         return outlast(partial(super()._write, held))

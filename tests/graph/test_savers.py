@@ -113,8 +113,17 @@ SYNC: dict[str, Callable[[Place], AbstractContextManager[Any]]] = {
     "run file": lambda place: closing(RunSaver(place.programs)),
     "postgres": in_postgres,
 }
+
+
+@asynccontextmanager
+async def in_run_file_async(place):
+    with closing(RunSaver(place.programs)) as saver:
+        yield saver
+
+
 ASYNC: dict[str, Callable[[Place], AbstractAsyncContextManager[Any]]] = {
     "memory": in_memory_async,
+    "run file": in_run_file_async,
     "sqlite": lambda place: AsyncSqliteSaver.from_conn_string(place.checkpoints),
     "postgres": in_postgres_async,
 }

@@ -4,7 +4,10 @@ import pytest
 from langgraph.checkpoint.base import ERROR, INTERRUPT, RESUME, empty_checkpoint
 from store_backends import SHARED
 
-from costada.store.checkpoints import KEPT_CHECKPOINTS, PRUNING_INTERVAL
+from costada.store.checkpoints import KEPT_CHECKPOINTS, PRUNING_INTERVAL, SEARCH_RECORDS
+
+SEARCH = {name: ["record", {"attempt": {"number": 0}}] for name in SEARCH_RECORDS}
+"""State of a search whose step has asked nothing yet."""
 
 
 def config(thread, checkpoint=None):
@@ -69,20 +72,20 @@ def test_a_value_that_was_new_in_a_checkpoint_that_was_held_back_is_not_lost(sav
     held = {
         **empty_checkpoint(),
         "id": "00002",
-        "channel_values": {"iterations": 1, "list": [1, 2]},
-        "channel_versions": {"iterations": "1", "list": "2"},
+        "channel_values": {**SEARCH, "iterations": 1, "list": [1, 2]},
+        "channel_versions": {**dict.fromkeys(SEARCH, "1"), "iterations": "1", "list": "2"},
         "updated_channels": ["list"],
     }
     saver.put(config("1"), held, {}, {"list": "2"})
     end = {
         **held,
         "id": "00003",
-        "channel_values": {"iterations": 2, "list": [1, 2]},
-        "channel_versions": {"iterations": "3", "list": "2"},
+        "channel_values": {**SEARCH, "iterations": 2, "list": [1, 2]},
+        "channel_versions": {**held["channel_versions"], "iterations": "3"},
         "updated_channels": ["iterations"],
     }
     saver.put(config("1"), end, {}, {"iterations": "3"})
-    assert values_of(saver, "00003") == {"iterations": 2, "list": [1, 2]}
+    assert values_of(saver, "00003") == {**SEARCH, "iterations": 2, "list": [1, 2]}
     assert saved(saver) == [3]
 
 
@@ -139,7 +142,8 @@ def test_what_a_resume_must_know_before_the_next_checkpoint_is_saved_at_once(sav
     assert ("task", channel, "this") in saver.get_tuple(config("1")).pending_writes
 
 
-def test_what_a_finished_node_returned_is_saved_with_the_next_checkpoint_only(saver):
-    save(saver, [1])
+def test_what_a_finished_node_of_a_search_returned_is_saved_with_the_next_checkpoint_only(saver):
+    begun = {**empty_checkpoint(), "id": "00001", "channel_values": SEARCH}
+    saver.put(config("1"), begun, {}, {})
     saver.put_writes(config("1", "00001"), [("step", 3), ("best", "1.1")], "task")
     assert saver.get_tuple(config("1")).pending_writes == []
