@@ -287,17 +287,16 @@ from pathlib import Path
 
 from openai import APIConnectionError, AuthenticationError, OpenAI
 
-CLIENT, FOUND = OpenAI(max_retries=0), []
+CLIENT = OpenAI(max_retries=0)
 
 
 def ask_on():
-    while not FOUND:
+    while not Path(REFUSED).exists():
         try:
             CLIENT.models.list()
         except APIConnectionError:
             continue
         except AuthenticationError:
-            FOUND.append("refused")
             Path(REFUSED).touch()
 
 
@@ -307,7 +306,7 @@ THREAD = threading.Thread(target=ask_on, daemon=True)
 def score(output):
     if not THREAD.ident:
         THREAD.start()
-    return {"combined_score": output, "found": str(FOUND)}
+    return {"combined_score": output, "is_refused": str(Path(REFUSED).exists())}
 """
 
 
@@ -324,8 +323,8 @@ def test_a_token_is_worth_nothing_between_evaluations(tmp_path, server, provider
     run(folder, server, out, max_iterations=2)
     with RunStore(RunFolder(out).database) as store:
         found = store.candidates.population(store.last_run(), LandedTickets(TicketNumber(9)))
-    assert found[0].artifacts["found"] == "[]"
-    assert found[-1].artifacts["found"] == "['refused']"
+    said = [each.artifacts["is_refused"] for each in found]
+    assert (said[0], said[-1]) == ("False", "True")
     assert set(providers.bill) == {"writer"}
 
 
