@@ -1,7 +1,8 @@
 """How fast `costada watch` lists many runs: this checkout against another revision.
 
 Folders of finished runs are written, and one long run. For each number of runs, both revisions in
-turn make the first listing and a refresh in which nothing has changed. Of the long run, a refresh
+turn make the first listing, with the rows that runs keep and without, and a refresh in which
+nothing has changed. Of the long run, a refresh
 after one new iteration is measured when it is short and when it is long. CPU times are those of a
 process that has opened one run before; with `--browser` also the milliseconds until Chromium shows
 all rows of `costada watch`.
@@ -48,12 +49,10 @@ from costada.reports.run_index import RunIndex
 from costada.runs.folder import RunFolder
 
 def listing(index):
-    begun, until_row, found = time.process_time(), {}, {"revision": 0, "unread": 1}
+    begun, found = time.process_time(), {"revision": 0, "unread": 1}
     while found["unread"]:
         found = index.rows(found["revision"])
-        taken = 1000 * (time.process_time() - begun)
-        until_row |= {row["id"]: taken for row in found["rows"] if row["id"] not in until_row}
-    print(max(until_row.values(), default=0), 1000 * (time.process_time() - begun), flush=True)
+    print(1000 * (time.process_time() - begun), flush=True)
 
 listing(RunIndex(Path(sys.argv[1]), RunFolder))
 index = RunIndex(Path(sys.argv[2]), RunFolder)
@@ -75,26 +74,25 @@ def child(links: Path, code: str, *arguments: str) -> Iterator[subprocess.Popen[
             process.terminate()
 
 
-def answer(process: subprocess.Popen[str]) -> tuple[float, float]:
+def answer(process: subprocess.Popen[str]) -> float:
     """The milliseconds of CPU time that the process prints next."""
     assert process.stdout is not None
-    until_rows, whole = map(float, process.stdout.readline().split())
-    return until_rows, whole
+    return float(process.stdout.readline())
 
 
-def ask(process: subprocess.Popen[str]) -> tuple[float, float]:
-    """The milliseconds of CPU time of another listing: until each run has a row, and whole."""
+def ask(process: subprocess.Popen[str]) -> float:
+    """The milliseconds of CPU time of another listing."""
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
     return answer(process)
 
 
-def time_listing(links: Path, one: Path, folder: Path) -> tuple[float, float, float]:
-    """Milliseconds until each run has a row, of the whole first listing, and of a refresh."""
+def time_listing(links: Path, one: Path, folder: Path) -> tuple[float, float]:
+    """Milliseconds of the first listing, and of a refresh."""
     with child(links, LIST, str(one), str(folder)) as process:
         answer(process)
-        return *ask(process), median(ask(process)[1] for _ in range(5))
+        return ask(process), median(ask(process) for _ in range(5))
 
 
 def time_new_step(links: Path, one: Path, folder: Path) -> float:
@@ -106,7 +104,7 @@ def time_new_step(links: Path, one: Path, folder: Path) -> float:
         times = []
         for _ in range(5):
             add_steps(run, 1)
-            times.append(ask(process)[1])
+            times.append(ask(process))
         return median(times)
 
 
@@ -152,6 +150,8 @@ def main() -> None:
         for number in numbers:
             for place in range(number):
                 shutil.copytree(one, folder / str(number) / f"{place:04}")
+            left_out = shutil.ignore_patterns("row.json")
+            shutil.copytree(folder / str(number), folder / f"{number}-unkept", ignore=left_out)
         for length in (SHORT, options.long):
             run = settings(folder / f"length-{length}" / "run", max_iterations=10**6, budget=10.0)
             add_steps(run, length)
@@ -185,10 +185,11 @@ def measure(
     """What one revision takes: in words, and in milliseconds."""
     one = folder / "one"
     for number in numbers:
-        rows, first, again = time_listing(links, one, folder / str(number))
-        yield f"CPU ms until each of {number} runs has a row", rows
+        first, again = time_listing(links, one, folder / str(number))
         yield f"CPU ms, first listing of {number} runs", first
         yield f"CPU ms, refresh of {number} runs", again
+        first, _ = time_listing(links, one, folder / f"{number}-unkept")
+        yield f"CPU ms, first listing of {number} without row.json", first
         if options.browser:
             shown = time_page(links, folder / str(number), number)
             yield f"ms until a page shows {number} runs", shown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from math import isfinite
 from typing import Any
 
 from costada.reports.alerts import UNREADABLE, AlertLimits, alerts_of
+from costada.reports.kept_row import ENDS, MAX_CURVE, MAX_TEXT, Point, kept_row, state_of
 from costada.reports.page.opening import RUNNING, name_of, problem_facts, standing
 from costada.reports.progress import remaining_iterations
 from costada.reports.run_view import RunSettings, RunView
@@ -22,19 +22,7 @@ from costada.values.numbering import START, START_TICKET, Iteration
 from costada.values.roles import ROLES
 
 Json = Mapping[str, Any]
-Point = tuple[float, float | None, float]
-"""Dollars spent, best objective and best score."""
-
-UNREAD = "unread"
 NO_LIMITS = AlertLimits()
-MAX_CURVE = 300
-"""Points of a curve; of a longer one, some are left out evenly."""
-
-MAX_TEXT = 300
-"""Characters of a name or of an error in a row."""
-
-FILES = ("", "-wal")
-"""Ends of the names of the files that a running run writes."""
 
 
 class IndexedRun:
@@ -58,31 +46,21 @@ class IndexedRun:
         """Whether the row is up to date."""
         return self._seen == self._signature(self.run)
 
-    @property
-    def has_been_read(self) -> bool:
-        """Whether the row holds more than the settings."""
-        return bool(self._seen)
-
-    def announce(self) -> None:
-        """Make a first row from the settings alone, of a run that has not been read."""
-        self.row = {**self._made(_not_read, is_running=False), "alerts": {}}
-
     def read(self, limits: AlertLimits = NO_LIMITS) -> None:
         """Make the row again, with its alerts; for an unreadable run it holds the reason."""
         before = self.row
         # Before the files are read: what changes meanwhile makes the next look read them again.
         self._seen = self._signature(self.run)
-        row = self._made(self._facts, is_running=bool(before.get("is_running")))
+        row = self._made(is_running=bool(before.get("is_running")))
         self.row = {**row, "alerts": alerts_of(row, before, limits)}
 
-    def _made(
-        self, facts_of: Callable[[RunSettings, bool], Json], *, is_running: bool
-    ) -> dict[str, Any]:
+    def _made(self, *, is_running: bool) -> dict[str, Any]:
         """A row without alerts; it `is_running` as before, if nobody can say."""
         known = {"id": self.name, "began": self._began()}
         try:
             is_running = self.run.is_running
-            facts = facts_of(self.run.load(), is_running)
+            kept = None if is_running or self._run_id else kept_row(self.run)
+            facts = kept or self._facts(self.run.load(), is_running)
         except (ValueError, OSError, OverflowError, sqlite3.Error) as error:
             self._forget("")
             facts = {"state": UNREADABLE, "words": _short(str(error)), "curve": []}
@@ -108,7 +86,10 @@ class IndexedRun:
                 for iteration, seconds in history.seconds(Iterations(run_id, self._timed)):
                     self._timed = iteration
                     self._seconds += _number(seconds)
-                return self._row(settings, history.setup(run_id))
+                row = self._row(settings, history.setup(run_id))
+                if is_running:
+                    row["in_flight"] = len(history.open_calls(run_id))
+                return row
 
     def _forget(self, run_id: str) -> None:
         self._run_id = run_id
@@ -221,27 +202,11 @@ def _setting_facts(settings: RunSettings) -> dict[str, object]:
     }
 
 
-def _not_read(settings: RunSettings, is_running: bool) -> Json:
-    unknown = dict.fromkeys(
-        ("direction", "spent", "iterations", "best", "since_gain", "seconds", "hourly", "ends")
-    )
-    state = {"state": UNREAD, "words": "being read", "over": "", "curve": [], "roles": []}
-    return {**_setting_facts(settings), **unknown, **state}
-
-
 def files_of(run: RunView) -> tuple[object, ...]:
     """The state of the files of a run, which changes whenever its row may."""
-    files = [str(run.settings), *(f"{run.database}{end}" for end in FILES)]
+    files = [str(run.settings), *(f"{run.database}{end}" for end in ENDS)]
     # A run that is killed changes none of its files, only who holds its lock.
-    return (*map(_state_of, files), run.is_running)
-
-
-def _state_of(file: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(file, follow_symlinks=False)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return (*map(state_of, files), run.is_running)
 
 
 def _number(value: object) -> float:

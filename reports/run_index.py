@@ -17,8 +17,8 @@ from costada.reports.indexed_run import NO_LIMITS, IndexedRun, Json, files_of
 from costada.reports.run_view import RunView
 
 ONE_RUN, RUNS, WAITING = "run", "runs", "waiting"
-READING_SECONDS, ANNOUNCING_SECONDS = 0.3, 0.5
-"""How long one refresh reads runs, and then only the settings of new ones; the next continues."""
+READING_SECONDS = 0.3
+"""How long one refresh reads runs; the next continues."""
 
 SCAN_SHARE = 10
 """The folder is scanned again after so many times what the last scan took."""
@@ -117,16 +117,20 @@ class RunIndex:
             }
 
     def all_rows(self) -> list[Json]:
-        """The rows of all runs as they are now, also that of the run at the path itself."""
+        """The rows read so far, also that of the run at the path itself; `num_unread` are left."""
         if self.is_one_run:
             with self._lock:
                 self._whole_row.name = quote(self.title)
                 self._whole_row.read(self._limits)
                 return [self._whole_row.row]
-        while self.rows(self._revision)["unread"]:
-            pass
+        self.rows(self._revision)
         with self._lock:
-            return [each.row for each in self._runs.values() if each.has_been_read]
+            return [each.row for each in self._runs.values() if each.row]
+
+    @property
+    def num_unread(self) -> int:
+        """How many runs the last look has left for the next one."""
+        return len(self._unchecked)
 
     def _scan(self) -> None:
         """Find new runs and forget removed ones; the caller holds the lock."""
@@ -160,14 +164,6 @@ class RunIndex:
             each = self._unchecked.popleft()
             if self._runs.get(each.name) is each and not each.is_current():
                 each.read(self._limits)
-                each.revision = self._revision = next_revision
-        # Of hundreds of runs, each has a row at once.
-        deadline = monotonic() + ANNOUNCING_SECONDS
-        for each in self._unchecked:
-            if monotonic() >= deadline:
-                break
-            if not each.row:
-                each.announce()
                 each.revision = self._revision = next_revision
         return len(self._unchecked)
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from costada.reports.indexed_run import Json
-from costada.reports.page.opening import RUNNING
 from costada.reports.run_index import RunIndex
-from costada.store.history import RunHistory
 from costada.store.purse import Purse
 
 METRICS_PATH = "/metrics"
@@ -30,6 +26,7 @@ GAUGES = {
     "since_gain": ("dollars_since_gain", "Dollars since the last gain."),
     "hourly": ("dollars_per_hour", "Dollars an hour, averaged over the seconds at work."),
     "best": ("best_objective", "Objective of the best candidate."),
+    "in_flight": ("requests_in_flight", "Requests that wait for an answer."),
 }
 """Columns of a row: what the metric is called, and what it means."""
 
@@ -37,7 +34,7 @@ GAUGES = {
 def metrics_text(index: RunIndex, purse: Purse | None = None) -> str:
     """The runs of an index and the purse of a server as they are now.
 
-    What is not known of a run is left out.
+    What is not known of a run is left out, and so are runs that have not been read yet.
 
     Raises:
         OSError: The database of the runs or of the purse cannot be reached.
@@ -46,10 +43,11 @@ def metrics_text(index: RunIndex, purse: Purse | None = None) -> str:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Runs(index))
     if purse:
+        account = purse.accounts()[0]
         for name, words, dollars in (
-            ("budget", "Budget of the purse.", purse.budget),
-            ("spent", "Dollars that the runs of the purse have spent.", purse.spent),
-            ("left", "Dollars of the purse that no run has spent or reserved.", purse.remaining),
+            ("budget", "Budget of the purse.", account.budget),
+            ("spent", "Dollars that the runs of the purse have spent.", account.spent),
+            ("left", "Dollars of the purse that no run has spent or reserved.", account.remaining),
         ):
             gauge = Gauge(f"costada_purse_{name}_dollars", words, registry=registry)
             gauge.set(float(dollars))
@@ -72,9 +70,6 @@ class _Runs:
         alert = GaugeMetricFamily(
             "costada_run_alert", "1 for each alert of a run.", labels=[*LABELS, "alert"]
         )
-        in_flight = GaugeMetricFamily(
-            "costada_run_requests_in_flight", "Requests that wait for an answer.", labels=LABELS
-        )
         by_column: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
             column: CounterMetricFamily(f"costada_run_{column}", words, labels=LABELS)
             for column, words in COUNTERS.items()
@@ -86,20 +81,11 @@ class _Runs:
             for role, spent in row.get("roles", ()):
                 dollars.add_metric([*labels, role], spent)
             state.add_metric([*labels, row["state"]], 1)
-            if row["state"] == RUNNING and (number := self._in_flight(row)) is not None:
-                in_flight.add_metric(labels, number)
             for kind in row["alerts"]:
                 alert.add_metric([*labels, kind], 1)
             for column, family in by_column.items():
                 if (value := row.get(column)) is not None:
                     family.add_metric(labels, value)
-        yield from (dollars, state, alert, in_flight, *by_column.values())
-
-    def _in_flight(self, row: Json) -> int | None:
-        """The requests of a running run that have not ended, `None` if it cannot be read."""
-        try:
-            run = self.index.run("" if self.index.is_one_run else row["id"])
-            with RunHistory.of(run.database) as history:
-                return len(history.open_calls(history.last_run()))
-        except (LookupError, ValueError, OSError, sqlite3.Error):
-            return None
+        unread = GaugeMetricFamily("costada_runs_unread", "Runs that have not been read yet.")
+        unread.add_metric((), self.index.num_unread)
+        yield from (dollars, state, alert, unread, *by_column.values())

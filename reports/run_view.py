@@ -76,6 +76,10 @@ class RunView(Protocol):
         """The file of the run's settings."""
 
     @property
+    def row(self) -> Path:
+        """The file of what an index shows of the run once it has finished."""
+
+    @property
     def resume_command(self) -> str:
         """The command that resumes the run."""
 

@@ -114,13 +114,18 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def row(self) -> Path:
+        """What an index shows of the run once it has finished."""
+        return self.path / "row.json"
+
+    @property
     def log(self) -> Path:
         """Standard error of a failed run of a sweep, in a file beside the folder."""
         return self.path.with_name(f"{self.path.name}.log")
 
     def keeps(self, path: Path) -> bool:
         """Whether a path is that of a file that the run itself reads or writes."""
-        own = (self.settings, self.steps, self.best_program, self.pareto, self.report)
+        own = (self.settings, self.steps, self.best_program, self.pareto, self.report, self.row)
         # Only the folder is resolved: an output replaces a link of its name and does not follow it.
         is_here = path.absolute().parent.resolve() == self.path.resolve()
         names = {each.name for each in own}
@@ -241,7 +246,7 @@ class RunFolder:
             raise ValueError(f"{self.path}: is a file, expected a folder for the run")
         if self.settings.exists():
             raise ValueError(self._occupied())
-        own = (self.steps, self.best_program, self.pareto, self.report)
+        own = (self.steps, self.best_program, self.pareto, self.report, self.row)
         for file in (self.run_file, *own):
             if file.exists():
                 raise ValueError(

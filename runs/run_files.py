@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, cast
 
 from costada.evaluators.problem import Problem
 from costada.nodes.settings import evaluator_texts, problem_texts
+from costada.reports.indexed_run import IndexedRun, files_of
+from costada.reports.kept_row import keep_row
 from costada.reports.page.page import ITERATIONS, PageWriter, write_page
 from costada.reports.tracking import Tracking
 from costada.runs.folder import BEST_PROGRAM, RunFolder
@@ -188,7 +190,10 @@ class RunRecord:
         self._pareto.update(self._run_id)
 
     def close_page(self, *, has_begun: bool) -> None:
-        """Write the page if the run has begun, and close it; raises as `write_page` does."""
+        """Write the page if the run has begun, and the row of the index if it has finished.
+
+        Raises as `write_page` does.
+        """
         self._page_thread.shutdown()
         with self._page or nullcontext():
             if has_begun and self._page and self._is_added:
@@ -196,6 +201,10 @@ class RunRecord:
             elif has_begun:
                 # from its beginning: a full disk may have room now
                 outlast(partial(write_page, self._folder))
+        if has_begun and isinstance(self.database, Path):
+            indexed = IndexedRun("", self._folder, files_of)
+            indexed.read()
+            keep_row(self._folder, indexed.row)
 
     def _add_to_page(self) -> None:
         page = self._page = self._page or PageWriter(self._folder)

@@ -6,7 +6,7 @@ A run file may come from an untrusted party: a hostile one can be small and unpa
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -58,8 +58,10 @@ def parse_json(text: str, *, has_constants: bool = True) -> Any:
         ValueError: If it is not JSON, or is nested too deeply.
     """
     if isinstance(text, str):
-        with suppress(TypeError, ValueError):  # a constant, half a surrogate pair, or no JSON
+        try:
             return from_json(text, allow_inf_nan=False)
+        except (TypeError, ValueError):
+            pass  # a constant, half a surrogate pair, or no JSON
     try:
         return (_DECODER if has_constants else _STRICT_DECODER).decode(text)
     except (RecursionError, TypeError) as error:

@@ -43,13 +43,14 @@ class NamedRun:
     """A name in a database: its run, once that has begun, and when the name was taken.
 
     `run_id` is empty before the run begins; `claimed_at` counts seconds since 1970 UTC. `last` is
-    the last iteration that has ended.
+    the last iteration that has ended, `in_flight` the number of its requests that have not.
     """
 
     name: str
     run_id: str
     claimed_at: float
     last: int
+    in_flight: int
 
 
 class NamedRuns:
@@ -105,7 +106,9 @@ class NamedRuns:
         """All names in the order in which they were taken, or only one."""
         found = self._db.rows(
             "SELECT name, run_id, claimed_at, COALESCE((SELECT MAX(iteration) FROM costada_step"
-            " WHERE costada_step.run_id = costada_named.run_id), 0) FROM costada_named"
+            " WHERE costada_step.run_id = costada_named.run_id), 0), (SELECT COUNT(*) FROM"
+            " costada_call WHERE costada_call.run_id = costada_named.run_id"
+            " AND status = 'started') FROM costada_named"
             " WHERE name = COALESCE(?1, name) ORDER BY claimed_at, name",
             (name,),
         )

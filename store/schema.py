@@ -89,7 +89,8 @@ CREATE TABLE IF NOT EXISTS costada_entry (
 """
 
 TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+) ([^;]+)")
-OWN_TABLES = tuple(name for name, _ in TABLE.findall(TABLES))
+BODIES = dict(TABLE.findall(TABLES))
+OWN_TABLES = tuple(BODIES)
 
 ADDED_LATER = {"costada_input", "costada_named"}
 """Tables that files of this format may lack."""
@@ -123,7 +124,7 @@ def _literals(strings: Iterable[str]) -> str:
 
 
 _NAMES = _literals((*OWN_TABLES, *LANGGRAPH_TABLES))
-_OWN = _literals(f"CREATE TABLE {name} {body}" for name, body in TABLE.findall(TABLES))
+_OWN = _literals(f"CREATE TABLE {name} {body}" for name, body in BODIES.items())
 # Types and names can be relied on: SQLite opens no schema that contradicts its statements.
 ODD_TABLES = f"""
 SELECT name FROM main.sqlite_master WHERE (lower(name) IN ({_NAMES}) AND (
@@ -194,9 +195,8 @@ def prepare_to_read(connection: sqlite3.Connection) -> int | None:
         missing = ADDED_LATER - set(known)
     elif others := [name for name in known if name not in LANGGRAPH_TABLES]:
         raise ForeignTables(f"it has the table `{others[0]}`, expected `costada_format`")
-    for table, body in TABLE.findall(TABLES):
-        if table in missing:
-            connection.execute(f"CREATE TEMP TABLE {table} {body}")
+    for table in missing:
+        connection.execute(f"CREATE TEMP TABLE {table} {BODIES[table]}")
     # Last, as it refuses temporary tables too.
     connection.execute("PRAGMA query_only = ON")
     return found

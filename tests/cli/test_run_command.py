@@ -32,6 +32,7 @@ def test_a_run_leaves_the_promised_files(finished):
         "steps.jsonl",
         "best_program.py",
         "report.html",
+        "row.json",
     }
 
 

@@ -39,7 +39,9 @@ def test_the_resume_command_quotes_a_path_with_spaces():
     assert RunFolder(Path("my run")).resume_command == "costada resume 'my run'"
 
 
-@pytest.mark.parametrize("name", ["best_program.py", "report.html", "steps.jsonl", "run.sqlite"])
+@pytest.mark.parametrize(
+    "name", ["best_program.py", "report.html", "row.json", "steps.jsonl", "run.sqlite"]
+)
 def test_a_file_that_the_run_would_overwrite_is_named(tmp_path, name):
     (tmp_path / name).write_text("mine")
     with pytest.raises(ValueError, match=f"{name}: exists, the run would overwrite it"):
@@ -92,7 +94,7 @@ def test_a_run_says_how_its_user_resumes_it_whatever_its_sandbox(
 
 JOURNAL = "gateway.sqlite"
 REPLACED = (
-    *("steps.jsonl", "best_program.py", "report.html", "settings.json"),
+    *("steps.jsonl", "best_program.py", "report.html", "row.json", "settings.json"),
     *("comparison.md", "comparison.csv", "comparison.tex", "comparison.html"),
 )
 REFUSED = ("run.lease", "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "run.sqlite-journal")

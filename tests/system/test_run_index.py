@@ -7,6 +7,7 @@ import subprocess
 import sys
 from decimal import Decimal
 from http.client import HTTPConnection
+from pathlib import Path
 from time import thread_time
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from page_runs import call, candidate, serving_path, settings, step, write_steps
 
 from costada.reports import run_index
+from costada.reports.kept_row import keep_row
 from costada.reports.page_server import PageServer
 from costada.reports.run_index import RunIndex
 from costada.runs.folder import RunFolder
@@ -149,12 +151,73 @@ def test_a_hundred_finished_runs_are_not_read_again(tmp_path):
 
 def test_many_unknown_runs_are_read_in_several_parts(root, monkeypatch):
     monkeypatch.setattr(run_index, "READING_SECONDS", -1.0)
-    monkeypatch.setattr(run_index, "ANNOUNCING_SECONDS", 60.0)
     index = RunIndex(root, RunFolder)
     first = index.rows()
-    assert [row["state"] for row in first["rows"]] == ["unread", "unread"]
-    assert by_id(first)["first"]["method"] == "costada"
-    assert (index.rows(first["revision"])["rows"], first["unread"]) == ([], 2)
+    assert (first["rows"], first["unread"]) == ([], 2)
+    monkeypatch.setattr(run_index, "READING_SECONDS", 60.0)
+    assert by_id(index.rows(first["revision"])).keys() == {"first", "sweep/100%25%20%3Cb%3E"}
+
+
+def read_row(path: Path) -> dict[str, Any]:
+    (row,) = RunIndex(path, RunFolder).all_rows()
+    return json.loads(json.dumps(row))
+
+
+def destroy(file: Path) -> None:
+    """Replace the bytes of a file without a trace: reading it would fail."""
+    known = file.stat()
+    file.write_bytes(b"x" * known.st_size)
+    os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns))
+
+
+@pytest.fixture
+def kept(root, tmp_path):
+    """A copy of a finished run that has kept its row, and that row."""
+    run = RunFolder(root / "first")
+    (row,) = RunIndex(run.path, RunFolder).all_rows()
+    keep_row(run, row)
+    shutil.copytree(run.path, tmp_path / "copy" / "first")
+    return RunFolder(tmp_path / "copy" / "first"), json.loads(json.dumps(row))
+
+
+def test_a_finished_run_is_listed_from_the_row_that_it_keeps(kept):
+    run, row = kept
+    destroy(run.run_file)
+    assert read_row(run.path) == row
+    os.utime(run.run_file, (1, 1))
+    assert read_row(run.path)["state"] == "unreadable"
+
+
+def test_a_kept_row_does_not_outlast_what_happens_to_its_run(kept):
+    run, _ = kept
+    with hold_lease(run.path):
+        assert read_row(run.path)["state"] == "running"
+    write_steps(run, [step(3, spent=0.125)])
+    assert read_row(run.path)["iterations"] == 3
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        *({"spent": float("inf")}, {"spent": "0.1"}, {"words": "x" * 301}, {"state": "stopped"}),
+        *({"curve": [[0, 0, 0]] * 303}, {"roles": [["judge", None]]}, {"html": "<b>"}),
+    ],
+)
+def test_a_malformed_row_is_not_believed(kept, forged):
+    run, row = kept
+    known = json.loads(run.row.read_text())
+    known["row"]["problem"] = "forged"
+    run.row.write_text(json.dumps(known))
+    assert read_row(run.path)["problem"] == "forged"  # as a forged run file is
+    known["row"] |= forged
+    run.row.write_text(json.dumps(known))
+    assert read_row(run.path) == row
+
+
+def test_a_stopped_run_keeps_no_row(root):
+    run = RunFolder(root / "sweep" / "100% <b>")
+    keep_row(run, read_row(run.path))
+    assert not run.row.exists()
 
 
 def test_links_are_not_followed_and_damaged_runs_are_rows_that_say_so(root, tmp_path):

@@ -5,7 +5,6 @@ import shutil
 import pytest
 from page_runs import candidate, serving_path, settings, step, write_steps
 
-from costada.reports import run_index
 from costada.reports.alerts import AlertLimits
 from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease
@@ -90,15 +89,6 @@ def test_the_table_is_sorted_and_filtered(page, watched):
     assert page.inner_text("#listed") == "2 of 3 runs"
     page.select_option("#state", "running")
     assert names() == []
-
-
-def test_sums_of_a_group_count_the_runs_that_are_not_read_yet(page, root, monkeypatch):
-    monkeypatch.setattr(run_index, "READING_SECONDS", -1.0)
-    monkeypatch.setattr(run_index, "ANNOUNCING_SECONDS", 60.0)
-    with serving_path(root) as server:
-        page.goto(f"{server.address}#group=problem")
-        page.wait_for_selector("[data-id='group two']")
-        assert page.inner_text("[data-id='group one'] .words").startswith("2 runs: 2 unread · ")
 
 
 def test_a_link_keeps_groups_with_their_sums_filters_order_and_selected_runs(page, watched):

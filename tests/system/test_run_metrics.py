@@ -13,6 +13,7 @@ from doc_blocks import ROOT, blocks_of
 from page_runs import call, serving_path, settings, step, write_steps
 from prometheus_client.parser import text_string_to_metric_families
 
+from costada.reports import run_index
 from costada.reports.run_index import RunIndex
 from costada.reports.run_metrics import metrics_text
 from costada.runs.folder import RunFolder
@@ -54,6 +55,7 @@ def runs(tmp_path):
 def test_a_running_run_has_its_dollars_rate_and_requests_in_flight(runs):
     found = samples(metrics_text(RunIndex(runs, RunFolder)))
     unreadable = "a%20%22b%22"
+    assert found.pop(("costada_runs_unread",)) == 0
     assert {key: value for key, value in found.items() if key[1] != unreadable} == {
         ("costada_run_dollars_total", "first", "generation"): pytest.approx(0.1),
         ("costada_run_dollars_total", "first", "guide"): pytest.approx(0.3),
@@ -79,7 +81,17 @@ def test_a_server_adds_its_purse(tmp_path):
         ("costada_purse_budget_dollars",): 5,
         ("costada_purse_spent_dollars",): 0,
         ("costada_purse_left_dollars",): 3,
+        ("costada_runs_unread",): 0,
     }
+
+
+def test_runs_that_have_not_been_read_are_counted_and_left_to_later_answers(runs, monkeypatch):
+    index = RunIndex(runs, RunFolder)
+    monkeypatch.setattr(run_index, "READING_SECONDS", -1.0)
+    assert samples(metrics_text(index)) == {("costada_runs_unread",): 2}
+    monkeypatch.setattr(run_index, "READING_SECONDS", 60.0)
+    found = samples(metrics_text(index))
+    assert (found["costada_runs_unread",], found["costada_run_state", "first", "running"]) == (0, 1)
 
 
 def test_the_page_of_one_run_has_its_metrics(runs):

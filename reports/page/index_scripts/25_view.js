@@ -61,7 +61,7 @@ function roleSums(rows) {
 }
 
 function statesWords(rows) {
-  const states = ["running", "finished", "stopped", "waiting", "unreadable", "unread"];
+  const states = ["running", "finished", "stopped", "waiting", "unreadable"];
   const counts = states.map((state) => [rows.filter((row) => row.state === state).length, state]);
   return counts.filter(([number]) => number > 0).map(([number, state]) => `${count(number)} ${state}`).join(", ");
 }
