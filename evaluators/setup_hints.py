@@ -69,8 +69,7 @@ NOT_EXECUTED = re.compile(
 )
 STARTED_DENIED = re.compile(
     r"^PermissionError: \[Errno 13\] Permission denied: '"
-    r"|\b(cannot|can't|could not|couldn't|unable to|failed to)\b.*permission denied"
-    r"|error while writing \S+:|cannot open \S+\.gcno|^ar: \S+: file format not recognized",
+    r"|\b(cannot|can't|could not|couldn't|unable to|failed to)\b.*permission denied",
     re.MULTILINE | re.IGNORECASE,
 )
 """What programs in some languages, compilers and tools say that could not make a file."""

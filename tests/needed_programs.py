@@ -14,6 +14,7 @@ PACKAGES = {
     "gcc": "gcc",
     "gfortran": "gfortran",
     "hyperfine": "hyperfine",
+    "javac": "default-jdk",
     "node": "nodejs",
     "pg_ctl": "postgresql",
     "pgbouncer": "pgbouncer",

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from costada.evaluators.sandbox.inside.evaluator_scripts import MAKEFILES, SHELL
+from costada.evaluators.sandbox.inside.evaluator_scripts import MAKE, MAKEFILES, SHELL
 
 INTERPRETER = re.compile(
     r"(python|pypy|ruby|perl|lua|php)[\d.]*|node(js)?|deno|bun|julia|R(script)?|(ba|da|z|k)?sh"
@@ -52,6 +52,7 @@ BUILD_FILES = {
 """Of tools that read the files beside the code that starts them: what lies there then."""
 
 BUILDERS = frozenset(("cargo", "go", "cmake", "ninja", "meson"))
+FILE_TOOLS = frozenset(("cp", "mv", "rm"))
 RUNNERS = frozenset(
     (
         *("cargo", "go", "npm", "npx", "yarn", "pnpm", "bazel", "dotnet", "mvn", "gradle", "cabal"),
@@ -94,6 +95,12 @@ def is_tool(words: Sequence[str]) -> bool:
     if name in BUILDERS:
         return RUNNING.isdisjoint(words)
     return name in SYSTEM_TOOLS | SHELL_WORDS or is_compiler(words)
+
+
+def is_builder(words: Sequence[str]) -> bool:
+    """Whether a command makes, replaces or removes files under names that only it knows."""
+    name = os.path.basename(words[0])
+    return name in BUILDERS or name in MAKE or name in FILE_TOOLS or is_compiler(words)
 
 
 def is_compiler(words: Sequence[str]) -> bool:

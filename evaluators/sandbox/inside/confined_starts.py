@@ -46,14 +46,17 @@ def _confine_popen(children: EvaluatorChildren) -> None:
         folder = os.path.realpath(own["cwd"] or os.getcwd())
         environment = os.environ if own["env"] is None else own["env"]
         is_fed = _is_fed(own["stdin"])
-        confined = children.rules_for(words, folder, _texts(environment), is_fed=is_fed)
+        confined = children.rules_for(
+            words, folder, _texts(environment), is_fed=is_fed, may_move=True
+        )
         if confined is None:
             own["env"] = children.with_site(environment)
             begin(*given.args, **given.kwargs)
             return
         begun[self] = confined
-        if not own["shell"] and isinstance(own["args"], list | tuple):
-            own["args"] = children.with_modules_elsewhere(_words(own["args"]), folder)
+        if confined.shadow is not None:
+            own["args"] = [*map(confined.shadow.path_of, _words(own["args"]))]
+            own["cwd"] = confined.shadow.path_of(folder)
         theirs = own["preexec_fn"]
 
         def restrict() -> None:
@@ -68,18 +71,15 @@ def _confine_popen(children: EvaluatorChildren) -> None:
         finally:
             os.close(confined.rules_fd)
 
-    def ending(method: Callable[..., Any]) -> Callable[..., Any]:
-        def ended(self: Any, *args: Any, **named: Any) -> Any:
-            status = method(self, *args, **named)
-            if status is not None and self in begun:
-                begun.pop(self).remove_unused()
-            return status
-
-        return ended
+    def ended(self: Any, status: int | None) -> None:
+        vars(self)["returncode"] = status
+        if status is not None and (confined := begun.pop(self, None)):
+            confined.end()
 
     subprocess.Popen.__init__ = begin_confined  # type: ignore[method-assign]
-    for name in ("wait", "poll"):
-        setattr(subprocess.Popen, name, ending(getattr(subprocess.Popen, name)))
+    # asyncio waits for a process by itself, and sets this as well.
+    status = property(lambda self: vars(self).get("returncode"), ended)
+    subprocess.Popen.returncode = status
 
 
 def _confine_system() -> None:

@@ -17,17 +17,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
-from costada.evaluators.sandbox.inside.build_outputs import (
-    FORTRAN,
-    named_outputs,
-    outputs_in,
-    outputs_of,
-    quoted_names,
-    with_modules_in,
-)
+from costada.evaluators.sandbox.inside.build_shadow import BuildShadow
 from costada.evaluators.sandbox.inside.child_access import ChildAccess
+from costada.evaluators.sandbox.inside.command_words import is_builder
 from costada.evaluators.sandbox.inside.evaluator_scripts import (
-    Script,
     carried_out,
     path_of,
     scripts,
@@ -35,6 +28,7 @@ from costada.evaluators.sandbox.inside.evaluator_scripts import (
 )
 from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, PROGRAM, REPOSITORY
 from costada.evaluators.sandbox.inside.own_files import OwnFiles, Stamp
+from costada.evaluators.sandbox.inside.program_outputs import named_outputs, quoted_names
 from costada.evaluators.sandbox.inside.started_commands import StartedCommands, searched
 
 SHOWN = ("sitecustomize.py", "semaphores.py", "start_methods.py")
@@ -51,9 +45,12 @@ class Confined(NamedTuple):
 
     rules_fd: int
     outputs: list[str]  # files that were made for it, still empty
+    shadow: BuildShadow | None  # where it works, if it is a build
 
-    def remove_unused(self) -> None:
-        """Remove the outputs that it has not written, so that the evaluator does not find them."""
+    def end(self) -> None:
+        """Leave the evaluator what the command has made, and no output that it has not written."""
+        if self.shadow is not None:
+            self.shadow.end()
         for path in self.outputs:
             with suppress(FileNotFoundError):
                 if (about := os.stat(path)).st_size == about.st_mtime_ns == 0:
@@ -132,18 +129,33 @@ class EvaluatorChildren:
         return cls(**{**plan, "access": ChildAccess.of(plan["access"])})
 
     def rules_for(
-        self, words: Sequence[str], folder: str, environment: Mapping[str, str], *, is_fed: bool
+        self,
+        words: Sequence[str],
+        folder: str,
+        environment: Mapping[str, str],
+        *,
+        is_fed: bool,
+        may_move: bool = False,
     ) -> Confined | None:
-        """The rules for a command; None if it does not run the candidate."""
+        """The rules for a command; None if it does not run the candidate.
+
+        It `may_move` if it can be given other words, and its end is seen.
+        """
         runs = self._commands.run_candidate
         if not (self._confines_all or runs(words, folder, environment, is_fed=is_fed)):
             return None
         commands = [*carried_out(words, folder, self._own)]
         own = [script for each in commands for script in scripts(*each, self._own)]
-        outputs = self._make_outputs(words, folder, commands, own)
+        outputs, shadow = list[str](), None
+        if may_move and self._is_build(words, folder, commands):
+            texts = [word for word in words if not self._commands.holds_code(word)]
+            texts += [*self._agreed, *(script.text for script in own)]
+            shadow = BuildShadow(self._folder, self._home, self._own, texts)
+        else:
+            outputs = self._make_outputs(words, folder)
         access = self._access
         # An import finds a module by the names in its folder.
-        importing = (*map(os.path.dirname, self._shared), *self._importing(words, folder))
+        importing = [*map(os.path.dirname, self._shared), *self._importing(words, folder)]
         wanted = dict.fromkeys((*access.listable, *importing), access.list)
         wanted |= dict.fromkeys((*self._shared, *self._named(words, folder)), access.read)
         if self._site:
@@ -154,27 +166,26 @@ class EvaluatorChildren:
             wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}
         wanted |= dict.fromkeys(self._readable, access.read)
         wanted |= dict.fromkeys((*USABLE, self._home, self._program, *self._made()), access.write)
-        return Confined(access.ruleset(wanted), outputs)
+        if shadow is not None:
+            shadow.show(path for path, allowed in wanted.items() if allowed != access.list)
+        return Confined(access.ruleset(wanted), outputs, shadow)
 
-    def _make_outputs(
-        self,
-        words: Sequence[str],
-        folder: str,
-        commands: Iterable[tuple[Sequence[str], str]],
-        own: Iterable[Script],
-    ) -> list[str]:
-        """Make the files that a command writes beside the evaluator's: it can make no others.
+    def _is_build(
+        self, words: Sequence[str], folder: str, commands: Iterable[tuple[list[str], str]]
+    ) -> bool:
+        """Whether a command builds, and may do so in the evaluator's folder."""
+        is_inside = any(self._folder in text for text in (folder, *words))
+        return is_inside and any(is_builder(each) for each, _ in commands)
 
-        These are the outputs of a build, what its words name, and what the texts of the evaluator
-        and of the candidate both name. They are older than all else, so that make builds them.
+    def _make_outputs(self, words: Sequence[str], folder: str) -> list[str]:
+        """Make the files that a program writes beside the evaluator's: it can make no others.
+
+        These are what its words name, and what the texts of the evaluator and of the candidate both
+        name.
         """
-        places = [(name, each.folder) for each in own for name in outputs_in(each.text)]
-        places += [(name, place) for each, place in commands for name in outputs_of(each)]
-        names = [*named_outputs(self._names_in(words)), *self._agreed]
-        places += [(name, folder) for name in names]
         made = []
-        for name, place in places:
-            output = os.path.join(place, name)
+        for name in (*named_outputs(self._names_in(words)), *self._agreed):
+            output = os.path.join(folder, name)
             around = os.path.realpath(os.path.dirname(output))
             there = around
             while not os.path.isdir(there):
@@ -189,11 +200,6 @@ class EvaluatorChildren:
     def restrict(self, rules_fd: int) -> None:
         """Have this process keep to the rules, for good."""
         self._access.restrict(rules_fd)
-
-    def with_modules_elsewhere(self, words: Sequence[str], folder: str) -> list[str]:
-        """A compiler's command that makes no module files beside those of the evaluator."""
-        is_fortran = FORTRAN.fullmatch(os.path.basename(words[0])) and folder in self._own
-        return with_modules_in(self._home, words) if is_fortran else [*words]
 
     def with_site(self, environment: Mapping[Any, Any]) -> Mapping[Any, Any]:
         """The variables of a process that does not run the candidate, but may start it."""

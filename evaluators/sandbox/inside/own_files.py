@@ -29,6 +29,11 @@ class OwnFiles:
         """The folders that hold the evaluator: who may read them reads all."""
         self._stamps |= dict.fromkeys(self.around)
 
+    @property
+    def folders(self) -> list[str]:
+        """The folders that hold them."""
+        return [path for path, stamp in self._stamps.items() if stamp is None]
+
     def __contains__(self, path: object, /) -> bool:
         """Whether a path is a file or a folder of the evaluator, as it was."""
         if not isinstance(path, str) or path not in self._stamps:

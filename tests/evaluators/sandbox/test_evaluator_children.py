@@ -209,6 +209,13 @@ def evaluate(folder, text, source, layer, name="candidate.py"):
     return run_evaluator(source, evaluator, LIMITS, layer, (), file_name=name)
 
 
+UNCHANGED = """
+    if os.path.exists("new") or open("data/answers.txt").read() != "42":
+        raise RuntimeError("changed")
+    return"""
+IN_LINKS = {"adds", "removes", "writes"}
+"""What a build does in the folder of links in which it works, and the evaluator never sees."""
+
 TRIED = [(Layer.LANDLOCK, start) for start in STARTS]
 TRIED += [(Layer.BUBBLEWRAP, start) for start in ("copy", "shell", "makefile", "posix_spawn")]
 """What is confined inside of Bubblewrap is found and confined by the same code."""
@@ -216,10 +223,11 @@ TRIED += [(Layer.BUBBLEWRAP, start) for start in ("copy", "shell", "makefile", "
 
 @pytest.mark.parametrize(("confined", "start"), TRIED, indirect=["confined"])
 def test_a_candidate_that_is_started_reaches_nothing_of_the_evaluator(confined, folder, start):
-    result = evaluate(folder, STARTING.replace("START", STARTS[start]), PROBE, confined)
+    text = STARTING.replace("START", STARTS[start]).replace("    return", UNCHANGED, 1)
+    result = evaluate(folder, text, PROBE, confined)
     assert result.error is None
     done = {name for name, is_done in result.output["metrics"].items() if is_done}
-    assert done == ALLOWED
+    assert done == ALLOWED | (IN_LINKS if start.startswith("makefile") else set())
 
 
 def test_a_fork_of_the_evaluator_that_becomes_the_candidate_does_not_either(confined, folder):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from costada.evaluators.sandbox.inside.build_outputs import outputs_in
 from costada.evaluators.sandbox.inside.started_commands import StartedCommands
 
 SCRIPT = "#!/bin/sh\n# builds\ngcc tool.c -o tool\n"
@@ -258,8 +257,3 @@ def test_a_program_that_nobody_knows_counts_if_it_may_find_what_is_not_the_evalu
     for name, place in places.items():
         words = [word.replace(name, place) for word in words]
     assert commands.run_candidate(words, f"{tmp_path}/folder", {}) is expected
-
-
-def test_what_a_makefile_builds_is_read_from_its_rules():
-    assert outputs_in(FILES["folder/Makefile"]) == ["tool"]
-    assert outputs_in("g++ a.cpp -O2 -o a.out && ./a.out\n") == ["a.out"]
