@@ -156,6 +156,8 @@ class EvaluatorChildren:
         access = self._access
         # An import finds a module by the names in its folder.
         importing = [*map(os.path.dirname, self._shared), *self._importing(words, folder)]
+        if folder in self._own:  # pytest lists what is above its tests and the working folder
+            importing.append(os.path.dirname(self._folder))
         wanted = dict.fromkeys((*access.listable, *importing), access.list)
         wanted |= dict.fromkeys((*self._shared, *self._named(words, folder)), access.read)
         if self._site:

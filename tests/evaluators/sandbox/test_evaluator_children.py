@@ -1,6 +1,7 @@
 """What an evaluator starts that runs its candidate can neither read the answers nor reach it."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -288,6 +289,18 @@ def test_a_candidate_that_is_started_imports_the_modules_of_the_start_and_no_oth
     ]
     assert [results[0].error, results[0].output["metrics"]] == [None, {"work": 7.0}]
     assert [result.error is None for result in results[1:]] == [False, False]
+
+
+def test_pytest_finds_the_tests_of_a_candidate(confined, tmp_path):
+    """It lists the folder that holds both the candidate's and the evaluator's."""
+    text = STARTING.replace("START", "run(['pytest', path], env=WITH_PYTEST)").replace(
+        "return json.loads(said.stdout)", "return {'passed': '1 passed' in said.stdout}"
+    )
+    bin_folder = os.path.dirname(sys.executable)
+    fast = {"PATH": bin_folder, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    text += f"WITH_PYTEST = {{**os.environ, **{fast!r}}}\n"
+    result = evaluate(tmp_path, text, "def test_it(): assert True\n", confined)
+    assert (result.error, result.output["metrics"]) == (None, {"passed": 1.0})
 
 
 LINKING = """
