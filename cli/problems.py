@@ -484,7 +484,7 @@ def _other_layer(problem: Problem, wanted: RunConfig, fault: str) -> str:
 
 
 def _evaluation_facts(problem: Problem, evaluation: Evaluation) -> Facts:
-    from costada.evaluators.folder_evaluators import failed_stage, reported_error
+    from costada.evaluators.folder_evaluators import last_stage, reported_error
     from costada.evaluators.maximised import maximised_number
     from costada.evaluators.problem import layer_of
     from costada.evaluators.sandbox.layer_choice import described_layer
@@ -507,14 +507,18 @@ def _evaluation_facts(problem: Problem, evaluation: Evaluation) -> Facts:
     if evaluation.examples:
         facts["maximises"] = "the mean score over the examples"
         facts["examples"] = f"{len(evaluation.examples)}, {len(evaluation.validation)} to validate"
+        if worthless := [each for each in evaluation.examples if not each.score]:
+            first = worthless[0]
+            why = "".join(first.feedback.splitlines()[:1])
+            facts["examples"] += f"; score 0 on {len(worthless)}, as on [{first.place}] {why}"
     returned = {*evaluation.metrics, *evaluation.artifacts}
     if absent := [name for name in problem.timing_metrics if name not in returned]:
         facts["timings"] = f"timing_metrics names {', '.join(absent)}, which was not returned"
     facts["prompts show"] = _shown_in_prompts(problem, evaluation)
     if said := reported_error(evaluation.artifacts):
         facts["error"] = f"{said} (returned beside the score)"
-    if failed := failed_stage(evaluation.artifacts):
-        facts["stages"] = f"{failed.splitlines()[0]}; the score is that of the stages before"
+    if ended := last_stage(evaluation.artifacts):
+        facts["stages"] = f"{ended.splitlines()[0]}; the score is that of the stages so far"
     return facts
 
 

@@ -18,7 +18,7 @@ from costada.evaluators.fingerprint import Unknown
 from costada.evaluators.folder_files import EvaluatorFile, reads_elsewhere
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.sandbox.candidate_results import CandidateResult
-from costada.evaluators.sandbox.candidate_runs import run_evaluator
+from costada.evaluators.sandbox.candidate_runs import ENDED, run_evaluator
 from costada.evaluators.sandbox.execution import too_slow
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
 from costada.evaluators.sandbox.inside.scored_commands import (
@@ -137,7 +137,8 @@ def scored_answer(answer: object, settings: FolderSettings, function: str) -> Ev
     if not isinstance(answer, Mapping):
         given = type(answer).__name__
         raise InvalidEvaluation(
-            f"{function} returned {given}; expected an Evaluation or a dict with {COMBINED_SCORE}"
+            f"{function} returned {given}; expected a dict, such as"
+            f' {{"{COMBINED_SCORE}": 0.5}}, or an Evaluation'
         )
     values: dict[str, object] = {}
     for name, value in answer.items():
@@ -314,10 +315,11 @@ def reported_error(artifacts: Mapping[str, str]) -> str | None:
     return next((text for text in found if text not in NO_ERROR), None)
 
 
-def failed_stage(artifacts: Mapping[str, str]) -> str | None:
-    """Which later stage of an evaluation failed, and why; None if none did."""
+def last_stage(artifacts: Mapping[str, str]) -> str | None:
+    """Which stage an evaluation ended in, or which later one failed; None of a whole one."""
     found = ((STAGE_ERROR.fullmatch(name), text) for name, text in artifacts.items())
-    return next((f"stage {name[1]} failed: {text}" for name, text in found if name), None)
+    failed = (f"stage {name[1]} failed: {text}" for name, text in found if name)
+    return next(failed, artifacts.get(ENDED))
 
 
 def folder_evaluation(

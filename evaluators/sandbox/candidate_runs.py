@@ -35,6 +35,9 @@ from costada.values.program_form import invalid_files_reason
 if TYPE_CHECKING:  # what is trusted imports nothing that reads problems' folders
     from costada.evaluators.folder_files import EvaluatorFile
 
+ENDED = "ended_in_stage"
+"""Name of the text that says in which stage an evaluation ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class NamedFiles:
@@ -236,11 +239,24 @@ def _last_stage(stages: list[CandidateResult]) -> CandidateResult:
         if result.is_sandbox_fault or result.outage is not None:
             return replace(result, seconds=seconds)
         if not isinstance(last.output, dict) or (result.error or result.output) is None:
-            break
+            return replace(last, output=_with_end(last.output, number - 1, len(stages)))
         if result.error is not None:
             return replace(last, output=_without_stage(last.output, number, result.error))
         last = replace(last, output=result.output)
     return last
+
+
+def _with_end(output: Value, number: int, num_stages: int) -> Value:
+    """What an evaluator answered in its first stages, and that it went no further."""
+    match output:
+        case {"metrics": metrics, "artifacts": dict(artifacts), "averaged": names}:
+            said = f"ended after stage {number} of {num_stages}, as its threshold was not reached"
+            return {
+                "metrics": metrics,
+                "artifacts": {**artifacts, ENDED: said},
+                "averaged": names,
+            }
+    return output
 
 
 def _without_stage(output: dict[str, Value], number: int, error: str) -> dict[str, Value]:

@@ -325,4 +325,11 @@ def test_a_later_stage_that_the_start_fails_is_named(invoke, near, tmp_path):
     found = facts(invoke("check", tmp_path).stdout)[1]
     assert found["start"] == "score 0.9"
     assert found["stages"].startswith("stage 2 failed: ")
-    assert found["stages"].endswith("no such case; the score is that of the stages before")
+    assert found["stages"].endswith("no such case; the score is that of the stages so far")
+    (tmp_path / "config.yaml").write_text(
+        "evaluator: {cascade_evaluation: true, cascade_thresholds: [0.95]}\n"
+    )
+    assert facts(invoke("check", tmp_path).stdout)[1]["stages"] == (
+        "ended after stage 1 of 2, as its threshold was not reached;"
+        " the score is that of the stages so far"
+    )

@@ -50,7 +50,7 @@ def test_check_counts_the_examples(folder, invoke):
     shown = invoke("check", folder).stdout
     assert "contract      score_example(output, example)" in shown
     assert "maximises     the mean score over the examples" in shown
-    assert "examples      40, 2 to validate" in shown
+    assert "examples      40, 2 to validate; score 0 on 10, as on [3" in shown
 
 
 def test_the_saving_is_what_spared_examples_would_have_cost_at_the_mean():

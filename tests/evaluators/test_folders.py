@@ -517,11 +517,14 @@ NAN = "initial program: combined_score is 'nan'; expected a finite number"
             "import sys\ndef evaluate(path): sys.exit(2)",
             FROM_EVALUATE + r"SystemExit: the program called exit \(2\)",
         ),
-        ("def score(o): return 0.5", "score returned float; expected an Evaluation or a dict with"),
+        (
+            "def score(o): return 0.5",
+            'score returned float; expected a dict, such as {"combined_score": ',
+        ),
         ("def score(o): return {'points': 1}", r"returned no combined_score; .*it returned points"),
         ("def score(o): return {'combined_score': 'high'}", "combined_score is 'high'; expected a"),
         ("def score(o):\n    return o['x']", r"TypeError: .* \(evaluator.py, line 2\)"),
-        ("def score(o): return None", "score returned NoneType; expected .* combined_score$"),
+        ("def score(o): return None", "score returned NoneType; expected .* or an Evaluation$"),
         (
             "def score(o): return {'combined_score': 10**400}",
             "initial program: score returned 'combined_score': a number too large for a float$",

@@ -172,7 +172,10 @@ def _as_dict(result: object) -> Answer:
     result = as_metrics(result)
     metrics = getattr(result, "metrics", result)
     if not isinstance(metrics, dict):
-        raise TypeError(f"evaluate returned {type(result).__name__}; expected a dict of metrics")
+        raise TypeError(
+            f"evaluate returned {type(result).__name__}; expected a dict of metrics, such as"
+            ' {"combined_score": 0.5}, or a number'
+        )
     artifacts = getattr(result, "artifacts", None) or {}
     return {
         "metrics": {str(name): _plain(value) for name, value in metrics.items()},
