@@ -222,11 +222,14 @@ class RunRecord:
         return adding is not None and adding.done() and adding.exception() is None
 
     def _write_best_program(self, candidate_id: str | None) -> None:
-        """Write a candidate's program, the initial one without a candidate."""
-        program = self._plan.problem.start
+        """Write a candidate's program, the initial one without a candidate, if there is one."""
+        problem = self._plan.problem
+        if candidate_id is None and problem.initial_program is None:
+            return
+        program = problem.start
         if candidate_id is not None:
             program = self._store.candidates.get(self._run_id, candidate_id).program
-        self._folder.write_best_program(program, PurePath(self._plan.problem.candidate_name).suffix)
+        self._folder.write_best_program(program, PurePath(problem.candidate_name).suffix)
 
 
 SHOWN = {

@@ -109,6 +109,7 @@ def test_a_run_that_finds_no_valid_program_says_so(startless, tmp_path, invoke):
     reason = "the offline model changes programs and writes none"
     assert result.stderr == f"costada: no valid program was found; {reason}\n"
     assert "best program    no valid one yet" in result.stdout
+    assert not [*(tmp_path / "run").glob("best_program*")]
     patch = invoke("diff", tmp_path / "run")
     assert (patch.exit_code, patch.stdout) == (2, "")
     assert "the run has no valid program yet, and no initial one: nothing to apply" in patch.stderr
