@@ -102,7 +102,7 @@ def failures_text(rows: Sequence[TraceRow]) -> str:
 
 
 def evaluation_text(evaluation: Evaluation, sandbox: Layer | None) -> str:
-    """An evaluation in lines, with the beginning of each of its texts."""
+    """An evaluation in lines, with beginning and end of each of its texts."""
     objective = "none" if evaluation.objective is None else f"{evaluation.objective:.10g}"
     lines = [
         f"objective  {objective}",
@@ -163,7 +163,9 @@ def evaluation_json(evaluation: Evaluation, sandbox: Layer | None) -> str:
 
 def _excerpt(text: str) -> str:
     safe = "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)
-    lines = safe[:NUM_CHARACTERS].splitlines()[:NUM_LINES]
-    shown = "\n".join(line.rstrip() for line in lines)
-    is_cut = len(safe) > NUM_CHARACTERS or len(safe.splitlines()) > NUM_LINES
-    return f"{shown}\n[the beginning of {len(text)} characters]" if is_cut else shown
+    if len(safe) <= NUM_CHARACTERS and len(safe.splitlines()) <= NUM_LINES:
+        return "\n".join(line.rstrip() for line in safe.splitlines())
+    first = safe[: NUM_CHARACTERS // 2].splitlines()[: NUM_LINES // 2]
+    last = safe[-NUM_CHARACTERS // 2 :].splitlines()[-NUM_LINES // 2 :]
+    note = f"[the beginning and the end of {len(text)} characters; --json prints them all]"
+    return "\n".join(line.rstrip() for line in (*first, note, *last))

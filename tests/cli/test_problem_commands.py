@@ -85,8 +85,10 @@ def test_what_a_program_printed_is_shown_without_harm_to_the_terminal(invoke, pr
     noisy = "for n in range(99): print('line', n, '\\x1b[31m')\ndef run_packing(): return 0\n"
     text = invoke("evaluate", "circle_packing", program(noisy)).stdout
     assert "log:\nline 0 " in text
-    assert "line 98" not in text
-    assert "[the beginning of " in text
+    assert "line 98 " in text
+    assert "line 50 " not in text
+    assert "[the beginning and the end of " in text
+    assert " characters; --json prints them all]" in text
     assert "\x1b" not in text
 
 
