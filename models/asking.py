@@ -164,6 +164,8 @@ def failure_of(
         if _REMEDIES[status] is not _REQUEST_REMEDY:
             raise ModelUnusable(reason)
         return ModelFailure(reason, FailureKind.REFUSED)
+    if status is None and is_unavailable(error):
+        description += _addresses(model)
     if is_timeout(error):
         return ModelFailure(description, FailureKind.TIMEOUT, wait)
     kind = FailureKind.DOWN if is_unavailable(error) else FailureKind.OTHER
@@ -173,6 +175,11 @@ def failure_of(
 def _names(model: Runnable[Any, Any]) -> str:
     names = dict.fromkeys(asked.name for asked in asked_models(model))
     return " or ".join(map(repr, names)) or type(model).__name__
+
+
+def _addresses(model: Runnable[Any, Any]) -> str:
+    found = filter(None, dict.fromkeys(asked.shown_url for asked in asked_models(model)))
+    return f" (asked {' or '.join(known)})" if (known := [*found]) else ""
 
 
 Limit = Callable[[OutgoingRequest], int]

@@ -43,7 +43,7 @@ def test_an_answer_that_is_not_of_the_protocol_ends_the_run_after_one_request(
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (HangUp(), "Connection error"),
+        (HangUp(), r"Connection error\. \(asked http://127\.0\.0\.1:\d+/.*\)"),
         (Refusal(503, "busy"), "busy"),
         (Refusal(429, "slow down"), "slow down"),
         (Reply(""), "the answer holds no text"),
