@@ -29,7 +29,7 @@ from costada.experiments.sweep.sweep import (
     SweepGrid,
     SweepRun,
     checked_inputs,
-    checked_problems,
+    checked_models,
     hold_sweep,
     step_of,
     sweep_runs,
@@ -225,7 +225,7 @@ def sweep(
             num_jobs = jobs or (len(wanted) if on else os.cpu_count() or 1)
             left = inf if total is None else total
             if dry_run:
-                runs = checked_problems(tuple(map(with_progress, wanted)))
+                runs = checked_models(tuple(map(with_progress, wanted)))
                 text = headline(runs, num_jobs, left)
                 show(_forecast_json(runs, num_jobs, left) if as_json else text)
                 return

@@ -28,6 +28,7 @@ from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel, ModelEntry, label_of
 from costada.models.prices import price_book
 from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STANDARD_TIER
+from costada.models.runnable_tree import asked_models
 from costada.nodes.attempts import first_prompt, ordinary_input
 from costada.nodes.calls.bounds import (
     evaluation_bound,
@@ -59,6 +60,10 @@ from costada.values.setting import OBJECT_MARK
 if TYPE_CHECKING:
     from costada.runs.models_file import GivenModel
 
+UNUSED_PRICE = (
+    "other_prices.{0}: the run asks no model of that name, so this price counts only for an answer"
+    " that says it is from {0}"
+)
 ENOUGH_ITERATIONS = 10
 """Iterations that a budget should pay for."""
 
@@ -228,9 +233,13 @@ class Plan:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What to know of the problem's settings, and of what its score is made, line by line."""
+        """What to know of the settings, and of what the score is made, line by line."""
         artifacts = self.seed_evaluation.artifacts if self.seed_evaluation else {}
-        return (*self.problem.notes, *filter(None, [artifacts.get(SCORED_BY)]))
+        found = [*self.problem.notes, *filter(None, [artifacts.get(SCORED_BY)])]
+        if prices := self.settings.other_prices:
+            asked = {each.name for model in self.models for each in asked_models(model)}
+            found += [UNUSED_PRICE.format(name) for name in prices if name not in asked]
+        return tuple(found)
 
     @property
     def budget_remark(self) -> str:
@@ -378,6 +387,15 @@ def plan_run(given: SearchRequest | RunConfig, *, purse: Purse | None = None) ->
     plan = _with_evaluation(plan, config)
     plan.graph()  # again, as prompts of a repository may be longer by now
     return replace(plan, gateway=gateway, gateway_notice=notice)
+
+
+def check_models(config: RunConfig) -> None:
+    """Check the problem, the models and their prices; evaluates nothing, and needs no keys.
+
+    Raises:
+        ValueError: As `plan_run` does.
+    """
+    _plan_without_evaluation(replace(SearchRequest(config), sends_requests=False), None)
 
 
 def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:

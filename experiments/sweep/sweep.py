@@ -287,17 +287,17 @@ def _has_its_page(folder: RunFolder) -> bool:
     )
 
 
-def checked_problems(runs: tuple[SweepRun, ...]) -> tuple[SweepRun, ...]:
-    """The runs, if the problems of unfinished ones exist; evaluates nothing.
+def checked_models(runs: tuple[SweepRun, ...]) -> tuple[SweepRun, ...]:
+    """The runs, if problems, models and prices of unfinished ones exist; evaluates nothing.
 
     Raises:
-        ValueError: There is no such problem, or its folder is incomplete.
+        ValueError: There is no such problem, its folder is incomplete, or a model has no price.
     """
-    from costada.evaluators.registry import problem
+    from costada.runs.plan import check_models
 
-    unfinished = (run.config.problem for run in runs if run.status is not Status.FINISHED)
-    for name in dict.fromkeys(unfinished):
-        problem(name)
+    unfinished = (run.config for run in runs if run.status is not Status.FINISHED)
+    for config in {(each.problem, each.model): each for each in unfinished}.values():
+        check_models(config)
     return runs
 
 

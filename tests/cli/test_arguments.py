@@ -184,6 +184,16 @@ def test_a_dry_run_of_an_absurd_budget_takes_few_characters(invoke, near, budget
     assert max(map(len, result.stdout.splitlines())) < 200
 
 
+def test_a_price_of_a_model_that_is_not_asked_is_told(invoke, near):
+    words = ("run", near, "--model", "openai:gpt-5.4", "--dry-run", "--set")
+    unused = invoke(*words, "other_prices.gpt-5.5=1,2")
+    assert unused.exit_code == 0, unused.output
+    assert "other_prices.gpt-5.5: the run asks no model of that name, so this price" in (
+        unused.stderr
+    )
+    assert "the run asks no model" not in invoke(*words, "other_prices.gpt-5.4=1,2").stderr
+
+
 def test_one_iteration_is_one_iteration(invoke, near, tmp_path):
     result = invoke("run", near, "--budget", "1e-300", "--out", tmp_path / "run")
     assert "Finished after 1 iteration: " in result.stdout

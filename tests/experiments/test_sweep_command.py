@@ -221,6 +221,14 @@ def test_a_dry_run_computes_the_largest_bill_and_writes_nothing(tmp_path, invoke
     assert not (tmp_path / "paper").exists()
 
 
+def test_a_dry_run_names_a_model_without_a_price(tmp_path, invoke):
+    words = (*TWO, "--model", "openai:unheard-of", "--out", tmp_path / "paper", "--dry-run")
+    result = invoke("sweep", *words)
+    assert result.exit_code == REFUSED
+    assert "unheard-of" in result.output
+    assert "price" in result.output
+
+
 def test_a_dry_run_as_json_is_one_object(tmp_path, invoke):
     result = invoke("sweep", *BUDGETS, "--out", tmp_path / "paper", "--dry-run", "--json")
     facts = json.loads(result.stdout)
