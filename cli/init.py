@@ -181,8 +181,8 @@ def _repository_texts(
     path = os.path.relpath(root, place) if is_inside else str(root)
     task = REPOSITORY_TASK.format(name=root.name, command=command, files=", ".join(edited))
     settings = {"repository": path, **{name: value for name, value in given.items() if value}}
-    checked = FolderSettings.model_validate(settings)
     try:
+        checked = FolderSettings.model_validate(settings)
         problem = load_repository(place, checked, task)
     except ValueError as error:
         raise ValueError(_with_options(str(error), place)) from None
@@ -206,8 +206,8 @@ def _repository_texts(
 def _with_options(message: str, place: Path) -> str:
     """A message that names an option in place of its key in the `problem.toml` not yet written."""
     for key, option in OPTIONS.items():
-        for where in (place / "problem.toml", place):
-            if message.startswith(start := f"{where}: {key} "):
+        for where in (f"{place / 'problem.toml'}: ", f"{place}: ", ""):
+            if message.startswith(start := f"{where}{key} "):
                 return f"{option} {message.removeprefix(start)}"
     return message
 

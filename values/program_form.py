@@ -156,6 +156,8 @@ def invalid_pattern_reason(pattern: object) -> str | None:
     if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_PATH_BYTES:
         return f"patterns of 1 to {MAX_PATH_BYTES} characters"
     parts = pattern.split("/")
+    if ".." in parts:
+        return "patterns of relative paths without '..'"
     if len(parts) > MAX_PARTS or any(part.startswith(".") or not part for part in parts):
         return f"patterns of relative paths of at most {MAX_PARTS} parts, none hidden or empty"
     return None

@@ -551,6 +551,8 @@ def test_a_score_command_without_its_program_is_refused_before_the_folder_is_mad
         refused = invoke("init", folder, *options, *words)
         assert (refused.exit_code, folder.exists()) == (2, False)
         assert refused.stderr.startswith(f"costada: {said}")
+    outside = invoke("init", folder, *options[:3], "../x", *score)
+    assert outside.stderr.startswith("costada: --edit is ['../x']; expected patterns of relative")
     shell = invoke("init", tmp_path / "shell", *options, "--score", "sh -c 'cd src && sh ./run.sh'")
     assert shell.exit_code == 0
     made = invoke("init", folder, *options, "--score", "./built x")
