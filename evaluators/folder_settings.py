@@ -39,7 +39,7 @@ SETTINGS_FILE = "problem.toml"
 EVALUATOR_PROCESSES = 256
 """How many processes an `evaluate(program_path)` may start where the settings do not say."""
 
-INTERPRETER = re.compile(r"(?:.*/)?(?:python[\d.]*|sh|bash)")
+SCRIPT_INTERPRETER = re.compile(r"(?:.*/)?(?:python[\d.]*|sh|bash)")
 """Programs whose first argument is a script."""
 
 MAX_SETTINGS = 2**20
@@ -214,7 +214,9 @@ def _check_prepare(path: Path, command: str | None) -> None:
     if command is None:
         return
     match command_words(f"{path}: prepare", command):
-        case [program, script, *_] if INTERPRETER.fullmatch(program) and not script.startswith("-"):
+        case [program, script, *_] if SCRIPT_INTERPRETER.fullmatch(
+            program
+        ) and not script.startswith("-"):
             pass
         case [script, *_] if "/" in script:  # a name alone is looked for on the path
             pass

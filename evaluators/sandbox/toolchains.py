@@ -5,7 +5,7 @@ from pathlib import Path
 from shutil import which
 
 RUSTUP = "rustup"
-COMPILER = "rustc"
+RUSTC = "rustc"
 
 
 def rustup_toolchain(program: str) -> str | None:
@@ -28,6 +28,6 @@ def installed_toolchains() -> list[str]:
 
     Empty where rustup has not installed the `rustc` of this process's PATH.
     """
-    compiler = which(COMPILER)
+    compiler = which(RUSTC)
     toolchain = rustup_toolchain(compiler) if compiler else None
     return [toolchain] if toolchain else []

@@ -241,10 +241,10 @@ class StartedCommands:
             return True
         if self._leave_out_site(texts, place):
             return True
-        if any(map(UNSHOWN.search, texts[len(words) :])) and any(self._made()):
+        made = [os.path.basename(path) for path in self._made()]
+        if made and any(map(UNSHOWN.search, texts[len(words) :])):
             return True
         stems = {name.partition(".")[0] for text in texts for name in NAME.findall(text)}
-        made = [os.path.basename(path) for path in self._made()]
         with suppress(OSError):
             made += os.listdir(self._program)
         return any(name.partition(".")[0] in stems for name in made)
