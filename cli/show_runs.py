@@ -189,6 +189,7 @@ def report(run: options.Run, out: PageFile = None, png: Png = False) -> None:
         if out and (out.suffix == ".png") is not png:
             expected = "a name that ends in .png with --png, and another one without it"
             raise ValueError(f"--out: got {out}, expected {expected}")
+        run.load()  # before a folder is made where no run is
         if out and out.resolve() != run.report.resolve():
             run.check_output(out)
             if out.is_file() and out.suffix not in (".html", ".htm", ".png"):

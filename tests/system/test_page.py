@@ -349,10 +349,12 @@ def test_a_path_that_cannot_be_written_is_refused_by_name(invoke, run, tmp_path)
 
 
 def test_a_folder_without_a_run_has_no_report(invoke, tmp_path):
-    result = invoke("report", tmp_path)
-    assert result.exit_code == 2
-    assert str(tmp_path) in result.output
-    assert "Traceback" not in result.output
+    for folder in (tmp_path, tmp_path / "missing"):
+        result = invoke("report", folder)
+        assert result.exit_code == 2
+        assert f"{folder}: holds no run" in result.output
+        assert "Traceback" not in result.output
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_port_in_use_is_refused(invoke, run):
