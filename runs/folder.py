@@ -225,9 +225,12 @@ class RunFolder:
         """Create the folder for a new run and save its settings.
 
         Raises:
-            ValueError: If it holds a run or a file that the run would overwrite.
+            ValueError: If it is the problem's folder, or holds a run or a file that the run would
+                overwrite.
             OSError: If it cannot be created or written.
         """
+        if str(self.path.resolve()) == config.problem:
+            raise ValueError(f"{self.path}: is the problem's folder, expected another one")
         self.check_free()
         make_folder(self.path)
         try:

@@ -55,6 +55,15 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
         RunFolder(tmp_path / "run").claim(CONFIG)
 
 
+def test_the_folder_of_the_problem_is_refused(tmp_path, monkeypatch):
+    problem = tmp_path / "mine"
+    problem.mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"^mine: is the problem's folder, expected another one"):
+        RunFolder(Path("mine")).claim(RunConfig(problem=str(problem)))
+    assert not any(problem.iterdir())
+
+
 def test_runs_without_a_given_folder_are_numbered(tmp_path):
     (tmp_path / "toy-1").mkdir()
     assert unused_folder("toy", tmp_path).path == tmp_path / "toy-2"
