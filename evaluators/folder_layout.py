@@ -21,6 +21,7 @@ from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.initial_program import read_text
 from costada.evaluators.sandbox.inside.evaluator_contracts import COMMAND_LINE, PRINTED_JSON
 from costada.values.plugins import load_plugin, plugins_of
+from costada.values.python_syntax import parsed_module
 
 if TYPE_CHECKING:
     from costada.evaluators.folders import ProblemFolder
@@ -185,12 +186,14 @@ def find_layout(folder: Path, settings: FolderSettings) -> Layout:
     """The parts of a problem folder.
 
     Raises:
-        ValueError: If there is no evaluator, naming the problems below the folder, if any; if
-            another tool's configuration is wrong; or if no plug-in reads the folder.
+        ValueError: If there is no evaluator, naming the problems below the folder, if any; if its
+            syntax is wrong; if another tool's configuration is wrong; or if no plug-in reads the
+            folder.
     """
     evaluator = evaluator_in(folder)
     if evaluator is None:
         raise ValueError(_no_evaluator(folder))
+    _check_syntax(evaluator, folder)
     for each in formats():
         if found := each.layout(folder, evaluator, settings):
             return found
@@ -212,6 +215,18 @@ def find_layout(folder: Path, settings: FolderSettings) -> Layout:
     if fault:
         raise ValueError(f"{folder}: {fault}; no plug-in that reads such a folder is installed")
     return Layout(folder, evaluator, source, contract or Contract.EVALUATE)
+
+
+def _check_syntax(evaluator: Path, folder: Path) -> None:
+    """Refuse an evaluator that is not Python, as its names say how it is called."""
+    source = read_text(evaluator, folder)
+    try:
+        parsed_module(source)
+    except SyntaxError as error:
+        line = error.lineno or 1
+        raise ValueError(f"{evaluator}, line {line}: SyntaxError: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{evaluator}: {type(error).__name__}, expected Python") from None
 
 
 def own_contract(names: Container[str]) -> Contract | None:

@@ -285,6 +285,8 @@ def _native(
     asks_models = settings.models or settings.candidate_models
     with _providers_out_of_reach() if asks_models and not may_ask_models else nullcontext():
         module = load_trusted(path)
+    if not hasattr(module, PER_EXAMPLE):
+        _check_no_examples(layout.folder, settings, layout.contract)
     holdout = getattr(module, "HOLDOUT", None)
     if not isinstance(holdout, Holdout | None):
         raise ValueError(f"{path}: HOLDOUT is {holdout!r}; expected a costada.Holdout")

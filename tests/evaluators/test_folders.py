@@ -507,7 +507,6 @@ NAN = "initial program: combined_score is 'nan'; expected a finite number"
             FROM_EVALUATE + 'ZeroDivisionError: .*\n  File "evaluator.py", line 2',
         ),
         ("def evaluate(path): import absent", FROM_EVALUATE + "No module named 'absent'"),
-        ("def evaluate(:", FROM_EVALUATE + r'File "evaluator.py", line 1'),
         (
             "x = 1",
             FROM_EVALUATE
@@ -716,6 +715,9 @@ def test_an_evaluator_may_define_dataclasses(make_folder):
         ("import rules\n" + NATIVE, r"rules.py, line 2: NameError: name 'y' is not defined"),
         ("import broken\n" + NATIVE, r"broken.py, line 1: SyntaxError: "),
         ("import sys\nsys.exit('no data')\n" + NATIVE, "line 2: SystemExit: no data"),
+        ("x = 1\ndef score(output)", r"evaluator.py, line 2: SyntaxError: expected ':'$"),
+        ("def evaluate(:", "evaluator.py, line 1: SyntaxError: invalid syntax$"),
+        ("x = '\0'", "evaluator.py(: ValueError, expected Python|, line 1: SyntaxError: .* null)"),
         ("def score(): pass", r"score\(\) does not take one argument; expected score\(output\)"),
         ("def score(a, b): pass", r"score\(a, b\) does not take one argument; expected score\(out"),
         ("async def score(o): pass", "score is an async function; expected one that is called wit"),
@@ -735,6 +737,14 @@ def test_an_evaluator_that_cannot_work_is_refused_when_the_folder_is_read(
         load_folder(folder)
     assert str(folder) in str(caught.value)
     assert not [name for name in sys.modules if name in ("rules", "broken")]
+
+
+def test_examples_beside_a_score_of_whole_programs_are_refused(make_folder):
+    folder = make_folder(NATIVE, settings="examples = 'train.jsonl'")
+    with pytest.raises(
+        ValueError, match=r"examples is 'train.jsonl'; expected none beside score\("
+    ):
+        load_folder(folder)
 
 
 @pytest.mark.parametrize("line", ["from rules import score", "score = lambda output: {}"])
