@@ -139,7 +139,7 @@ def init(
     if repository is not None:
         place = shlex.quote(str(folder))
         steps = [*notes, "Next:", f"  describe the task in {place}/problem.md"]
-        steps += [f"  costada check {place}", f"  costada run {place} --budget 0.05"]
+        steps += [f"  costada check {place}", f"  costada run {place} --budget 0.2"]
     show("\n".join([f"Wrote {folder}:", *(f"  {name}" for name in names), *steps]))
 
 
@@ -255,6 +255,6 @@ def _next_steps(folder: Path, *, has_test: bool) -> list[str]:
     return [
         "Next:",
         f"  costada evaluate {place} {program}",
-        f"  costada run {place} --budget 0.05",
+        f"  costada run {place} --budget 0.2",
         *([f"  pytest {place}"] if has_test else []),
     ]

@@ -96,7 +96,7 @@ def required_names(parent_code: str, entry_point: str | None) -> frozenset[str]:
 def complete_program(text: str, parent_code: str, required: frozenset[str]) -> str | None:
     """The text as a program with the required names, inserted into its parent where needed.
 
-    A bare EVOLVE block is inserted, and so is a text that lacks a required name. A text with an
+    A bare EVOLVE block is inserted, also with one of its two lines, and so is a text that lacks a required name. A text with an
     EVOLVE-BLOCK line replaces the parent's block; one without replaces the functions and classes of
     the same names there. The rest of the parent stays as it is.
 
@@ -106,8 +106,8 @@ def complete_program(text: str, parent_code: str, required: frozenset[str]) -> s
     part, parent = cut_at_markers(text), cut_at_markers(parent_code)
     has_frame = has_whole_block(parent_code)
     outside = part.head.strip(), part.tail.strip()
-    # Nothing but the two marker lines outside: the reply repeats the block, not the program.
-    is_block_alone = all(line and "\n" not in line for line in outside)
+    # Nothing but marker lines outside, perhaps only one: the reply has the block, not the program.
+    is_block_alone = any(outside) and not any("\n" in line for line in outside)
     if defines_all(text, required) and not (has_frame and is_block_alone):
         return text
     block: str | None

@@ -302,7 +302,7 @@ def test_it_writes_a_complete_folder_and_says_what_to_do_next(invoke, tmp_path):
     place = shlex.quote(str(target))
     steps = (
         f"costada evaluate {place} {shlex.quote(str(target / 'initial_program.py'))}",
-        f"costada run {place} --budget 0.05",
+        f"costada run {place} --budget 0.2",
         f"pytest {place}",
     )
     assert set(steps) <= set(lines)

@@ -280,6 +280,13 @@ def test_a_block_that_holds_the_entry_point_itself_still_gets_the_frame():
     assert complete_program(text, "def run():\n    return 1\n", RUN) == text
 
 
+@pytest.mark.parametrize("lost", ["# EVOLVE-BLOCK-START\n", "# EVOLVE-BLOCK-END\n"])
+def test_a_block_that_lost_one_of_its_lines_gets_both_back(lost):
+    whole = "# EVOLVE-BLOCK-START\ndef run():\n    return {}\n# EVOLVE-BLOCK-END\n"
+    reply, parent = whole.format(2), whole.format(1)
+    assert complete_program(reply.replace(lost, ""), parent, RUN) == reply
+
+
 def test_a_program_with_code_around_its_block_keeps_that_code():
     assert complete_program(
         FRAMED.replace("import os", "import re"), FRAMED, RUN
