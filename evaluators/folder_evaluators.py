@@ -115,7 +115,7 @@ class FolderExampleScore(FolderFunction):
 
 @dataclass(frozen=True, slots=True)
 class FolderScore(FolderFunction):
-    """A folder's `score(output)`, whose answer may also be a dict with a `combined_score`."""
+    """A folder's `score(output)`, whose answer may be all that `scored_answer` reads."""
 
     def __call__(self, output: object, **known: object) -> Evaluation:
         """Evaluation of what a candidate returned; raises whatever `score` raises."""
@@ -125,20 +125,18 @@ class FolderScore(FolderFunction):
 def scored_answer(answer: object, settings: FolderSettings, function: str) -> Evaluation:
     """Evaluation of what a function returned.
 
-    That is an `Evaluation`, a dict with a `combined_score`, or `(score, side_info)`.
+    That is a number, a dict with a `combined_score`, `(score, side_info)`, or an `Evaluation`.
 
     Raises:
-        InvalidEvaluation: It is neither, or a number in it is too large.
+        InvalidEvaluation: It is none of these, or a number in it is too large.
     """
     if isinstance(answer, Evaluation):
         return answer
-    if isinstance(answer, tuple):
-        answer = as_metrics(answer)
+    answer = as_metrics(answer)
     if not isinstance(answer, Mapping):
-        given = type(answer).__name__
         raise InvalidEvaluation(
-            f"{function} returned {given}; expected a dict, such as"
-            f' {{"{COMBINED_SCORE}": 0.5}}, or an Evaluation'
+            f"{function} returned {type(answer).__name__}; expected a number, a dict, such as"
+            f' {{"{COMBINED_SCORE}": 0.5}}, (score, side_info), or an Evaluation'
         )
     values: dict[str, object] = {}
     for name, value in answer.items():
@@ -351,10 +349,10 @@ def folder_evaluation(
         wanted = settings.metric or COMBINED_SCORE
         fault = f"the evaluator returned no {wanted}; expected a number (it returned {known})"
         if COMBINED_SCORE in artifacts:
-            given = artifacts[COMBINED_SCORE]
-            fault = f"{COMBINED_SCORE} is {given!r}; expected a finite number"
-            if given not in ("nan", "inf", "-inf"):
-                fault = f"the evaluator's {fault}"
+            given, expected = artifacts[COMBINED_SCORE], "expected a finite number"
+            fault = f"the evaluator's {COMBINED_SCORE} is {given!r}; {expected}"
+            if given in ("nan", "inf", "-inf"):
+                fault = f"{COMBINED_SCORE} is {given}; {expected}"
         marked = {**artifacts, EVALUATOR_FAULT: fault}
         return failed(fault, metrics=metrics, artifacts=marked, seconds=seconds)
     objective = metrics[COMBINED_SCORE]

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import getsource
 from pathlib import Path
@@ -11,8 +11,7 @@ from costada.evaluators.folder_evaluators import scored_answer
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.problem import Problem
 from costada.evaluators.problem_checks import check_called_function
-from costada.evaluators.sandbox.inside.scored_commands import as_metrics
-from costada.values.evaluation import COMBINED_SCORE, Evaluation, InvalidEvaluation
+from costada.values.evaluation import Evaluation
 from costada.values.program_form import TEXT, Language, language_of
 
 QUERIES = "SQL"
@@ -42,13 +41,7 @@ class FunctionScore:
             InvalidEvaluation: The function returned nothing of these.
             Exception: Whatever the function raises.
         """
-        answer = as_metrics(self.function(text))
-        if not isinstance(answer, Evaluation | Mapping):
-            raise InvalidEvaluation(
-                f"evaluate returned {type(answer).__name__}; expected a number, a dict with"
-                f" {COMBINED_SCORE}, (score, side_info), or an Evaluation"
-            )
-        return scored_answer(answer, FolderSettings(), "evaluate")
+        return scored_answer(self.function(text), FolderSettings(), "evaluate")
 
 
 def function_problem(

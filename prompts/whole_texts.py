@@ -96,9 +96,10 @@ def required_names(parent_code: str, entry_point: str | None) -> frozenset[str]:
 def complete_program(text: str, parent_code: str, required: frozenset[str]) -> str | None:
     """The text as a program with the required names, inserted into its parent where needed.
 
-    A bare EVOLVE block is inserted, also with one of its two lines, and so is a text that lacks a required name. A text with an
-    EVOLVE-BLOCK line replaces the parent's block; one without replaces the functions and classes of
-    the same names there. The rest of the parent stays as it is.
+    A bare EVOLVE block is inserted, also with one of its two lines, and so is a text that lacks a
+    required name. A text with an EVOLVE-BLOCK line replaces the parent's block; one without
+    replaces the functions and classes of the same names there. The rest of the parent stays as it
+    is.
 
     Returns:
         The program, or None if neither way leads to one that defines the names.

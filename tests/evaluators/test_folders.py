@@ -458,13 +458,21 @@ def test_reference_and_direction_make_the_score(make_folder, kind, settings, obj
         ("{'combined_score': 0.0, 'error': 'overlap'}", "overlap"),
         ("{'combined_score': 0.7, 'validity': 0}", "the evaluator says validity 0"),
         ("{'combined_score': 0.0, 'validity': -1, 'error': 'late'}", "late"),
-        ("{'combined_score': float('nan')}", "combined_score is 'nan'; expected a finite number"),
-        ("{'combined_score': float('inf')}", "combined_score is 'inf'; expected a finite number"),
+        ("{'combined_score': float('nan')}", "combined_score is nan; expected a finite number"),
+        ("{'combined_score': float('inf')}", "combined_score is inf; expected a finite number"),
     ],
 )
 def test_a_candidate_the_evaluator_rejects_scores_zero(make_folder, kind, returned, error):
     evaluation = load_folder(make_folder(returning(returned, kind))).evaluate(PROGRAM)
     assert (evaluation.score, evaluation.objective, evaluation.error) == (0.0, None, error)
+
+
+@pytest.mark.parametrize(
+    "returned", ["0.5", "(0.5, {'text': 'far'})", "__import__('numpy').array(0.5)"]
+)
+def test_a_score_may_be_a_number(make_folder, returned):
+    evaluation = check_problem(load_folder(make_folder(f"def score(o): return {returned}")))
+    assert (evaluation.score, evaluation.is_valid) == (0.5, True)
 
 
 @both
@@ -487,7 +495,7 @@ def test_a_positive_score_with_an_error_and_a_zero_without_one_are_valid(make_fo
 
 
 FROM_EVALUATE = r"problem 'tens', initial program: evaluator.py(.|\n)*"
-NAN = "initial program: combined_score is 'nan'; expected a finite number"
+NAN = "initial program: combined_score is nan; expected a finite number"
 
 
 @pytest.mark.parametrize(
@@ -517,8 +525,8 @@ NAN = "initial program: combined_score is 'nan'; expected a finite number"
             FROM_EVALUATE + r"SystemExit: the program called exit \(2\)",
         ),
         (
-            "def score(o): return 0.5",
-            'score returned float; expected a dict, such as {"combined_score": ',
+            "def score(o): return '0.5'",
+            'score returned str; expected a number, a dict, such as {"combined_score": ',
         ),
         ("def score(o): return {'points': 1}", r"returned no combined_score; .*it returned points"),
         ("def score(o): return {'combined_score': 'high'}", "combined_score is 'high'; expected a"),
