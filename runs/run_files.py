@@ -184,6 +184,8 @@ class RunRecord:
 
     def finish(self) -> None:
         """Make sure that the trace file and the front are as the store has them."""
+        # A reader that closes the run file after its writer would leave a write-ahead log behind.
+        self._page_thread.shutdown()
         self._run_id = self._store.last_run()
         for iteration, line in self._store.step_lines_after(self._run_id, self._log.last):
             self._log.append(iteration, line)
@@ -194,7 +196,6 @@ class RunRecord:
 
         Raises as `write_page` does.
         """
-        self._page_thread.shutdown()
         with self._page or nullcontext():
             if has_begun and self._page and self._is_added:
                 self._page.write()

@@ -24,9 +24,7 @@ def steps(folder):
 
 
 def test_a_run_leaves_the_promised_files(finished):
-    # SQLite keeps its own files beside a database that somebody has read.
-    names = {file.name for file in finished.iterdir()}
-    assert names - {"run.sqlite-shm", "run.sqlite-wal"} == {
+    assert {file.name for file in finished.iterdir()} == {
         "run.sqlite",
         "settings.json",
         "steps.jsonl",
