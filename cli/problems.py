@@ -202,6 +202,8 @@ def check(
     Makes no model calls but those of an evaluator or a program that asks models: once, and their
     cost is printed. Exits with 2 if a run of the folder would be refused.
     """
+    from costada.evaluators.registry import problem_names
+
     facts: Facts = {}
     with (
         refusing(ExitCode.BAD_INPUT),
@@ -212,6 +214,8 @@ def check(
         wanted = RunConfig.model_validate({"problem": str(folder), **settings()})
         if candidate_too and not confirm:
             raise ValueError("--candidate-too: expected --confirm with it, which it extends")
+        if str(folder) in problem_names() and not folder.exists():
+            raise ValueError(f"{folder}: is a benchmark, which needs no check; expected a folder")
         if confirm:
             _confirm(folder, candidate_too=candidate_too)
         fault = _look(folder, wanted, facts)
@@ -282,6 +286,8 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
     if focus := problem.notes[known:]:
         facts["focus"] = " ".join(focus)
     facts |= _prompt(problem)
+    if note := _block_note(problem):
+        facts["block"] = note
     if note := gpu_note(problem):
         facts["gpus"] = note
     evaluations = MeteredEvaluations(problem, wanted)
@@ -292,6 +298,16 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
     if fault and not evaluations.asks_models and (proposal := _other_layer(problem, wanted, fault)):
         facts["try"] = proposal
     return fault
+
+
+def _block_note(problem: Problem) -> str | None:
+    """What is wrong with the marks of the part that is meant to change; None if nothing is."""
+    from costada.prompts.whole_texts import ANY_MARKS, BLOCK_END, BLOCK_START, cut_at_markers
+
+    framed = cut_at_markers(problem.start.text, ANY_MARKS)
+    if bool(framed.head) == bool(framed.tail):
+        return None
+    return f"expected {BLOCK_START} and below it {BLOCK_END}, found only one of them in this order"
 
 
 def _consent(found: ProblemFolder, facts: Facts) -> str | None:

@@ -235,10 +235,7 @@ def _settings_of(path: str | Path) -> tuple[Path, FolderSettings]:
     """The full path of a problem folder, and what its `problem.toml` says."""
     folder = Path(path).resolve()
     if not folder.is_dir():
-        raise ValueError(
-            f"{path}: is not a folder, expected one with {TASK_FILE} or an evaluator; the problems"
-            " of `costada list` need no check"
-        )
+        raise ValueError(f"{path}: is not a folder, expected one with {TASK_FILE} or an evaluator")
     return folder, read_settings(folder / SETTINGS_FILE)
 
 

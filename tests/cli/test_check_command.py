@@ -57,6 +57,26 @@ def test_a_later_prompt_of_short_programs_is_told_as_it_is_and_as_it_may_become(
     )
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "is_named"),
+    [("START", "END", False), ("START", "", True), ("END", "START", True)],
+)
+def test_a_block_that_lacks_one_of_its_lines_is_named(
+    invoke, near, tmp_path, first, last, is_named
+):
+    folder = copytree(near, tmp_path / "near")
+    program = folder / "initial_program.py"
+    text = "".join(each for each in program.open() if "EVOLVE" not in each)
+    program.write_text(f"# EVOLVE-BLOCK-{first}\n{text}\n# EVOLVE-BLOCK-{last}\n")
+    assert ("block" in facts(invoke("check", folder).stdout)[1]) is is_named
+
+
+def test_a_benchmark_needs_no_check(invoke):
+    found = invoke("check", "circle_packing")
+    assert found.exit_code == 2
+    assert "circle_packing: is a benchmark, which needs no check" in found.stderr
+
+
 def test_the_start_that_was_taken_is_named_and_the_others_that_were_not(invoke, near, tmp_path):
     copytree(near, tmp_path, dirs_exist_ok=True)
     (tmp_path / "initial.cpp").write_text("int x = 1;")
