@@ -66,7 +66,8 @@ def test_a_block_that_lacks_one_of_its_lines_is_named(
 ):
     folder = copytree(near, tmp_path / "near")
     program = folder / "initial_program.py"
-    text = "".join(each for each in program.open() if "EVOLVE" not in each)
+    lines = program.read_text().splitlines(keepends=True)
+    text = "".join(each for each in lines if "EVOLVE" not in each)
     program.write_text(f"# EVOLVE-BLOCK-{first}\n{text}\n# EVOLVE-BLOCK-{last}\n")
     assert ("block" in facts(invoke("check", folder).stdout)[1]) is is_named
 
