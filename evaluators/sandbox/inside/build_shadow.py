@@ -5,15 +5,16 @@ Landlock can allow that in a folder only for all files of it. So the build gets 
 links to those files that it may read. Its words lead there, and when it has ended, what it made
 is moved to the evaluator's folder, and what it removed is removed there.
 
-It may have run the candidate, so no file of the evaluator is replaced, and only those are moved
-whose names its words or its scripts show, or that no evaluator takes for its own.
+It may have run the candidate, and some of that may still run. So the folder is taken out of its
+reach first, no file of the evaluator is replaced, and only those are moved whose names its words or
+its scripts show, or that no evaluator takes for its own.
 """
 
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
 from tempfile import mkdtemp
@@ -32,11 +33,16 @@ PRODUCTS = (
 """Endings of files that compilers name by themselves, and that nothing loads unless it is told."""
 
 REFUSED = (
-    "sandbox: what a build has made is removed, as it is a file of the evaluator, or no word of the"
-    " command or its script names it: {}. Build in a folder that the evaluator makes, as by"
+    "sandbox: what a build has made is removed, as no word of the command or its script names it,"
+    " or something else is there: {}. Build in a folder that the evaluator makes, as by"
     " os.mkdir('build'), or in a temporary one\n"
 )
-MAX_REFUSED = 5
+REPLACED = (
+    "sandbox: a build fails that makes files in the place of the evaluator's: {}. Remove these from"
+    " the folder, or build under other names\n"
+)
+MOVED = "sandbox: what a build has made is lost, as it moved the folder in which it works\n"
+MAX_TOLD = 5
 """No more names are told."""
 
 
@@ -56,8 +62,9 @@ class BuildShadow:
         self._place = mkdtemp(prefix="build-", dir=home)
         said = "\n".join(texts)
         self._stems = {*map(_stem, NAME.findall(said))}
-        self._outputs = {*map(os.path.basename, chain(*OUTPUT.findall(said)))}
-        self._linked: list[str] = []
+        outputs = chain(*OUTPUT.findall(said))
+        self._outputs = tuple(f"/{path.lstrip('./')}" for path in outputs)
+        self._linked = set[str]()
         for each in own.folders:
             os.makedirs(self.path_of(each), exist_ok=True)
 
@@ -79,46 +86,62 @@ class BuildShadow:
             ):
                 os.makedirs(os.path.dirname(link), exist_ok=True)
                 os.symlink(path, link)
-                self._linked.append(path)
+                self._linked.add(path)
 
-    def end(self) -> None:
-        """Move what was made to the evaluator's folder, and remove there what was removed."""
+    def end(self) -> bool:
+        """Move what was made to the evaluator's folder, and remove there what was removed.
+
+        Returns:
+            Whether nothing was made in the place of a file of the evaluator.
+        """
+        # What still runs of the build reaches nothing there: rules hold for where a file is.
+        ended = mkdtemp(prefix=".build-", dir=os.path.dirname(self._folder))
+        try:
+            os.rename(self._place, ended)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            sys.stderr.write(MOVED)
+            return True
+        self._place = ended
         for path in self._linked:
-            if not (os.path.lexists(self.path_of(path)) or path in self._own):
+            if not (os.path.islink(self.path_of(path)) or path in self._own):
                 _remove(path)
-        refused = [path for path in [*self._made()] if not self._is_moved(path)]
-        if refused:
-            names = (
-                repr(os.path.relpath(path, self._place)) for path in sorted(refused)[:MAX_REFUSED]
-            )
-            sys.stderr.write(REFUSED.format(", ".join(names)))
-        shutil.rmtree(self._place, ignore_errors=True)
+        refused = [path for path in self._made() if not self._is_moved(path)]
+        replaced = [path for path in refused if self._target(path) in self._own]
+        for text, paths in ((REPLACED, replaced), (REFUSED, {*refused} - {*replaced})):
+            if names := [repr(os.path.relpath(path, ended)) for path in sorted(paths)[:MAX_TOLD]]:
+                sys.stderr.write(text.format(", ".join(names)))
+        shutil.rmtree(ended, ignore_errors=True)
+        return not replaced
 
-    def _made(self) -> Iterator[str]:
+    def _made(self) -> list[str]:
+        found = []
         for folder, _, names in os.walk(self._place):
-            for name in names:
-                if not os.path.islink(path := os.path.join(folder, name)):
-                    yield path
+            paths = (os.path.join(folder, name) for name in names)
+            found += [path for path in paths if not os.path.islink(path)]
+        return found
+
+    def _target(self, path: str) -> str:
+        return self._folder + path.removeprefix(self._place)
 
     def _is_moved(self, path: str) -> bool:
         """Move a file to the evaluator's folder; whether it may be there."""
-        folder, name = os.path.split(os.path.relpath(path, self._place))
-        folder = os.path.realpath(os.path.join(self._folder, folder))
-        target = os.path.join(folder, name)
-        is_inside = f"{folder}/".startswith(f"{self._folder}/")
-        is_free = target not in self._own and not os.path.isdir(target)
-        if not (is_inside and is_free and self._is_output(name)):
+        target = self._target(path)
+        folder = around = os.path.dirname(target)
+        while not os.path.lexists(around):
+            around = os.path.dirname(around)
+        is_free = os.path.isdir(around) and os.path.realpath(around) == around
+        if os.path.lexists(target) or not (is_free and self._is_output(target)):
             return False
         os.makedirs(folder, exist_ok=True)
-        os.replace(path, target)
-        if os.path.islink(target) or os.path.isdir(target):  # exchanged just now
-            _remove(target)
+        os.rename(path, target)
         return True
 
-    def _is_output(self, name: str) -> bool:
+    def _is_output(self, path: str) -> bool:
+        if path in self._linked or path.endswith(self._outputs):
+            return True
+        name = os.path.basename(path)
         is_likely = name.endswith(PRODUCTS) or _stem(name) in self._stems
-        is_loaded = name.endswith(IMPORTED) or name.startswith(".")
-        return name in self._outputs or (is_likely and not is_loaded)
+        return is_likely and not (name.endswith(IMPORTED) or name.startswith("."))
 
 
 def _stem(name: str) -> str:

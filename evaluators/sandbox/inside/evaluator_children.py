@@ -47,14 +47,17 @@ class Confined(NamedTuple):
     outputs: list[str]  # files that were made for it, still empty
     shadow: BuildShadow | None  # where it works, if it is a build
 
-    def end(self) -> None:
-        """Leave the evaluator what the command has made, and no output that it has not written."""
-        if self.shadow is not None:
-            self.shadow.end()
+    def end(self) -> bool:
+        """Leave the evaluator what the command has made, and no output that it has not written.
+
+        Returns:
+            Whether it replaced none of the evaluator's files.
+        """
         for path in self.outputs:
             with suppress(FileNotFoundError):
                 if (about := os.stat(path)).st_size == about.st_mtime_ns == 0:
                     os.unlink(path)
+        return self.shadow is None or self.shadow.end()
 
 
 class EvaluatorChildren:

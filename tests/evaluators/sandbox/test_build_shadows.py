@@ -20,6 +20,9 @@ def run(*words, **named):
         capture_output=True, **named)
     if done.returncode: raise RuntimeError(done.stdout + done.stderr)
     return done.stdout
+def ended(*words):
+    done = subprocess.run(words, text=True, capture_output=True)
+    return f"{done.returncode}{done.stdout}"
 def evaluate(path):
     before = {*os.listdir()}
     number = float(STEPS)
@@ -197,13 +200,15 @@ int main(void) {
 def test_a_program_that_a_build_runs_replaces_and_plants_nothing(confined, folder):
     require("gcc")
     (folder / "Makefile").write_text("all: a.c\n\tgcc a.c -o prog\n\t@./prog\n")
-    steps = "(shutil.copy(path, 'a.c') and run('make', '-s')) + run(sys.executable, 'check.py')"
+    steps = "shutil.copy(path, 'a.c') and ended('make', '-s') + run(sys.executable, 'check.py')"
     result = evaluate(folder, f"({steps}).replace('\\n', '')", FORGING, confined, "a.c")
     assert result.error is None
-    # 0, and what check.py says
-    assert result.output["metrics"] == {"number": 41.0, "made": repr(["a.c", "prog"])}
-    told = result.log.partition("or no word of the command or its script names it: ")[2]
-    assert told.startswith("'.Rprofile', 'a.py', 'check.py', ")
+    # It fails with 1 and says 0, and what check.py says
+    assert result.output["metrics"] == {"number": 1041.0, "made": repr(["a.c", "prog"])}
+    replaced = "in the place of the evaluator's: 'check.py', 'evaluator.py'. "
+    assert replaced in result.log
+    told = result.log.partition(", or something else is there: ")[2]
+    assert told.startswith("'.Rprofile', 'a.py', 'expected.txt', 'json.so', 'other.json'")
 
 
 def test_a_build_reads_no_answers(confined, folder):
@@ -244,3 +249,71 @@ def test_a_build_leads_the_evaluator_to_no_answers(confined, folder):
     result = evaluate(folder, steps, source, confined, "a.c")
     assert result.error is None
     assert result.output["metrics"]["number"] == 0.0
+
+
+EXCHANGING = r"""
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static void make(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    if (file) { fputs(text, file); fclose(file); }
+}
+int main(void) {
+    char place[4096], code[4200], name[32];
+    int pipe_fds[2];
+    snprintf(place, sizeof place, "%s/package", getenv("TMPDIR"));
+    snprintf(code, sizeof code, "%s/__init__.py", place);
+    mkdir(place, 0755);
+    make(code, "number = 666");
+    chmod(place, 0311);  /* who cannot list it cannot remove it */
+    for (int i = 0; i < 3000; i++) { sprintf(name, "%d.o", i); make(name, ""); }
+    if (pipe(pipe_fds) || fork()) return read(pipe_fds[0], name, 1) != 1;
+    fclose(stdout);
+    fclose(stderr);
+    for (int i = 0; ; i++) {
+        renameat2(-100, place, -100, "check", RENAME_EXCHANGE);
+        if (i == 100) write(pipe_fds[1], "x", 1);
+    }
+}
+"""
+
+
+def test_a_build_exchanges_nothing_while_what_it_made_is_moved(confined, folder):
+    """A folder in the place of its output would be imported before `check.py`."""
+    require("gcc")
+    (folder / "Makefile").write_text("check: a.c\n\tgcc a.c -o check\n\t@./check\n")
+    (folder / "check.py").write_text("number = 41\n")
+    (folder / "judge.py").write_text("import check\nprint(check.number)\n")
+    steps = "shutil.copy(path, 'a.c') and run('make', '-s') or run(sys.executable, 'judge.py')"
+    for _ in range(4):
+        result = evaluate(folder, steps, EXCHANGING, confined, "a.c")
+        assert result.error is None
+        assert result.output["metrics"]["number"] == 41.0
+
+
+def test_a_build_whose_output_is_a_file_of_the_evaluator_fails(confined, folder):
+    """Else the evaluator would start its own program for that of each candidate."""
+    require("gcc")
+    (folder / "prog").write_text("#!/bin/sh\necho 40\n")
+    (folder / "prog").chmod(0o755)
+    steps = "ended('gcc', path, '-o', 'prog') + run('./prog')"
+    result = evaluate(folder, f"({steps}).replace('\\n', '')", C, confined, "a.c")
+    assert (result.error, result.output["metrics"]["number"]) == (None, 140.0)
+    assert "in the place of the evaluator's: 'prog'. Remove these from" in result.log
+
+
+def test_a_library_is_left_only_where_a_word_names_it(confined, folder):
+    """Python imports `check.so` before `check.py`."""
+    require("gcc")
+    source = "int number(void) { return 41; }\n"
+    makefile = "out/check.so: a.c\n\tmkdir -p out\n\tgcc -shared a.c -o out/check.so\n"
+    (folder / "Makefile").write_text(f"{makefile}\tcp out/check.so out/a.so\n\tcp out/*.so .\n")
+    loaded = "__import__('ctypes').CDLL('./out/check.so').number()"
+    steps = f"shutil.copy(path, 'a.c') and run('make', '-s') or {loaded}"
+    result = evaluate(folder, steps, source, confined, "a.c")
+    assert result.error is None
+    assert result.output["metrics"] == {"number": 41.0, "made": repr(["a.c", "out"])}
+    assert "is there: 'a.so', 'check.so', 'out/a.so'. " in result.log
