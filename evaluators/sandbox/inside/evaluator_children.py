@@ -25,6 +25,7 @@ from costada.evaluators.sandbox.inside.evaluator_scripts import (
     path_of,
     scripts,
     text_of,
+    with_included,
 )
 from costada.evaluators.sandbox.inside.orders import FOLDER, HOME, PROGRAM, REPOSITORY
 from costada.evaluators.sandbox.inside.own_files import OwnFiles, Stamp
@@ -36,7 +37,6 @@ SHOWN = ("sitecustomize.py", "semaphores.py", "start_methods.py")
 
 USABLE = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 PATH_IN_TEXT = re.compile(r"[^\s'\"=,;()<>|&]+")
-INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
 MAX_NAMED = 1000
 
 
@@ -162,12 +162,12 @@ class EvaluatorChildren:
         if folder in self._own:  # pytest lists what is above its tests and the working folder
             importing.append(os.path.dirname(self._folder))
         wanted = dict.fromkeys((*access.listable, *importing), access.list)
-        wanted |= dict.fromkeys((*self._shared, *self._named(words, folder)), access.read)
+        wanted |= dict.fromkeys((*self._shared, *self._read(words, folder)), access.read)
         if self._site:
             shown = (os.path.join(self._site, name) for name in SHOWN)
             wanted |= {self._site: access.list, **dict.fromkeys(shown, access.read)}
         for script in own:
-            named = (script.path, *self._with_included(self._named([script.text], script.folder)))
+            named = (script.path, *self._read([script.text], script.folder))
             wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}
         wanted |= dict.fromkeys(self._readable, access.read)
         wanted |= dict.fromkeys((*USABLE, self._home, self._program, *self._made()), access.write)
@@ -252,10 +252,6 @@ class EvaluatorChildren:
         paths = (path_of(name, folder) for name in self._names_in(words))
         return [path for path in paths if path in self._own and path not in self._own.around]
 
-    def _with_included(self, paths: list[str]) -> list[str]:
-        """The files of a build with those of the evaluator that they include."""
-        for path in paths:
-            for name in INCLUDED.findall(text_of(path) or ""):
-                found = self._named([name], os.path.dirname(path))
-                paths += [each for each in found if each not in paths]
-        return paths
+    def _read(self, words: Sequence[str], folder: str) -> list[str]:
+        """What a command names of the evaluator, and what such sources include."""
+        return with_included(self._named(words, folder), words, folder, self._own)

@@ -1,8 +1,8 @@
-"""The shell scripts and makefiles of an evaluator that a command carries out."""
+"""The shell scripts and makefiles of an evaluator that a command carries out, and its sources."""
 
 import os
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,6 +16,10 @@ MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 MAKE_FOLDER = re.compile("-[bBdehikmnpqrRsStvw]*C(.*)|--directory=(.*)")
 MAKE_FILE = re.compile("-[bBdehikmnpqrRsStvw]*f(.*)|--(?:make)?file=(.*)")
 CODE_OPTION = re.compile("-[a-z]*c[a-z]*")
+PATH = re.compile(r"[\w./+-]+")
+INCLUDED = re.compile(r"^\s*#?\s*include\s*[\"'<]([^\"'>\n]+)", re.MULTILINE | re.IGNORECASE)
+RUST_MODULE = re.compile(r"^\s*(?:pub\s+)?mod\s+(\w+)\s*;", re.MULTILINE)
+FOLDER_OPTION = "-I"
 MAX_DEPTH = 4
 MAX_SCRIPT_BYTES = 2**20
 MAX_PATH_CHARS = 4096
@@ -77,6 +81,26 @@ def makefiles(words: Sequence[str], folder: str) -> list[Script]:
     folder, named = make_options(words, folder)
     paths = (os.path.realpath(os.path.join(folder, name)) for name in named or MAKEFILES)
     return [Script(path, text, folder) for path in paths if (text := text_of(path))]
+
+
+def with_included(
+    paths: Iterable[str], texts: Iterable[str], folder: str, given: Container[str]
+) -> list[str]:
+    """Sources, and those of the `given` files that they include.
+
+    These lie beside them, or in a folder that a text names.
+    """
+    names = (name.removeprefix(FOLDER_OPTION) for text in texts for name in PATH.findall(text))
+    named = {path_of(name, folder) for name in names}
+    folders = [path for path in named if os.path.isdir(path)]
+    found = [*paths]
+    for path in found:
+        text = text_of(path) or ""
+        included = [*INCLUDED.findall(text), *(f"{name}.rs" for name in RUST_MODULE.findall(text))]
+        places = (os.path.dirname(path), *folders)
+        others = {path_of(name, place) for name in included for place in places} - {*found}
+        found += [each for each in others if each in given and not os.path.isdir(each)]
+    return found
 
 
 def make_options(words: Sequence[str], folder: str) -> tuple[str, list[str]]:

@@ -19,6 +19,7 @@ from costada.evaluators.sandbox.inside.command_words import (
 from costada.evaluators.sandbox.inside.evaluator_scripts import (
     MAKE,
     MAX_DEPTH,
+    PATH,
     SHELL,
     interpreter_of,
     is_shell_script,
@@ -27,11 +28,12 @@ from costada.evaluators.sandbox.inside.evaluator_scripts import (
     path_of,
     shell_code,
     text_of,
+    with_included,
 )
 from costada.evaluators.sandbox.inside.shell_text import UNKNOWN, commands_in, unwrapped
 
 NAME = re.compile(r"[\w.+-]+")
-NAMED_PART = re.compile(r"[=:\s]")
+NAMED_PART = re.compile(r"[=:@\s]")
 STANDARD_INPUT = frozenset(("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"))
 WITHOUT_SITE = re.compile(
     r"(?<![${(])\bPYTHONPATH\b(?!([ \t]*[:?]?=[ \t]*)?\S*\$[{(]*PYTHONPATH\b)"
@@ -44,14 +46,15 @@ An option matches in one way only: trying many ways takes exponential time, and 
 written the text.
 """
 
-PATH = re.compile(r"[\w./+-]+")
-
 SETTERS = ("export", "unset", "declare", "typeset", "local", "readonly")
 UNSHOWN = re.compile(
     r"\$[({](MAKE|shell|wildcard)|\bg?make\b|^-?s?include\b|(?<!\$)(\*|\?(?!=))",
     re.MULTILINE,
 )
 """What of a makefile may run or find more than it names."""
+
+INCLUDING = re.compile(r"^.*(define|import|include|\b(mod|use)\b).*$", re.MULTILINE)
+"""Lines of a source by which a compiler may read another one."""
 
 MIN_CODE_CHARS = 8
 """Shorter programs are not looked for in the words of a command: they may be part of any."""
@@ -132,7 +135,7 @@ class StartedCommands:
             return self._by_makefile(command, folder)
         if is_tool(command):
             reads_input = is_fed or not STANDARD_INPUT.isdisjoint(command)
-            return is_compiler(command) and reads_input
+            return is_compiler(command) and (reads_input or self._include_made(command, folder))
         runs_it = is_fed or is_interpreter(command) or any(self._made())
         runs_it = runs_it or self._lead_elsewhere(command, folder)
         return runs_it or self._leave_out_site([" ".join(command)], folder)
@@ -241,13 +244,32 @@ class StartedCommands:
             return True
         if self._leave_out_site(texts, place):
             return True
-        made = [os.path.basename(path) for path in self._made()]
-        if made and any(map(UNSHOWN.search, texts[len(words) :])):
+        if any(map(UNSHOWN.search, texts[len(words) :])) and any(self._made()):
             return True
-        stems = {name.partition(".")[0] for text in texts for name in NAME.findall(text)}
+        if self._name_made(texts):
+            return True
+        with suppress(OSError):
+            stems = _stems(texts)
+            texts += [name for name in os.listdir(place) if name.partition(".")[0] in stems]
+        return self._include_made(texts, place)
+
+    def _name_made(self, texts: Iterable[str]) -> bool:
+        """Whether texts name what was made or the candidate's files, but for the endings."""
+        made = [os.path.basename(path) for path in self._made()]
         with suppress(OSError):
             made += os.listdir(self._program)
-        return any(name.partition(".")[0] in stems for name in made)
+        return not _stems(texts).isdisjoint(name.partition(".")[0] for name in made)
+
+    def _include_made(self, texts: Sequence[str], folder: str) -> bool:
+        """Whether sources of the evaluator that texts name include what was made."""
+        paths = {path_of(name, folder) for text in texts for name in PATH.findall(text)}
+        sources = with_included(filter(self._is_own_file, paths), texts, folder, self._given)
+        lines = (line for path in sources for line in INCLUDING.finditer(text_of(path) or ""))
+        return self._name_made(line[0] for line in lines)
+
+
+def _stems(texts: Iterable[str]) -> set[str]:
+    return {name.partition(".")[0] for text in texts for name in NAME.findall(text)}
 
 
 def searched(environment: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ LIMITS = Limits(wall_seconds=60, processes=64, memory_mb=4096)
 EVALUATOR = """
 import asyncio, json, os, shutil, subprocess, sys
 HERE = os.path.dirname(os.path.abspath(__file__))
-LISTED = ["answers.txt", "Makefile", "check.py"]
+LISTED = ["answers.txt", "Makefile", "check.py", "judge.c", "include/glue.h", "judge.rs", "glue.rs"]
 def run(*words, **named):
     named["shell"] = len(words) == 1
     done = subprocess.run(words[0] if len(words) == 1 else words, text=True,
@@ -317,3 +317,51 @@ def test_a_library_is_left_only_where_a_word_names_it(confined, folder):
     assert result.error is None
     assert result.output["metrics"] == {"number": 41.0, "made": repr(["a.c", "out"])}
     assert "is there: 'a.so', 'check.so', 'out/a.so'. " in result.log
+
+
+READING = """
+__asm__(".section .rodata\\nanswer: .incbin \\"answers.txt\\"\\n.byte 0\\n.text\\n");
+extern const char answer[] __asm__("answer");
+static const char *number(void) { return answer; }
+"""
+SOURCES = {
+    "judge.c": '#include <stdio.h>\n#include "glue.h"\nint main(void) { puts(number()); }\n',
+    "include/glue.h": '#include "solution.h"\n',
+    "judge.rs": 'mod glue;\nfn main() { println!("{}", glue::solution::number()); }\n',
+    "glue.rs": '#[path = "solution.rs"]\npub mod solution;\n',
+    "judge.mk": "judge: judge.c\n\tgcc -Iinclude -I. $< -o $@\n",
+}
+INCLUDING = {
+    "gcc": (
+        "solution.h",
+        READING,
+        'static const char *number(void) { return "41"; }',
+        "'gcc', '-Iinclude', '-I.', 'judge.c', '-o', 'judge'",
+    ),
+    "make": (
+        "solution.h",
+        READING,
+        'static const char *number(void) { return "41"; }',
+        "'make', '-s', '-f', 'judge.mk'",
+    ),
+    "rustc": (
+        "solution.rs",
+        'pub fn number() -> &\'static str { include_str!("answers.txt") }',
+        "pub fn number() -> i32 { 41 }",
+        "'rustc', 'judge.rs', '-o', 'judge'",
+    ),
+}
+
+
+@pytest.mark.parametrize("build", INCLUDING)
+def test_a_source_of_the_evaluator_brings_the_candidate_no_answers(confined, folder, build):
+    name, reading, other, words = INCLUDING[build]
+    require({"make": "gcc"}.get(build, build))
+    (folder / "include").mkdir()
+    for path, text in SOURCES.items():
+        (folder / path).write_text(text)
+    steps = f"shutil.copy(path, '{name}') and run({words}) or run('./judge')"
+    result = evaluate(folder, steps, other, confined, "a.txt")
+    assert result.error is None
+    assert result.output["metrics"]["number"] == 41.0
+    assert "answers.txt" in evaluate(folder, steps, reading, confined, "a.txt").error

@@ -29,6 +29,9 @@ FILES = {
     "folder/Script.mk": "all:\n\t./alone.py\n",
     "folder/Shell.mk": "all:\n\tsh alone.sh\n",
     "folder/Python.mk": "all:\n\tpython3 -u check.py -I x && gcc -Iinclude tool.c\n\t./plain.py\n",
+    "folder/use.c": '#include "glue.h"\n',
+    "folder/include/glue.h": '#include "../solution.cpp"\n',
+    "folder/Use.mk": "use: use.o\n\tgcc $^ -Iinclude -o $@\n",
     "folder/made/a.out": "",
     "folder/pack/own.py": "",
     "folder/pack/__init__.py": "",
@@ -46,6 +49,7 @@ def commands(tmp_path):
         (tmp_path / name).write_text(text)
     own = [name for name in FILES if not name.startswith((*MADE, "program"))]
     given = {str(tmp_path / name) for name in ("folder", "folder/pack", *own)}
+    given.add(str(tmp_path / "folder/include"))
     made = [str(tmp_path / name) for name in MADE]
     return StartedCommands(
         f"{tmp_path}/",
@@ -161,6 +165,11 @@ def commands(tmp_path):
         (["./made/a.out"], True),
         (["timeout", "-k", "1", "5", "./made/a.out"], True),
         (["gcc", "solution.cpp"], True),
+        (["gcc", "use.c"], False),
+        (["gcc", "-Iinclude", "use.c"], True),
+        (["gcc", "-I", "include", "use.c"], True),
+        (["make", "-f", "Use.mk"], True),
+        (["gcc", "@made/a.out", "tool.c"], True),
         (["sh", "-c", "python check.py; cd made; ./a.out"], True),
         (["bash", "-c", "python check.py $X | tee log; exec $PROGRAM"], True),
         (["sh", "-c", "`which python` check.py"], True),
