@@ -295,11 +295,12 @@ class ForkServer(Server):
             os.close(descriptor)  # or the pipes would not end with the worker
         if theirs:
             theirs.close()
-        try:
-            exceeded = self._watch(number, order, ours)
-        finally:
-            ended = monotonic()
-            status = process_tree.kill_tree(number)
+        with ExitStack() as held:
+            try:
+                exceeded = self._watch(number, order, ours, held)
+            finally:
+                ended = monotonic()
+                status = process_tree.kill_tree(number)
         return {"status": status, "exceeded": exceeded, "ended": ended}
 
     def _prepare(self, order: Order) -> None:
@@ -307,9 +308,10 @@ class ForkServer(Server):
         self._prepared_order = order
         self._permissions = Permissions.of(order)
         may_start = self._permissions.may_start_processes or self._confinement is None
-        self._start_filter = (
-            process_starts.start_filter() if self.has_limits and may_start else None
-        )
+        self._counts_starts = kernel.IS_LINUX and self.has_limits and may_start
+        # The kernel limits the tasks of all users but root.
+        holds_starts = self._counts_starts and os.getuid() == 0
+        self._start_filter = process_starts.start_filter() if holds_starts else None
         if self._confinement:
             self._confinement.prepare(self._permissions)
         if self.has_limits:
@@ -352,10 +354,7 @@ class ForkServer(Server):
         if self._confinement and self.copies and self.copies.is_overlay:
             # Rules for the folder do not hold for what covers it.
             self._confinement.renew(os.open(".", os.O_PATH | os.O_DIRECTORY))
-        for limit, bounds in self._resource_limits:
-            resource.setrlimit(limit, bounds)
-        if self.has_limits:
-            kernel.drop_privileges()
+        self._limit(order)
         if self._start_filter and of_starts:
             process_starts.hand_over(self._start_filter, of_starts)
         if self._permissions.may_execute:
@@ -377,45 +376,56 @@ class ForkServer(Server):
         self._process.serve(*kept)
         os._exit(0)
 
-    def _watch(self, number: int, order: Order, of_starts: socket.socket | None) -> str | None:
+    def _limit(self, order: Order) -> None:
+        """Set the limits of this process, a worker, and give up what could raise them."""
+        for limit, bounds in self._resource_limits:
+            resource.setrlimit(limit, bounds)
+        if self._counts_starts:
+            process_starts.limit_tasks(order["processes"])
+        if self.has_limits:
+            kernel.drop_privileges()
+
+    def _watch(
+        self, number: int, order: Order, of_starts: socket.socket | None, held: ExitStack
+    ) -> str | None:
         """Wait until the worker has ended, exceeds a limit (then which), or is to be killed.
 
-        Over `of_starts` it sends the listener for the processes that it starts.
+        Over `of_starts` it sends the listener for the processes that it starts. That stays open
+        with what is `held`, until they are killed: without it, a start that waits would fail.
         """
-        with ExitStack() as held:
-            exit_fd = os.pidfd_open(number)
-            held.callback(os.close, exit_fd)
-            ready = select.poll()
-            ready.register(exit_fd, select.POLLIN)
-            ready.register(self.control, select.POLLIN)
-            # While it waits for its program, it costs no look, and no limit is exceeded.
-            begun = ready.poll()
-            if begun != [(exit_fd, select.POLLIN)] and self.control.recv(1) != BEGIN:
+        exit_fd = os.pidfd_open(number)
+        held.callback(os.close, exit_fd)
+        ready = select.poll()
+        ready.register(exit_fd, select.POLLIN)
+        ready.register(self.control, select.POLLIN)
+        # While it waits for its program, it costs no look, and no limit is exceeded.
+        begun = ready.poll()
+        if begun != [(exit_fd, select.POLLIN)] and self.control.recv(1) != BEGIN:
+            return None
+        ending = {exit_fd, self.control.fileno()}
+        listener_fd, self._num_free = None, 0
+        if of_starts:
+            ready.register(held.enter_context(of_starts), select.POLLIN)
+        now = monotonic()
+        next_look, next_files_look = now + WATCH_SECONDS, now + FILES_WATCH_SECONDS
+        exceeded = None
+        while not exceeded:
+            events = dict(ready.poll(WATCH_SECONDS * 1000))
+            if events.keys() & ending:
                 return None
-            ending = {exit_fd, self.control.fileno()}
-            listener_fd, self._num_free = None, 0
-            if of_starts:
-                ready.register(held.enter_context(of_starts), select.POLLIN)
+            if of_starts and of_starts.fileno() in events:
+                ready.unregister(of_starts)
+                listener_fd = process_starts.listener_of(of_starts)
+                if listener_fd is not None:
+                    held.callback(os.close, listener_fd)
+                    ready.register(listener_fd, select.POLLIN)
+            elif listener_fd in events:
+                exceeded = self._exceeded_by_start(order, listener_fd)
             now = monotonic()
-            next_look, next_files_look = now + WATCH_SECONDS, now + FILES_WATCH_SECONDS
-            exceeded = None
-            while not exceeded:
-                events = dict(ready.poll(WATCH_SECONDS * 1000))
-                if events.keys() & ending:
-                    return None
-                if of_starts and of_starts.fileno() in events:
-                    ready.unregister(of_starts)
-                    listener_fd = process_starts.listener_of(of_starts)
-                    if listener_fd is not None:
-                        held.callback(os.close, listener_fd)
-                        ready.register(listener_fd, select.POLLIN)
-                elif listener_fd in events:
-                    exceeded = self._exceeded_by_start(order, listener_fd)
-                now = monotonic()
-                if not exceeded and now >= next_look:
-                    exceeded = self._exceeded_limit(order, number, now >= next_files_look)
-                    next_look = now + WATCH_SECONDS
-                    next_files_look += FILES_WATCH_SECONDS if now >= next_files_look else 0.0
+            if not exceeded and now >= next_look:
+                exceeded = self._exceeded_limit(order, number, now >= next_files_look)
+                next_look = now + WATCH_SECONDS
+                next_files_look += FILES_WATCH_SECONDS if now >= next_files_look else 0.0
         return exceeded
 
     def _exceeded_by_start(self, order: Order, listener_fd: int) -> str | None:

@@ -1,11 +1,15 @@
-"""Has each process that a candidate starts wait until the server has counted those that run.
+"""Keeps a candidate from starting so many processes that no other program can start any.
 
 Looks at the processes from time to time would come too late: a program that does nothing but fork
-has tens of thousands of them within a tenth of a second, and no other program can start any.
+has tens of thousands of them within a tenth of a second. The kernel limits how many a user has, but
+root; there, each process waits for its start until the server has counted those that run. A signal
+that comes before the server has heard of it interrupts a start that waits, which shells take for a
+failure, so nothing waits where the kernel's limit holds.
 """
 
 import fcntl
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -31,6 +35,10 @@ SEND, CONTINUE = 0xC0182101, 1
 RESPONSE = "=QqiI"  # identifier of the notification, value, error, flags
 
 
+SPARE_TASKS = 1024
+"""How many more tasks than there are may run before a user gets no further ones."""
+
+
 class Machine(NamedTuple):
     """Numbers of an architecture: its own, and those of system calls."""
 
@@ -44,6 +52,20 @@ MACHINES = {
     "x86_64": Machine(0xC000003E, 317, 56, (57, 58)),
     "aarch64": Machine(0xC00000B7, 277, 220, ()),
 }
+
+
+def limit_tasks(processes: int) -> None:
+    """Bound the processes and threads of this process's user, as long as that is not root.
+
+    The bound is far above the limit of a candidate, which the server's looks enforce: it holds for
+    all programs of the user together, so it allows for those that run, of whatever user, and more.
+    """
+    with open("/proc/loadavg", "rb", buffering=0) as file:
+        num_tasks = int(file.read().split()[3].partition(b"/")[2])
+    wanted = num_tasks + processes + SPARE_TASKS
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    bound = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (bound, bound))
 
 
 def start_filter() -> Filter | None:
