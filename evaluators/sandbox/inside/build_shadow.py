@@ -43,7 +43,7 @@ REPLACED = (
 )
 MOVED = "sandbox: what a build has made is lost, as it moved the folder in which it works\n"
 MAX_TOLD = 5
-"""No more names are told."""
+"""How many names a message shows."""
 
 
 class BuildShadow:

@@ -66,13 +66,15 @@ def resource_limits(order: Order) -> list[ResourceLimit]:
         wanted[resource.RLIMIT_MSGQUEUE] = 0
     elif order["processes"] == 0:
         wanted[resource.RLIMIT_NPROC] = 1  # on Linux, it would count threads too
-    limits = []
-    for limit, value in wanted.items():
-        _, hard = resource.getrlimit(limit)
-        bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        if IS_LINUX or limit != memory:
-            limits.append((limit, (bounded, bounded)))
-    return limits
+    known = (each for each in wanted.items() if IS_LINUX or each[0] != memory)
+    return [resource_limit(limit, value) for limit, value in known]
+
+
+def resource_limit(limit: int, value: int) -> ResourceLimit:
+    """A limit at a value, or at the hard limit of this process where that is lower."""
+    _, hard = resource.getrlimit(limit)
+    bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    return limit, (bounded, bounded)
 
 
 def close_others(kept: Iterable[int]) -> None:

@@ -378,10 +378,12 @@ class ForkServer(Server):
 
     def _limit(self, order: Order) -> None:
         """Set the limits of this process, a worker, and give up what could raise them."""
-        for limit, bounds in self._resource_limits:
-            resource.setrlimit(limit, bounds)
+        limits = [*self._resource_limits]
         if self._counts_starts:
-            process_starts.limit_tasks(order["processes"])
+            most = process_starts.max_tasks(order["processes"])
+            limits.append(confinement.resource_limit(resource.RLIMIT_NPROC, most))
+        for limit, bounds in limits:
+            resource.setrlimit(limit, bounds)
         if self.has_limits:
             kernel.drop_privileges()
 

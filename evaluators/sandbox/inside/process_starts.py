@@ -9,7 +9,6 @@ failure, so nothing waits where the kernel's limit holds.
 
 import fcntl
 import os
-import resource
 import socket
 import struct
 import subprocess
@@ -34,7 +33,6 @@ RECEIVE, NOTIFICATION_BYTES = 0xC0502100, 80
 SEND, CONTINUE = 0xC0182101, 1
 RESPONSE = "=QqiI"  # identifier of the notification, value, error, flags
 
-
 SPARE_TASKS = 1024
 """How many more tasks than there are may run before a user gets no further ones."""
 
@@ -54,18 +52,15 @@ MACHINES = {
 }
 
 
-def limit_tasks(processes: int) -> None:
-    """Bound the processes and threads of this process's user, as long as that is not root.
+def max_tasks(processes: int) -> int:
+    """How many processes and threads the user of a candidate may have, as long as that is not root.
 
-    The bound is far above the limit of a candidate, which the server's looks enforce: it holds for
-    all programs of the user together, so it allows for those that run, of whatever user, and more.
+    That is far above the limit of a candidate, which the server's looks enforce: it holds for all
+    programs of the user together, so it allows for those that run, of whatever user, and more.
     """
     with open("/proc/loadavg", "rb", buffering=0) as file:
         num_tasks = int(file.read().split()[3].partition(b"/")[2])
-    wanted = num_tasks + processes + SPARE_TASKS
-    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    bound = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NPROC, (bound, bound))
+    return num_tasks + processes + SPARE_TASKS
 
 
 def start_filter() -> Filter | None:

@@ -41,6 +41,16 @@ def call(*words):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 """
 """Begins a program that makes raw system calls."""
+FORTRAN = """
+module numbers
+  integer, parameter :: number = 41
+end module numbers
+program main
+  use numbers
+  print *, number
+end program main
+"""
+"""Prints 41; its compiler makes a module file as well."""
 AMPLE = Limits(wall_seconds=60)
 PATIENCE_SECONDS = 30.0
 """How long a condition is waited for that comes true at once where the machine does not stall."""

@@ -2,6 +2,7 @@
 
 import pytest
 from needed_programs import require
+from sandbox_runs import FORTRAN
 
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
@@ -35,15 +36,6 @@ class X {
     static class Inner {}
     public static void main(String[] words) { System.out.println("41"); }
 }
-"""
-FORTRAN = """
-module numbers
-  integer, parameter :: number = 41
-end module numbers
-program main
-  use numbers
-  print *, number
-end program main
 """
 MAKEFILE = "prog: a.c\n\tgcc a.c -o prog\nclean:\n\trm -f prog *.o\n"
 BUILDS = {

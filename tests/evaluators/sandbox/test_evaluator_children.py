@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from needed_programs import require
+from sandbox_runs import FORTRAN
 
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
@@ -357,20 +358,11 @@ def evaluate(path):
 FROM_A_PIPE = BUILDING.replace('["gcc", path,', '["gcc", "-x", "c", "-",').replace(
     "capture_output", "input=open(path).read(), capture_output"
 )
-MODULES = """
-module numbers
-  integer, parameter :: number = 41
-end module numbers
-program main
-  use numbers
-  print *, number
-end program main
-"""
 
 
 @pytest.mark.parametrize(
     ("compiler", "name", "source"),
-    [("gcc", "a.c", None), ("gfortran", "a.f90", MODULES)],
+    [("gcc", "a.c", None), ("gfortran", "a.f90", FORTRAN)],
 )
 @pytest.mark.parametrize("steps", ["one", "two"])
 def test_a_build_in_the_evaluators_folder_leaves_what_it_makes_there(
