@@ -17,9 +17,14 @@ MAKE_FOLDER = re.compile("-[bBdehikmnpqrRsStvw]*C(.*)|--directory=(.*)")
 MAKE_FILE = re.compile("-[bBdehikmnpqrRsStvw]*f(.*)|--(?:make)?file=(.*)")
 CODE_OPTION = re.compile("-[a-z]*c[a-z]*")
 PATH = re.compile(r"[\w./+-]+")
-INCLUDED = re.compile(r"^\s*#?\s*include\s*[\"'<]([^\"'>\n]+)", re.MULTILINE | re.IGNORECASE)
-RUST_MODULE = re.compile(r"^\s*(?:pub\s+)?mod\s+(\w+)\s*;", re.MULTILINE)
-FOLDER_OPTION = "-I"
+INCLUDED = re.compile(
+    r"(?:^\s*[#%.]?\s*include\s*[\"'<]|\binclude!\s*[(\[{]\s*\"|#\[path\s*=\s*\")([^\"'>\n]+)",
+    re.MULTILINE | re.IGNORECASE,
+)
+RUST_MODULE = re.compile(r"^\s*(?:pub\s*(?:\([^)\n]*\)\s*)?)?mod\s+(\w+)\s*;", re.MULTILINE)
+OPTION_OF_PATH = re.compile(r"-(?:isystem|iquote|idirafter|include|imacros|[A-Za-z])(?=[\w./])")
+"""An option whose path follows without a space, as in `-Ifolder`."""
+
 MAX_DEPTH = 4
 MAX_SCRIPT_BYTES = 2**20
 MAX_PATH_CHARS = 4096
@@ -90,17 +95,26 @@ def with_included(
 
     These lie beside them, or in a folder that a text names.
     """
-    names = (name.removeprefix(FOLDER_OPTION) for text in texts for name in PATH.findall(text))
-    named = {path_of(name, folder) for name in names}
+    names = (name for text in texts for name in PATH.findall(text))
+    named = {path_of(each, folder) for name in names for each in with_value(name)}
     folders = [path for path in named if os.path.isdir(path)]
     found = [*paths]
     for path in found:
         text = text_of(path) or ""
-        included = [*INCLUDED.findall(text), *(f"{name}.rs" for name in RUST_MODULE.findall(text))]
-        places = (os.path.dirname(path), *folders)
+        modules = RUST_MODULE.findall(text)
+        included = [*INCLUDED.findall(text), *(f"{name}.rs" for name in modules)]
+        included += [os.path.join(name, "mod.rs") for name in modules]
+        # The modules of a Rust file lie beside it, or in a folder of its name.
+        places = (os.path.dirname(path), os.path.splitext(path)[0], *folders)
         others = {path_of(name, place) for name in included for place in places} - {*found}
         found += [each for each in others if each in given and not os.path.isdir(each)]
     return found
+
+
+def with_value(word: str) -> tuple[str, ...]:
+    """A word of a command, and the path in it if it is an option such as `-Ifolder`."""
+    option = OPTION_OF_PATH.match(word)
+    return (word, word[option.end() :]) if option else (word,)
 
 
 def make_options(words: Sequence[str], folder: str) -> tuple[str, list[str]]:

@@ -2,7 +2,8 @@
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 Stamp = list[int]
 """Size, and when it was written to in nanoseconds."""
@@ -44,6 +45,18 @@ class OwnFiles:
 def stamps_of(paths: Iterable[str]) -> dict[str, Stamp | None]:
     """What shows later whether files were written to, by their paths."""
     return {path: _stamp(path) for path in paths}
+
+
+def entries_below(folder: str) -> Iterator[os.DirEntry[str]]:
+    """What is in a folder and those below, as far as it can be listed; no link is followed."""
+    # A candidate may have made it: `os.walk` fails where folders are nested deeply.
+    folders = [folder]
+    for each in folders:
+        with suppress(OSError), os.scandir(each) as entries:
+            for entry in entries:
+                yield entry
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
 
 
 def _folders_around(path: str, folder: str) -> list[str]:

@@ -29,7 +29,9 @@ from costada.evaluators.sandbox.inside.evaluator_scripts import (
     shell_code,
     text_of,
     with_included,
+    with_value,
 )
+from costada.evaluators.sandbox.inside.own_files import entries_below
 from costada.evaluators.sandbox.inside.shell_text import UNKNOWN, commands_in, unwrapped
 
 NAME = re.compile(r"[\w.+-]+")
@@ -55,6 +57,9 @@ UNSHOWN = re.compile(
 
 INCLUDING = re.compile(r"^.*(define|import|include|\b(mod|use)\b).*$", re.MULTILINE)
 """Lines of a source by which a compiler may read another one."""
+
+COMPUTED = re.compile(r"^\s*#\s*include(_next)?\s+\w", re.MULTILINE)
+"""A line of a source by which a compiler reads one that a macro names."""
 
 MIN_CODE_CHARS = 8
 """Shorter programs are not looked for in the words of a command: they may be part of any."""
@@ -255,21 +260,25 @@ class StartedCommands:
 
     def _name_made(self, texts: Iterable[str]) -> bool:
         """Whether texts name what was made or the candidate's files, but for the endings."""
-        made = [os.path.basename(path) for path in self._made()]
-        with suppress(OSError):
-            made += os.listdir(self._program)
+        paths = [*self._made()]
+        made = [os.path.basename(path) for path in paths]
+        for folder in (*paths, self._program):
+            made += [entry.name for entry in entries_below(folder)]
         return not _stems(texts).isdisjoint(name.partition(".")[0] for name in made)
 
     def _include_made(self, texts: Sequence[str], folder: str) -> bool:
         """Whether sources of the evaluator that texts name include what was made."""
         paths = {path_of(name, folder) for text in texts for name in PATH.findall(text)}
         sources = with_included(filter(self._is_own_file, paths), texts, folder, self._given)
-        lines = (line for path in sources for line in INCLUDING.finditer(text_of(path) or ""))
-        return self._name_made(line[0] for line in lines)
+        read = [text_of(path) or "" for path in sources]
+        if any(map(COMPUTED.search, read)) and any(self._made()):
+            return True
+        return self._name_made(line[0] for text in read for line in INCLUDING.finditer(text))
 
 
 def _stems(texts: Iterable[str]) -> set[str]:
-    return {name.partition(".")[0] for text in texts for name in NAME.findall(text)}
+    names = (name for text in texts for name in NAME.findall(text))
+    return {each.partition(".")[0] for name in names for each in with_value(name)}
 
 
 def searched(environment: Mapping[str, str]) -> dict[str, str]:
@@ -279,4 +288,5 @@ def searched(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _places(texts: Iterable[str], folder: str) -> Iterator[str]:
     """The paths that lists of paths, or assignments of them, may name."""
-    return (path_of(part, folder) for text in texts for part in NAMED_PART.split(text))
+    parts = (part for text in texts for part in NAMED_PART.split(text))
+    return (path_of(each, folder) for part in parts for each in with_value(part))

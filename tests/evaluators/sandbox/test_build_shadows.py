@@ -14,7 +14,8 @@ LIMITS = Limits(wall_seconds=60, processes=64, memory_mb=4096)
 EVALUATOR = """
 import asyncio, json, os, shutil, subprocess, sys
 HERE = os.path.dirname(os.path.abspath(__file__))
-LISTED = ["answers.txt", "Makefile", "check.py", "judge.c", "include/glue.h", "judge.rs", "glue.rs"]
+LISTED = ["answers.txt", "Makefile", "check.py", "judge.c", "macro.c", "include/glue.h", "judge.mk",
+    "judge.rs", "glue.rs", "whole.rs", "parts.rs", "part/mod.rs"]
 def run(*words, **named):
     named["shell"] = len(words) == 1
     done = subprocess.run(words[0] if len(words) == 1 else words, text=True,
@@ -319,41 +320,60 @@ static const char *number(void) { return answer; }
 SOURCES = {
     "judge.c": '#include <stdio.h>\n#include "glue.h"\nint main(void) { puts(number()); }\n',
     "include/glue.h": '#include "solution.h"\n',
+    "macro.c": '#include <stdio.h>\n#define GLUE "glue.h"\n#include GLUE\n'
+    "int main(void) { puts(number()); }\n",
     "judge.rs": 'mod glue;\nfn main() { println!("{}", glue::solution::number()); }\n',
     "glue.rs": '#[path = "solution.rs"]\npub mod solution;\n',
-    "judge.mk": "judge: judge.c\n\tgcc -Iinclude -I. $< -o $@\n",
+    "whole.rs": 'include!("glue.rs");\nfn main() { println!("{}", solution::number()); }\n',
+    "parts.rs": 'pub(crate) mod part;\nfn main() { println!("{}", part::solution::number()); }\n',
+    "part/mod.rs": "pub mod solution;\n",
+    "judge.mk": "judge: judge.c\n\tgcc -Iinclude -Ibuild -I. $< -o $@\n",
 }
+NUMBER_C = 'static const char *number(void) { return "41"; }'
+NUMBER_RUST = "pub fn number() -> i32 { 41 }"
+READING_RUST = 'pub fn number() -> &\'static str { include_str!("answers.txt") }'
 INCLUDING = {
-    "gcc": (
-        "solution.h",
-        READING,
-        'static const char *number(void) { return "41"; }',
-        "'gcc', '-Iinclude', '-I.', 'judge.c', '-o', 'judge'",
+    "gcc": ("solution.h", READING, NUMBER_C, "'gcc', '-Iinclude', '-I.', 'judge.c'"),
+    "gcc, from a folder that was made": (
+        *("build/solution.h", READING, NUMBER_C),
+        "'gcc', '-Iinclude', '-Ibuild', '-I.', 'judge.c'",
     ),
-    "make": (
-        "solution.h",
-        READING,
-        'static const char *number(void) { return "41"; }',
+    "make": ("solution.h", READING, NUMBER_C, "'make', '-s', '-f', 'judge.mk'"),
+    "make, from a folder that was made": (
+        *("build/solution.h", READING, NUMBER_C),
         "'make', '-s', '-f', 'judge.mk'",
     ),
-    "rustc": (
-        "solution.rs",
-        'pub fn number() -> &\'static str { include_str!("answers.txt") }',
-        "pub fn number() -> i32 { 41 }",
-        "'rustc', 'judge.rs', '-o', 'judge'",
+    "rustc": ("solution.rs", READING_RUST, NUMBER_RUST, "'rustc', 'judge.rs'"),
+    "rustc, include!": ("solution.rs", READING_RUST, NUMBER_RUST, "'rustc', 'whole.rs'"),
+    "rustc, mod.rs": (
+        *("part/solution.rs", READING_RUST.replace("answers", "../answers"), NUMBER_RUST),
+        "'rustc', 'parts.rs'",
     ),
 }
+
+
+def judged(folder, layer, name, source, words):
+    """What an evaluator says that builds a program of its own with a candidate at a path."""
+    for path, text in SOURCES.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(text)
+    output = "" if "'make'" in words else ", '-o', 'judge'"
+    steps = f"os.mkdir('build') or shutil.copy(path, '{name}') and run({words}{output})"
+    return evaluate(folder, f"{steps} or run('./judge')", source, layer, "a.txt")
 
 
 @pytest.mark.parametrize("build", INCLUDING)
 def test_a_source_of_the_evaluator_brings_the_candidate_no_answers(confined, folder, build):
     name, reading, other, words = INCLUDING[build]
-    require({"make": "gcc"}.get(build, build))
-    (folder / "include").mkdir()
-    for path, text in SOURCES.items():
-        (folder / path).write_text(text)
-    steps = f"shutil.copy(path, '{name}') and run({words}) or run('./judge')"
-    result = evaluate(folder, steps, other, confined, "a.txt")
+    require("rustc" if build.startswith("rustc") else "gcc")
+    result = judged(folder, confined, name, other, words)
     assert result.error is None
     assert result.output["metrics"]["number"] == 41.0
-    assert "answers.txt" in evaluate(folder, steps, reading, confined, "a.txt").error
+    assert "answers.txt" in judged(folder, confined, name, reading, words).error
+
+
+def test_a_source_that_a_macro_names_brings_no_answers(confined, folder):
+    """Nothing says which file that is: the build fails, as it may read none but those it names."""
+    require("gcc")
+    words = "'gcc', '-Iinclude', '-I.', 'macro.c'"
+    assert "glue.h" in judged(folder, confined, "solution.h", READING, words).error
