@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import chain
 from tempfile import mkdtemp
 
-from costada.evaluators.sandbox.inside.own_files import OwnFiles
+from costada.evaluators.sandbox.inside.own_files import OwnFiles, entries_below
 from costada.evaluators.sandbox.inside.program_outputs import IMPORTED
 
 NAME = re.compile(r"[\w.+-]+")
@@ -98,7 +98,8 @@ class BuildShadow:
         ended = mkdtemp(prefix=".build-", dir=os.path.dirname(self._folder))
         try:
             os.rename(self._place, ended)
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
+        except OSError:  # nothing, or a file, is in its place, or it is in another one
+            os.rmdir(ended)
             sys.stderr.write(MOVED)
             return True
         self._place = ended
@@ -110,15 +111,16 @@ class BuildShadow:
         for text, paths in ((REPLACED, replaced), (REFUSED, {*refused} - {*replaced})):
             if names := [repr(os.path.relpath(path, ended)) for path in sorted(paths)[:MAX_TOLD]]:
                 sys.stderr.write(text.format(", ".join(names)))
-        shutil.rmtree(ended, ignore_errors=True)
+        _remove(ended)
         return not replaced
 
     def _made(self) -> list[str]:
-        found = []
-        for folder, _, names in os.walk(self._place):
-            paths = (os.path.join(folder, name) for name in names)
-            found += [path for path in paths if not os.path.islink(path)]
-        return found
+        entries = entries_below(self._place)
+        return [
+            entry.path
+            for entry in entries
+            if not (entry.is_symlink() or entry.is_dir(follow_symlinks=False))
+        ]
 
     def _target(self, path: str) -> str:
         return self._folder + path.removeprefix(self._place)
@@ -151,7 +153,8 @@ def _stem(name: str) -> str:
 def _remove(path: str) -> None:
     """Remove a file, or a folder with all that is in it, if it is still there."""
     if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(RecursionError):  # what is nested too deeply ends with the evaluation
+            shutil.rmtree(path, ignore_errors=True)
     else:
         with suppress(FileNotFoundError):
             os.unlink(path)

@@ -244,6 +244,31 @@ def test_a_build_leads_the_evaluator_to_no_answers(confined, folder):
     assert result.output["metrics"]["number"] == 0.0
 
 
+SPOILING = {
+    "a file in its place": r"""
+        getcwd(here, sizeof here);
+        snprintf(there, sizeof there, "%s/there", getenv("TMPDIR"));
+        rename(here, there);
+        fclose(fopen(here, "w"));
+    """,
+    "folders that are nested deeply": """
+        for (int i = 0; i < 3000; i++) if (mkdir("d", 0777) || chdir("d")) return 1;
+    """,
+}
+
+
+@pytest.mark.parametrize("deed", SPOILING)
+def test_a_build_that_spoils_its_folder_breaks_no_evaluator(confined, folder, deed):
+    require("gcc")
+    headers = ("stdio.h", "stdlib.h", "sys/stat.h", "unistd.h")
+    source = "".join(f"#include <{name}>\n" for name in headers)
+    source += f"int main(void) {{ char here[4096], there[4096]; {SPOILING[deed]} return 0; }}"
+    (folder / "Makefile").write_text("all: a.c\n\tgcc -w a.c -o prog\n\t@./prog\n")
+    steps = "shutil.copy(path, 'a.c') and run('make', '-s') or '41'"
+    result = evaluate(folder, steps, source, confined, "a.c")
+    assert (result.error, result.output and result.output["metrics"]["number"]) == (None, 41.0)
+
+
 EXCHANGING = r"""
 #define _GNU_SOURCE
 #include <stdio.h>
