@@ -55,7 +55,7 @@ def mcp_server(service: SearchService, **settings: Any) -> FastMCP:
     """The MCP server of a service; the settings are those of `FastMCP`."""
     offered, waiting = SearchTools(service), anyio.CapacityLimiter(MAX_WAITING)
     instructions = (
-        "Improves programs by a search with language models within a budget of dollars. Start a"
+        "Improves programs by a search with language models within a budget in dollars. Start a"
         " run with discover, ask wait_for_run until its phase is no longer running, then"
         " run_result; stop_run, continue_run and submit_program as you need. The same problem and"
         f" seed are the same run. Problems: {', '.join(service.problems)}. {offered.limit} A"

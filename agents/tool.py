@@ -35,7 +35,7 @@ MAX_VALUE = 80
 """Characters of a wrong value that the model is shown."""
 
 DESCRIPTION = (
-    "Improve a program by a search with language models within a budget of dollars. An evaluator"
+    "Improve a program by a search with language models within a budget in dollars. An evaluator"
     " scores every program. Returns the best program, its score, what was spent and why the search"
     " stopped."
 )

@@ -333,7 +333,7 @@ def show_all_help(context: typer.Context, is_asked: bool) -> None:
     raise typer.Exit
 
 
-@app.callback(help="Let language models improve a program within a budget of dollars.")
+@app.callback(help="Let language models improve a program within a budget in dollars.")
 def costada(
     _version: Annotated[
         bool,

@@ -320,7 +320,7 @@ def _consent(found: ProblemFolder, facts: Facts) -> str | None:
     evaluator, needs = found.layout.evaluator_file(found.settings), found.settings.needs
     confirmable = ConfirmableFile(evaluator)
     if confirmable.runs_candidate():
-        facts["candidate"] = "may run in the evaluator's process, and has what that has"
+        facts["candidate"] = "may run in the evaluator's process, with the same access"
     if needs:
         facts["opens"] = "; ".join(needs.described())
     return consent_fault(evaluator.folder, needs, confirmable, SHOWN_NEEDS)
@@ -346,7 +346,7 @@ def _consent_of_repository(problem: Problem, facts: Facts) -> str | None:
     evaluator = repository_evaluator(problem)
     needs = evaluator.settings.needs
     if evaluator.runs_candidate():
-        facts["candidate"] = "may run in the process of the command, and has what that has"
+        facts["candidate"] = "may run in the process of the command, with the same access"
     if needs:
         facts["opens"] = "; ".join(needs.described())
     return consent_fault(evaluator.folder, needs, evaluator, SHOWN_NEEDS)

@@ -129,7 +129,7 @@ def run(
     as_json: options.JsonResult = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Improve a program within a budget of dollars. Ctrl-C stops after saving."""
+    """Improve a program within a budget in dollars. Ctrl-C stops after saving."""
     with refusing(ExitCode.BAD_INPUT):
         if show_prompt and not dry_run:
             raise ValueError("--show-prompt: needs --dry-run")
@@ -196,7 +196,7 @@ def resume(
     as_json: options.JsonResult = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Resume an interrupted run, or one that gets a new limit or target."""
+    """Resume an interrupted run, or continue one with a new limit or target."""
     from costada.runs.resume import check_lost_steps, extended_config
     from costada.runs.runner import is_finished, saved_state
 

@@ -73,7 +73,7 @@ def _command(name: str, command: typer.core.TyperCommand) -> Iterator[str]:
     yield f"## costada {name}"
     yield _plain(command.help)
     places = [f"{each.metavar}..." if each.nargs == -1 else each.metavar for each in arguments]
-    usage = " ".join([name, "[OPTIONS]" if options else "", *places])
+    usage = " ".join([name, *(["[OPTIONS]"] if options else []), *places])
     yield f"```sh\ncostada {usage}\n```"
     if arguments:
         yield _table(("Argument", "Meaning"), ((each.metavar, each.help) for each in arguments))

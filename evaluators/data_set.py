@@ -57,13 +57,13 @@ def _checked(label: str, example: object) -> Example:
 
 
 def read_examples(path: Path, folder: Path) -> DataSet:
-    """The examples in a file of a problem folder, one JSON object a line.
+    """The examples in a file of a problem folder, one JSON object per line.
 
     Raises:
         ValueError: Naming the file and the line that is wrong, or if there is no example.
     """
     if not path.is_file():
-        raise ValueError(f"{path}: does not exist; expected a file with one JSON object a line")
+        raise ValueError(f"{path}: does not exist; expected a file with one JSON object per line")
     with open_shown(path, folder) as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -79,5 +79,5 @@ def read_examples(path: Path, folder: Path) -> DataSet:
             raise ValueError(f"{label}: {error}; expected a JSON object") from None
         examples.append(_checked(label, example))
     if not examples:
-        raise ValueError(f"{path}: holds no example; expected one JSON object a line")
+        raise ValueError(f"{path}: holds no example; expected one JSON object per line")
     return DataSet(examples)

@@ -77,7 +77,7 @@ class FolderSettings(BaseModel, ProblemSettings):
     the first of the usual names, if absent."""
     examples: str | None = None
     """File of the examples on which `score_example(output, example)` judges candidates, one JSON
-    object a line."""
+    object per line."""
     validation: str | None = None
     """File of further examples, which no model sees, by which the result of a run is chosen."""
     metric: str | None = None
@@ -113,7 +113,7 @@ class FolderSettings(BaseModel, ProblemSettings):
     gets the engine's socket, which equals root on the machine, once you have confirmed that."""
     files: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """What an `evaluate(program_path)` may read of the folder, besides what its code imports or
-    names: paths or patterns. Of a `repository`, ignored files that its copies hold too."""
+    names: paths or patterns. For a `repository`: ignored files that its copies hold too."""
     prepare: str | None = None
     """Command that downloads what the folder needs, such as `python download.py`, once
     `costada prepare DIR --confirm` runs it in the sandbox; no shell reads it."""

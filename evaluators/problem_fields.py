@@ -222,7 +222,7 @@ class ProblemSettings:
     """Models that programs under test ask, likewise; a name may be in both tables."""
     evaluation_dollars: PositiveNumber = None
     """Most dollars that the models of one evaluation may cost, with all examples of a data set and
-    its validation; None for the budget of the run."""
+    its validation; the budget of the run if absent."""
     human: FiniteNumber = None
     """Best `combined_score` known from people, for reports."""
     seed_objective: FiniteNumber = None

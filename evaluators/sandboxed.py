@@ -300,7 +300,7 @@ class SandboxedEvaluator(CandidateRunner):
         reason = (
             f"the program scores {published.score:.4g} on the published inputs and"
             f" {second.score:.4g} on others of the same kind; expected at most"
-            f" {holdout.margin:g} less: compute the output from the input, and remember none"
+            f" {holdout.margin:g} less: compute each output from its input"
         )
         if second.error is not None:
             reason += f" ({second.error})"

@@ -165,8 +165,8 @@ class RunConfig(SearchSettings):
         tuple[ModelEntry, ...],
         Setting("costada.runs.plan:menu_models", MODELS, "MODEL,MODEL,...", "the one of --model"),
     ] = ()
-    """Models to choose from before each attempt, in place of one: PROVIDER:NAME, with @EFFORT,
-    @TIER or @SET if wanted, or an alias of the models file."""
+    """Models to choose from before each attempt, in place of one: PROVIDER:NAME, optionally
+    with @EFFORT, @TIER or @SET, or an alias of the models file."""
 
     router: Annotated[
         str,

@@ -199,7 +199,7 @@ def test_a_check_shows_what_is_opened_to_a_command_and_whether_candidates_have_i
     )
     refused = invoke("check", folder)
     assert refused.exit_code == 2
-    assert "may run in the process of the command, and has what that has" in refused.stdout
+    assert "may run in the process of the command, with the same access" in refused.stdout
     assert "the values of EXAMPLE_KEY" in refused.stdout
     assert f"costada check {folder} --confirm --candidate-too" in refused.stderr
     assert invoke("check", folder, "--confirm", "--candidate-too").exit_code == 0
