@@ -139,9 +139,7 @@ class ParameterSet(BaseModel):
             raise ValueError("got an extra_body that is not a table, expected one")
         for name in extra:
             if name not in EXTRA_BODY:
-                raise ValueError(
-                    f"got extra_body.{name}, expected of extra_body {', '.join(EXTRA_BODY)}"
-                )
+                raise ValueError(f"got extra_body.{name}, expected one of {', '.join(EXTRA_BODY)}")
         return given
 
 

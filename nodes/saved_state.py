@@ -177,9 +177,8 @@ def check_seal(state: SearchState, store: RunStore) -> None:
     seals = (made(state, key) for made in (seal_of, _earlier_seal_of))
     if key and not any(hmac.compare_digest(str(given).encode(), each.encode()) for each in seals):
         raise ValueError(
-            f"state: got one that run {run.id} has not left so, expected no other graph to"
-            " change the state of a search; resume from an earlier checkpoint, or begin a new run"
-            " on another thread"
+            f"state: not as run {run.id} left it, expected no other graph to change the state of a"
+            " search; resume from an earlier checkpoint, or begin a new run on another thread"
         )
 
 

@@ -301,7 +301,7 @@ def why_it_stops(state: SearchState, context: RunContext) -> SearchState:
     if reason is None:
         return SearchState()
     if not call_log.has_answer(run_id) and (error := call_log.last_error(run_id)):
-        failure = f"no request was ever answered usably; the last one: {error}"
+        failure = f"no request got a usable answer; the last one: {error}"
         return SearchState(stopping="failures", last_failure=failure, failures=0)
     if reason == "failures":
         failure = context.store.text(step.attempt.failure)

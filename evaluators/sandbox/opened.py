@@ -81,9 +81,7 @@ def assigned_gpus(driver: str, count: float) -> Iterator[tuple[str, ...]]:
     locks.mkdir(mode=0o700, exist_ok=True)
     about = locks.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
-        raise PermissionError(
-            f"{locks}: got what somebody else has made, expected a folder of ours"
-        )
+        raise PermissionError(f"{locks}: is not a folder of this user; remove it")
     places = range(int(1 / count)) if count < 1 else [0]
     while True:
         with ExitStack() as stack:

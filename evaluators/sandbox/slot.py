@@ -79,7 +79,7 @@ class Slot:
         Raises:
             FileNotFoundError: If the layer's program is not installed.
             BrokenPipeError: If something kills the process while it is starting.
-            RuntimeError: If the process does not get ready, with its output.
+            RuntimeError: If the process does not become ready, with its output.
         """
         self.kind = kind
         self._layer = Layer(kind.layer).implementation(kind)
@@ -139,7 +139,7 @@ class Slot:
                 if (answer := self.answer()) is None:
                     break
         if answer is None:
-            raise BrokenPipeError("the slot does not get ready")
+            raise BrokenPipeError("the slot did not become ready")
         self.control.settimeout(None)
         return answer
 
@@ -170,7 +170,7 @@ class Slot:
         """Have a candidate run with an `Order` of the fork server; an answer comes when it ends.
 
         Raises:
-            BrokenPipeError: If the process is gone, or does not get ready.
+            BrokenPipeError: If the process is gone, or does not become ready.
             OSError: If pipes cannot be made.
         """
         self.await_ready(READY_SECONDS)

@@ -314,7 +314,7 @@ class ModelHealth:
         return self.call_log.num_requests(self.run_id, self.calls)
 
     def _unanswered(self) -> str:
-        return f"none of the {self._num_ended} requests so far was answered usably"
+        return f"none of the {self._num_ended} requests so far got a usable answer"
 
 
 def health_of(

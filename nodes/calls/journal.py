@@ -306,9 +306,9 @@ def check_same_request(request_hash: str, known: str, key: CallKey, context: Run
     if key.ticket in landed:
         last = max(landed.values())
         advice = (
-            f"this checkpoint is older than the run, which has been through iteration {last}: a"
-            " run is one line of decisions, so continue from its last checkpoint, or make a"
-            " branch with `costada fork` (Python: costada.runs.fork.fork_run)"
+            f"this checkpoint is older than the run, which has finished iteration {last}: continue"
+            " from its last checkpoint, or fork it with `costada fork` (Python:"
+            " costada.runs.fork.fork_run)"
         )
     raise ValueError(
         f"request of {key.role} {key.attempt} of {_step_name(key, context)}: the journal holds"

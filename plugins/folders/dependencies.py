@@ -137,7 +137,7 @@ class MissingPackages:
             text += f": pip install {shlex.join(packages)}, or {PREPARE} {folder}"
         if self.unknown:
             named = _listed(self.unknown)
-            text += f"; nothing says which package holds {named}: {PREPARE} {folder} --with PACKAGE"
+            text += f"; no known package provides {named}: {PREPARE} {folder} --with PACKAGE"
         return "; ".join([text, *self.nearby.values()])
 
 

@@ -217,7 +217,7 @@ def test_no_other_graph_of_the_server_lifts_a_limit(world):
         refused = refusal(
             address, f"threads/{thread}/runs/wait", {"assistant_id": "costada", "input": None}
         )
-        assert "state: got one that run" in refused
+        assert "state: not as run" in refused
     assert len(provider.requests) == 1
     place = point["checkpoint"]["checkpoint_id"]
     found = run_on(thread, address, input=None, checkpoint_id=place)

@@ -224,7 +224,7 @@ def words(near, server, out, *more):
     ("answer", "requests", "reason"),
     [
         (Page(), 1, "check the model's name and base_url"),
-        (HangUp(), 3, "none of the 3 requests so far was answered usably"),
+        (HangUp(), 3, "none of the 3 requests so far got a usable answer"),
         (Refusal(429, code="insufficient_quota"), 1, "is used up: add credit"),
         (Refusal(429, headers={"Retry-After": "3600"}), 1, "asks to wait 3600 s"),
     ],
@@ -324,7 +324,7 @@ def test_a_body_that_drips_ends_with_the_call_and_so_does_its_connection(
     ended = invoke(*given)
     assert ended.exit_code == 1
     # a request that was given up may not have ended when the third one is counted
-    assert re.search("none of the [34] requests so far was answered usably", ended.stderr)
+    assert re.search("none of the [34] requests so far got a usable answer", ended.stderr)
     assert drip.was_hung_up.wait(60)
     assert len(server.requests) == 3
 

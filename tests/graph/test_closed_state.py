@@ -287,7 +287,7 @@ def test_what_another_graph_has_changed_on_the_thread_is_refused(key, node, is_u
     given = {key: CHANGES[key]}
     other.update_state(THREAD, given, "other") if is_updated else other.invoke(given, THREAD)
     for resumed in (None, {}, Command(resume={"tactic": "Halve the step."})):
-        with pytest.raises(ValueError, match=r"state: got (one that run|run 'another', which)"):
+        with pytest.raises(ValueError, match=r"state: (not as run|got run 'another', which)"):
             graph.invoke(resumed, THREAD)
     assert len(model.prompts) == asked
     assert graph.invoke(None, kept.config)["stop_reason"] == "budget"
@@ -311,7 +311,7 @@ def test_a_run_that_another_graph_reopens_buys_no_step():
     asked = len(model.prompts)
     for given in ({"stop_reason": ""}, {"stop_reason": None}, {"spent": 0.0}):
         other_graph(Shared, saver).update_state(THREAD, given, "other")
-        with pytest.raises(ValueError, match="state: got one that run"):
+        with pytest.raises(ValueError, match="state: not as run"):
             graph.invoke(None, THREAD, context={"budget": 0.02})
     assert len(model.prompts) == asked
 

@@ -315,7 +315,7 @@ def test_another_request_at_an_old_checkpoint_says_how_to_make_a_branch():
     ask_model(asked(model), PROMPT, THIRD_KEY, {}, context)
     context.store.put_step("run", 4, {"ticket": 3})
     expected = (
-        r"iteration 3: .* older than the run, which has been through iteration 4: .*`costada fork`"
+        r"iteration 3: .* older than the run, which has finished iteration 4: .*`costada fork`"
         r" \(Python: costada\.runs\.fork\.fork_run\)"
     )
     with pytest.raises(ValueError, match=expected):

@@ -239,7 +239,7 @@ def test_a_wrong_file_is_refused_by_its_name_and_the_field(tmp_path, content, me
     [
         ({"parameters": {"openai_api_base": "http://a"}}, "got 'openai_api_base', expected one of"),
         ({"parameters": {"default_headers": {}}}, "got 'default_headers'"),
-        ({"parameters": {"extra_body": {"model": "other"}}}, "got extra_body.model, expected of"),
+        ({"parameters": {"extra_body": {"model": "other"}}}, "extra_body.model, expected one"),
         ({"parameters": {"extra_body": {"n": 4}}}, "got extra_body.n"),
         ({"parameters": {"extra_body": {"api_key": "sk"}}}, "got extra_body.api_key"),
         ({"parameters": {"extra_body": "model"}}, "extra_body that is not a table"),

@@ -102,7 +102,7 @@ class SemLock:
 
     @classmethod
     def _rebuild(cls, *_: object) -> Self:
-        raise OSError("a semaphore of the sandbox cannot be sent to a process that is no fork")
+        raise OSError("a semaphore of the sandbox can be sent only to forks")
 
 
 def offer_semaphores() -> bool:

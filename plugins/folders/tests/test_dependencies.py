@@ -66,7 +66,7 @@ def test_no_package_is_guessed_for_an_unknown_module(tmp_path):
     assert installed_as("reference_tasks") is None
     assert found.packages(found.missing) == ()
     assert found.described(Path("p")) == (
-        "needs reference_tasks; nothing says which package holds reference_tasks:"
+        "needs reference_tasks; no known package provides reference_tasks:"
         " costada prepare p --with PACKAGE"
     )
 
@@ -168,7 +168,7 @@ def test_a_folder_that_lacks_something_is_refused_when_it_is_read(
 ):
     folder = folder_with(tmp_path, evaluator, program, helper=helper)
     (folder / "problem.toml").write_text('entry_point = "f"')
-    with pytest.raises(ValueError, match=r"needs absent_module; nothing says which package"):
+    with pytest.raises(ValueError, match=r"needs absent_module; no known package"):
         load_folder(folder)
 
 

@@ -27,7 +27,7 @@ def folder(needing_folder):
 
 
 def test_evaluations_run_in_the_environment_of_the_folder(folder):
-    with pytest.raises(ValueError, match=r"needs needed_module; nothing says which package"):
+    with pytest.raises(ValueError, match=r"needs needed_module; no known package"):
         load_folder(folder)
     make_environment(folder, [], ["needed-package==1.0"])
     problem = load_folder(folder)
@@ -101,7 +101,7 @@ def test_prepare_says_what_cannot_be_installed_and_what_is_still_missing(folder,
     assert not environment_folder(folder).exists()
     still = invoke("prepare", folder)
     assert still.exit_code == 2
-    assert "still needs needed_module; nothing says which package holds" in still.stderr
+    assert "still needs needed_module; no known package provides" in still.stderr
     assert invoke("prepare", folder, "--with", "needed-package").exit_code == 0
     assert invoke("prepare", folder, "--with", "no-such-package").exit_code == 2
     assert check_problem(load_folder(folder)).score == 0.75
