@@ -2,10 +2,9 @@
 
 Folders of finished runs are written, and one long run. For each number of runs, both revisions in
 turn make the first listing, with the rows that runs keep and without, and a refresh in which
-nothing has changed. Of the long run, a refresh
-after one new iteration is measured when it is short and when it is long. CPU times are those of a
-process that has opened one run before; with `--browser` also the milliseconds until Chromium shows
-all rows of `costada watch`.
+nothing has changed. Of the long run, a refresh after one new iteration is measured when it is short
+and when it is long. CPU times are those of a process that has opened one run before; with
+`--browser` also the milliseconds until Chromium shows all rows of `costada watch`.
 
     python bench/run_index.py [--runs 50,500] [--long 10000] [--against origin/main] [--browser]
 """
@@ -31,6 +30,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from page_runs import call, settings, step, write_steps
 
 from costada import discover
+from costada.reports.indexed_run import IndexedRun, files_of
+from costada.reports.kept_row import file_states, keep_row
 from costada.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
@@ -124,6 +125,13 @@ def time_page(links: Path, folder: Path, number: int) -> float:
     return 1000 * taken
 
 
+def keep(run: RunFolder) -> None:
+    """Keep the row of a copy of a finished run: that of the original does not count for it."""
+    states, indexed = file_states(run), IndexedRun("", run, files_of)
+    indexed.read()
+    keep_row(run, indexed.row, states)
+
+
 def add_steps(run: RunFolder, number: int) -> None:
     """Add iterations with a request each to a run written by hand."""
     written = run.path / "length"
@@ -149,7 +157,7 @@ def main() -> None:
         numbers = [int(each) for each in options.runs.split(",")]
         for number in numbers:
             for place in range(number):
-                shutil.copytree(one, folder / str(number) / f"{place:04}")
+                keep(RunFolder(shutil.copytree(one, folder / str(number) / f"{place:04}")))
             left_out = shutil.ignore_patterns("row.json")
             shutil.copytree(folder / str(number), folder / f"{number}-unkept", ignore=left_out)
         for length in (SHORT, options.long):

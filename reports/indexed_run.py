@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from costada.reports.alerts import UNREADABLE, AlertLimits, alerts_of
-from costada.reports.kept_row import ENDS, MAX_CURVE, MAX_TEXT, Point, kept_row, state_of
+from costada.reports.kept_row import MAX_CURVE, MAX_TEXT, Point, file_states, kept_row
 from costada.reports.page.opening import RUNNING, name_of, problem_facts, standing
 from costada.reports.progress import remaining_iterations
 from costada.reports.run_view import RunSettings, RunView
@@ -204,9 +204,8 @@ def _setting_facts(settings: RunSettings) -> dict[str, object]:
 
 def files_of(run: RunView) -> tuple[object, ...]:
     """The state of the files of a run, which changes whenever its row may."""
-    files = [str(run.settings), *(f"{run.database}{end}" for end in ENDS)]
     # A run that is killed changes none of its files, only who holds its lock.
-    return (*map(state_of, files), run.is_running)
+    return (*file_states(run), run.is_running)
 
 
 def _number(value: object) -> float:

@@ -1,9 +1,13 @@
-"""The row of a finished run in an index, kept in its folder and read in place of the run file."""
+"""The row of a finished run in an index, kept in its folder and read in place of the run file.
+
+A folder may come from anybody, so a row counts only beside the very files that it was made of. When
+their status changed is among what shows that: the system alone sets it, so no copy has it again.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,13 +27,18 @@ MAX_TEXT = 300
 ENDS = ("", "-wal")
 """Ends of the names of the files that a running run writes."""
 
+FileState = tuple[int, int, int, int]
+"""Inode, size, and when content and status changed, in nanoseconds."""
+
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Number = Annotated[int, Field(ge=0, lt=2**63)]
+"""A number as run files hold them."""
+
 Point = tuple[FiniteFloat, FiniteFloat | None, FiniteFloat]
 """Dollars spent, best objective and best score."""
 
 
 class _Strict(BaseModel):
-    # A folder may come from anybody.
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
@@ -39,14 +48,14 @@ class FinishedRow(_Strict):
     problem: Text
     method: Text
     model: Text
-    seed: int
+    seed: Number
     budget: FiniteFloat
-    max_iterations: int
+    max_iterations: Number
     direction: Text | None
     state: Literal["finished"]
     words: Text
     spent: FiniteFloat
-    iterations: int
+    iterations: Number
     best: FiniteFloat | None
     curve: Annotated[list[Point], Field(max_length=MAX_CURVE + 2)]
     since_gain: FiniteFloat
@@ -58,43 +67,50 @@ class FinishedRow(_Strict):
 
 
 class _Kept(_Strict):
-    files: list[tuple[int, int] | None]
+    files: list[FileState | None]
     row: FinishedRow
 
 
-def keep_row(run: RunView, row: Mapping[str, Any]) -> None:
-    """Write the row beside the run file if the run has finished, with the state of its files.
+def keep_row(run: RunView, row: Mapping[str, Any], files: Sequence[FileState | None]) -> None:
+    """Write the row beside the run file if the run has finished.
 
     A run that can be resumed has none: its row names the folder, which may be moved.
-    Raises `OSError` if it cannot be written.
+
+    Args:
+        run: The run, in a folder.
+        row: Its row.
+        files: What `file_states` returned before the row was made: another process may have resumed
+            the run since.
+
+    Raises:
+        OSError: If it cannot be written.
     """
-    if row["state"] == FINISHED and isinstance(run.database, Path):
+    if row["state"] == FINISHED:
         known = FinishedRow(**{name: row[name] for name in FinishedRow.model_fields})
-        kept = _Kept(files=_states(run, run.database), row=known)
-        replace_text(run.row, kept.model_dump_json())
+        replace_text(run.row, _Kept(files=[*files], row=known).model_dump_json())
 
 
 def kept_row(run: RunView) -> dict[str, object] | None:
-    """The row that was kept; `None` if there is none, it is malformed or the files have changed."""
+    """The row that was kept; `None` if there is none, it is malformed or the files are others."""
     if not isinstance(run.database, Path):
         return None
     try:
         kept = _Kept.model_validate_json(read_bytes(run.row, MAX_BYTES))
     except (OSError, ValueError):
         return None
-    return dict(kept.row) if kept.files == _states(run, run.database) else None
+    return dict(kept.row) if kept.files == file_states(run) else None
 
 
-def _states(run: RunView, database: Path) -> list[tuple[int, int] | None]:
-    """Size and time of the settings and the run file, which a copy of the folder keeps."""
-    files = [str(run.settings), *(f"{database}{end}" for end in ENDS)]
-    return [state and state[1:] for state in map(state_of, files)]
+def file_states(run: RunView) -> list[FileState | None]:
+    """The states of the settings and the run file, which change whenever the row may."""
+    files = [str(run.settings), *(f"{run.database}{end}" for end in ENDS)]
+    return [_state_of(file) for file in files]
 
 
-def state_of(file: str) -> tuple[int, int, int] | None:
-    """Inode, size and time of a file, `None` if it cannot be looked at; no link is followed."""
+def _state_of(file: str) -> FileState | None:
+    """The state of a file, `None` if it cannot be looked at; no link is followed."""
     try:
         found = os.stat(file, follow_symlinks=False)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from costada.evaluators.problem import Problem
 from costada.nodes.settings import evaluator_texts, problem_texts
 from costada.reports.indexed_run import IndexedRun, files_of
-from costada.reports.kept_row import keep_row
+from costada.reports.kept_row import file_states, keep_row
 from costada.reports.page.page import ITERATIONS, PageWriter, write_page
 from costada.reports.tracking import Tracking
 from costada.runs.folder import BEST_PROGRAM, RunFolder
@@ -139,10 +139,11 @@ class RunRecord:
         """Bring files and trackers up to date with the store.
 
         Raises:
-            ValueError: A folder, or what is not a file, is in the place of the page.
+            ValueError: A folder, or what is not a file, is in the place of the page or of the row.
         """
-        if folder.report.exists() and not folder.report.is_file():
-            raise ValueError(f"{folder.report}: is not a file, expected the page of the run there")
+        for path, what in ((folder.report, "page"), (folder.row, "row")):
+            if path.exists() and not path.is_file():
+                raise ValueError(f"{path}: is not a file, expected the {what} of the run there")
         self._folder, self._plan, self._store = folder, plan, store
         self._tracking = tracking
         self.database, self.thread = folder.database, folder.thread
@@ -154,7 +155,8 @@ class RunRecord:
         now = problem_texts(plan.problem)
         self.changes = changes(_other_facts(setup.problem), _other_facts(now)) if setup else []
         # A killed process leaves partial files; nobody else writes here, as the lease is held.
-        for path in (folder.settings, folder.steps, folder.path / BEST_PROGRAM, folder.report):
+        written = (folder.settings, folder.steps, folder.path / BEST_PROGRAM)
+        for path in (*written, folder.report, folder.row):
             remove_unfinished(path)
         self._log = StepLog(folder.steps, lines)
         self._write_best_program(store.last_improvement(run_id))
@@ -203,9 +205,9 @@ class RunRecord:
                 # from its beginning: a full disk may have room now
                 outlast(partial(write_page, self._folder))
         if has_begun and isinstance(self.database, Path):
-            indexed = IndexedRun("", self._folder, files_of)
+            files, indexed = file_states(self._folder), IndexedRun("", self._folder, files_of)
             indexed.read()
-            keep_row(self._folder, indexed.row)
+            keep_row(self._folder, indexed.row, files)
 
     def _add_to_page(self) -> None:
         page = self._page = self._page or PageWriter(self._folder)

@@ -291,11 +291,12 @@ def test_a_run_drained_again_and_again_is_the_same_run(whole, tmp_path):
     assert (run.trace, run.prompts) == (whole.trace, whole.prompts)
 
 
-def test_a_run_whose_page_cannot_be_written_is_not_resumed(folder, invoke):
-    (folder / "report.html").unlink(missing_ok=True)
-    (folder / "report.html").mkdir()
+@pytest.mark.parametrize(("name", "what"), [("report.html", "page"), ("row.json", "row")])
+def test_a_run_whose_page_or_row_cannot_be_written_is_not_resumed(folder, invoke, name, what):
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).mkdir()
     before = spent_in_calls(folder)
     result = invoke("resume", folder, "--budget", 2 * BUDGET)
     assert result.exit_code == 1
-    assert "report.html: is not a file, expected the page of the run there" in result.output
+    assert f"{name}: is not a file, expected the {what} of the run there" in result.output
     assert spent_in_calls(folder) == before

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from page_runs import call, candidate, serving_path, settings, step, write_steps
+from waiting import within
 
 from costada.reports import run_index
-from costada.reports.kept_row import keep_row
+from costada.reports.kept_row import file_states, keep_row
 from costada.reports.page_server import PageServer
 from costada.reports.run_index import RunIndex
 from costada.runs.folder import RunFolder
@@ -137,15 +138,10 @@ def test_a_hundred_finished_runs_are_not_read_again(tmp_path):
     while found["unread"]:
         found = index.rows()
     assert len(by_id(found)) == 100
-    for number in range(100):  # destroyed without a trace: reading one would fail
-        file = tmp_path / "runs" / str(number) / "run.sqlite"
-        known = file.stat()
-        file.write_bytes(b"x" * known.st_size)
-        os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns))
     began = thread_time()
     again = index.rows(found["revision"])
     assert thread_time() - began < 0.2
-    assert again["rows"] == []
+    assert again["rows"] == []  # one that is read again is among them
     assert {row["state"] for row in index.rows()["rows"]} == {"finished"}
 
 
@@ -159,32 +155,55 @@ def test_many_unknown_runs_are_read_in_several_parts(root, monkeypatch):
 
 
 def read_row(path: Path) -> dict[str, Any]:
+    return json.loads(json.dumps(made_row(path)))
+
+
+def made_row(path: Path) -> Any:
     (row,) = RunIndex(path, RunFolder).all_rows()
-    return json.loads(json.dumps(row))
+    return row
 
 
-def destroy(file: Path) -> None:
-    """Replace the bytes of a file without a trace: reading it would fail."""
-    known = file.stat()
-    file.write_bytes(b"x" * known.st_size)
-    os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns))
+def change_row(run: RunFolder, **facts: Any) -> None:
+    known = json.loads(run.row.read_text())
+    known["row"] |= facts
+    run.row.write_text(json.dumps(known))
 
 
 @pytest.fixture
-def kept(root, tmp_path):
-    """A copy of a finished run that has kept its row, and that row."""
+def kept(root):
+    """A finished run that has kept its row, and that row."""
     run = RunFolder(root / "first")
-    (row,) = RunIndex(run.path, RunFolder).all_rows()
-    keep_row(run, row)
-    shutil.copytree(run.path, tmp_path / "copy" / "first")
-    return RunFolder(tmp_path / "copy" / "first"), json.loads(json.dumps(row))
+    states, row = file_states(run), made_row(run.path)
+    keep_row(run, row, states)
+    return run, json.loads(json.dumps(row))
 
 
 def test_a_finished_run_is_listed_from_the_row_that_it_keeps(kept):
     run, row = kept
-    destroy(run.run_file)
-    assert read_row(run.path) == row
-    os.utime(run.run_file, (1, 1))
+    change_row(run, words="Finished: as it keeps")
+    assert read_row(run.path) == row | {"words": "Finished: as it keeps"}
+
+
+def test_a_row_that_came_with_a_copy_is_not_believed(kept, tmp_path):
+    run, row = kept
+    change_row(run, best=9.0, spent=0.001, budget=7.0, method="other")
+    copy = tmp_path / "copy" / "first"
+    shutil.copytree(run.path, copy)  # keeps sizes and times
+    assert copy.joinpath("row.json").exists()
+    assert read_row(copy) == row
+
+
+def test_a_row_is_not_believed_after_a_change_that_leaves_size_and_time(kept):
+    run, _ = kept
+    known = run.run_file.stat()
+    run.run_file.write_bytes(b"x" * known.st_size)
+
+    def restore_time() -> bool:
+        os.utime(run.run_file, ns=(known.st_atime_ns, known.st_mtime_ns))
+        return run.run_file.stat().st_ctime_ns != known.st_ctime_ns
+
+    within(60, restore_time)  # the system's clock of files has ticks
+    assert run.run_file.stat().st_mtime_ns == known.st_mtime_ns
     assert read_row(run.path)["state"] == "unreadable"
 
 
@@ -196,27 +215,34 @@ def test_a_kept_row_does_not_outlast_what_happens_to_its_run(kept):
     assert read_row(run.path)["iterations"] == 3
 
 
+def test_a_row_that_was_made_before_another_process_resumed_the_run_is_not_believed(root):
+    run = RunFolder(root / "first")
+    states, row = file_states(run), made_row(run.path)
+    write_steps(run, [step(3, spent=0.125)])
+    keep_row(run, row, states)
+    assert read_row(run.path)["iterations"] == 3
+
+
 @pytest.mark.parametrize(
     "forged",
     [
         *({"spent": float("inf")}, {"spent": "0.1"}, {"words": "x" * 301}, {"state": "stopped"}),
         *({"curve": [[0, 0, 0]] * 303}, {"roles": [["judge", None]]}, {"html": "<b>"}),
+        *({"iterations": 10**400}, {"iterations": -1}, {"seed": 2**63}),
     ],
 )
 def test_a_malformed_row_is_not_believed(kept, forged):
     run, row = kept
-    known = json.loads(run.row.read_text())
-    known["row"]["problem"] = "forged"
-    run.row.write_text(json.dumps(known))
-    assert read_row(run.path)["problem"] == "forged"  # as a forged run file is
-    known["row"] |= forged
-    run.row.write_text(json.dumps(known))
+    change_row(run, problem="forged")
+    assert read_row(run.path)["problem"] == "forged"
+    change_row(run, **forged)
     assert read_row(run.path) == row
 
 
 def test_a_stopped_run_keeps_no_row(root):
     run = RunFolder(root / "sweep" / "100% <b>")
-    keep_row(run, read_row(run.path))
+    states = file_states(run)
+    keep_row(run, made_row(run.path), states)
     assert not run.row.exists()
 
 
