@@ -15,6 +15,7 @@ import pytest
 from page_runs import call, candidate, serving_path, settings, step, write_steps
 from waiting import within
 
+from costada import discover
 from costada.reports import run_index
 from costada.reports.kept_row import file_states, keep_row
 from costada.reports.page_server import PageServer
@@ -182,6 +183,12 @@ def test_a_finished_run_is_listed_from_the_row_that_it_keeps(kept):
     run, row = kept
     change_row(run, words="Finished: as it keeps")
     assert read_row(run.path) == row | {"words": "Finished: as it keeps"}
+
+
+def test_a_run_keeps_its_row_when_nothing_changes_its_files_any_more(tmp_path):
+    discover("circle_packing", "offline", budget=1.0, max_iterations=2, out=tmp_path / "run")
+    change_row(RunFolder(tmp_path / "run"), words="Finished: as it keeps")
+    assert read_row(tmp_path / "run")["words"] == "Finished: as it keeps"
 
 
 def test_a_row_that_came_with_a_copy_is_not_believed(kept, tmp_path):
