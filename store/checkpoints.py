@@ -154,8 +154,8 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         values are written that are missing.
         """
         held = DeferredCheckpoint(config, checkpoint, metadata, checkpoint["channel_versions"])
-        if _is_of_search(checkpoint):
-            self._searches.add(thread_of(config))
+        update = self._searches.add if _is_of_search(checkpoint) else self._searches.discard
+        update(thread_of(config))
         is_held = _is_within_iteration(checkpoint) and not _is_before_request(checkpoint)
         if is_held and not self._keeps_history:
             self._held_back[thread_of(config)] = held

@@ -90,6 +90,16 @@ def test_a_parallel_node_that_has_ended_is_not_paid_for_again(open_saver, is_asy
     assert found["iterations"] == 2
 
 
+def test_results_are_kept_of_a_graph_on_a_thread_that_was_a_searchs_before(open_saver):
+    saver = open_saver()
+    discovery(store=RunStore(), saver=saver, iterations=1).invoke({}, THREAD)
+    saver.delete_thread("1")
+    tasks = Tasks(saver)
+    with pytest.raises(RuntimeError, match="no answer"):
+        tasks.graph().invoke({}, THREAD)
+    assert tasks.paid == ["sound"]
+
+
 def test_a_thread_of_a_search_that_was_deleted_within_an_iteration_stays_deleted(open_saver):
     saver = open_saver()
     graph = discovery(store=RunStore(), saver=saver, iterations=3)
