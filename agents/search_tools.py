@@ -62,7 +62,7 @@ class SearchTools:
         return self.service.run(run).status()
 
     def wait_for_run(self, run: Run, seconds: WaitSeconds = MAX_WAIT) -> RunStatus:
-        """Wait until a run has ended, or for so long, and return its state."""
+        """Wait until a run has ended or the time is over, and return its state."""
         reported = 0
         for state in states_of(self.service.run(run), seconds):
             if self.report and state["iterations"] > reported:
@@ -95,7 +95,7 @@ class SearchTools:
         return best_program_of(self.service.run(run))
 
     def run_result(self, run: Run) -> RunResult:
-        """Return what a run has found that is not running: best program, metrics, why it ended."""
+        """Return the result of a run that is not running: best program, metrics, why it ended."""
         return result_of(self.service.run(run))
 
     @property
