@@ -17,16 +17,16 @@ COLORS = ("#0072b2", "#d55e00")
 PICTURE = Path(__file__).parent / "images" / "controller.svg"
 
 
-def promises(rows: list[dict]) -> list[list[float]]:
-    """What each frontier promises before each step, as the page recomputes it."""
-    reward, visits, rho, promised = [0.0, 0.0], [0, 0], 1.0, []
+def ucb_scores(rows: list[dict]) -> list[list[float]]:
+    """UCB score of each frontier before each step, as the page recomputes it."""
+    reward, visits, rho, scores = [0.0, 0.0], [0, 0], 1.0, []
     for row in rows:
         bonus = [rho * 0.5 * sqrt(log(sum(visits) + 1) / (count + 1)) for count in visits]
-        promised.append([brought + extra for brought, extra in zip(reward, bonus, strict=True)])
+        scores.append([brought + extra for brought, extra in zip(reward, bonus, strict=True)])
         k, rho = row["frontier"] - 1, row["remaining_ratio"]
         reward[k] = 0.9 * reward[k] + 0.1 * row["allocation_reward"]
         visits[k] += 1
-    return promised
+    return scores
 
 
 def draw(rows: list[dict]) -> Figure:
@@ -34,9 +34,9 @@ def draw(rows: list[dict]) -> Figure:
     steps = [row["iteration"] for row in rows]
     figure = Figure(figsize=(8, 8), layout="constrained")
     where, how, credit, best = figure.subplots(4, 1, sharex=True)
-    promised = promises(rows)
+    scores = ucb_scores(rows)
     for k, color in enumerate(COLORS):
-        values = [each[k] for each in promised]
+        values = [each[k] for each in scores]
         where.plot(steps, values, color=color, label=f"frontier {k + 1}")
         chosen = [
             (t, y)
@@ -65,7 +65,7 @@ def draw(rows: list[dict]) -> Figure:
             start = row["iteration"] + 0.5
             best.axvspan(start, start + 1, color=COLORS[0], alpha=0.15, lw=0, label="consolidation")
     for axes, name in zip(
-        (where, how, credit, best), ("promise", "ratio", "credit", "score"), strict=True
+        (where, how, credit, best), ("UCB score", "ratio", "credit", "score"), strict=True
     ):
         axes.set_ylabel(name)
         axes.grid(alpha=0.3)

@@ -56,7 +56,7 @@ class PaperRule:
     def choose(
         self, options: Sequence[ModelOption], money: Money, attempt: int, rng: Random
     ) -> str:
-        """The model with the largest promise, the first of the menu on a tie (k_t)."""
+        """The model with the largest UCB score, the first of the menu on a tie (k_t)."""
         launched = {option.name: option.launched for option in options}
         in_flight = [n for n, name in enumerate(self.names) for _ in range(launched[name])]
         ratio = remaining_ratio(money.budget, money.budget - money.left)
