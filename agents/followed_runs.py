@@ -17,7 +17,9 @@ from costada.evaluators.sandbox.concurrency import CancellationToken, current_to
 from costada.models.errors import UnmeteredCall, describe
 from costada.nodes.state import SearchState
 from costada.nodes.trace_row import TraceRow
-from costada.reports.progress import Progress, RunHeading
+from costada.reports.json_log import current_run, log_message
+from costada.reports.logged_progress import LoggedProgress
+from costada.reports.progress import RunHeading
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.plan import Plan
@@ -58,7 +60,7 @@ class FollowedRun(Protocol):
         """The problem of the run."""
 
 
-class BackgroundRun(Progress):
+class BackgroundRun(LoggedProgress):
     """A run in its own thread, paid from an account of the server's purse."""
 
     def __init__(
@@ -97,7 +99,7 @@ class BackgroundRun(Progress):
     @property
     def name(self) -> str:
         """The name of the run for clients."""
-        return name_of(self._folder)
+        return self._folder.name
 
     @property
     def seed(self) -> int:
@@ -106,10 +108,12 @@ class BackgroundRun(Progress):
 
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
         """Note the last iteration of a resumed run."""
+        super().begin(heading, rows)
         self._row = rows[-1] if rows else None
 
     def step(self, row: TraceRow) -> None:
         """Note a finished iteration."""
+        super().step(row)
         self._row = row
 
     def interrupt(self, reason: str) -> None:
@@ -149,6 +153,7 @@ class BackgroundRun(Progress):
 
     def _carry_out(self) -> None:
         current_token.set(self._token)  # for this thread, and those that the run begins
+        current_run.set(self.name)
         try:
             # Held until the account is closed: another process may have both.
             with self._lease as lease:
@@ -161,6 +166,7 @@ class BackgroundRun(Progress):
                 )
         except (ValueError, UnmeteredCall, OSError, sqlite3.Error) as error:
             self._error = str(error) or describe(error)
+            log_message(self._error, "error")
             self.is_hindered = isinstance(error, OSError | LostLease)
         except RuntimeError:
             if not self.is_abandoned:
@@ -247,11 +253,6 @@ class EarlierRun:
         return self.object_of(config) or problem_named(config.problem)
 
 
-def name_of(folder: RunFolder) -> str:
-    """The name of a run for clients: in the database, or of its folder."""
-    return folder.address.run if isinstance(folder, StoredRun) else folder.path.name
-
-
 def _problem_name(label: str) -> str:
     """The name of the problem that settings refer to, also of an object that is not there."""
     if label.startswith(OBJECT_MARK):
@@ -273,7 +274,7 @@ def status_of(
 ) -> RunStatus:
     """The state of a run after the iteration of a row of its trace; `None` before the first."""
     return RunStatus(
-        run=name_of(folder),
+        run=folder.name,
         problem=problem_name,
         phase=phase,
         iterations=row["iteration"] if row else 0,
@@ -312,7 +313,7 @@ def result_of(run: FollowedRun) -> RunResult:
     """What a run has found; raises `ValueError` while it is running."""
     if run.status()["phase"] == "running":
         raise ValueError(
-            f"run: got {name_of(run.folder)!r}, which is running; expected one that is not, or"
+            f"run: got {run.folder.name!r}, which is running; expected one that is not, or"
             " best_program for what it has so far"
         )
     best, state = _best_candidate(run.folder), saved_state(run.folder) or SearchState()

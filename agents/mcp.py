@@ -22,11 +22,13 @@ from mcp.types import ToolAnnotations
 from pydantic import TypeAdapter, create_model
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.config import LOGGING_CONFIG
 
 from costada.agents.followed_runs import states_of
 from costada.agents.run_answers import RunStatus
 from costada.agents.search_service import SearchService
 from costada.agents.search_tools import MAX_WAIT, SearchTools
+from costada.reports.json_log import is_on
 from costada.reports.page_server import shows_token
 from costada.reports.run_index import RunIndex
 from costada.reports.run_metrics import METRICS_PATH, METRICS_TYPE, metrics_text
@@ -166,6 +168,7 @@ def serve_over_http(service: SearchService, host: str, port: int, token: str) ->
         host=host,
         port=port,
         log_level="warning",
+        log_config=None if is_on() else LOGGING_CONFIG,  # none: its messages go to our log
         timeout_graceful_shutdown=CLOSING_SECONDS,
     )
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from costada.agents.followed_runs import EarlierRun, name_of
+from costada.agents.followed_runs import EarlierRun
 from costada.evaluators.problem import Problem
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder, default_names
@@ -55,7 +55,7 @@ class PaidRuns:
             stored = [run for run in named_runs(self.store) if run.address.run in own]
             kept = [replace(run, path=self.parent / run.address.run) for run in stored]
         return {
-            name_of(each): EarlierRun(each, self.purse, self.account(each), self.object_of)
+            each.name: EarlierRun(each, self.purse, self.account(each), self.object_of)
             for each in kept
         }
 

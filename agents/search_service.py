@@ -22,6 +22,7 @@ from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.routes import can_resume
 from costada.models.menu import label_of
+from costada.reports.json_log import is_on, log_message
 from costada.runs.config import EXECUTION, RunConfig, checked_config
 from costada.runs.folder import RunFolder
 from costada.runs.plan import GivenProblem, Plan, SearchRequest, plan_run, problems_by_name
@@ -45,7 +46,10 @@ def _reporting(run: str = "") -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, sqlite3.Error) as error:
-        print(f"costada: {run and f'{run}: '}{error}", file=sys.stderr)  # noqa: T201
+        if is_on():
+            log_message(str(error), "error", run=run)
+        else:
+            print(f"costada: {run and f'{run}: '}{error}", file=sys.stderr)  # noqa: T201
 
 
 def named_problems(given: Sequence[GivenProblem]) -> dict[str, str | Problem]:

@@ -1,4 +1,4 @@
-"""What commands write to standard error: one line per error, warnings, output of evaluators."""
+"""What commands write beside results: a line per error, warnings, output of evaluators."""
 
 import logging
 import sqlite3
@@ -11,11 +11,12 @@ from functools import partial
 from select import POLLERR, poll
 from shutil import get_terminal_size
 from textwrap import fill
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
 
 from costada.models.errors import UnmeteredCall, describe
+from costada.reports import json_log
 from costada.reports.terminal import show
 from costada.runs.interruption import STOPPED_AT_ONCE, ExitCode
 from costada.store.outage import Patience, waiting_for_database
@@ -35,7 +36,7 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, InterruptedError):
-        say(STOPPED_AT_ONCE, hint)
+        say(STOPPED_AT_ONCE, hint, level="error")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except (ValueError, UnmeteredCall) as error:
         message, code = _refusal(error, code)
@@ -51,7 +52,7 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
         message = describe(error)
     else:
         return
-    say(message, hint)
+    say(message, hint, level="error")
     raise typer.Exit(code)
 
 
@@ -94,6 +95,9 @@ def showing_warnings() -> Iterator[None]:
 @contextmanager
 def showing_pauses(notify: Callable[[str], None]) -> Iterator[None]:
     """Pass on what the library logs during the block, such as that a run is paused."""
+    if json_log.is_on():  # has it already
+        yield
+        return
     handler = logging.Handler(logging.WARNING)
 
     def emit(record: logging.LogRecord) -> None:
@@ -130,12 +134,23 @@ def keeping_output_clean(is_wanted: bool = True) -> Iterator[None]:
         yield
 
 
-def say(message: str, hint: str = "") -> None:
+def announce(text: str, **facts: Any) -> None:
+    """Print where and how a command serves; in a log in JSON it is the event `serving`."""
+    if json_log.is_on():
+        json_log.log_event("serving", text, **facts)
+    else:
+        show(text)
+
+
+def say(message: str, hint: str = "", *, level: json_log.Level = "warning") -> None:
     """Write a message to standard error, and below it what to do next.
 
     On a terminal the message breaks between words; the hint may be a command to copy. Passwords in
-    addresses are left out.
+    addresses are left out. The level is that of the message in a log in JSON.
     """
+    if json_log.is_on():
+        json_log.log_message(message, level, hint=without_passwords(hint))
+        return
     text = without_passwords(f"costada: {message}")
     if sys.stderr.isatty():
         width = get_terminal_size().columns

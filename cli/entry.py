@@ -37,12 +37,17 @@ def _run(words: Sequence[str]) -> None:
 
         if answer(instruction):
             return
-    if words[:1] in ([INSTALL], [SHOW]) and words[1:]:
-        from costada.cli.command_errors import say
+    from costada.reports.json_log import begin_if_asked
 
+    try:
+        begin_if_asked()
+    except ValueError as error:
+        _refuse(str(error))
+    if words[:1] in ([INSTALL], [SHOW]) and words[1:]:
         given = " ".join(words[1:])
-        say(f"{words[0]}: got {given!r}, expected nothing more: it is for the shell that calls it")
-        sys.exit(REFUSED)
+        _refuse(
+            f"{words[0]}: got {given!r}, expected nothing more: it is for the shell that calls it"
+        )
     if words == [INSTALL]:
         from costada.cli.completion import table
 
@@ -52,6 +57,13 @@ def _run(words: Sequence[str]) -> None:
     from costada.cli.main import main as command
 
     command()
+
+
+def _refuse(message: str) -> None:
+    from costada.cli.command_errors import say
+
+    say(message, level="error")
+    sys.exit(REFUSED)
 
 
 if __name__ == "__main__":

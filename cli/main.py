@@ -183,13 +183,14 @@ class Command(TyperCommand):
                 raise
             from costada.cli.command_errors import say
 
-            say(_refusal(error.param, error))
+            say(_refusal(error.param, error), level="error")
             raise typer.Exit(REFUSED) from None
         if context.args and not context.resilient_parsing:
             from costada.cli.command_errors import say
 
             words = " ".join(context.args)
-            say(f"{info_name}: got {words!r} after its arguments, expected nothing more")
+            message = f"{info_name}: got {words!r} after its arguments, expected nothing more"
+            say(message, level="error")
             raise typer.Exit(REFUSED)
         return context
 
@@ -246,7 +247,7 @@ class Commands(TyperGroup):
 
             code = error.exit_code
             if message := error.format_message():  # none without arguments: the help is printed
-                say(message, f"See {error.ctx.command_path} --help.")
+                say(message, f"See {error.ctx.command_path} --help.", level="error")
         if exits:
             sys.exit(code)
         return code
@@ -282,7 +283,7 @@ class Commands(TyperGroup):
         except ValueError as error:
             from costada.cli.command_errors import say
 
-            say(str(error))
+            say(str(error), level="error")
             raise typer.Exit(REFUSED) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

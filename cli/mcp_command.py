@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.command_errors import keeping_output_clean, refusing
+from costada.cli.command_errors import announce, keeping_output_clean, refusing
 from costada.cli.setting_options import ALL_SETTINGS, with_settings
 from costada.cli.span_export import send_spans
 from costada.evaluators.registry import problem_names
@@ -199,11 +199,12 @@ def _serve(
     place, number = host or ADDRESS, port or DEFAULT_PORT
     address = f"http://{f'[{place}]' if ':' in place else place}:{number}/mcp"
     if token:
-        show(f"{address}, with the token in {TOKEN_VARIABLE}")
+        announce(f"{address}, with the token in {TOKEN_VARIABLE}", address=address)
     else:
         token = new_token()
-        show(f"{address}?token={token}")
-    show(f"sandbox: {described_layer(layer) if layer else 'up to the problem'}")
+        show(f"{address}?token={token}")  # nobody else knows it
+    sandbox = described_layer(layer) if layer else "up to the problem"
+    announce(f"sandbox: {sandbox}", sandbox=sandbox)
     serve_over_http(service, place, number, token)
 
 

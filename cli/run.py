@@ -27,6 +27,7 @@ from costada.cli.span_export import send_spans
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.reports.formats import budget_text
+from costada.reports.json_log import current_run, is_on
 from costada.reports.status import update_status
 from costada.reports.terminal import show
 from costada.runs.config import EXECUTION, OFFLINE, RunConfig
@@ -154,6 +155,7 @@ def run(
                 name = plan.problem.name
                 folder = unused_run(name, store) if store else unused_folder(name)
             folder.claim(config)
+    current_run.set(folder.name)
     _carry_out(plan, config, folder, purse, as_json=as_json, is_quiet=quiet)
 
 
@@ -200,6 +202,7 @@ def resume(
     from costada.runs.resume import check_lost_steps, extended_config
     from costada.runs.runner import is_finished, saved_state
 
+    current_run.set(folder.name)
     with (
         refusing(ExitCode.BAD_INPUT),
         outlasting(settings().get("longest_pause", LONGEST_PAUSE)),
@@ -225,7 +228,7 @@ def resume(
                 text = f"this run has finished and has spent {spent}; it spends nothing more"
                 text += " without a higher limit (--budget, --max-iterations)"
                 text += " or a better --target" if config.target is not None else ""
-                show(f"{folder.place}: {text}", is_error=True)
+                say(f"{folder.place}: {text}")
     _carry_out(
         plan, config, folder, purse, as_json=as_json, is_quiet=quiet, accepts_loss=accept_loss
     )
@@ -296,7 +299,7 @@ def _carry_out(
     """Run to the end or to an interruption, print the result and exit with the right code."""
     from langgraph.runtime import RunControl
 
-    from costada.reports.progress import progress_on
+    from costada.reports.logged_progress import logged_or_shown
     from costada.reports.summary import REASONS, failures_text, sum_by_model, sum_by_role
     from costada.reports.terminal import SafeConsole
     from costada.reports.trace import last_router, stored_rows
@@ -306,7 +309,7 @@ def _carry_out(
 
     collect_garbage()
     send_spans()
-    progress = progress_on(SafeConsole(stderr=as_json, highlight=False), is_quiet=is_quiet)
+    progress = logged_or_shown(SafeConsole(stderr=as_json, highlight=False), is_quiet=is_quiet)
     control = RunControl()
     command = folder.next_command(config)
     if purse:
@@ -338,7 +341,7 @@ def _carry_out(
     models = [(row, by_model[row["name"]]) for row in router]
     if as_json:
         show(summary_json(result, config, folder, sums, reused, models, waiting, examples))
-    else:
+    elif not is_on():  # the log has it
         text = summary_text(
             result, config, folder, sums, reused, models, failures, waiting, examples
         )
@@ -349,7 +352,7 @@ def _carry_out(
         raise typer.Exit(ExitCode.INTERRUPTED)
     if result.stop_reason == "failures":
         reason = f"{REASONS['failures']}; look first at the last failure: {last_failure(result)}"
-        say(reason)
+        say(reason, level="error")
         raise typer.Exit(ExitCode.FAILED)
     if result.best_objective is None:
         is_offline = config.model == OFFLINE and plan.problem.initial_program is None

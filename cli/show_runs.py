@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import typer
 
 from costada.cli import options
-from costada.cli.command_errors import outlasting, refusing, say
+from costada.cli.command_errors import announce, outlasting, refusing, say
 from costada.reports.export import (
     FileFormat,
     TableName,
@@ -23,6 +23,7 @@ from costada.reports.export import (
     write_table,
 )
 from costada.reports.formats import counted, objective_text
+from costada.reports.json_log import is_on, log_event
 from costada.reports.terminal import show
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode
@@ -333,8 +334,8 @@ def watch(
     from costada.reports.page_server import PageServer, token_in
     from costada.runs.alert_webhook import AlertSender, Webhook
 
-    def announce(kind: str) -> None:
-        show(f"{shown}: {'the run has' if kind == 'run' else 'a run has'} begun")
+    def on_begin(kind: str) -> None:
+        announce(f"{shown}: {'the run has' if kind == 'run' else 'a run has'} begun")
 
     with refusing(ExitCode.BAD_INPUT):
         webhook = Webhook(alert_webhook) if alert_webhook is not None else None
@@ -349,18 +350,26 @@ def watch(
                 f"{option}: the page of a single run has no alerts, expected {expected}"
             )
         shown = index.title if is_database(place) else place
-        server = PageServer(index, port, announce, token)
+        server = PageServer(index, port, on_begin, token)
     with server, AlertSender(index, webhook, say) if webhook else nullcontext():
         kind, what = index.kind, shown
         if kind == "runs":
             what = f"{counted(len(index.names), 'run')} below {shown}"
-        show(f"{server.address} shows {what}; stop with Ctrl-C")
+        address = server.address
+        if is_on():
+            if not token:
+                show(address)  # nobody else knows the token that it ends with
+            address = address.partition("?")[0]
+        announce(f"{address} shows {what}; stop with Ctrl-C", address=address)
         if kind == "waiting":
-            show(f"{shown}: no run yet; the page shows it as soon as one begins")
+            announce(f"{shown}: no run yet; the page shows it as soon as one begins")
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            show()
+            if is_on():
+                log_event("end")
+            else:
+                show()
 
 
 def _index(place: str, limits: AlertLimits) -> RunIndex:

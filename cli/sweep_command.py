@@ -44,6 +44,7 @@ from costada.experiments.sweep.sweep_progress import (
     sweep_progress_on,
     sweep_text,
 )
+from costada.reports.json_log import is_on
 from costada.reports.terminal import SafeConsole, show
 from costada.runs.config import MENU
 from costada.runs.interruption import ExitCode, ending_on_signal
@@ -260,12 +261,19 @@ def sweep(
                     num_jobs, shared = len(runs), None
                 loop = SweepLoop(runs, num_jobs, engine.start, progress, signals, reader, shared)
                 runs = loop.execute()
-    show(sweep_json(runs) if as_json else sweep_text(runs, out, monotonic() - started))
+    _show_result(runs, out, monotonic() - started, as_json=as_json)
     raise typer.Exit(exit_code(runs))
 
 
 def _show_status(runs: Sequence[SweepRun], *, as_json: bool) -> None:
     show(sweep_json(runs) if as_json else status_text(runs))
+
+
+def _show_result(runs: Sequence[SweepRun], out: Path, seconds: float, *, as_json: bool) -> None:
+    if as_json:
+        show(sweep_json(runs))
+    elif not is_on():  # the log has it
+        show(sweep_text(runs, out, seconds))
 
 
 def _check_runs(

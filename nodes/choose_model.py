@@ -129,6 +129,7 @@ def tell_router(state: SearchState, context: RunContext) -> SearchState:
         others = tuple(each for each in step.refused if each != name)
         return {"router": router, "step": replace(step, refused=others)}
     reason = context.store.text(attempt.refusal)
-    _LOG.warning("Model %s is disabled for the rest of the run: %s", name, reason)
+    text = "Model %s is disabled for the rest of the run: %s"
+    _LOG.warning(text, name, reason, extra={"ticket": step.ticket})
     step = replace(step, disabled=(*step.disabled, name))
     return {"router": router.disable(name), "step": step}

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rich.console import JustifyMethod
 
     from costada.nodes.trace_row import ModelRow, TraceRow
+    from costada.values.search_result import Discovery
 
 STANDARD_ERROR = 2
 EVENTS_KEPT = 60
@@ -119,6 +120,9 @@ class Progress(SilentProgress):
 
     def step(self, row: TraceRow) -> None:
         """Add a finished iteration."""
+
+    def end(self, result: Discovery) -> None:
+        """Note how the run ended; not called if it failed with an error."""
 
 
 class LoggedNotices(Progress):

@@ -60,6 +60,11 @@ class RunFolder:
     path: Path
 
     @property
+    def name(self) -> str:
+        """The name of the run for clients and in logs."""
+        return self.path.name
+
+    @property
     def place(self) -> str:
         """What messages and commands call the run."""
         return str(self.path)

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from costada.evaluators.sandbox.concurrency import allow_evaluations, cancel_evaluations
+from costada.reports.json_log import is_on, log_message
 from costada.values.redaction import without_passwords
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def draining_on_signal(
         notify: Called inside a signal handler when the signal has arrived.
         hint: What to do next; printed when the second signal ends the process.
     """
-    stopped = without_passwords(f"\ncostada: {STOPPED_AT_ONCE}\n{hint}\n").encode()
+    hint = without_passwords(hint)
+    stopped = f"\ncostada: {STOPPED_AT_ONCE}\n{hint}\n".encode()
 
     def handle(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
@@ -95,9 +97,10 @@ def draining_on_signal(
         if control.drain_requested and number not in _URGENT:
             return
         if control.drain_requested:
-            with suppress(OSError):  # standard error is closed
-                # Not print: the signal may have interrupted a print, which holds the stream's lock.
-                os.write(STANDARD_ERROR, SHOW_CURSOR * os.isatty(STANDARD_ERROR) + stopped)
+            if is_on():
+                log_message(STOPPED_AT_ONCE, "error", hint=hint)
+            else:
+                _write_past_buffers(SHOW_CURSOR * os.isatty(STANDARD_ERROR) + stopped)
             # Not sys.exit: threads that wait for a provider would keep the process alive, and
             # everything that counts is in the run file already.
             os._exit(ExitCode.INTERRUPTED)
@@ -108,6 +111,12 @@ def draining_on_signal(
 
     with _handling(SIGNALS, handle):
         yield
+
+
+def _write_past_buffers(text: bytes) -> None:
+    """Not print: the signal may have interrupted a print, which holds the stream's lock."""
+    with suppress(OSError):  # standard error is closed
+        os.write(STANDARD_ERROR, text)
 
 
 @contextmanager

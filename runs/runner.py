@@ -127,6 +127,7 @@ def _execute(
             reason = found.stop_reason
             if plan.gateway and reason != "interrupted":
                 installed_gateway().stop(folder)
+            progress.end(found)
             return found
     finally:
         # The lease is released: the page says how the run ended.

@@ -44,6 +44,11 @@ class StoredRun(RunFolder):
     address: RunAddress
 
     @property
+    def name(self) -> str:
+        """The name of the run in the database."""
+        return self.address.run
+
+    @property
     def place(self) -> str:
         """The address without its password, as commands take it."""
         return str(self.address)

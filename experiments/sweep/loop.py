@@ -144,6 +144,7 @@ class SweepLoop:
             self._signals.count = max(self._signals.count, 1)
             self._run_to_the_end()
             raise
+        self._progress.end_all(self._runs)
         return tuple(self._runs)
 
     def _run_to_the_end(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.reports.formats import budget_text, clock, counted
+from costada.reports.json_log import is_on, log_event, log_message
 from costada.reports.progress import Lines, SilentProgress
 from costada.runs.interruption import ExitCode
 
@@ -38,6 +39,39 @@ class SweepProgress(SilentProgress):
 
     def end(self, runs: Sequence[SweepRun], run: SweepRun) -> None:
         """Show that a run has ended."""
+
+    def end_all(self, runs: Sequence[SweepRun]) -> None:
+        """Note that the sweep has ended."""
+
+
+class LoggedSweep(SweepProgress):
+    """Logs events in JSON; of a quiet command only the end."""
+
+    def __init__(self, *, is_quiet: bool) -> None:
+        self._is_quiet = is_quiet
+
+    def begin(self, headline: str) -> None:
+        """Log the headline."""
+        if not self._is_quiet:
+            log_event("begin", headline)
+
+    def end(self, runs: Sequence[SweepRun], run: SweepRun) -> None:
+        """Log how the run ended."""
+        if run.status in (Status.QUEUED, Status.RUNNING) or self._is_quiet:
+            return
+        facts = run_facts(run)
+        is_bad = run.status is Status.FAILED or bool(run.warning)
+        log_event("run_ended", level="warning" if is_bad else "info", run=run.name, **facts)
+
+    def end_all(self, runs: Sequence[SweepRun]) -> None:
+        """Log how many runs ended in which way, and what all have spent."""
+        counts = Counter(run.status.value for run in runs)
+        log_event("end", runs=len(runs), statuses=counts, spent=sum(run.spent for run in runs))
+
+    def notice(self, text: str) -> None:
+        """Log the notice."""
+        if not self._is_quiet:
+            log_message(text, "info")
 
 
 class SweepLines(Lines, SweepProgress):
@@ -89,7 +123,9 @@ class SweepTable(SweepLines):
 
 
 def sweep_progress_on(console: Console, *, is_quiet: bool) -> SweepProgress:
-    """A table for a terminal, lines for anything else, nothing if quiet."""
+    """A log in JSON if that is asked for, else a table for a terminal, lines or, quiet, nothing."""
+    if is_on():
+        return LoggedSweep(is_quiet=is_quiet)
     if is_quiet:
         return SweepProgress()
     return SweepTable(console) if console.is_terminal else SweepLines(console)
@@ -232,28 +268,29 @@ def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
 
 def sweep_json(runs: Sequence[SweepRun]) -> str:
     """The runs as one JSON array, a run per line; dollars are numbers."""
-
-    def facts(run: SweepRun) -> dict[str, object]:
-        step = run.step
-        return {
-            "problem": run.config.problem,
-            "method": run.config.method,
-            "model": run.config.model,
-            "seed": run.config.seed,
-            "budget": run.config.budget,
-            "budget_at_start": run.budget_at_start,
-            "status": run.status,
-            "iterations": step.iteration if step else 0,
-            "spent": run.spent,
-            "best_score": step.best_score if step else None,
-            "best_objective": step.best_objective if step else None,
-            "error": run.error or None,
-            "warning": run.warning or None,
-            "folder": str(run.folder.path),
-        }
-
-    lines = ",\n".join(f"  {json.dumps(facts(run))}" for run in runs)
+    lines = ",\n".join(f"  {json.dumps(run_facts(run))}" for run in runs)
     return f"[\n{lines}\n]"
+
+
+def run_facts(run: SweepRun) -> dict[str, Any]:
+    """A run in types of JSON."""
+    step = run.step
+    return {
+        "problem": run.config.problem,
+        "method": run.config.method,
+        "model": run.config.model,
+        "seed": run.config.seed,
+        "budget": run.config.budget,
+        "budget_at_start": run.budget_at_start,
+        "status": run.status,
+        "iterations": step.iteration if step else 0,
+        "spent": run.spent,
+        "best_score": step.best_score if step else None,
+        "best_objective": step.best_objective if step else None,
+        "error": run.error or None,
+        "warning": run.warning or None,
+        "folder": str(run.folder.path),
+    }
 
 
 def exit_code(runs: Sequence[SweepRun]) -> ExitCode:

@@ -152,6 +152,7 @@ class _ComputeCharge:
                 " (--timeout)",
                 bound,
                 100 * share,
+                extra={"ticket": self._key.ticket},
             )
 
     def finish(self, seconds: float, error: str | None) -> None:

@@ -249,6 +249,7 @@ class CallJournal:
                 bound,
                 100 * share,
                 "" if self._has_gateway else ADVICE,
+                extra={"ticket": self._key.ticket},
             )
 
     def _report_cost(self) -> None:

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from costada.cli import options
-from costada.cli.command_errors import refusing
+from costada.cli.command_errors import announce, refusing
 from costada.cli.main import OTHERS, SERVE, PluginCommand
 from costada.plugins.gateway.gateway_protocol import IDLE_SECONDS
-from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
 
 Upstream = Annotated[
@@ -51,7 +50,7 @@ def gateway(
         from costada.plugins.gateway.gateway_server import GatewaySettings, serve
 
         settings = GatewaySettings(upstream, journal, port, idle_seconds)
-        serve(settings, lambda address: show(address.base_url))
+        serve(settings, lambda found: announce(found.base_url, address=found.base_url))
 
 
 COMMAND = PluginCommand(gateway, SERVE, OTHERS)

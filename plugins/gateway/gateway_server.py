@@ -42,6 +42,7 @@ from costada.plugins.gateway.gateway_protocol import (
     path_below,
 )
 from costada.plugins.gateway.response_journal import Journal, RequestKey, RequestState
+from costada.reports.json_log import is_on, log_message
 
 HOST = "127.0.0.1"
 MAX_REQUEST = 2**30
@@ -165,6 +166,9 @@ def _stop_on_signal(stopping: asyncio.Event) -> None:
 
 
 def _log(text: str) -> None:
+    if is_on():
+        log_message(text, "warning")
+        return
     line = text.encode("unicode_escape").decode()
     print(f"costada gateway: {line}", file=sys.stderr, flush=True)  # noqa: T201  no room above
 

@@ -127,9 +127,9 @@ def test_a_lost_request_that_takes_much_of_the_budget_is_logged_with_advice(
     store = RunStore()
     graph_with(model, store, iterations=2).invoke({})
     (lost,) = [call for call in calls_of(store) if call.bound]
-    logged = [record.getMessage() for record in caplog.records if record.name == "costada.money"]
-    assert len(logged) == is_logged
-    for line in logged:
+    records = [record for record in caplog.records if record.name == "costada.money"]
+    assert [record.ticket for record in records] == [2] * is_logged
+    for line in (record.getMessage() for record in records):
         assert line.startswith(f"A request of iteration 2 was lost and counts as ${lost.bound:.6f}")
         assert "(7% of the budget)" in line
         assert "--max-tokens" in line
