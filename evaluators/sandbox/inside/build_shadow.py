@@ -34,14 +34,14 @@ PRODUCTS = (
 
 REFUSED = (
     "sandbox: what a build has made is removed, as no word of the command or its script names it,"
-    " or something else is there: {}. Build in a folder that the evaluator makes, as by"
-    " os.mkdir('build'), or in a temporary one\n"
+    " something else is there, or its folder is read-only: {}. Build in a folder that the evaluator"
+    " makes, as by os.mkdir('build'), or in a temporary one\n"
 )
 REPLACED = (
     "sandbox: a build fails that makes files in the place of the evaluator's: {}. Remove these from"
     " the folder, or build under other names\n"
 )
-MOVED = "sandbox: what a build has made is lost, as it moved the folder in which it works\n"
+MOVED = "sandbox: what a build has made is lost, as it moved or locked the folder it works in\n"
 MAX_TOLD = 5
 """How many names a message shows."""
 
@@ -132,7 +132,8 @@ class BuildShadow:
         while not os.path.lexists(around):
             around = os.path.dirname(around)
         is_free = os.path.isdir(around) and os.path.realpath(around) == around
-        if os.path.lexists(target) or not (is_free and self._is_output(target)):
+        can_move = all(os.access(each, os.W_OK) for each in (os.path.dirname(path), around))
+        if os.path.lexists(target) or not (is_free and can_move and self._is_output(target)):
             return False
         os.makedirs(folder, exist_ok=True)
         os.rename(path, target)

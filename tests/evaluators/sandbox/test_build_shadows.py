@@ -200,7 +200,7 @@ def test_a_program_that_a_build_runs_replaces_and_plants_nothing(confined, folde
     assert result.output["metrics"] == {"number": 1041.0, "made": repr(["a.c", "prog"])}
     replaced = "in the place of the evaluator's: 'check.py', 'evaluator.py'. "
     assert replaced in result.log
-    told = result.log.partition(", or something else is there: ")[2]
+    told = result.log.partition(", or its folder is read-only: ")[2]
     assert told.startswith("'.Rprofile', 'a.py', 'expected.txt', 'json.so', 'other.json'")
 
 
@@ -251,6 +251,18 @@ SPOILING = {
         rename(here, there);
         fclose(fopen(here, "w"));
     """,
+    "a folder that nobody may write to": """
+        mkdir("d", 0777);
+        fclose(fopen("d/x.o", "w"));
+        chmod("d", 0555);
+    """,
+    "a folder of the evaluator that nobody may write to": """
+        fclose(fopen("out/kept", "w"));
+        chmod("out", 0555);
+        unlink("out");
+        mkdir("out", 0777);
+        fclose(fopen("out/x.o", "w"));
+    """,
     "folders that are nested deeply": """
         for (int i = 0; i < 3000; i++) if (mkdir("d", 0777) || chdir("d")) return 1;
     """,
@@ -264,7 +276,7 @@ def test_a_build_that_spoils_its_folder_breaks_no_evaluator(confined, folder, de
     source = "".join(f"#include <{name}>\n" for name in headers)
     source += f"int main(void) {{ char here[4096], there[4096]; {SPOILING[deed]} return 0; }}"
     (folder / "Makefile").write_text("all: a.c\n\tgcc -w a.c -o prog\n\t@./prog\n")
-    steps = "shutil.copy(path, 'a.c') and run('make', '-s') or '41'"
+    steps = "os.mkdir('out') or shutil.copy(path, 'a.c') and run('make', '-s') or '41'"
     result = evaluate(folder, steps, source, confined, "a.c")
     assert (result.error, result.output and result.output["metrics"]["number"]) == (None, 41.0)
 
@@ -334,7 +346,7 @@ def test_a_library_is_left_only_where_a_word_names_it(confined, folder):
     result = evaluate(folder, steps, source, confined, "a.c")
     assert result.error is None
     assert result.output["metrics"] == {"number": 41.0, "made": repr(["a.c", "out"])}
-    assert "is there: 'a.so', 'check.so', 'out/a.so'. " in result.log
+    assert "read-only: 'a.so', 'check.so', 'out/a.so'. " in result.log
 
 
 READING = """
