@@ -82,6 +82,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "steer": ("steer_command:steer", RUN, OTHERS),
     "submit": ("steer_command:submit", RUN, OTHERS),
     "upgrade": ("upgrade_command:upgrade", RUN, OTHERS),
+    "reconcile": ("reconcile_command:reconcile", RUN, OTHERS),
     "forecast": ("forecast:forecast", RUN, CALCULATIONS),
     "watch": ("show_runs:watch", LOOK, WATCHING),
     "report": ("show_runs:report", LOOK, OTHERS),

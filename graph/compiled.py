@@ -29,6 +29,7 @@ from costada.graph.graph_input import (
 from costada.graph.node_execution import ACTIVE_RUNS, ActiveRuns
 from costada.graph.routes import AFTER_GATE, can_continue
 from costada.nodes.calls.health import check_may_wait
+from costada.nodes.charge_ledger import settled_account
 from costada.nodes.context import RunContext
 from costada.nodes.pool import NODE_THREADS
 from costada.nodes.saved_state import check_seal, with_seal
@@ -315,8 +316,10 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         """The update that reopens a run where its last step ended."""
         # As of the gate: an update ends what LangGraph would execute next, which is nothing after a
         # stop, and a landing while the run is stopping. The gate's route chooses again from there.
-        left = cast(SearchState, {**saved.values, **REOPENED})
-        update = with_seal(left, {**REOPENED}, self.search.store)
+        values = cast(SearchState, saved.values)
+        changed = REOPENED | settled_account(values, search)
+        left = values | changed
+        update = with_seal(left, changed, self.search.store)
         command: Any = Command(update=update, goto=AFTER_GATE.follow(left, search))
         return [[StateUpdate(command, "gate_intervention")]]
 

@@ -12,6 +12,7 @@ from langgraph.graph import END
 
 from costada.controller.credit import remaining
 from costada.controller.step import max_in_flight, stop_reason
+from costada.nodes.charge_ledger import spent_by_ledger
 from costada.nodes.context import RunContext, balance_of, budget_of, extension_of
 from costada.nodes.state import SearchState, has_current_step, needs_guide
 
@@ -240,6 +241,7 @@ def can_continue(state: SearchState, context: RunContext) -> bool:
     if not reason:
         return False
     budget = max(context.budget, extension_of(state, context))
+    state = {**state, "spent": spent_by_ledger(state, context.store)}
     if context.purse and reason == "budget":
         # The purse may not have the whole budget.
         budget = min(budget, state["spent"] + max(0.0, float(context.purse.remaining)))

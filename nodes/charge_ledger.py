@@ -6,9 +6,10 @@ from decimal import Decimal
 
 from costada.controller.credit import remaining
 from costada.nodes.calls.run_account import open_account, report_cost
-from costada.nodes.context import SearchRuntime, budget_of
+from costada.nodes.context import RunContext, SearchRuntime, budget_of
 from costada.nodes.state import SearchState, has_current_step
-from costada.values.numbering import next_iteration
+from costada.store.run_store import RunStore
+from costada.values.numbering import START_TICKET, next_iteration
 from costada.values.roles import JUDGING, ROLES
 
 
@@ -16,6 +17,29 @@ def _judged(by_role: Mapping[str, Decimal]) -> dict[str, float]:
     """The dollars of a step by role; none if its evaluation cost nothing."""
     known = {role: float(by_role[role]) for role in (*ROLES, *by_role) if role in by_role}
     return known if any(role in JUDGING for role in known) else {}
+
+
+MIN_DOLLARS = 1e-9
+"""Smaller differences are rounding errors of a state, which holds floats."""
+
+
+def spent_by_ledger(state: SearchState, store: RunStore) -> float:
+    """Dollars spent: a provider's bill may have returned some since the last charge."""
+    iteration = next_iteration(state["controller"].iteration)
+    return float(store.ledger.spent(state["run"].id, iteration))
+
+
+def settled_account(state: SearchState, context: RunContext) -> SearchState:
+    """What a provider's bill has changed in the account since the last charge; often nothing."""
+    store, run_id = context.store, state["run"].id
+    spent = spent_by_ledger(state, store)
+    landed = {START_TICKET, state["flight"].guide_ticket, *store.iterations(run_id)}
+    in_doubt = float(store.ledger.in_doubt(run_id, landed)) if context.counts_lost else 0.0
+    changes = abs(spent - state["spent"]), abs(in_doubt - state.get("in_doubt", 0.0))
+    if max(changes) < MIN_DOLLARS:
+        return {}
+    left = max(0.0, remaining(budget_of(state, context), spent))
+    return {"spent": spent, "remaining": left, "in_doubt": in_doubt}
 
 
 def charge_ledger(state: SearchState, runtime: SearchRuntime) -> SearchState:

@@ -215,13 +215,15 @@ def _remarks(row: TraceRow) -> Iterator[str]:
 
 
 def charged_words(charged: float, rows: Sequence[TraceRow]) -> str:
-    """One line on dollars of steps that have not ended; empty without any.
+    """One line on dollars of steps that have not ended, or that a bill returned; empty without any.
 
     Args:
         charged: Dollars of all requests of the run.
         rows: Of its finished iterations.
     """
     more = charged - (rows[-1]["spent"] if rows else 0.0)
+    if more <= -SMALLEST_SHOWN:
+        return f"${-more:.6f} were returned by the provider's bill, which leaves ${charged:.6f}."
     if more < SMALLEST_SHOWN:
         return ""
     return f"${more:.6f} are charged to steps that have not ended, of ${charged:.6f} in all."

@@ -18,6 +18,7 @@ from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.graph.build import DiscoveryGraph
 from costada.graph.routes import can_continue, can_resume
 from costada.nodes.calls.run_account import entry_of, reported_tickets
+from costada.nodes.charge_ledger import spent_by_ledger
 from costada.nodes.pool import pool_of
 from costada.nodes.state import SearchInput, SearchState, restore
 from costada.reports.progress import Progress, RunHeading
@@ -169,7 +170,7 @@ def is_finished(folder: RunFolder) -> bool:
 
 
 def saved_state(folder: RunFolder) -> SearchState | None:
-    """The state of a run at its last checkpoint, `None` before the first.
+    """The state of a run at its last checkpoint, with what is spent now; `None` before the first.
 
     Raises:
         ValueError: If its run file is damaged, another version's or missing.
@@ -179,7 +180,11 @@ def saved_state(folder: RunFolder) -> SearchState | None:
         return None
     with _saver(folder, is_read_only=True) as saver:
         saved = saver.get_tuple(folder.thread)
-    return saved and restore(saved.checkpoint["channel_values"])
+    state = restore(saved.checkpoint["channel_values"]) if saved else None
+    if state is None or "run" not in state:
+        return state
+    with RunStore.at(folder.database, is_read_only=True) as store:
+        return {**state, "spent": spent_by_ledger(state, store)}
 
 
 @contextmanager

@@ -417,6 +417,16 @@ class CallLog:
         ):
             yield self._row(stored, with_texts=with_texts)
 
+    def numbered(self, run_id: str) -> Iterator[tuple[CallKey, int, CallRow]]:
+        """Yield every request of a run, without texts, with its logical call and its number."""
+        for number, *stored in self._db.rows(
+            f"SELECT n, {COLUMNS}, facts FROM costada_call"  # noqa: S608
+            " WHERE run_id = ? ORDER BY ticket, rowid",
+            (run_id,),
+        ):
+            call = self._row(tuple(stored), with_texts=False)
+            yield CallKey(run_id, call.ticket, call.role, call.attempt), int(number), call
+
     def _write(self, key: CallKey, number: int, call: CallRow) -> None:
         facts = {name: getattr(call, name) for name in FACTS} | asdict(call.usage)
         for name in ("entry", "gateway", "place"):

@@ -199,6 +199,30 @@ class Ledger:
         num_guides = sum(each[0] == GUIDE for each in charged)
         return Charge(cost, spent, num_guides, in_doubt, by_role)
 
+    @exactly
+    def give_back(self, run_id: str, since: Iteration, dollars: Decimal) -> None:
+        """Take dollars that were charged too much off the account, from an iteration on.
+
+        What the iterations were charged stays as it is: the controller has decided by it.
+        """
+        with self._db.transaction():
+            for iteration, spent in self._db.rows(
+                "SELECT iteration, spent FROM costada_charge WHERE run_id = ? AND iteration >= ?",
+                (run_id, since),
+            ):
+                self._db.write(
+                    "UPDATE costada_charge SET spent = ? WHERE run_id = ? AND iteration = ?",
+                    (f"{amount(spent) - dollars:f}", run_id, iteration),
+                )
+
+    @exactly
+    def in_doubt(self, run_id: str, tickets: Collection[TicketNumber]) -> Decimal:
+        """The dollars of the calls of some tickets whose bill is unknown, at their upper bound."""
+        found = self._db.rows(
+            "SELECT ticket, bound FROM costada_call WHERE run_id = ? AND bound != '0'", (run_id,)
+        )
+        return sum((amount(bound) for ticket, bound in found if ticket in tickets), Decimal(0))
+
     def put_landing(self, run_id: str, landing: int, landed: Landing) -> None:
         """Note what landed at a place of the run's order of landing."""
         ticket = -landed.ticket if landed.is_waiting_for_funds else landed.ticket

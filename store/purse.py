@@ -402,6 +402,11 @@ class Purse:
         """The child of a name as it stands, `None` if there is none."""
         return self._find(self._number, name)
 
+    def below(self, name: str) -> "Purse | None":
+        """The account of a name below this one, at any depth and as it stands, open or closed."""
+        found = next((each.id for each in self.accounts()[1:] if each.name == name), None)
+        return None if found is None else self._with(found)
+
     def drawn_from(self, name: str) -> set[str]:
         """The names of the accounts drawn from the child of a name; none if there is no child."""
         found = self._find(self._number, name)

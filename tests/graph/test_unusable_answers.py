@@ -56,7 +56,7 @@ def test_a_run_without_one_usable_answer_fails_after_three_requests_with_the_rea
     server: BillingServer, answer: object, reason: str, attempts: int
 ) -> None:
     server.default = answer
-    with pytest.raises(ValueError, match=f"none of the 3 requests .* answered.*{reason}"):
+    with pytest.raises(ValueError, match=f"none of the 3 requests .* usable answer.*{reason}"):
         doubtful(server, tries=attempts).invoke({}, THREAD)
     assert len(server.requests) == 3
 
@@ -81,7 +81,7 @@ def test_doubtful_requests_that_reach_the_budget_first_are_a_failure_and_no_succ
     graph = doubtful(server, tries=1, attempts=1, budget_policy=policy)
     result = graph.invoke({}, THREAD)
     assert result["stop_reason"] == "failures"
-    assert "no request was ever answered" in result["last_failure"]
+    assert "no request got a usable answer" in result["last_failure"]
     assert "Connection error" in result["last_failure"]
 
 

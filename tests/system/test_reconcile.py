@@ -1,0 +1,176 @@
+"""Killed runs whose requests in doubt are settled by a bill: the ledger is what was billed."""
+
+import csv
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from decimal import Decimal
+from math import inf
+
+import pytest
+from billing_server import BillingServer
+from crash_runs import Provider, cost_of, record_of, run_to_end, tokens_of
+from typer.testing import CliRunner
+from waiting import within
+from warm import PROCESSES
+
+from costada.cli.main import app
+from costada.store.purse import Purse
+
+pytestmark = pytest.mark.process
+
+KILLED = 8
+COLUMNS = "generation_id,created_at,cost_total,tokens_prompt,tokens_completion,model_permaslug"
+
+
+@dataclass
+class TimedProvider(Provider):
+    """Remembers when it billed each prompt as well."""
+
+    times: list[tuple[str, float]] = field(default_factory=list)
+
+    def answer(self, body):
+        self.times.append((body["messages"][-1]["content"], time.time()))
+        return super().answer(body)
+
+
+@pytest.fixture
+def provider():
+    return TimedProvider()
+
+
+@pytest.fixture
+def server(provider):
+    with BillingServer(default=provider.answer) as server:
+        yield server
+
+
+def run_killed(folder, server, provider, options):
+    """Begin a run, kill it while its requests wait for answers, and resume it to its end."""
+    provider.last_answered = KILLED
+    process = PROCESSES.Process(target=run_to_end, args=(folder, server.url, options))
+    process.start()
+    within(60, lambda: provider.billed.total() > KILLED)
+    process.kill()
+    process.join()
+    provider.last_answered = inf
+    run_to_end(folder, server.url, options)
+
+
+def export(file, record, provider, *, bills_lost):
+    """Write what a provider billed, if wanted also for requests that never got their answer.
+
+    Returns the dollars.
+    """
+    ids = defaultdict(list)
+    for each in record.done:
+        ids[each.prompt].append(each.provider_id)
+    rows = []
+    for number, (prompt, at) in enumerate(provider.times):
+        if ids[prompt] or bills_lost:
+            name = ids[prompt].pop() if ids[prompt] else f"unheard-{number}"
+            rows.append([name, f"{at:.0f}", cost_of(prompt), *tokens_of(prompt), "stand-in"])
+    with file.open("w", newline="") as opened:
+        csv.writer(opened).writerows([COLUMNS.split(","), *rows])
+    return sum((row[2] for row in rows), Decimal(0))
+
+
+def reconcile(*arguments):
+    now = time.time()
+    span = "--since", f"{now - 3600:.0f}", "--until", f"{now + 7200:.0f}"
+    return CliRunner().invoke(app, ["reconcile", *map(str, arguments), *span])
+
+
+@pytest.mark.parametrize("bills_lost", [False, True])
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_the_ledger_of_a_killed_run_becomes_the_bill(
+    parallel, bills_lost, provider, server, tmp_path
+):
+    folder, bill = tmp_path / "run", tmp_path / "bill.csv"
+    options = {"parallel": parallel, "gateway": False}
+    run_killed(folder, server, provider, options)
+    before = record_of(folder)
+    assert before.lost
+    billed = export(bill, before, provider, bills_lost=bills_lost)
+    assert before.bill_at_most > billed
+    unchanged = reconcile(folder, "--bill", bill, "--dry-run")
+    assert "Nothing was changed" in unchanged.output
+    assert record_of(folder) == before
+
+    done = reconcile(folder, "--bill", bill)
+    assert done.exit_code == 0, done.output
+    assert f"{len(before.lost)} settled" in done.output
+    after = record_of(folder)
+    assert after.bill_at_most == after.spent == billed
+    assert after.steps == before.steps
+    again = reconcile(folder, "--bill", bill)
+    assert "settled" not in again.output
+    assert record_of(folder) == after
+
+
+def test_the_money_of_a_settled_request_is_spent_by_the_resumed_run(provider, server, tmp_path):
+    folder, bill = tmp_path / "run", tmp_path / "bill.csv"
+    options = {"gateway": False}
+    run_killed(folder, server, provider, options)
+    before = record_of(folder)
+    run_to_end(folder, server.url, options)
+    assert record_of(folder) == before  # it has nothing left
+    export(bill, before, provider, bills_lost=False)
+    reconcile(folder, "--bill", bill)
+    left = record_of(folder).spent
+    run_to_end(folder, server.url, options)
+    after = record_of(folder)
+    assert after.spent > left
+    assert after.spent == after.bill_at_most
+    assert after.steps.count("\n") > before.steps.count("\n")
+    assert after.steps.startswith(before.steps)
+
+
+def test_a_purse_gets_back_what_was_not_billed(provider, server, tmp_path):
+    folder, bill, file = tmp_path / "run", tmp_path / "bill.csv", tmp_path / "purse.sqlite"
+    with Purse(1, path=file):
+        pass
+    provider.last_answered = KILLED
+    process = PROCESSES.Process(target=run_from_purse, args=(folder, server.url, file))
+    process.start()
+    within(60, lambda: provider.billed.total() > KILLED)
+    process.kill()
+    process.join()
+    provider.last_answered = inf
+    run_from_purse(folder, server.url, file)
+    record = record_of(folder)
+    with Purse(1, path=file) as purse:
+        assert purse.spent == record.bill_at_most
+    billed = export(bill, record, provider, bills_lost=False)
+    assert reconcile(folder, "--bill", bill).exit_code == 0
+    with Purse(1, path=file) as purse:  # as after a crash between the run and its purse
+        assert purse.spent == record.bill_at_most
+    assert reconcile(folder, "--bill", bill, "--purse", f"{file}#purse").exit_code == 0
+    with Purse(1, path=file) as purse:
+        assert purse.spent == billed
+
+
+def run_from_purse(folder, url, file):
+    with Purse(1, path=file) as purse:
+        run_to_end(folder, url, {"gateway": False, "purse": purse})
+
+
+def test_what_cannot_be_reconciled_is_refused(provider, server, tmp_path):
+    bill = tmp_path / "bill.csv"
+    bill.write_text(f"{COLUMNS}\ngen-1,1000,0.1,1,1,stand-in\n")
+    missing = reconcile(tmp_path / "no-run", "--bill", bill)
+    assert (missing.exit_code, "holds no run" in missing.output) == (2, True)
+    no_file = reconcile(tmp_path, "--bill", tmp_path / "none.csv")
+    assert (no_file.exit_code, "none.csv" in no_file.output) == (2, True)
+    provider.last_answered = 0
+    folder = tmp_path / "run"
+    process = PROCESSES.Process(target=run_to_end, args=(folder, server.url, {"gateway": False}))
+    process.start()
+    try:
+        within(60, lambda: provider.billed.total() > 0)
+        running = reconcile(folder, "--bill", bill)
+        assert (running.exit_code, "is running" in running.output) == (2, True)
+    finally:
+        process.kill()
+        process.join()
+        provider.last_answered = inf
