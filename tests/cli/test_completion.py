@@ -44,7 +44,7 @@ def complete(cache, tmp_path, monkeypatch):
 
 
 def test_commands_are_completed(complete):
-    assert complete("re") == ["resume", "report"]
+    assert complete("re") == ["resume", "reconcile", "report"]
     assert complete("no-such-command ") == []
 
 
