@@ -74,7 +74,8 @@ def _confine_popen(children: EvaluatorChildren) -> None:
     def ended(self: Any, status: int | None) -> None:
         vars(self)["returncode"] = status
         if status is not None and (confined := begun.pop(self, None)):
-            vars(self)["returncode"] = status or int(not confined.end())
+            is_sound = confined.end()
+            vars(self)["returncode"] = status or int(not is_sound)
 
     subprocess.Popen.__init__ = begin_confined  # type: ignore[method-assign]
     # asyncio waits for a process by itself, and sets this as well.

@@ -154,6 +154,16 @@ def test_a_build_works_beside_the_evaluator(confined, folder, build):
     assert result.output["metrics"] == {"number": 41.0, "made": repr(made)}
 
 
+def test_a_build_that_fails_leaves_what_it_has_made(confined, folder):
+    require("gcc")
+    (folder / "Makefile").write_text("all: a.c\n\tgcc a.c -o prog\n\tfalse\n")
+    steps = "ended('make', '-s') + run('./prog')"
+    source = C.replace("41", "1")
+    result = evaluate(folder, f"shutil.copy(path, 'a.c') and {steps}", source, confined, "a.c")
+    assert result.error is None
+    assert result.output["metrics"] == {"number": 21.0, "made": repr(["a.c", "prog"])}
+
+
 FORGING = r"""
 #include <stdio.h>
 #include <string.h>

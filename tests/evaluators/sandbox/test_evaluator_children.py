@@ -629,13 +629,17 @@ def test_a_program_writes_the_file_beside_the_evaluator_that_both_expect(confine
     assert (result.error, result.output and result.output["metrics"]) == (None, {"said": 41.0})
 
 
-def test_an_output_that_a_program_does_not_write_is_not_there_afterwards(confined, tmp_path):
+@pytest.mark.parametrize("status", [0, 1])
+def test_an_output_that_a_program_does_not_write_is_not_there_afterwards(
+    confined, tmp_path, status
+):
     body = (
-        "subprocess.run([sys.executable, path, 'said.txt'], check=True)\n"
+        f"assert subprocess.run([sys.executable, path, 'said.txt']).returncode == {status}\n"
         "    return {'num_left': sum(map(os.path.exists, ['out.json', 'said.txt']))}"
     )
     text = write_problem(tmp_path / "problem", {}, body)
-    result = evaluate(tmp_path / "problem", text, "NAME = 'out.json'\n", confined)
+    source = f"NAME = 'out.json'\nraise SystemExit({status})\n"
+    result = evaluate(tmp_path / "problem", text, source, confined)
     assert (result.error, result.output["metrics"]) == (None, {"num_left": 0.0})
 
 
