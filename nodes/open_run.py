@@ -131,7 +131,8 @@ def _put_run(run: Run, budget: float, context: RunContext) -> None:
     task = context.store.put_text(problem.task)
     facts_of_models = {**settings, **as_texts(models)}
     secrets = new_seal_key(), run.holdout_key
-    setup = RunSetup(problem_texts(problem), facts_of_models, task, *secrets, str(run.seed))
+    purse = context.purse.root if context.purse else ""
+    setup = RunSetup(problem_texts(problem), facts_of_models, task, *secrets, str(run.seed), purse)
     context.store.open_run(run.id, context.name, problem.name, layer_of(problem) or "", setup)
 
 

@@ -57,14 +57,16 @@ class IndexedRun:
     def _made(self, *, is_running: bool) -> dict[str, Any]:
         """A row without alerts; it `is_running` as before, if nobody can say."""
         known = {"id": self.name, "began": self._began()}
+        held_since: float | None = None
         try:
-            is_running = self.run.is_running
+            held_since = self.run.held_since
+            is_running = held_since is not None
             kept = None if is_running or self._run_id else kept_row(self.run)
             facts = kept or self._facts(self.run.load(), is_running)
         except (ValueError, OSError, OverflowError, sqlite3.Error) as error:
             self._forget("")
             facts = {"state": UNREADABLE, "words": _short(str(error)), "curve": []}
-        return {**known, **facts, "is_running": is_running}
+        return {**known, **facts, "is_running": is_running, "held_since": held_since}
 
     def _facts(self, settings: RunSettings, is_running: bool) -> Json:
         if not is_there(self.run.database):
@@ -86,7 +88,7 @@ class IndexedRun:
                 for iteration, seconds in history.seconds(Iterations(run_id, self._timed)):
                     self._timed = iteration
                     self._seconds += _number(seconds)
-                row = self._row(settings, history.setup(run_id))
+                row = self._row(settings, history.setup(run_id), history.sandbox(run_id))
                 if is_running:
                     row["in_flight"] = len(history.open_calls(run_id))
                 return row
@@ -97,6 +99,7 @@ class IndexedRun:
         self._curve: list[Point] = []
         self._timed, self._seconds = START, 0.0
         self._dollars: dict[str, float] = {}
+        self._evaluation_seconds = 0.0
         self._first_sent: float | None = None
         self._last_ended: float | None = None
 
@@ -114,6 +117,10 @@ class IndexedRun:
                 self._first_sent = min(began, self._first_sent or began)
                 self._last_ended = max(ended, self._last_ended or ended)
 
+        for ticket, spent in history.evaluation_seconds(self._run_id, min(tickets), max(tickets)):
+            if ticket in tickets and spent is not None:
+                self._evaluation_seconds += _number(spent)
+
     def _add(self, step: dict[str, Any]) -> None:
         spent = _number(step["spent"])
         self._add_best(spent, step["best_objective"], step["best_score"])
@@ -128,7 +135,9 @@ class IndexedRun:
         if not self._curve or self._curve[-1][1:] != best:
             self._curve.append((spent, *best))
 
-    def _row(self, settings: RunSettings, setup: RunSetup | None) -> dict[str, object]:
+    def _row(
+        self, settings: RunSettings, setup: RunSetup | None, sandbox: str = ""
+    ) -> dict[str, object]:
         problem = problem_facts(settings, setup)
         start_score = self._curve[0][2] if self._curve else None
         now = standing(self.run, settings, self._tail, problem, start_score)
@@ -155,6 +164,9 @@ class IndexedRun:
             "curve": curve,
             "since_gain": spent - gained_at,
             "over": now["over"],
+            "evaluation_seconds": self._evaluation_seconds,
+            "sandbox": _short(sandbox),
+            "purse": _short(setup.purse) if setup else "",
             **self._money_and_time(settings, is_running=now["state"] == RUNNING),
         }
 

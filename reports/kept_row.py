@@ -62,6 +62,9 @@ class FinishedRow(_Strict):
     over: Text
     roles: Annotated[list[tuple[Text, FiniteFloat]], Field(max_length=MAX_TEXT)]
     seconds: FiniteFloat | None
+    evaluation_seconds: FiniteFloat
+    sandbox: Text
+    purse: Text
     hourly: FiniteFloat | None
     ends: None
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from costada.reports.alerts import AlertLimits
 from costada.reports.indexed_run import NO_LIMITS, IndexedRun, Json, files_of
 from costada.reports.run_view import RunView
+from costada.store.purse import Account
 
 ONE_RUN, RUNS, WAITING = "run", "runs", "waiting"
 READING_SECONDS = 0.3
@@ -131,6 +132,10 @@ class RunIndex:
     def num_unread(self) -> int:
         """How many runs the last look has left for the next one."""
         return len(self._unchecked)
+
+    def purses(self) -> list[Account]:
+        """The purses that pay for the runs, as far as they are kept in the same place."""
+        return []
 
     def _scan(self) -> None:
         """Find new runs and forget removed ones; the caller holds the lock."""

@@ -91,5 +91,12 @@ class RunView(Protocol):
         """Whether a process holds the run."""
 
     @property
+    def held_since(self) -> float | None:
+        """When that process began to hold it, in seconds since 1970 UTC, 0 if that is unknown.
+
+        `None` if no process holds it.
+        """
+
+    @property
     def claimed_at(self) -> float | None:
         """When its settings were written, in seconds since 1970 UTC; `None` if that is unknown."""

@@ -22,7 +22,7 @@ from costada.evaluators.sandbox.layers import UNCONFINED
 from costada.models.providers import KEY_VARIABLES, is_loopback
 from costada.nodes.generator_command import is_command
 from costada.runs.config import RENAMED, STORED, RunConfig
-from costada.runs.folder_lease import hold_lease, is_held
+from costada.runs.folder_lease import held_since, hold_lease, is_held
 from costada.runs.user_input import explain
 from costada.store.address import StorePlace, format_error
 from costada.store.earlier_formats import can_migrate
@@ -168,6 +168,11 @@ class RunFolder:
     def is_running(self) -> bool:
         """Whether a process works on this run."""
         return is_held(self.path)
+
+    @property
+    def held_since(self) -> float | None:
+        """When that process began to hold it, in seconds since 1970 UTC; 0 if nobody knows."""
+        return held_since(self.path)
 
     @contextmanager
     def hold(self) -> Iterator[None]:

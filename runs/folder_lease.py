@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
 
-from costada.store.files import naming, open_shared
+from costada.store.files import naming, open_shared, read_bytes
 
 LEASE = "run.lease"
 MAX_LEASE = 4096
@@ -80,6 +80,20 @@ def is_held(folder: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def held_since(folder: Path) -> float | None:
+    """When the process that holds a run locked it, in seconds since 1970 UTC.
+
+    `None` if none holds it, 0 if its file does not say.
+    """
+    if not is_held(folder):
+        return None
+    try:
+        known = json.loads(read_bytes(folder / LEASE, MAX_LEASE))
+        return datetime.fromisoformat(known["since"]).timestamp()
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0.0  # it has just begun, or the file is not ours
 
 
 def _locked(path: Path) -> IO[str]:

@@ -98,6 +98,8 @@ def fork_run(
             StepLog(draft.steps, store.step_lines(state["run"].id))
             best = store.candidates.get(state["run"].id, state.get("result", state["best"]))
             setup = store.setup(state["run"].id)
+            if setup:  # the purse has paid for the original only
+                store.put_setup(state["run"].id, replace(setup, purse=""))
             in_flight = store.ledger.unsettled_cost(
                 state["run"].id, state["iterations"], counts_lost=config.lost_calls == "count"
             )

@@ -113,6 +113,7 @@ def _execute(
             notice = _charge_lost_steps(plan, folder, store, accepts_loss=accepts_loss)
             if isinstance(folder, StoredRun) and not plan.gateway:
                 store.call_log.note_beside(folder.requests, store.last_run())
+            _note_purse(plan, store)
             graph = plan.graph(checkpointer=saver, store=store)
             files = RunRecord(folder, plan, store, tracking)
             try:
@@ -319,6 +320,13 @@ def _charge_lost_steps(
             cost = store.ledger.step_cost(run_id, each, counts_lost=True)
             account.put(entry_of(each), cost=cost)
     return f"{lost.words}; these dollars count as spent in iteration {lost.first}"
+
+
+def _note_purse(plan: Plan, store: RunStore) -> None:
+    """Let a run that is resumed name the purse that pays for it now; a new one does so itself."""
+    run_id, purse = store.last_run(), plan.purse.root if plan.purse else ""
+    if (setup := store.setup(run_id)) and purse not in ("", setup.purse):
+        store.put_setup(run_id, replace(setup, purse=purse))
 
 
 def _state(graph: DiscoveryGraph, thread: RunnableConfig) -> SearchState:

@@ -13,6 +13,8 @@ from costada.reports.run_view import RunView
 from costada.runs.folder import DEFAULT_PARENT, RunFolder
 from costada.runs.stored_run import StoredRun, lease_name, run_at
 from costada.store.address import RunAddress, check_database, shown_address
+from costada.store.lease import Holder
+from costada.store.purse import Account
 from costada.store.run_store import NamedRun, RunStore
 
 SCAN_SECONDS = 1.0
@@ -40,7 +42,7 @@ class StoredIndex(RunIndex):
         check_database(self._database)
         self._store = RunStore.postgres(self._database, is_read_only=True)
         self.known: dict[str, NamedRun] = {}
-        self.holders: dict[str, str] = {}
+        self.holders: dict[str, Holder] = {}
         self._sweep = sweep.name if sweep else ""
         names = [each.name for each in self._store.named.all()] if name else []
         # A name that only begins those of runs is that of a sweep.
@@ -66,7 +68,11 @@ class StoredIndex(RunIndex):
 
     def holder(self, name: str) -> str:
         """Which process is at work in a run; empty if none is."""
-        return self.holders.get(lease_name(name), "")
+        return str(self.holders.get(lease_name(name), ""))
+
+    def purses(self) -> list[Account]:
+        """The purses of this database that pay for runs in it."""
+        return self._store.paying_purses()
 
     def _scan(self) -> None:
         """Find new runs and what has changed; the caller holds the lock."""

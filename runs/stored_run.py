@@ -79,8 +79,14 @@ class StoredRun(RunFolder):
     @property
     def is_running(self) -> bool:
         """Whether a process works on this run."""
+        return self.held_since is not None
+
+    @property
+    def held_since(self) -> float | None:
+        """When that process took it, in seconds since 1970 UTC; `None` if there is none."""
         with RunStore.at(self.address, is_read_only=True) as store:
-            return bool(store.holders(lease_name(self.address.run)))
+            holders = store.holders(lease_name(self.address.run))
+        return next((each.began for each in holders.values()), None)
 
     @contextmanager
     def hold(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from threading import RLock
 from typing import Any, Protocol
 
 from costada.store.address import NEEDS_PSYCOPG, Place, damage_error
-from costada.store.lease import LEASE_SECONDS, Lease
+from costada.store.lease import LEASE_SECONDS, Holder, Lease
 from costada.store.rows import MAX_TEXT, checking_rows, inflate, record
 from costada.store.sqlite_engine import SqliteEngine
 from costada.values.candidate import FILES, Program, text_hash
@@ -122,7 +122,7 @@ class Engine(Protocol):
             ValueError: Another process holds the run, naming it.
         """
 
-    def holders(self, name: str | None = None) -> dict[str, str]:
+    def holders(self, name: str | None = None) -> dict[str, Holder]:
         """The process that holds each run, or the one of a name; none in a file."""
 
     def begin_snapshot(self) -> None:

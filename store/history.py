@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from costada.store.address import StorePlace, damage_error
-from costada.store.candidates import FRONT
+from costada.store.candidates import FRONT, SEED_ID
 from costada.store.database import Database, any_of
 from costada.store.rows import (
     MAX_READING,
@@ -26,7 +26,7 @@ from costada.store.run_store import RunFacts, run_ids
 from costada.store.schema import OWN_TABLES, prepare
 from costada.store.sqlite_engine import connect, connect_to_read, explaining
 from costada.values.candidate import Program
-from costada.values.numbering import Iteration, TicketNumber
+from costada.values.numbering import START_TICKET, Iteration, TicketNumber
 from costada.values.roles import GUIDE
 from costada.values.usage import COUNTS, NO_TOKENS, Price, Usage, cache_savings, exactly
 
@@ -286,6 +286,23 @@ class RunHistory(RunFacts):
             (run_id, first, last),
         )
         return [RoleUse(*row) for row in found]
+
+    def evaluation_seconds(
+        self, run_id: str, first: TicketNumber, last: TicketNumber
+    ) -> list[tuple[TicketNumber, float]]:
+        """What evaluators reported as `eval_time`, by ticket of a range, both ends included.
+
+        Not of programs whose evaluation was known; those of the start share one.
+        """
+        # CASE: the order of conditions is the engine's, and a row of a stranger need not be JSON.
+        return self._db.rows(
+            "SELECT ticket, SUM(CASE WHEN json_valid(facts) THEN CASE WHEN NOT"
+            " CAST(COALESCE(json_extract(facts, '$.is_cached'), '0') AS BOOLEAN) THEN"
+            " CAST(json_extract(facts, '$.metrics.eval_time') AS DOUBLE PRECISION) END END)"
+            " FROM costada_candidate WHERE run_id = ? AND ticket BETWEEN ? AND ?"
+            " AND iteration IS NULL AND (ticket > ? OR id = ?) GROUP BY ticket",
+            (run_id, first, last, START_TICKET, SEED_ID),
+        )
 
     @exactly
     def charged(self, run_id: str, *, counts_lost: bool) -> Decimal:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import datetime
+from typing import NamedTuple, Protocol
 
 LEASE_SECONDS = 30.0
 """Seconds without a heartbeat after which another process may take over a run."""
@@ -17,6 +18,22 @@ MIN_SECONDS = 1.0
 
 class LostLease(ValueError):
     """Another process has taken over the run; this one has written nothing since."""
+
+
+class Holder(NamedTuple):
+    """A process that holds a run; `since` is the time in ISO 8601."""
+
+    pid: int
+    host: str
+    since: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} since {self.since}"
+
+    @property
+    def began(self) -> float:
+        """Since when, in seconds since 1970 UTC."""
+        return datetime.fromisoformat(self.since).timestamp()
 
 
 class LeaseHolder(Protocol):

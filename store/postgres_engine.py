@@ -16,7 +16,7 @@ from psycopg import RawCursor
 from psycopg.pq import TransactionStatus
 
 from costada.store.address import CAN_RESUME
-from costada.store.lease import LEASE_SECONDS, Lease
+from costada.store.lease import LEASE_SECONDS, Holder, Lease
 from costada.store.outage import DatabaseUnavailable, Patience, RowsChanged, outlast
 from costada.store.postgres_connections import Connections, explaining
 from costada.store.postgres_lease import HOLDERS, Leases, check, guarded, leases_in
@@ -269,10 +269,9 @@ class PostgresEngine:
         """
         return self._leases.acquire(name, self._lease_seconds)
 
-    def holders(self, name: str | None = None) -> dict[str, str]:
+    def holders(self, name: str | None = None) -> dict[str, Holder]:
         """The process that holds each run, or the one of a name."""
-        found = self.rows(HOLDERS, (name,))
-        return {held: f"process {pid} on {host} since {since}" for held, pid, host, since in found}
+        return {held: Holder(*facts) for held, *facts in self.rows(HOLDERS, (name,))}
 
     def begin_snapshot(self) -> None:
         """Let all later queries of this thread see what the first of them does, until it closes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation, localcontext
 from functools import wraps
 from pathlib import Path
-from typing import Literal, ParamSpec, Self, TypeVar, get_args
+from typing import Any, Literal, ParamSpec, Self, TypeVar, get_args
 
 from costada.store.address import POSTGRES
 from costada.store.database import Database
@@ -226,6 +226,11 @@ class Purse:
     def name(self) -> str:
         """Name of the account below its parent."""
         return self._account().name
+
+    @property
+    def root(self) -> str:
+        """Name of the purse that the account is drawn from, directly or not."""
+        return self._path(self._number)[0].name
 
     @property
     def policy(self) -> str:
@@ -506,16 +511,7 @@ class Purse:
     def _accounts(
         self, query: str, values: Sequence[object], *, locks: bool = False
     ) -> list[Account]:
-        found = []
-        for number, parent, name, policy, *money, is_closed in self._db.rows(
-            query, values, locks=locks
-        ):
-            budget, spent, committed = map(amount, money)
-            account = Account(
-                number, parent, name, policy, budget, spent, committed, bool(is_closed)
-            )
-            found.append(account)
-        return found
+        return [*map(_account, self._db.rows(query, values, locks=locks))]
 
     def _add(self, parent: int, name: str, policy: str, budget: Decimal) -> Account:
         """A new account, or one of this name that another client has added since."""
@@ -576,6 +572,24 @@ class Purse:
                 )
         money = f"{entry.cost:f}", f"{entry.bound:f}"
         return self._number, entry.key, *money, json.dumps(entry.facts)
+
+
+def paying_purses(database: Database) -> list[Account]:
+    """The purses in a database that have an account for a run by its name there, as they stand."""
+    return [
+        _account(row)
+        for row in database.rows(
+            f"SELECT {COLUMNS} FROM costada_account WHERE parent = ? AND id IN (SELECT parent"  # noqa: S608
+            " FROM costada_account WHERE name IN (SELECT name FROM costada_named)) ORDER BY id",
+            (NO_PARENT,),
+        )
+    ]
+
+
+def _account(row: Sequence[Any]) -> Account:
+    number, parent, name, policy, *money, is_closed = row
+    budget, spent, committed = map(amount, money)
+    return Account(number, parent, name, policy, budget, spent, committed, bool(is_closed))
 
 
 def _opened(path: Sequence[Account]) -> Account:

@@ -259,6 +259,7 @@ class RunSetup:
         seal_key: Secret that seals the state of the run; empty if it has none.
         holdout_key: Secret that decides the held-out inputs; empty if only its state has it.
         seed: Start of its randomness, as a string; empty likewise.
+        purse: Name of the purse that pays for the run, or has paid last; empty without one.
     """
 
     problem: Mapping[str, str]
@@ -267,6 +268,7 @@ class RunSetup:
     seal_key: str = field(default="", repr=False)
     holdout_key: str = field(default="", repr=False)
     seed: str = ""
+    purse: str = ""
 
     @classmethod
     def read(cls, text: str) -> "RunSetup":
@@ -279,7 +281,7 @@ class RunSetup:
         match known:
             case {"problem": {"name": str(), "direction": str()} as problem, "settings": dict()}:
                 parts = problem, known["settings"]
-                names = ("task", "seal_key", "holdout_key", "seed")
+                names = ("task", "seal_key", "holdout_key", "seed", "purse")
                 others = [known.get(name, "") for name in names]
                 texts = (*(each for part in parts for each in part.values()), *others)
                 if all(isinstance(each, str) for each in texts):

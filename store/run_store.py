@@ -16,8 +16,9 @@ from costada.store.address import POSTGRES, RunAddress, StorePlace
 from costada.store.call_log import CallLog
 from costada.store.candidates import SEED_ID, CandidateTable
 from costada.store.database import Database
-from costada.store.lease import LEASE_SECONDS, MIN_SECONDS, Lease
+from costada.store.lease import LEASE_SECONDS, MIN_SECONDS, Holder, Lease
 from costada.store.ledger import Ledger
+from costada.store.purse import Account, paying_purses
 from costada.store.rows import Origin, RunSetup, checking_rows, record
 from costada.store.user_inputs import UserInputTable
 from costada.values.candidate import Program
@@ -303,13 +304,17 @@ class RunStore(RunFacts):
             self.candidates.forget()  # another process may have worked on the run since
         return lease
 
-    def holders(self, name: str | None = None) -> dict[str, str]:
+    def holders(self, name: str | None = None) -> dict[str, Holder]:
         """The process that holds each run or thread of a graph, or the one of a name.
 
         Raises:
             OSError: The server cannot be reached.
         """
         return self._db.engine.holders(name)
+
+    def paying_purses(self) -> list[Account]:
+        """The purses here that have an account for a run by its name, as they stand."""
+        return paying_purses(self._db)
 
     def put_text(self, text: str) -> str:
         """Store a text once and return its hash; the empty text is the empty hash."""

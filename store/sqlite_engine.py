@@ -15,6 +15,7 @@ from costada.store.address import CAN_RESUME, damage_error, foreign_error, forma
 from costada.store.earlier_formats import can_migrate
 from costada.store.file_upgrade import upgrade_connected, upgraded_copy
 from costada.store.files import sync_folder
+from costada.store.lease import Holder
 from costada.store.rows import MAX_CELL
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
 
@@ -372,7 +373,7 @@ class SqliteEngine:
     def hold(self, name: str) -> None:
         """A run in a file is held by a lock on its folder, or by the program that has the graph."""
 
-    def holders(self, name: str | None = None) -> dict[str, str]:
+    def holders(self, name: str | None = None) -> dict[str, Holder]:
         """None are known here, see `hold`."""
         return {}
 

@@ -18,6 +18,7 @@ PACKAGES = {
     "node": "nodejs",
     "pg_ctl": "postgresql",
     "pgbouncer": "pgbouncer",
+    "promtool": "prometheus",
     "ps": "procps",
     "rustc": "rustc",
     "setpriv": "util-linux",

@@ -147,7 +147,7 @@ def process_of(out: Path, seed: int, store: str | None = None) -> int:
         return int(json.loads((out / run_name(seed) / "run.lease").read_text())["pid"])
     name = f"thread '{out.name}/{run_name(seed)}'"
     with RunStore.postgres(store, is_read_only=True) as opened:
-        return int(opened.holders(name)[name].split()[1])
+        return opened.holders(name)[name].pid
 
 
 def parent_of(pid: int) -> int:

@@ -128,11 +128,10 @@ def kill_the_holder(address: str, name: str) -> int:
     with RunStore.postgres(address) as store:
         while monotonic() < end:
             run = next((each for each in store.named.all() if each.last), None)
-            holder = store.holders(name).get(name, "")
-            if run and holder.startswith("process "):
-                pid = int(holder.split()[1])
-                os.kill(pid, signal.SIGKILL)
-                return pid
+            holder = store.holders(name).get(name)
+            if run and holder:
+                os.kill(holder.pid, signal.SIGKILL)
+                return holder.pid
             sleep(0.01)
     raise AssertionError("no run began")
 
