@@ -17,7 +17,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends bubblewrap \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 10001 costada \
-    && install -d -o costada -g costada /data
+    && install -d -o costada -g costada /data /certificates
 COPY --from=build /opt/costada /opt/costada
 ENV PATH=/opt/costada/bin:$PATH PYTHONUNBUFFERED=1
 USER costada

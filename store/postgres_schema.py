@@ -25,6 +25,7 @@ TYPES = {
 COLUMN = re.compile(r"(\w+) (?:TEXT|INTEGER|REAL|BLOB)\b")
 KEY = re.compile(r"PRIMARY KEY \(([^)]+)\)|(\w+) \w+ PRIMARY KEY")
 
+ENCODING = "UTF8"
 CREATION_LOCK = 7_234_861_455
 """Key of the advisory lock under which one client creates the tables."""
 
@@ -203,10 +204,16 @@ def prepare(connection: psycopg.Connection[Any], place: str, *, is_read_only: bo
     """Check the format, and create schema and tables where they are missing, all at once.
 
     Raises:
-        ValueError: The schema belongs to another version or to something else, or it is missing
-            and nothing may be created.
+        ValueError: The database cannot hold every text, the schema belongs to another version or
+            to something else, or it is missing and nothing may be created.
         PermissionError: The user may not use the schema.
     """
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != ENCODING:
+        raise ValueError(
+            f"{place}: the encoding of the database is {encoding}, expected {ENCODING}; create one"
+            f" by: createdb --encoding {ENCODING} --template template0"
+        )
     missing = _missing(connection, place, is_read_only=is_read_only)
     if missing & {*OWN_TABLES} and is_read_only:
         raise ValueError(

@@ -27,6 +27,9 @@ ANSWER_SECONDS = 5.0
 MEMORY = "MEMORY"
 """Resource of workers that is requested as soon as one of them declares it."""
 
+CERTIFICATE = "distributed.comm.tls.client.cert"
+"""Setting of Dask: the certificate with which a client shows who it is, in a cluster with TLS."""
+
 LARGE_GRAPH = "distributed.admin.large-graph-warning-threshold"
 """Setting of Dask: the size of a task above which its client warns."""
 
@@ -59,7 +62,8 @@ class DaskEngine(Engine):
         self.name = address
         # The files of a problem are sent with an evaluation, which a warning would not change.
         dask.config.set({LARGE_GRAPH: "1 GiB"})
-        scheduler = address.replace("dask://", "tcp://")
+        protocol = "tls://" if dask.config.get(CERTIFICATE, None) else "tcp://"
+        scheduler = address.replace("dask://", protocol)
         try:
             self._client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, TimeoutError) as error:

@@ -42,7 +42,7 @@ def test_the_composed_server_is_started_with_options_that_exist(services):
 
 
 def test_each_composed_service_has_a_health_check_and_takes_secrets_from_the_environment(services):
-    assert set(services) == {"postgres", "scheduler", "worker", "mcp"}
+    assert set(services) == {"certificates", "postgres", "scheduler", "worker", "mcp"}
     image = (ROOT / "Dockerfile").read_text()
     assert "/live" in image.partition("HEALTHCHECK")[2]
     assert all("healthcheck" in each for name, each in services.items() if name != "mcp")
@@ -52,6 +52,7 @@ def test_each_composed_service_has_a_health_check_and_takes_secrets_from_the_env
         for name, value in each.get("environment", {}).items()
         if re.search("PASSWORD|TOKEN|KEY", name)
     }
+    secrets = {name: value for name, value in secrets.items() if not name.startswith("DASK")}
     assert len(secrets) == 3
     assert all(value.startswith("${") for value in secrets.values())
     assert [each["path"] for each in services["mcp"]["env_file"]] == [
@@ -68,3 +69,15 @@ def test_the_composed_server_reads_its_settings_from_a_file_that_is_there(servic
     default = re.search(r":-(.+)}", mounted[0][0])[1]
     assert "--config=/settings.toml" in services["mcp"]["command"]
     assert read_settings({}, [], ROOT / default) == {}
+
+
+def test_what_runs_the_image_has_limits_and_writes_nowhere_but_into_its_volumes(services):
+    own = [each for each in services.values() if each.get("image", "").startswith("costada:")]
+    assert len(own) == 4
+    assert all(each["read_only"] and each["mem_limit"] and each["pids_limit"] for each in own)
+    assert all(
+        each["networks"] == ["inside"] for each in (services["worker"], services["scheduler"])
+    )
+    assert services["worker"]["entrypoint"][2].startswith("tls://")
+    for each in ("scheduler", "worker", "mcp"):
+        assert services[each]["environment"]["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] == "true"

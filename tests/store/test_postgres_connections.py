@@ -4,10 +4,11 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from costada.store.database import Database
 from costada.store.postgres_connections import Connections
@@ -34,6 +35,18 @@ def test_clients_share_a_purse_on_a_server_whose_transactions_are_serializable(p
             connection.execute(change.format("RESET"))
     with Purse(1, dsn=postgres_address) as purse:
         assert float(purse.remaining) == 1 - 80 * 0.001 - 20 * 0.001
+
+
+def test_a_database_that_cannot_hold_every_text_is_refused(postgres_address):
+    name = f"costada_{uuid4().hex}"
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
+        of_bytes = "ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        connection.execute(f"CREATE DATABASE {name} {of_bytes}")
+        try:
+            with pytest.raises(ValueError, match="encoding of the database is SQL_ASCII, expected"):
+                Purse(1, dsn=make_conninfo(postgres_address, dbname=name))
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.mark.process
