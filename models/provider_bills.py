@@ -13,6 +13,8 @@ from costada.values.usage import MAX_PRICE, Usage
 Row = Mapping[str, str | None]
 
 MAX_TOKENS = 10**15
+MAX_DECIMALS = 30
+"""Decimal places of an amount; a ledger cannot read smaller ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +63,14 @@ def read_bill(path: Path) -> Bill:
     """Read an export of usage in CSV, as OpenRouter, OpenAI and Anthropic write it.
 
     Raises:
-        ValueError: It has another form, or a value that is none; the text names the line.
+        ValueError: It has another form, or an invalid value; the text names the line.
         OSError: It cannot be read.
     """
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
             return _bill_of(path, csv.DictReader(file, strict=True))
         except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"{path}: is no CSV file ({error})") from None
+            raise ValueError(f"{path}: is not a CSV file ({error})") from None
 
 
 def _bill_of(path: Path, rows: "csv.DictReader[str]") -> Bill:
@@ -93,6 +95,8 @@ def _bill_of(path: Path, rows: "csv.DictReader[str]") -> Bill:
 def _lines(path: Path, rows: "csv.DictReader[str]", form: Form) -> Iterator[BilledUsage]:
     for row in rows:
         try:
+            if None in row or None in row.values():
+                raise ValueError("got another number of values than the file has columns")
             yield form.read(row)
         except ValueError as error:
             raise ValueError(f"{path}, line {rows.line_num}: {error}") from None
@@ -179,16 +183,17 @@ def _text(row: Row, name: str) -> str:
 def _count(row: Row, name: str) -> int:
     """Tokens; none where a cell is empty."""
     text = (row.get(name) or "0").strip()
-    number = _number(name, text, "a whole number of tokens")
-    if number != int(number) or not 0 <= number < MAX_TOKENS:
-        raise ValueError(f"{name}: got {text!r}, expected a whole number of tokens")
+    number = _number(name, text, "an integer")
+    # The range first: a short text can be a number of a billion digits.
+    if not 0 <= number < MAX_TOKENS or number != int(number):
+        raise ValueError(f"{name}: got {text!r}, expected an integer of at least 0")
     return int(number)
 
 
 def _dollars(row: Row, name: str) -> Decimal:
     text = _text(row, name)
     number = _number(name, text, "dollars")
-    if not 0 <= number < MAX_PRICE:
+    if not 0 <= number < MAX_PRICE or int(number.as_tuple().exponent) < -MAX_DECIMALS:
         raise ValueError(f"{name}: got {text!r}, expected dollars")
     return number
 
@@ -211,7 +216,7 @@ def moment(text: str, name: str) -> float:
     """Seconds since 1970 UTC of a date, a date and time, or such a number; raises `ValueError`."""
     try:
         if text.isdecimal():
-            return float(text)
+            return datetime.fromtimestamp(int(text), UTC).timestamp()
         found = datetime.fromisoformat(text.removesuffix(" UTC"))
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
