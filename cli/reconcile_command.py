@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +20,7 @@ from costada.runs.interruption import ExitCode
 from costada.runs.shared_purse import PurseAddress
 
 if TYPE_CHECKING:
+    from costada.models.provider_bills import BilledUsage
     from costada.runs.reconcile import KnownRun, ReconciledRuns
     from costada.runs.reconciliation import SentCall
 
@@ -49,7 +51,11 @@ Since = Annotated[
 ]
 Until = Annotated[
     str,
-    typer.Option(metavar="TIME", help="End of that time, in UTC.", show_default="its last line"),
+    typer.Option(
+        metavar="TIME",
+        help="End of that time, in UTC; at most when its file was written.",
+        show_default="its last line",
+    ),
 ]
 PurseOption = Annotated[
     PurseAddress | None,
@@ -177,7 +183,7 @@ def _in_doubt(run: KnownRun, done: ReconciledRuns) -> list[SentCall]:
     return [each for each in run.sent if each in done.found.in_doubt]
 
 
-def _dollars_of(lines: Any) -> str:
+def _dollars_of(lines: Sequence[BilledUsage]) -> str:
     known = [each.dollars for each in lines if each.dollars is not None]
     return f" (${sum(known, Decimal(0)):.6f})" if known else ""
 

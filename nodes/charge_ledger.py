@@ -7,10 +7,11 @@ from decimal import Decimal
 from costada.controller.credit import remaining
 from costada.nodes.calls.run_account import open_account, report_cost
 from costada.nodes.context import RunContext, SearchRuntime, budget_of
-from costada.nodes.state import SearchState, has_current_step
+from costada.nodes.state import Flight, SearchState, has_current_step
 from costada.store.run_store import RunStore
-from costada.values.numbering import START_TICKET, next_iteration
+from costada.values.numbering import START, START_TICKET, Iteration, TicketNumber, next_iteration
 from costada.values.roles import JUDGING, ROLES
+from costada.values.usage import exactly
 
 
 def _judged(by_role: Mapping[str, Decimal]) -> dict[str, float]:
@@ -29,17 +30,60 @@ def spent_by_ledger(state: SearchState, store: RunStore) -> float:
     return float(store.ledger.spent(state["run"].id, iteration))
 
 
+def charged_with(
+    ticket: TicketNumber, landed: Mapping[TicketNumber, Iteration], flight: Flight
+) -> Iteration | None:
+    """The iteration that was charged for a ticket, `None` before it is charged.
+
+    Args:
+        ticket: The ticket.
+        landed: The iteration as which each ticket landed whose iteration has ended.
+        flight: The tickets as of the last checkpoint.
+    """
+    if ticket == START_TICKET:
+        return START
+    last = max(landed.values(), default=START)
+    if ticket in landed:
+        return landed[ticket]
+    if ticket == flight.guide_ticket:
+        return next_iteration(last)  # alone, as the run stopped; otherwise it has no charge
+    if ticket in flight.open_tickets or ticket > flight.last_ticket:
+        return None
+    return last  # a guide that landed as the run stopped, before the last step in flight
+
+
+@exactly
+def _in_doubt(state: SearchState, context: RunContext) -> tuple[float, float]:
+    """Dollars in doubt of the iterations that have ended, and of a guide whose step is to come."""
+    if not context.counts_lost:
+        return 0.0, 0.0
+    run_id, flight = state["run"].id, state["flight"]
+    landed = context.store.iterations(run_id)
+    ended = guide = Decimal(0)
+    for ticket, dollars in context.store.ledger.in_doubt(run_id).items():
+        if ticket == flight.guide_ticket != START_TICKET:
+            guide += dollars
+        elif charged_with(ticket, landed, flight) is not None:
+            ended += dollars
+    return float(ended), float(guide)
+
+
 def settled_account(state: SearchState, context: RunContext) -> SearchState:
     """What a provider's bill has changed in the account since the last charge; often nothing."""
-    store, run_id = context.store, state["run"].id
-    spent = spent_by_ledger(state, store)
-    landed = {START_TICKET, state["flight"].guide_ticket, *store.iterations(run_id)}
-    in_doubt = float(store.ledger.in_doubt(run_id, landed)) if context.counts_lost else 0.0
-    changes = abs(spent - state["spent"]), abs(in_doubt - state.get("in_doubt", 0.0))
+    account, spent = state["account"], spent_by_ledger(state, context.store)
+    ended, guide = _in_doubt(state, context)
+    changes = abs(spent - state["spent"]), abs(ended + guide - state.get("in_doubt", 0.0))
     if max(changes) < MIN_DOLLARS:
         return {}
-    left = max(0.0, remaining(budget_of(state, context), spent))
-    return {"spent": spent, "remaining": left, "in_doubt": in_doubt}
+    settled = SearchState(
+        spent=spent,
+        remaining=max(0.0, remaining(budget_of(state, context), spent)),
+        in_doubt=ended + guide,
+    )
+    if state["flight"].guide_ticket:
+        # It was charged alone, and is charged again with its step.
+        settled["account"] = replace(account, doubtful=(account.doubtful[0], guide))
+    return settled
 
 
 def charge_ledger(state: SearchState, runtime: SearchRuntime) -> SearchState:
@@ -66,6 +110,9 @@ def charge_ledger(state: SearchState, runtime: SearchRuntime) -> SearchState:
     # the run continues. What was in doubt then is part of what is in doubt now.
     last, dollars = account.doubtful
     before = state.get("in_doubt", 0.0) - (dollars if last == iteration else 0.0)
+    has_changed = abs(float(charge.spent - charge.cost) - state["spent"]) >= MIN_DOLLARS
+    if has_changed and last != iteration:
+        before, _ = _in_doubt(state, context)  # a bill has settled requests of the killed run
     return {
         "spent": spent,
         "in_doubt": before + in_doubt,

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 
+from costada.nodes.charge_ledger import spent_by_ledger
 from costada.nodes.saved_state import seal_of
 from costada.nodes.state import Flight, SearchState, plain, restore
 from costada.runs.config import STORED, RunConfig
@@ -89,12 +90,13 @@ def fork_run(
         # By the backup of SQLite, which takes one state of a file that a run may be writing.
         copy_file(source.database, database)
         state = _cut_copy(database, Iteration(iteration), seed, source.path)
-        if budget is not None and budget <= state["spent"]:
-            raise ValueError(
-                f"budget: got {budget:g}, expected more than the {state['spent']:g} dollars"
-                f" spent by iteration {iteration}"
-            )
         with RunStore(database) as store:
+            spent = spent_by_ledger(state, store)
+            if budget is not None and budget <= spent:
+                raise ValueError(
+                    f"budget: got {budget:g}, expected more than the {spent:g} dollars"
+                    f" spent by iteration {iteration}"
+                )
             StepLog(draft.steps, store.step_lines(state["run"].id))
             best = store.candidates.get(state["run"].id, state.get("result", state["best"]))
             setup = store.setup(state["run"].id)
@@ -107,7 +109,7 @@ def fork_run(
         ending = file_ending(begun.get("file_name", ""), begun.get("language", PYTHON.name))
         draft.write_best_program(best.program, ending)
         draft.save(config)
-    return Fork(target, state["iterations"], state["spent"], float(in_flight))
+    return Fork(target, state["iterations"], spent, float(in_flight))
 
 
 @contextmanager

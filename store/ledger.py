@@ -1,6 +1,6 @@
 """The ledger of a run: what its calls cost, by step and iteration, and how its steps landed."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from costada.store.call_log import IS_MEANT, CallKey, CallLog
 from costada.store.database import Database, any_of
 from costada.store.rows import CallStatus, Charge, LandedTickets, amount
-from costada.values.numbering import FIRST_TICKET, START_TICKET, Iteration, TicketNumber
+from costada.values.numbering import FIRST_TICKET, START, START_TICKET, Iteration, TicketNumber
 from costada.values.roles import COMPUTE, GUIDE, JUDGING
 from costada.values.usage import exactly
 
@@ -200,28 +200,35 @@ class Ledger:
         return Charge(cost, spent, num_guides, in_doubt, by_role)
 
     @exactly
-    def give_back(self, run_id: str, since: Iteration, dollars: Decimal) -> None:
-        """Take dollars that were charged too much off the account, from an iteration on.
+    def give_back(self, run_id: str, too_much: Mapping[Iteration, Decimal]) -> None:
+        """Take dollars off the account that iterations were charged too much.
 
-        What the iterations were charged stays as it is: the controller has decided by it.
+        The account is corrected from each of these iterations on, so one that is charged again
+        after a crash, and a fork at an earlier one, begin from what was billed. The cost of the
+        iterations stays as it is: the controller has decided by it.
         """
+        given_back = Decimal(0)
         with self._db.transaction():
             for iteration, spent in self._db.rows(
-                "SELECT iteration, spent FROM costada_charge WHERE run_id = ? AND iteration >= ?",
-                (run_id, since),
+                "SELECT iteration, spent FROM costada_charge WHERE run_id = ? AND iteration >= ?"
+                " ORDER BY iteration",
+                (run_id, min(too_much, default=START)),
             ):
+                given_back += too_much.get(iteration, Decimal(0))
                 self._db.write(
                     "UPDATE costada_charge SET spent = ? WHERE run_id = ? AND iteration = ?",
-                    (f"{amount(spent) - dollars:f}", run_id, iteration),
+                    (f"{amount(spent) - given_back:f}", run_id, iteration),
                 )
 
     @exactly
-    def in_doubt(self, run_id: str, tickets: Collection[TicketNumber]) -> Decimal:
-        """The dollars of the calls of some tickets whose bill is unknown, at their upper bound."""
-        found = self._db.rows(
+    def in_doubt(self, run_id: str) -> Mapping[TicketNumber, Decimal]:
+        """The dollars of calls whose bill is unknown, at their upper bound, by ticket."""
+        dollars: dict[TicketNumber, Decimal] = {}
+        for ticket, bound in self._db.rows(
             "SELECT ticket, bound FROM costada_call WHERE run_id = ? AND bound != '0'", (run_id,)
-        )
-        return sum((amount(bound) for ticket, bound in found if ticket in tickets), Decimal(0))
+        ):
+            dollars[ticket] = dollars.get(ticket, Decimal(0)) + amount(bound)
+        return dollars
 
     def put_landing(self, run_id: str, landing: int, landed: Landing) -> None:
         """Note what landed at a place of the run's order of landing."""

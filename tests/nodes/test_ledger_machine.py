@@ -1,7 +1,8 @@
 """The ledger beside an independent one, through random lives of a run.
 
 Hypothesis launches tickets, sends requests, answers or loses them, lands tickets, kills the
-process, changes K, extends the budget and forks the run. The other ledger is a list of bills.
+process, settles what was lost, changes K, extends the budget and forks the run. The other ledger is
+a list of bills.
 """
 
 from collections.abc import Callable
@@ -45,6 +46,8 @@ from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.settings import Settings
 from costada.nodes.state import Account, ArchiveVersion, Flight, SearchState, Step, Ticket
 from costada.prompts.render import Prompt
+from costada.runs.reconcile import settle_requests
+from costada.runs.reconciliation import Billed, SentCall
 from costada.store.call_log import CallKey
 from costada.store.history import Cut, copy_file, cut_back
 from costada.store.ledger import Landing
@@ -327,6 +330,37 @@ class LedgerMachine(RuleBasedStateMachine):
         if is_launch_lost and last in self.books.attempts and last != self.books.half_landed:
             del self.books.attempts[last]
             self.books.last -= 1
+
+    @precondition(lambda self: self.doubtful)
+    @rule(data=st.data(), share=st.sampled_from(["0", "0.25", "1"]))
+    def settle(self, data: st.DataObject, share: str) -> None:
+        """Settle a request of a dead process by what it was billed."""
+        self.kill(is_launch_lost=False)
+        books, bill = self.books, self.books.bills[data.draw(st.sampled_from(self.doubtful))]
+        (call,) = [
+            SentCall(key, number, row)
+            for key, number, row in self.store.call_log.numbered(self.run_id)
+            if (key.ticket, key.role, key.attempt) == (bill.ticket, bill.role, bill.attempt)
+            and row.bound == bill.bound
+        ][:1]
+        billed = bill.bound * Decimal(share)
+        flight = self.state(0)["flight"]
+        settled = [(call, Billed(billed))]
+        settle_requests(self.store, self.run_id, flight, settled, counts_lost=self.counts_lost)
+        if bill.ticket <= books.last and bill.ticket not in books.attempts:
+            books.charged += billed - bill.bound * self.counts_lost
+        bill.cost, bill.bound, bill.status = billed, Decimal(0), call.row.status
+        if bill.status is CallStatus.STARTED:
+            bill.status = CallStatus.LOST
+
+    @property
+    def doubtful(self) -> list[int]:
+        """Places of bills in doubt, without those of a ticket that is to be charged again."""
+        return [
+            place
+            for place, bill in enumerate(self.books.bills)
+            if bill.bound and bill.ticket != self.books.half_landed
+        ]
 
     @rule(parallel=st.integers(1, 8))
     def change_parallel(self, parallel: int) -> None:

@@ -225,6 +225,19 @@ def test_charging_an_iteration_again_counts_nothing_twice(store):
     assert first.spent == Decimal("0.75")
 
 
+def test_what_is_given_back_is_not_charged_again(store):
+    for ticket, cost in ((1, "0.25"), (2, "0.50"), (3, "0.75")):
+        store.call_log.put_call("run", call(ticket, cost))
+        store.ledger.charge("run", ticket, [ticket])
+    store.ledger.give_back("run", {2: Decimal("0.125"), 1: Decimal("-0.5")})
+    assert [store.ledger.spent("run", each) for each in (1, 2, 3)] == [
+        Decimal("0.75"),
+        Decimal("1.125"),
+        Decimal("1.875"),
+    ]
+    assert store.ledger.charge("run", 3, [3]).spent == Decimal("1.875")
+
+
 def test_an_iteration_without_calls_costs_nothing(store):
     store.call_log.put_call("run", call(1, "0.25"))
     store.ledger.charge("run", 1, [1])

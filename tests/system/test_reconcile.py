@@ -1,6 +1,7 @@
 """Killed runs whose requests in doubt are settled by a bill: the ledger is what was billed."""
 
 import csv
+import os
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from warm import PROCESSES
 
 from costada.cli.main import app
 from costada.store.purse import Purse
+from costada.store.run_store import RunStore
 
 pytestmark = pytest.mark.process
 
@@ -60,7 +62,7 @@ def run_killed(folder, server, provider, options):
 def export(file, record, provider, *, bills_lost):
     """Write what a provider billed, if wanted also for requests that never got their answer.
 
-    Returns the dollars.
+    The file is as old as if it had been written two hours later. Returns the dollars.
     """
     ids = defaultdict(list)
     for each in record.done:
@@ -72,6 +74,7 @@ def export(file, record, provider, *, bills_lost):
             rows.append([name, f"{at:.0f}", cost_of(prompt), *tokens_of(prompt), "stand-in"])
     with file.open("w", newline="") as opened:
         csv.writer(opened).writerows([COLUMNS.split(","), *rows])
+    os.utime(file, (time.time() + 7200,) * 2)
     return sum((row[2] for row in rows), Decimal(0))
 
 
@@ -145,14 +148,42 @@ def test_a_purse_gets_back_what_was_not_billed(provider, server, tmp_path):
     assert reconcile(folder, "--bill", bill).exit_code == 0
     with Purse(1, path=file) as purse:  # as after a crash between the run and its purse
         assert purse.spent == record.bill_at_most
+        # of an iteration that the run file has lost since
+        purse.below(run_id_of(folder)).put("ticket 99", cost=Decimal("0.5"))
     assert reconcile(folder, "--bill", bill, "--purse", f"{file}#purse").exit_code == 0
     with Purse(1, path=file) as purse:
-        assert purse.spent == billed
+        assert purse.spent == billed + Decimal("0.5")
+
+
+def run_id_of(folder):
+    with RunStore(folder / "run.sqlite", is_read_only=True) as store:
+        return store.last_run()
 
 
 def run_from_purse(folder, url, file):
     with Purse(1, path=file) as purse:
         run_to_end(folder, url, {"gateway": False, "purse": purse})
+
+
+def test_a_run_that_is_named_twice_is_settled_once(provider, server, tmp_path):
+    folder, bill = tmp_path / "run", tmp_path / "bill.csv"
+    run_killed(folder, server, provider, {"gateway": False})
+    before = record_of(folder)
+    billed = export(bill, before, provider, bills_lost=True)
+    done = reconcile(tmp_path, folder, "--bill", bill)
+    assert (done.exit_code, done.output.count(" settled")) == (0, 1)
+    assert record_of(folder).spent == billed
+
+
+def test_an_export_says_nothing_of_the_time_after_it_was_written(provider, server, tmp_path):
+    folder, bill = tmp_path / "run", tmp_path / "bill.csv"
+    run_killed(folder, server, provider, {"gateway": False})
+    before = record_of(folder)
+    export(bill, before, provider, bills_lost=False)
+    os.utime(bill)
+    done = reconcile(folder, "--bill", bill)
+    assert "ends before the last moment" in done.output
+    assert record_of(folder) == before
 
 
 def test_what_cannot_be_reconciled_is_refused(provider, server, tmp_path):
