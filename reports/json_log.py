@@ -24,9 +24,6 @@ from costada.values.redaction import without_passwords
 
 VARIABLE, JSON = "COSTADA_LOG", "json"
 STANDARD_ERROR = 2
-OF_A_RECORD = ("ticket", "iteration")
-"""Facts that a message to a Python logger may have, as `extra`."""
-
 Level = Literal["info", "warning", "error"]
 
 current_run: ContextVar[str] = ContextVar("costada_current_run", default="")
@@ -117,7 +114,8 @@ class _Records(logging.Handler):
     """Writes what Python loggers are told."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        facts = {name: getattr(record, name) for name in OF_A_RECORD if hasattr(record, name)}
+        # What a message of ours has as `extra`.
+        facts: dict[str, Any] = {"ticket": record.ticket} if hasattr(record, "ticket") else {}
         if record.exc_info:
             facts["traceback"] = without_passwords("".join(format_exception(record.exc_info[1])))
         level: Level = "error" if record.levelno >= logging.ERROR else "warning"
