@@ -8,7 +8,7 @@ a list of bills.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,9 @@ class Books:
     """Attempts that each open ticket has concluded."""
 
     outcomes: dict[tuple[int, str, int], str] = field(default_factory=dict)
+    landed: list[int] = field(default_factory=list)
+    """The tickets in the order of landing."""
+
     last: int = 0
     iteration: int = 0
     charged: Decimal = Decimal(0)
@@ -304,6 +307,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.store.put_step(self.run_id, books.iteration + 1, {"ticket": ticket})
         books.half_landed = 0
         books.iteration += 1
+        books.landed.append(ticket)
         books.charged += cost
         del books.attempts[ticket]
 
@@ -417,6 +421,9 @@ class LedgerMachine(RuleBasedStateMachine):
         half = books.half_landed
         charged = books.charged + (books.cost_of(half, self.counts_lost) if half else 0)
         assert ledger.spent(self.run_id, 10**9) == charged
+        costs = (books.cost_of(each, self.counts_lost) for each in books.landed)
+        accounts = [ledger.spent(self.run_id, each) for each in range(1, books.iteration + 1)]
+        assert accounts == list(accumulate(costs))
         assert ledger.spent(self.run_id, books.iteration) == books.charged
         assert rows_of(self.store, self.run_id) == rows_by(books.bills)
         seen = self.state(0)["flight"].seen

@@ -96,3 +96,23 @@ def test_a_guide_that_was_charged_alone_is_settled_before_its_step_is_charged():
     charged = charge_ledger(begun, Runtime(context=graph.search))
     assert charged["spent"] == pytest.approx(before["spent"] + 0.125)
     assert charged["in_doubt"] == 0
+
+
+@pytest.mark.parametrize(("counts_lost", "before"), [(True, "0.75"), (False, "0.25")])
+def test_an_iteration_that_is_charged_again_begins_from_the_bill(counts_lost, before):
+    # $0.50 in doubt at the first iteration were billed at $0.125; the second cost $0.25.
+    store = RunStore()
+    store.open_run("run", "test", "toy")
+    lost = {"cost": Decimal(0), "bound": Decimal("0.5"), "status": CallStatus.LOST}
+    for ticket, facts in ((1, lost), (2, {"cost": Decimal("0.25")})):
+        store.call_log.put_call("run", call_row(ticket=ticket, **facts))
+        store.ledger.charge("run", ticket, [ticket], counts_lost=counts_lost)
+        store.put_step("run", ticket, {"ticket": ticket})
+    assert store.ledger.spent("run", 2) == Decimal(before)
+    (call,) = [SentCall(*each) for each in store.call_log.numbered("run") if each[2].bound]
+    billed = [(call, Billed(Decimal("0.125")))]
+    settle_requests(store, "run", Flight(last_ticket=2), billed, counts_lost=counts_lost)
+    accounts = [store.ledger.spent("run", each) for each in (1, 2)]
+    assert accounts == [Decimal("0.125"), Decimal("0.375")]
+    again = store.ledger.charge("run", 2, [2], counts_lost=counts_lost)
+    assert again.spent == Decimal("0.375")
