@@ -37,10 +37,12 @@ def _run(words: Sequence[str]) -> None:
 
         if answer(instruction):
             return
+    from costada.cli.secret_files import read_secret_files
     from costada.reports.json_log import begin_if_asked
 
     try:
         begin_if_asked()
+        read_secret_files()
     except ValueError as error:
         _refuse(str(error))
     if words[:1] in ([INSTALL], [SHOW]) and words[1:]:
