@@ -90,7 +90,7 @@ def test_locks_of_gpus_are_not_kept_where_somebody_else_has_made_a_link(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / f"costada-gpus-{os.getuid()}").symlink_to(tmp_path)
     with (
-        pytest.raises(PermissionError, match="expected a folder of ours"),
+        pytest.raises(PermissionError, match="is not a folder of this user"),
         assigned_gpus("nvidia", 1),
     ):
         pass
