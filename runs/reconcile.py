@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from costada.models.provider_bills import Bill, moment, read_bill
-from costada.nodes.calls.run_account import entry_of, reported_tickets
+from costada.nodes.calls.run_account import put_cost, reported_tickets
 from costada.nodes.charge_ledger import charged_with
 from costada.nodes.state import Flight, SearchState
 from costada.reports.run_index import runs_below
@@ -195,7 +195,6 @@ def _settled_row(row: CallRow, billed: Billed) -> CallRow:
     )
 
 
-@exactly
 def _correct_purse(run: KnownRun, purse: Purse) -> None:
     """Bring what bills have settled in a run into its purse, also after a crash before this.
 
@@ -207,10 +206,6 @@ def _correct_purse(run: KnownRun, purse: Purse) -> None:
     with run.folder.hold(), RunStore.at(run.folder.database) as store:
         calls = store.call_log.calls(run.run_id, with_texts=False)
         settled = {each.ticket for each in calls if each.price_source == BILL}
+        counts_lost = run.config.lost_calls == "count"
         for ticket in settled & reported_tickets(account):
-            cost = store.ledger.step_cost(run.run_id, ticket, counts_lost=False)
-            most = store.ledger.step_cost(run.run_id, ticket, counts_lost=True)
-            bound = most - cost if run.config.lost_calls == "count" else Decimal(0)
-            entry = account.entry(entry_of(ticket))
-            if entry and (entry.cost, entry.bound) != (cost, bound):
-                account.put(entry_of(ticket), cost=cost, bound=bound)
+            put_cost(account, store, run.run_id, ticket, counts_lost=counts_lost)

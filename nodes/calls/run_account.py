@@ -5,6 +5,7 @@ from threading import Lock
 
 from costada.nodes.context import PerRun, RunContext
 from costada.store.purse import OverBudget, Purse
+from costada.store.run_store import RunStore
 from costada.values.numbering import TicketNumber
 from costada.values.usage import exactly
 
@@ -44,19 +45,25 @@ def reported_tickets(account: Purse) -> set[TicketNumber]:
     return {TicketNumber(int(each["ticket"])) for each in found if each}
 
 
-@exactly
 def report_cost(
     account: Purse | None, run_id: str, ticket: TicketNumber, context: RunContext
 ) -> None:
     """Write what a step has cost so far into the run's account, replacing earlier reports."""
     if account is None:
         return
-    ledger = context.store.ledger
     # Held while the sum is read and written: an earlier sum must not replace a later one.
     with REPORTS.of(context.store, run_id):
-        cost = ledger.step_cost(run_id, ticket, counts_lost=False)
-        worst = ledger.step_cost(run_id, ticket, counts_lost=True)
-        account.put(entry_of(ticket), cost=cost, bound=worst - cost if context.counts_lost else 0)
+        put_cost(account, context.store, run_id, ticket, counts_lost=context.counts_lost)
+
+
+@exactly
+def put_cost(
+    account: Purse, store: RunStore, run_id: str, ticket: TicketNumber, *, counts_lost: bool
+) -> None:
+    """Make the entry of a step what its calls have cost so far; bounds count with `counts_lost`."""
+    cost = store.ledger.step_cost(run_id, ticket, counts_lost=False)
+    worst = store.ledger.step_cost(run_id, ticket, counts_lost=True)
+    account.put(entry_of(ticket), cost=cost, bound=worst - cost if counts_lost else 0)
 
 
 def extend_account(run_id: str, budget: float, context: RunContext) -> str:

@@ -47,16 +47,16 @@ def server(provider):
         yield server
 
 
-def run_killed(folder, server, provider, options):
+def run_killed(folder, server, provider, options, run=run_to_end):
     """Begin a run, kill it while its requests wait for answers, and resume it to its end."""
     provider.last_answered = KILLED
-    process = PROCESSES.Process(target=run_to_end, args=(folder, server.url, options))
+    process = PROCESSES.Process(target=run, args=(folder, server.url, options))
     process.start()
     within(60, lambda: provider.billed.total() > KILLED)
     process.kill()
     process.join()
     provider.last_answered = inf
-    run_to_end(folder, server.url, options)
+    run(folder, server.url, options)
 
 
 def export(file, record, provider, *, bills_lost):
@@ -133,14 +133,7 @@ def test_a_purse_gets_back_what_was_not_billed(provider, server, tmp_path):
     folder, bill, file = tmp_path / "run", tmp_path / "bill.csv", tmp_path / "purse.sqlite"
     with Purse(1, path=file):
         pass
-    provider.last_answered = KILLED
-    process = PROCESSES.Process(target=run_from_purse, args=(folder, server.url, file))
-    process.start()
-    within(60, lambda: provider.billed.total() > KILLED)
-    process.kill()
-    process.join()
-    provider.last_answered = inf
-    run_from_purse(folder, server.url, file)
+    run_killed(folder, server, provider, file, run=run_from_purse)
     record = record_of(folder)
     with Purse(1, path=file) as purse:
         assert purse.spent == record.bill_at_most
