@@ -42,8 +42,9 @@ def test_a_target_that_nothing_reaches_leaves_the_budget_to_end_the_run():
 def test_steps_in_flight_are_completed_and_none_is_launched_after_the_target():
     store = RunStore()
     found = run_to(0.202, store=store, parallel=3, order="launch")
-    # The third step reaches it while the fourth and the fifth are in flight.
-    assert (found["stop_reason"], found["iterations"]) == ("target", 5)
+    # About the third step reaches it (threads ask in any order), while two more are in flight.
+    reached = next(n for n, row in enumerate(rows_of(store), 1) if "target" in row["events"])
+    assert (found["stop_reason"], found["iterations"]) == ("target", reached + 2)
     assert not [call for call in calls_of(store) if call.cost == 0]
 
 
