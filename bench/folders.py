@@ -3,7 +3,7 @@
     python bench/folders.py CHECKOUT... [--data FOLDER] [--layers LAYER,LAYER] [--json FILE]
 
 Each checkout of one of the tools is copied. Every folder in it that holds an evaluator and an
-initial program then climbs, in each layer of the sandbox, until its start is valid:
+initial program then climbs, in each layer of the sandbox, until a run can start:
 
 - unchanged: as it is, with the downloads of its README where --data has them
 - adopted: after `costada adopt`
@@ -99,7 +99,8 @@ with showing_warnings():
         result = here.evaluate_program(here.start, "bench")
         found[layer] = {
             "score": result.objective if result.objective is not None else result.score,
-            "is_valid": result.is_valid, "error": result.error, "seconds": result.seconds,
+            "starts": result.is_valid or here.allow_invalid_start, "error": result.error,
+            "seconds": result.seconds,
             "log": result.artifacts.get("log", "")[-600:],
             "metrics": {k: str(v) for k, v in result.metrics.items()}}
 print("RESULT " + json.dumps(found))
@@ -185,7 +186,7 @@ def evaluate_here(
         result = found.get(layer)
         if not isinstance(result, dict):
             continue
-        if not result["is_valid"]:
+        if not result["starts"]:
             row.reason, row.log = str(result["error"]), str(result["log"])
             continue
         row.stages[layer] = stage
@@ -250,6 +251,8 @@ def download(checkout: Path, needed: Declaration, data: Path | None) -> None:
     for name, place in needed.data.items():
         if data is not None and (data / name).exists():
             shutil.copytree(data / name, checkout / place, dirs_exist_ok=True)
+    for name, value in needed.environment.items():
+        os.environ[name] = value.replace("{checkout}", str(checkout))
 
 
 def declare(folder: Path, checkout: Path, needed: Declaration) -> None:
@@ -263,8 +266,6 @@ def declare(folder: Path, checkout: Path, needed: Declaration) -> None:
     old = settings.read_text("utf-8").splitlines() if settings.is_file() else []
     kept = [line for line in old if line.partition("=")[0].strip() not in names]
     settings.write_text("\n".join([*kept, text, ""]), encoding="utf-8")
-    for name, value in needed.environment.items():
-        os.environ[name] = value.replace("{checkout}", str(checkout))
     if needed.packages:
         words = (word for each in needed.packages for word in ("--with", each))
         said([COSTADA, "prepare", folder, *words])
@@ -346,7 +347,7 @@ def main() -> None:
     parser.add_argument(
         "--layers", type=lambda text: text.split(","), default=["landlock", "bubblewrap"]
     )
-    parser.add_argument("--seconds", type=float, default=300.0, help="limit of one evaluation")
+    parser.add_argument("--seconds", type=float, default=600.0, help="limit of one evaluation")
     parser.add_argument("--width", type=int, default=200, help="letters of a reason")
     parser.add_argument(
         "--beside",

@@ -56,7 +56,7 @@ class Row:
 
 def show(rows: Sequence[Row], layers: Sequence[str], beside: Mapping[str, Row], width: int) -> None:
     """Print how many folders climbed how far in each layer, and a table of each tool."""
-    columns = ["layer", *STAGES, "start is valid", REFUSED]
+    columns = ["layer", *STAGES, "start", REFUSED]
     _print_line(["tool", "folders", *columns])
     _print_line(["---"] * (len(columns) + 2))
     tools = [*dict.fromkeys(row.tool for row in rows)]
@@ -64,8 +64,8 @@ def show(rows: Sequence[Row], layers: Sequence[str], beside: Mapping[str, Row], 
         own = [row for row in rows if tool in (row.tool, "")]
         for layer in layers:
             count = Counter(row.stages.get(layer, REFUSED) for row in own)
-            valid = len(own) - count[REFUSED]
-            numbers = [*(count[stage] for stage in STAGES), valid, count[REFUSED]]
+            starting = len(own) - count[REFUSED]
+            numbers = [*(count[stage] for stage in STAGES), starting, count[REFUSED]]
             _print_line([tool or "all", len(own), layer, *numbers])
     if beside:
         print()

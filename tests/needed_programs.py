@@ -6,6 +6,7 @@ import pytest
 
 PACKAGES = {
     "bwrap": "bubblewrap",
+    "cargo": "cargo",
     "cc": "gcc",
     "chromium": "chromium",
     "docker": "docker.io",

@@ -47,7 +47,7 @@ NETWORK_FILES = (
 TOOLS = (
     *("/usr/include", "/usr/libexec", "/usr/share", "/usr/local/include", "/usr/local/share"),
     *("/usr/local/go", "/etc/alternatives", "/etc/java*", "/etc/R", "/etc/julia"),
-    "/etc/ssl/openssl.cnf",
+    *("/etc/ssl/openssl.cnf", "/etc/gitconfig"),  # git ends where it finds one and can't read it
 )
 
 

@@ -36,6 +36,7 @@ from costada.evaluators.sandbox.launch import (
 )
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot_kind import LATE, CopiedFile, SlotKind
+from costada.evaluators.sandbox.toolchains import cargo_environment
 
 THREAD_VARIABLES = (
     *("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
@@ -182,7 +183,9 @@ class SandboxLayer:
     @property
     def _environment(self) -> dict[str, str]:
         """All variables of the server and of candidates."""
+        kind = self.kind
         environment = dict.fromkeys(THREAD_VARIABLES, "1")
+        environment |= cargo_environment(kind.readable, has_network=kind.opened.has_network)
         return environment | {"HOME": self.scratch, "TMPDIR": self.scratch, "PYTHONHASHSEED": "0"}
 
     def _server_command(self, **control: object) -> list[str]:
