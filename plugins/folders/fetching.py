@@ -2,7 +2,8 @@
 
 The command may be somebody else's. It runs in the sandbox, in a copy of the folder, with a network:
 it reads no files of the user, finds no key, and what it leaves beside the copied files is put into
-the folder. It changes no file of the folder.
+the folder. It changes no file of the folder, and leaves none that Python imports: a `score` beside
+it runs outside of the sandbox.
 """
 
 import os
@@ -10,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 from filecmp import cmp
+from importlib.machinery import BYTECODE_SUFFIXES, SOURCE_SUFFIXES
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,6 +27,9 @@ from costada.plugins.folders.installation import CERTIFICATES
 SETTING = "prepare"
 PRIVATE = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", DATA_FOLDER)
 """Variables that name folders of the user; the command has its own."""
+
+IMPORTABLE = (*SOURCE_SUFFIXES, *BYTECODE_SUFFIXES, ".so", ".pth")
+"""How the names of files end that Python, of whatever version, imports or executes by their name."""
 
 SHOWN_LINES = 12
 
@@ -42,7 +47,8 @@ def fetch(folder: Path, command: str, python: Interpreter) -> list[FetchedFile]:
     Raises:
         OSError: If a file cannot be copied.
         RuntimeError: If this machine has no sandbox for it.
-        ValueError: If it cannot be run, fails, changes a file of the folder, or leaves none.
+        ValueError: If it cannot be run, fails, changes a file of the folder, leaves none, or one
+            that Python can import or that would replace another one.
     """
     words = shlex.split(command)
     programs = os.pathsep.join([os.path.dirname(python.program), *SYSTEM_PROGRAMS])
@@ -69,6 +75,8 @@ def fetch(folder: Path, command: str, python: Interpreter) -> list[FetchedFile]:
         if not found:
             raise ValueError(f"{command} left no file in its working folder; expected some")
         for path in found:
+            _check_delivered(path, folder, before, command)
+        for path in found:
             target = folder / path
             if reason := unshown_reason(target.parent, folder):
                 raise ValueError(f"{target.parent} {reason}; expected a folder below {folder}")
@@ -78,6 +86,20 @@ def fetch(folder: Path, command: str, python: Interpreter) -> list[FetchedFile]:
     fetched = [FetchedFile.of(path, folder) for path in found]
     record_fetched(folder, fetched)
     return fetched
+
+
+def _check_delivered(path: str, folder: Path, before: set[str], command: str) -> None:
+    """Refuse code, and what would take the place of a file that the command was not given."""
+    if path.endswith(IMPORTABLE):
+        raise ValueError(
+            f"{command} left {path!r}, which Python can import; expected data alone. If the folder"
+            f" needs this code, read it and put it into {folder} yourself"
+        )
+    if os.path.lexists(folder / path) and path not in before:
+        raise ValueError(
+            f"{command} left {path!r}, and {folder / path} exists, but may not be shown to it;"
+            " expected new files alone. Move it away"
+        )
 
 
 def _is_same(old: Path, new: Path) -> bool:

@@ -157,6 +157,52 @@ def test_a_command_that_does_something_else_leaves_the_folder_as_it_is(
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        *("colorsys.py", "sitecustomize.py", "evaluator2.py", "numpy/__init__.py", "deep/a.py"),
+        *("colorsys.cpython-312-x86_64-linux-gnu.so", "colorsys.abi3.so", "more.pth"),
+    ],
+)
+def test_code_that_a_score_outside_of_the_sandbox_would_import_is_not_delivered(
+    folder, tmp_path, invoke, name
+):
+    mark = tmp_path / "escaped"
+    script = f"""
+import pathlib
+path = pathlib.Path({name!r})
+path.parent.mkdir(exist_ok=True)
+path.write_text("open({str(mark)!r}, 'w')")
+pathlib.Path("data.txt").write_text("1")
+"""
+    (folder / "download.py").write_text(script)
+    (folder / "evaluator.py").write_text("import colorsys\ndef score(output): return 1.0\n")
+    (folder / "initial_program.py").write_text("def number():\n    return 4.0\n")
+    with (folder / "problem.toml").open("a") as settings:
+        settings.write('entry_point = "number"\n')
+    before = sorted(folder.iterdir())
+    refused = invoke("prepare", folder, "--confirm")
+    assert refused.exit_code == 2
+    assert f"left {name!r}, which Python can import; expected data alone" in refused.stderr
+    assert f"put it into {folder} yourself" in refused.stderr
+    assert sorted(folder.iterdir()) == before
+    invoke("check", folder)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("link", ["to a file", "to nothing"])
+def test_a_download_takes_the_place_of_no_link_of_the_folder(folder, tmp_path, invoke, link):
+    answers = tmp_path / "answers.txt"
+    if link == "to a file":
+        answers.write_text("42")
+    (folder / "answers.txt").symlink_to(answers)
+    (folder / "download.py").write_text("open('answers.txt', 'w').write('43')")
+    refused = invoke("prepare", folder, "--confirm")
+    assert refused.exit_code == 2
+    assert f"left 'answers.txt', and {folder}/answers.txt exists" in refused.stderr
+    assert (folder / "answers.txt").is_symlink()
+
+
+@pytest.mark.parametrize(
     ("setting", "fault"),
     [
         ("", "--confirm: "),
