@@ -29,7 +29,7 @@ PRIVATE = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", DATA_FOLDER)
 """Variables that name folders of the user; the command has its own."""
 
 IMPORTABLE = (*SOURCE_SUFFIXES, *BYTECODE_SUFFIXES, ".so", ".pth")
-"""How the names of files end that Python, of whatever version, imports or executes by their name."""
+"""How the names of files end that Python, of whatever version, imports or executes by name."""
 
 SHOWN_LINES = 12
 
