@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches, unified_diff
 
+from costada.prompts.function_blocks import Piece, line_of_imports, sort_block
 from costada.values.python_source import (
     FUNCTION_SIGN,
     Definition,
@@ -48,7 +49,7 @@ def replace_function(text: str, place: FunctionPlace, new: str) -> Replaced | st
     """The text of a file with a new function in the place of the old one, or why there is none.
 
     The old decorators are replaced too, and the new text is indented like the old one. It may hold
-    further functions beside the one that is named.
+    more beside the one that is named, as `sort_block` says.
 
     Args:
         text: The file, its lines ending in LF.
@@ -71,27 +72,55 @@ def replace_function(text: str, place: FunctionPlace, new: str) -> Replaced | st
     given = read_python(new.strip("\n"))
     if given is None:
         return f"The new text of {named} is not complete Python: a bracket or string is left open."
-    part = _part(given, place.name)
-    if part is None:
+    target = _target(given, place.name)
+    if target is None:
         defined = ", ".join(f"`{each.name}`" for each in given.definitions[:MAX_NEAREST])
         return (
             f"The block for {named} defines {defined or 'no function'}; expected the complete"
             f" function `{place.name.rpartition('.')[2]}`, from its decorators to its last line."
         )
-    lines = shifted(part, _indent_of(part), old.indent)
-    whole = [*source.lines[: old.first], *lines, *source.lines[old.end :]]
+    block = sort_block(source, old, given, target)
+    if isinstance(block, Piece):
+        return f"The block for {named} also {_without_place(source, block, place)}"
+    part = read_python(block.text)
+    if part is None:
+        return f"The new text of {named} is not complete Python: a bracket or string is left open."
+    top = line_of_imports(source, old)
+    whole = [
+        *source.lines[:top],
+        *block.imports,
+        *source.lines[top : old.first],
+        *shifted(part, _indent_of(part), old.indent),
+        *source.lines[old.end :],
+    ]
     return Replaced("\n".join(whole))
 
 
-def _part(given: PythonSource, name: str) -> PythonSource | None:
-    """What of a new text goes into the file: all of it, or the method in a class around it."""
+def _target(given: PythonSource, name: str) -> Definition | None:
+    """The function of a new text that is named, or the method in a class around it."""
     short = name.rpartition(".")[2]
-    if given.find(short):
-        return given
+    if found := given.find(short):
+        return found[0]
     inner = given.find(name) or tuple(
         each for each in given.definitions if each.name.endswith(f".{short}")
     )
-    return read_python(given.text(inner[0])) if len(inner) == 1 else None
+    return inner[0] if len(inner) == 1 else None
+
+
+def _without_place(source: PythonSource, piece: Piece, place: FunctionPlace) -> str:
+    """Why a part of a block has no place in the file, and where to write it."""
+    outer = place.name.rpartition(".")[0]
+    name = f"{outer}.{piece.name}" if outer else piece.name
+    if piece.is_definition and source.find(name):
+        return (
+            f"defines `{piece.name}`, which the file has already; expected it in a block of its"
+            f" own, below `{FILE_SIGN} {place.path}{FUNCTION_SIGN}{name}`."
+        )
+    shown = piece.text.partition("\n")[0]
+    return (
+        f"holds `{shown}`, which cannot go where the function is; expected it in a SEARCH/REPLACE"
+        f" block of `{place.path}`."
+    )
 
 
 def _indent_of(source: PythonSource) -> str:

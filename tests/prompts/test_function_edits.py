@@ -1,6 +1,7 @@
 """Answers that name a function: which lines its new text replaces, and what is refused."""
 
 import ast
+from textwrap import dedent
 
 import pytest
 
@@ -118,6 +119,59 @@ def test_helpers_may_stand_beside_the_function_and_classes_are_replaced_whole():
     assert "        def walk(self):\n            return [1]\n" in text
     assert "return []" not in text
     ast.parse(text)
+
+
+WALK = "    def walk(self, text=1):\n        return self._leaves(heapq.nlargest(1, text))\n"
+LEAVES = "    @functools.cache\n    def _leaves(self, found):\n        return found\n"
+BARE = dedent(f"{WALK}\n{LEAVES}")
+OLD_WALK = TREE[TREE.index("    def walk(self):\n        text") : TREE.index("    class Node")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"import functools\nimport heapq\n\n\nclass Tree:\n    depth = 0\n\n{WALK}\n{LEAVES}",
+        f"import heapq\n\n{BARE}",
+        f"import heapq\n\n\nclass Tree:\n    ...\n\n{WALK}\n{LEAVES}",
+    ],
+)
+def test_new_methods_go_beside_a_method_and_imports_to_those_of_the_file(text):
+    expected = TREE.replace("import functools\n", "import functools\nimport heapq\n")
+    expected = expected.replace(OLD_WALK, f"{WALK}\n{LEAVES}\n")
+    assert changed(reply("src/tree.py::Tree.walk", text)) == expected
+
+
+def test_constants_of_a_class_around_a_method_go_into_the_class():
+    text = f"class Tree:\n    SCALE = 3\n\n{WALK}"
+    expected = TREE.replace(OLD_WALK, f"    SCALE = 3\n\n{WALK}\n")
+    assert changed(reply("src/tree.py::Tree.walk", text)) == expected
+
+
+def test_imports_of_a_method_stand_first_in_a_file_without_imports():
+    start = Program.of({**START, "src/tree.py": '"""Doc."""\n\nclass A:\n    def f(self): pass\n'})
+    text = "import heapq\n\ndef f(self):\n    return heapq\n"
+    assert changed(reply("src/tree.py::A.f", text), start) == (
+        '"""Doc."""\n\nimport heapq\nclass A:\n    def f(self):\n        return heapq\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("fetch", f"{NEW_FETCH}\n\nclass Tree:\n    pass\n", ["`Tree`", "py::Tree`"]),
+        ("fetch", f"class Tree:\n    depth = 1\n\n{NEW_FETCH}", ["`Tree`", "its own"]),
+        ("fetch", f"{NEW_FETCH}\n\nif __name__ == '__main__':\n    fetch(1)\n", ["if __name__"]),
+        ("fetch", f"from __future__ import annotations\n{NEW_FETCH}", ["from __future__"]),
+        ("Tree.size", f"{NEW_SIZE}\ndef walk(self):\n    pass\n", ["py::Tree.walk`"]),
+        ("Tree.size", f"LIMIT = 3\n\n{NEW_SIZE}", ["`LIMIT = 3`", "SEARCH/REPLACE"]),
+        ("Tree.size", f"{NEW_SIZE}\ndef count(tree):\n    return 1\n", ["`def count(tree):`"]),
+        ("Tree.size", f"LIMIT = 3\n\n\nclass Tree:\n{INDENTED}", ["`LIMIT = 3`"]),
+        ("Tree.size", f"class Tree:\n    depth = 1\n\n{INDENTED}", ["`depth = 1`"]),
+    ],
+)
+def test_what_a_block_cannot_add_beside_its_function_is_refused(name, text, words):
+    reason = refusal(reply(f"src/tree.py::{name}", text))
+    assert [each for each in words if each not in reason] == []
 
 
 def test_line_ends_and_several_functions_of_an_answer_are_kept():
