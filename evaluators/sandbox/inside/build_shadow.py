@@ -104,10 +104,10 @@ class BuildShadow:
             return True
         self._place = ended
         for path in self._linked:
-            if not (os.path.islink(self.path_of(path)) or path in self._own):
+            if not (os.path.islink(self.path_of(path)) or self._own.began_with(path)):
                 _remove(path)
         refused = [path for path in self._made() if not self._is_moved(path)]
-        replaced = [path for path in refused if self._target(path) in self._own]
+        replaced = [path for path in refused if self._own.began_with(self._target(path))]
         for text, paths in ((REPLACED, replaced), (REFUSED, {*refused} - {*replaced})):
             if names := [repr(os.path.relpath(path, ended)) for path in sorted(paths)[:MAX_TOLD]]:
                 sys.stderr.write(text.format(", ".join(names)))

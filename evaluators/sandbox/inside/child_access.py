@@ -19,7 +19,7 @@ class ChildAccess(NamedTuple):
     of_file: int  # those that a rule for a file may have
     readable: tuple[str, ...]  # paths outside of the working folder
     listable: tuple[str, ...] = ()  # folders around some of these
-    own_filter: Filter | None = None  # without the network that the evaluator has
+    filters: tuple[Filter, ...] = ()  # beside that of the evaluator
 
     def ruleset(self, wanted: Mapping[str, int]) -> int:
         """The descriptor of rules that allow the accesses wanted, by path."""
@@ -46,19 +46,16 @@ class ChildAccess(NamedTuple):
     def restrict(self, rules_fd: int) -> None:
         """Have this process keep to the rules, for good."""
         landlock(rules_fd)
-        if self.own_filter is not None:
-            self.own_filter.enforce()
+        for each in self.filters:
+            each.enforce()
 
     def plain(self) -> dict[str, Any]:
         """The same as JSON can hold it."""
-        own = self.own_filter
-        texts = {"handled": self.handled.hex(), "own_filter": own and own.program.hex()}
-        return self._replace(own_filter=None, handled=b"")._asdict() | texts
+        filters = [each.program.hex() for each in self.filters]
+        return self._asdict() | {"handled": self.handled.hex(), "filters": filters}
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
         """Make it of what `plain` returned."""
-        told = {**plain, "handled": bytes.fromhex(plain["handled"])}
-        if told["own_filter"]:
-            told["own_filter"] = Filter(bytes.fromhex(told["own_filter"]))
-        return cls(**told)
+        filters = tuple(Filter(bytes.fromhex(each)) for each in plain["filters"])
+        return cls(**{**plain, "handled": bytes.fromhex(plain["handled"]), "filters": filters})

@@ -185,6 +185,9 @@ class Confinement:
                 for path, access in self._opened.items()
             ),
         )
+        of_children = [seccomp.keeping_files()]
+        if any(self._opens.values()):  # without the network that the evaluator has
+            of_children.append(self._compile(STARTED))
         self.of_children = ChildAccess(
             handled=self._handled,
             list=int(of_file.READ_DIR),
@@ -193,7 +196,7 @@ class Confinement:
             of_file=use | (write & int(of_file.EXECUTE | of_file.TRUNCATE)),
             readable=self._beside_slot(),
             listable=tuple(self._listable),
-            own_filter=Filter(self._compile(STARTED)) if any(self._opens.values()) else None,
+            filters=tuple(map(Filter, of_children)),
         )
         self._scratch_fd = -1  # refused by the kernel: no worker begins without this set
 

@@ -147,6 +147,7 @@ class EvaluatorChildren:
         runs = self._commands.run_candidate
         if not (self._confines_all or runs(words, folder, environment, is_fed=is_fed)):
             return None
+        self._own.forget_removed()
         commands = [*carried_out(words, folder, self._own)]
         own = [script for each in commands for script in scripts(*each, self._own)]
         outputs, shadow = list[str](), None
@@ -170,7 +171,12 @@ class EvaluatorChildren:
             named = (script.path, *self._read([script.text], script.folder))
             wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}
         wanted |= dict.fromkeys(self._readable, access.read)
-        wanted |= dict.fromkeys((*USABLE, self._home, self._program, *self._made()), access.write)
+        wanted |= dict.fromkeys((*USABLE, self._home, self._program), access.write)
+        for path in self._made():
+            if not self._own.began_with(path):
+                wanted[path] = access.write
+            elif self._is_copy(path):
+                wanted[path] = access.read
         if shadow is not None:
             shadow.show(path for path, allowed in wanted.items() if allowed != access.list)
         return Confined(access.ruleset(wanted), outputs, shadow)
@@ -223,7 +229,7 @@ class EvaluatorChildren:
         }
 
     def _made(self) -> Iterator[str]:
-        """What was made in the evaluator's folder since the evaluation began."""
+        """What was made, or written to, in the evaluator's folder since the evaluation began."""
         folders = [self._folder]
         for folder in folders:
             with os.scandir(folder) as entries:
@@ -232,6 +238,10 @@ class EvaluatorChildren:
                         yield entry.path
                     elif entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
+
+    def _is_copy(self, path: str) -> bool:
+        """Whether a file holds a text of the candidate, in the place of the evaluator's."""
+        return os.path.isfile(path) and self._commands.holds_code(text_of(path) or "")
 
     def _importing(self, words: Sequence[str], folder: str) -> list[str]:
         """The evaluator's folders in which a command may look for modules that were made there."""
@@ -249,8 +259,9 @@ class EvaluatorChildren:
 
     def _named(self, words: Sequence[str], folder: str) -> list[str]:
         """The evaluator's files, and folders in its own, that a command names."""
+        own = self._own
         paths = (path_of(name, folder) for name in self._names_in(words))
-        return [path for path in paths if path in self._own and path not in self._own.around]
+        return [path for path in paths if own.began_with(path) and path not in own.around]
 
     def _read(self, words: Sequence[str], folder: str) -> list[str]:
         """What a command names of the evaluator, and what such sources include."""

@@ -13,6 +13,7 @@ class OwnFiles:
     """The files of an evaluator, and the folders that hold them.
 
     A file that was written to since is none of them any more: it may be a copy of the candidate.
+    It stays one that they began with, until the evaluator removes it.
     """
 
     def __init__(self, folder: str, evaluator: str, stamps: Mapping[str, Stamp | None]) -> None:
@@ -41,6 +42,16 @@ class OwnFiles:
             return False
         return _stamp(path) == self._stamps[path]
 
+    def began_with(self, path: str) -> bool:
+        """Whether a path was the evaluator's, and is there since, whatever was written to it."""
+        return path in self._stamps
+
+    def forget_removed(self) -> None:
+        """Leave out what the evaluator has removed: what is made there later is not its own."""
+        self._stamps = {
+            path: stamp for path, stamp in self._stamps.items() if not _is_removed(path)
+        }
+
 
 def stamps_of(paths: Iterable[str]) -> dict[str, Stamp | None]:
     """What shows later whether files were written to, by their paths."""
@@ -64,6 +75,16 @@ def _folders_around(path: str, folder: str) -> list[str]:
     while (path := os.path.dirname(path)).startswith(folder):
         found.append(path)
     return found
+
+
+def _is_removed(path: str) -> bool:
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # a folder around it is locked
+        return False
+    return False
 
 
 def _stamp(path: str) -> Stamp | None:

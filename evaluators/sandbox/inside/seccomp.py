@@ -6,6 +6,7 @@ and memory that outlives its mapping is refused. Without confinement, that is al
 
 import errno
 import mmap
+import stat
 from tempfile import TemporaryFile
 
 import pyseccomp  # type: ignore[import-untyped]
@@ -86,9 +87,11 @@ RESTRICTING = "landlock_create_ruleset landlock_add_rule landlock_restrict_self"
 BOUNDS = {"sched_setaffinity": 0, "setpriority": 1}
 """The place of the argument that names a process; 0 is the caller."""
 
-MODES = "chmod fchmod fchmodat fchmodat2 utime utimensat utimes futimesat"
+MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
+"""The place of the argument that is the mode."""
+TIMES = "utime utimensat utimes futimesat"
 OWNERS = "chown fchown fchownat lchown"
-"""Landlock does not cover these two: where files of others could be reached, they answer success
+"""Landlock does not cover these three: where files of others could be reached, they answer success
 and change nothing, so that copying works.
 """
 IDENTITIES = "setregid setresgid setresuid setreuid"
@@ -150,7 +153,7 @@ def confining(
     _add_clone(rules, may_start_processes=may_start)
     if permissions.may_execute:
         allowed += EXECUTION.split()
-        allowed += MODES.split() if owns_files else []
+        allowed += [*MODES, *TIMES.split()] if owns_files else []
     if may_start:
         allowed += PROCESSES.split()
         allowed += SIGNALLING if has_scope else []
@@ -163,7 +166,7 @@ def confining(
         _add(rules, ALLOW, "ioctl", Arg(1, MASKED_EQ, mask, request))
     for name in allowed:
         _add(rules, ALLOW, name)
-    for name in set(f"{MODES} {OWNERS} {IDENTITIES}".split()) - set(allowed):
+    for name in {*MODES, *f"{TIMES} {OWNERS} {IDENTITIES}".split()} - set(allowed):
         _add(rules, ERRNO(0), name)
     for name in UNSUPPORTED.split():
         _add(rules, ERRNO(errno.ENOTSUP), name)
@@ -192,6 +195,22 @@ def limiting() -> bytes:
         is_socket = Arg(1, MASKED_EQ, ALL_BITS, SOL_SOCKET)
         _add(rules, REFUSE, "setsockopt", is_socket, Arg(2, MASKED_EQ, ALL_BITS, option))
     _refuse_hiding(rules)
+    return _exported(rules)
+
+
+def keeping_files() -> bytes:
+    """Compile a filter that keeps the times of files, and their owner's right to read or enter.
+
+    What an evaluator starts that runs its candidate could otherwise pass the evaluator's files off
+    as written to, or lock them. Such calls answer success and change nothing.
+    """
+    rules = pyseccomp.SyscallFilter(ALLOW)
+    rules.set_attr(pyseccomp.Attr.CTL_OPTIMIZE, BINARY_TREE)
+    for name in TIMES.split():
+        _add(rules, ERRNO(0), name)
+    for name, place in MODES.items():
+        for right in (stat.S_IRUSR, stat.S_IXUSR):
+            _add(rules, ERRNO(0), name, Arg(place, MASKED_EQ, right, 0))
     return _exported(rules)
 
 
