@@ -26,8 +26,11 @@ from costada.values.evaluation import Evaluation, failed
 from costada.values.program_form import ProgramForm
 
 if TYPE_CHECKING:
+    from costada.evaluators.consent import Confirmable, Needs
+    from costada.evaluators.folder_settings import FolderSettings
     from costada.evaluators.folders import ProblemFolder
     from costada.evaluators.problem import Problem
+    from costada.evaluators.sandbox.layers import Layer
     from costada.runs.single_evaluation import MeteredEvaluations
     from costada.values.evaluation import Evaluation
 
@@ -169,7 +172,8 @@ CandidateToo = Annotated[
     bool,
     typer.Option(
         "--candidate-too",
-        help="With --confirm: for candidates too, where the evaluator may import them.",
+        help="With --confirm: for candidates too, where the evaluator may import them, or sandbox"
+        " is process or none.",
     ),
 ]
 Facts = dict[str, str]
@@ -259,6 +263,7 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
     from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
     from costada.evaluators.folders import load_folder, read_folder
     from costada.evaluators.problem import confine, gpu_note
+    from costada.evaluators.repository import repository_evaluator
     from costada.runs.single_evaluation import MeteredEvaluations
 
     if read_settings(folder / SETTINGS_FILE).repository is None:
@@ -267,12 +272,13 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
         facts |= {**_parts(found), **missing.facts, **_further_parts(found)}
         if missing.refusal:
             return missing.refusal
-        if fault := _consent(found, facts):
+        if fault := _consent(found, facts, _layer(wanted, found.settings)):
             return fault
     else:
         unconfirmed = _unconfirmed_repository(folder)
         facts |= _repository_parts(unconfirmed)
-        if fault := _consent_of_repository(unconfirmed, facts):
+        settings = repository_evaluator(unconfirmed).settings
+        if fault := _consent_of_repository(unconfirmed, facts, _layer(wanted, settings)):
             return fault
     facts |= _fetched(folder)
     problem = confine(
@@ -310,20 +316,40 @@ def _block_note(problem: Problem) -> str | None:
     return f"expected {BLOCK_START} and below it {BLOCK_END}, found only one of them in this order"
 
 
-def _consent(found: ProblemFolder, facts: Facts) -> str | None:
+def _layer(wanted: RunConfig, settings: FolderSettings) -> Layer:
+    """The layer of a check; AUTO where nothing is declared, as no layer is tried for that."""
+    from costada.evaluators.sandbox.layer_choice import chosen_layer
+    from costada.evaluators.sandbox.layers import Layer
+
+    return chosen_layer(wanted.sandbox or settings.sandbox) if settings.needs else Layer.AUTO
+
+
+def _consent(found: ProblemFolder, facts: Facts, layer: Layer) -> str | None:
     """Add what a folder's evaluator is given; why it may not be, if it may not."""
-    from costada.evaluators.consent import ConfirmableFile, consent_fault
+    from costada.evaluators.consent import ConfirmableFile
     from costada.evaluators.folder_layout import IN_RUN
 
     if found.layout.contract in IN_RUN:
         return None
     evaluator, needs = found.layout.evaluator_file(found.settings), found.settings.needs
-    confirmable = ConfirmableFile(evaluator)
-    if confirmable.runs_candidate():
-        facts["candidate"] = "may run in the evaluator's process, with the same access"
+    file = ConfirmableFile(evaluator)
+    return _confirmed(evaluator.folder, needs, file, "the evaluator's process", facts, layer)
+
+
+def _confirmed(
+    folder: Path, needs: Needs, evaluator: Confirmable, process: str, facts: Facts, layer: Layer
+) -> str | None:
+    """Add who has what the evaluator is given, and what that is; why it may not, if it may not."""
+    from costada.evaluators.consent import consent_fault
+    from costada.evaluators.sandbox.layers import UNCONFINED
+
+    if evaluator.runs_candidate():
+        facts["candidate"] = f"may run in {process}, with the same access"
+    elif needs and layer in UNCONFINED:
+        facts["candidate"] = f"has the evaluator's access: sandbox is {layer.value!r}"
     if needs:
         facts["opens"] = "; ".join(needs.described())
-    return consent_fault(evaluator.folder, needs, confirmable, SHOWN_NEEDS)
+    return consent_fault(folder, needs, evaluator, layer, SHOWN_NEEDS)
 
 
 def _unconfirmed_repository(folder: Path) -> Problem:
@@ -338,18 +364,14 @@ def _unconfirmed_repository(folder: Path) -> Problem:
     return load_repository(place, read_settings(place / SETTINGS_FILE), task)
 
 
-def _consent_of_repository(problem: Problem, facts: Facts) -> str | None:
+def _consent_of_repository(problem: Problem, facts: Facts, layer: Layer) -> str | None:
     """The same of a folder with a repository."""
-    from costada.evaluators.consent import consent_fault
     from costada.evaluators.repository import repository_evaluator
 
     evaluator = repository_evaluator(problem)
     needs = evaluator.settings.needs
-    if evaluator.runs_candidate():
-        facts["candidate"] = "may run in the process of the command, with the same access"
-    if needs:
-        facts["opens"] = "; ".join(needs.described())
-    return consent_fault(evaluator.folder, needs, evaluator, SHOWN_NEEDS)
+    process = "the process of the command"
+    return _confirmed(evaluator.folder, needs, evaluator, process, facts, layer)
 
 
 def _parts(found: ProblemFolder) -> Facts:

@@ -20,6 +20,7 @@ from costada.evaluators.candidate_imports import may_import_candidate, may_load_
 from costada.evaluators.environment import environment_folder, user_place
 from costada.evaluators.folder_files import EvaluatorFile, content_hash, sources_in
 from costada.evaluators.import_paths import imported_modules
+from costada.evaluators.sandbox.layers import UNCONFINED, Layer
 from costada.evaluators.sandbox.opened import (
     DOCKER_HOST,
     ENGINE_SOCKETS,
@@ -186,21 +187,32 @@ def confirm(folder: Path, needs: Needs, evaluator: Confirmable, *, candidate_too
 
 
 def consent_fault(
-    folder: Path, needs: Needs, evaluator: Confirmable, shown: str = ""
+    folder: Path,
+    needs: Needs,
+    evaluator: Confirmable,
+    layer: Layer = Layer.AUTO,
+    shown: str = "",
 ) -> str | None:
     """Why the evaluator of a folder may not have what it needs; None if it may.
 
-    `shown` names what it needs where that has been shown; otherwise all of it is described.
+    Args:
+        folder: The folder.
+        needs: What the evaluator declares.
+        evaluator: What judges the candidates.
+        layer: What confines the programs that it starts; AUTO if that is not chosen yet.
+        shown: Names what it needs where that has been shown; otherwise all of it is described.
     """
     if not needs:
         return None
     command = f"costada check {folder} --confirm"
-    shares = evaluator.runs_candidate()
-    if shares:
+    why = sharing_reason(evaluator, layer)
+    if why:
         command += " --candidate-too"
     what = shown or "; ".join(needs.described())
     missing = needs.missing()
     ask = f"to confirm that: {command}" + (f". Besides, {missing}" if missing else "")
+    if why:
+        ask = f"{why}, so the candidate has what you confirm, too; {ask}"
     place = consent_file(folder)
     try:
         told = json.loads(place.read_bytes())
@@ -213,12 +225,18 @@ def consent_fault(
             "the evaluator, or what it declares, has changed since you confirmed it. It needs"
             f" {what}; {ask}"
         )
-    if shares and not told.get("candidate_too"):
-        return (
-            "the evaluator may run its candidate in its own process, so the candidate has what you"
-            f" confirmed, too; {ask}"
-        )
+    if why and not told.get("candidate_too"):
+        return ask
     return missing
+
+
+def sharing_reason(evaluator: Confirmable, layer: Layer) -> str | None:
+    """Why candidates have what the evaluator is given; None if they have not."""
+    if evaluator.runs_candidate():
+        return "the evaluator may run its candidate in its own process"
+    if layer in UNCONFINED:
+        return f"sandbox is {layer.value!r}, which keeps no candidate from the evaluator"
+    return None
 
 
 def _digest(needs: Needs, evaluator: Confirmable) -> str:

@@ -28,6 +28,7 @@ from costada.evaluators.sandbox.inside.scored_commands import (
     names_failure,
 )
 from costada.evaluators.sandbox.layer_choice import chosen_layer
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.scoring import normalize, weighted_sum
@@ -173,16 +174,20 @@ class FolderEvaluator(Confined):
         """What evaluations depend on besides the limits: every file of the folder, and helpers."""
         return self.evaluator.decided_by()
 
+    def check_confirmed(self, layer: Layer) -> None:
+        """Refuse to run an evaluator whose declarations nobody has confirmed; as in `Confined`."""
+        folder, file = self.evaluator.folder, ConfirmableFile(self.evaluator)
+        if fault := consent_fault(folder, self.settings.needs, file, layer):
+            raise ValueError(f"{folder}: {fault}")
+
     def __call__(self, source: str | Program) -> Evaluation:
         """Evaluation of a program; raises as `SandboxedEvaluator` does.
 
         It raises a ValueError too if what the evaluator needs is not confirmed, or no longer.
         """
         self.check_granted()
-        needs, folder = self.settings.needs, self.evaluator.folder
-        if fault := consent_fault(folder, needs, ConfirmableFile(self.evaluator)):
-            raise ValueError(f"{folder}: {fault}")
-        with needs.opened() as opened:
+        self.check_confirmed(chosen_layer(self.layer))
+        with self.settings.needs.opened() as opened:
             run = run_evaluator(
                 source,
                 self.evaluator,

@@ -63,6 +63,7 @@ from costada.evaluators.problem_fields import Holdout
 from costada.evaluators.repository import load_repository, repository_evaluator
 from costada.evaluators.sandbox.inside.error_reports import outage_seconds
 from costada.evaluators.sandbox.inside.orders import CANDIDATE_FILE
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.trusted_module import load_trusted, own_imports, shared_files
 from costada.values.model_access import CLIENT_VARIABLES, ModelAccess
 from costada.values.program_form import PYTHON
@@ -132,7 +133,7 @@ def load_folder(
         raise ValueError(fault)
     if given.repository is not None:
         problem = load_repository(folder, given, read_text(folder / TASK_FILE, folder))
-        repository_evaluator(problem).check_confirmed()
+        repository_evaluator(problem).check_confirmed(Layer.AUTO)
         return problem
     found = read_folder(folder, interpreter=interpreter)
     layout, settings, program = found.layout, found.settings, found.program

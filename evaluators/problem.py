@@ -385,7 +385,8 @@ def confine(
     Raises:
         ValueError: If this machine does not offer the layer, or the problem's own `evaluate`
             cannot be confined, or its own memory is less than is accepted of a user, or the time is
-            less than an empty Python program takes.
+            less than an empty Python program takes, or what the evaluator declares is not confirmed
+            for the layer.
     """
     given = {"sandbox": sandbox, "timeout": timeout, "memory_mb": memory_mb}
     at_once = evaluations_at_once or problem.evaluations_at_once
@@ -411,6 +412,8 @@ def confine(
     is_here = problem.backend is None
     if is_here or layer is Layer.AUTO:
         layer = chosen_layer(layer)
+    if is_here:
+        problem.evaluate.check_confirmed(layer)
     if is_here and problem.entry_point and problem.language == PYTHON.name and not problem.build:
         name = "timeout" if timeout is not None else f"{own}timeout"
         check_minimum_time(limits.wall_seconds, layer, name)

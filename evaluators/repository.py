@@ -39,6 +39,7 @@ from costada.evaluators.sandbox.candidate_runs import run_in_copy
 from costada.evaluators.sandbox.commands import command_words
 from costada.evaluators.sandbox.inside.scored_commands import SECONDS
 from costada.evaluators.sandbox.layer_choice import chosen_layer
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.opened import NOTHING
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.setup_hints import Setup, setup_hint
@@ -147,13 +148,9 @@ class RepositoryEvaluator(Confined):
         """Whether the commands may run the candidate in a process that has what they have."""
         return not self.script
 
-    def check_confirmed(self) -> None:
-        """Refuse to run commands whose declarations nobody has confirmed.
-
-        Raises:
-            ValueError: Nobody has, or they have changed.
-        """
-        if fault := consent_fault(self.folder, self.settings.needs, self):
+    def check_confirmed(self, layer: Layer) -> None:
+        """Refuse to run commands whose declarations nobody has confirmed; as in `Confined`."""
+        if fault := consent_fault(self.folder, self.settings.needs, self, layer):
             raise ValueError(f"{self.folder}: {fault}")
 
     def __call__(self, source: str | Program) -> Evaluation:
@@ -183,7 +180,7 @@ class RepositoryEvaluator(Confined):
         raises a ValueError too if that is not confirmed.
         """
         if has_needs:
-            self.check_confirmed()
+            self.check_confirmed(chosen_layer(self.layer))
         needs = self.settings.needs
         with needs.opened() if has_needs else nullcontext(NOTHING) as opened:
             return run_in_copy(

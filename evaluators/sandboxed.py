@@ -184,6 +184,13 @@ class Confined:
                 " grants; expected costada evaluate or costada check for a single evaluation"
             )
 
+    def check_confirmed(self, layer: Layer) -> None:
+        """Refuse to open what the user has not confirmed, or not for this layer; AUTO: any.
+
+        Raises:
+            ValueError: The evaluator declares it, and it is not confirmed.
+        """
+
     def hint(self, error: str, log: str) -> str:
         """What may help where the evaluator fails for where it runs; empty if nothing is known."""
         return ""

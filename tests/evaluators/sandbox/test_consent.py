@@ -254,3 +254,41 @@ def test_a_native_score_declares_nothing(folder):
         (folder / name).write_text(text)
     with pytest.raises(ValueError, match="network is"):
         load_folder(folder)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("layer", ["process", "none"])
+@pytest.mark.parametrize("place", ["problem.toml", "the command line"])
+def test_a_layer_that_keeps_candidates_from_nothing_needs_a_second_word(
+    folder, invoke, layer, place
+):
+    (folder / "problem.md").write_text("Try.")
+    (folder / "initial_program.py").write_text(TRYING)
+    (folder / "evaluator.py").write_text(
+        ASKING.replace('with socket.create_connection(("127.0.0.1", PORT)) as found: ', "").replace(
+            "answer = found.recv(2)", "answer = b'42'"
+        )
+    )
+    declared = 'network = ["api.example.org"]\nkeys = ["EXAMPLE_KEY"]\n'
+    (folder / "problem.toml").write_text(declared)
+    assert invoke("check", folder, "--confirm").exit_code == 0
+    options = ["--sandbox", layer]
+    if place == "problem.toml":
+        options = []
+        (folder / "problem.toml").write_text(f'{declared}sandbox = "{layer}"\n')
+    commands = [["check", folder], ["run", folder], ["evaluate", folder, folder / "evaluator.py"]]
+    for command in commands:
+        refused = invoke(*command, *options)
+        assert refused.exit_code == 2
+        why = f"sandbox is '{layer}', which keeps no candidate from the evaluator, so"
+        assert why in refused.stderr
+        assert refused.stderr.rstrip().endswith(f"{folder} --confirm --candidate-too")
+    checked = invoke("check", folder, *options)
+    assert f"  candidate  has the evaluator's access: sandbox is '{layer}'" in checked.stdout
+    with pytest.raises(ValueError, match="keeps no candidate from the evaluator"):
+        confine(load_folder(folder), sandbox=layer)
+    bare = replace(load_folder(folder), sandbox=layer)
+    with pytest.raises(ValueError, match="keeps no candidate from the evaluator"):
+        bare.evaluate_program(bare.start)
+    agreed = invoke("check", folder, "--confirm", "--candidate-too", *options)
+    assert agreed.exit_code == 0, agreed.output

@@ -162,6 +162,19 @@ def test_a_command_that_may_run_the_candidate_needs_a_second_word(place, bench, 
     assert load_folder(folder).name == "problem"
 
 
+@pytest.mark.process
+def test_a_layer_that_keeps_candidates_from_nothing_needs_a_second_word(place, invoke):
+    folder, evaluator = made(place, "print(1.0)\n")
+    confirm(folder, evaluator.settings.needs, evaluator, candidate_too=False)
+    assert invoke("check", folder).exit_code == 0
+    refused = invoke("check", folder, "--sandbox", "process")
+    assert refused.exit_code == 2
+    assert "sandbox is 'process', which keeps no candidate from the evaluator" in refused.stderr
+    assert refused.stderr.rstrip().endswith("--confirm --candidate-too")
+    assert invoke("check", folder, "--confirm", "--candidate-too").exit_code == 0
+    assert invoke("check", folder, "--sandbox", "process").exit_code == 0
+
+
 @pytest.mark.parametrize("change", ["the command", "a file", "the declaration", "the patterns"])
 def test_what_changes_after_the_consent_is_asked_for_again(place, change):
     folder, evaluator = made(place, "print(1)\n")
