@@ -188,6 +188,9 @@ SHOWN_NEEDS = "what `opens` says"
 MAX_FETCHED = 5
 """Files that were fetched are listed up to so many."""
 
+MAX_UNSHOWN = 5
+"""Texts of an evaluator that no prompt has room for are named up to so many."""
+
 SHORT_SECONDS = 2.0
 """An initial program that takes no longer is evaluated twice."""
 
@@ -564,18 +567,23 @@ def _shown_in_prompts(problem: Problem, evaluation: Evaluation) -> str:
     """What of an evaluator's answer a prompt about its program holds, the most useful first."""
     from costada.evaluators.sandbox.inside.evaluator_contracts import MAX_ARTIFACT_CHARS
     from costada.nodes.context import prompt_view
-    from costada.prompts.render import MAX_METRICS, TEXT_LIMIT, most_useful_first
+    from costada.prompts.render import MAX_METRICS, TEXT_LIMIT, fitting_outputs
     from costada.store.candidates import SEED_ID
     from costada.values.candidate import Candidate
+    from costada.values.evaluation import FEEDBACK
 
     view = prompt_view(Candidate.from_evaluation(SEED_ID, problem.start, evaluation, ""), problem)
     names = [*view.metrics]
     more = f" and {len(names) - MAX_METRICS} more not" if len(names) > MAX_METRICS else ""
     parts = ["score", *([f"{', '.join(names[:MAX_METRICS])}{more}"] if names else [])]
-    for name, text in most_useful_first(view.artifacts):
+    feedback = {FEEDBACK: view.feedback} if view.feedback else {}
+    shown = feedback | fitting_outputs(view.notes)
+    for name, text in shown.items():
         size = f"{len(text):,}{' or more' if len(text) >= MAX_ARTIFACT_CHARS else ''}"
         size = f"{TEXT_LIMIT:,} of {size}" if len(text) > TEXT_LIMIT else size
         parts.append(f"{name} ({size} characters)")
+    if unshown := [name for name in view.artifacts if name not in shown]:
+        parts.append(f"{len(unshown)} more texts do not fit: {', '.join(unshown[:MAX_UNSHOWN])}")
     return "; ".join(parts)
 
 

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, cast
 
 from costada.evaluators.data_set import INPUTS, DataSet, Example
+from costada.evaluators.feedback import reported_texts
 from costada.evaluators.granted_models import FunctionCall
 from costada.evaluators.problem_fields import ScoreExample
 from costada.evaluators.racing import estimated_mean, is_rejected
@@ -174,7 +175,7 @@ def _answer(score_example: ScoreExample, example: Example, output: object) -> Ev
     elif isinstance(answer, Mapping) and isinstance(answer.get(COMBINED_SCORE), Real):
         numbers = {name: value for name, value in answer.items() if isinstance(value, Real)}
         texts = {name: value for name, value in answer.items() if name not in numbers}
-        evaluation = _valid(numbers, texts)
+        evaluation = _valid(numbers, reported_texts(texts))
     else:
         raise InvalidEvaluation(
             f"score_example returned {shortened(answer)}; expected a number, a dict with"

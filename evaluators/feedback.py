@@ -1,15 +1,18 @@
 """What evaluators say of a candidate beside its score, for the prompts of later attempts."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 
-from costada.values.evaluation import FEEDBACK, Evaluation
+from costada.values.evaluation import FEEDBACK, UNSHOWN, Evaluation
 
 MAX_FEEDBACK = 65_536
 """Characters of the feedback on one candidate that are kept."""
+
+RENAMED = "reported_"
+"""Begins the name of a text that an evaluator reports under a name with another meaning here."""
 
 _LINES: ContextVar[list[str] | None] = ContextVar("costada_feedback", default=None)
 
@@ -47,3 +50,15 @@ def with_feedback(evaluation: Evaluation, lines: list[str]) -> Evaluation:
     known = evaluation.artifacts.get(FEEDBACK)
     text = "\n".join([*([known] if known else []), *lines])[:MAX_FEEDBACK]
     return replace(evaluation, artifacts={**evaluation.artifacts, FEEDBACK: text})
+
+
+def reported_texts(texts: Mapping[str, str], taken: Container[str] = ()) -> dict[str, str]:
+    """The texts that an evaluator reports, which may come from the candidate, by other names.
+
+    Renamed are those of artifacts that tell the search something or that no model sees, and those
+    that are taken.
+    """
+    return {
+        f"{RENAMED}{name}" if name in UNSHOWN or name in taken else name: text
+        for name, text in texts.items()
+    }

@@ -14,6 +14,7 @@ from typing import SupportsFloat, TypeGuard
 
 from costada.evaluators.consent import ConfirmableFile, consent_fault
 from costada.evaluators.data_set import Example
+from costada.evaluators.feedback import reported_texts
 from costada.evaluators.fingerprint import Unknown
 from costada.evaluators.folder_files import EvaluatorFile, reads_elsewhere
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
@@ -43,7 +44,6 @@ from costada.values.evaluation import (
     COMBINED_SCORE,
     EVALUATOR_FAULT,
     LOG,
-    MARKS,
     NOT_SCORED,
     PRIVATE_METRICS,
     SANDBOX_FAULT,
@@ -64,8 +64,6 @@ NO_ERROR = (None, "", "None", "False", "[]")
 STAGE_ERROR = re.compile(r"stage(\d)_error")
 SCORED_AS = f"{COMBINED_SCORE} is "
 """Begins the note on a `combined_score` that the evaluator does not return itself."""
-RENAMED = "reported_"
-"""Begins the name of a string that the evaluator reports under the name of a mark."""
 
 SCORE_NAME = re.compile(r"(^|_)(score|fitness|accuracy|quality|reward)$")
 """Fits the names of metrics that most likely say how good a program is."""
@@ -146,7 +144,8 @@ def scored_answer(answer: object, settings: FolderSettings, function: str) -> Ev
         except OverflowError:
             fault = f"{function} returned {str(name)!r}: a number too large for a float"
             raise InvalidEvaluation(fault) from None
-    return folder_evaluation(*sort_values(values), settings)
+    metrics, texts = sort_values(values)
+    return folder_evaluation(metrics, reported_texts(texts), settings)
 
 
 def is_number(value: object) -> TypeGuard[SupportsFloat]:
@@ -226,7 +225,8 @@ class FolderEvaluator(Confined):
                 **rest,
             }:
                 metrics, others = sort_values(values)
-                artifacts = log | others | {k: storable(str(text)) for k, text in texts.items()}
+                texts = others | {k: storable(str(text)) for k, text in texts.items()}
+                artifacts = log | reported_texts(texts, log)
                 if rest.get("private"):
                     artifacts[PRIVATE_METRICS] = storable(str(rest["private"]))
                 is_chosen = self.settings.weights or self.settings.metric
@@ -334,10 +334,9 @@ def folder_evaluation(
     """Evaluation from the metrics and artifacts of a folder's evaluator.
 
     The candidate failed if the evaluator says validity 0, an error with a score of 0 or none, or
-    only numbers that are named like a failure. An artifact with the name of a mark, which may come
-    from the candidate, is renamed.
+    only numbers that are named like a failure.
     """
-    artifacts = {RENAMED + name if name in MARKS else name: artifacts[name] for name in artifacts}
+    artifacts = {**artifacts}
     returned = {*metrics, *artifacts}
     if settings.weights:
         metrics = _with_weighted_score(metrics, artifacts, settings)

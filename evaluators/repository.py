@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from costada.evaluators.consent import consent_fault
 from costada.evaluators.environment import interpreter_of
+from costada.evaluators.feedback import reported_texts
 from costada.evaluators.folder_evaluators import evaluation_error, folder_evaluation
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.initial_program import read_files
@@ -233,11 +234,12 @@ class RepositoryEvaluator(Confined):
             time = metrics[SECONDS]
             is_minimized = self.settings.direction is Direction.MINIMIZE
             metrics[COMBINED_SCORE] = time if is_minimized else 1 / time
-        evaluation = folder_evaluation(metrics, {**log, **texts}, self.settings, seconds)
+        artifacts = log | reported_texts(texts, log)
+        evaluation = folder_evaluation(metrics, artifacts, self.settings, seconds)
         if EVALUATOR_FAULT in evaluation.artifacts:
             known = ", ".join(sorted(metrics)) or "no number"
             reason = f"the command reports no {COMBINED_SCORE}; expected a number (found {known})"
-            return failed(reason, metrics=metrics, artifacts={**log, **texts}, seconds=seconds)
+            return failed(reason, metrics=metrics, artifacts=artifacts, seconds=seconds)
         return evaluation
 
 

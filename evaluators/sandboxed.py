@@ -10,7 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 from traceback import walk_tb
 
-from costada.evaluators.feedback import collecting_feedback, with_feedback
+from costada.evaluators.feedback import RENAMED, collecting_feedback, with_feedback
 from costada.evaluators.granted_models import FunctionCall, FunctionCaller
 from costada.evaluators.problem_fields import Holdout, Score
 from costada.evaluators.sandbox.candidate_results import CandidateResult
@@ -348,7 +348,11 @@ def evaluation_of(
         evaluation = score(results[0].output if is_single else results)
     log = "\n".join(dict.fromkeys(result.log for result in results if result.log))
     printed = {LOG: log} if log else {}
-    artifacts = {**printed, **evaluation.artifacts, **_marks(evaluation, results)}
+    own = {
+        f"{RENAMED}{name}" if name in printed else name: text
+        for name, text in evaluation.artifacts.items()
+    }
+    artifacts = {**printed, **own, **_marks(evaluation, results)}
     seconds = sum(result.seconds for result in results)
     metrics = {**evaluation.metrics, COMBINED_SCORE: evaluation.score, EVAL_TIME: seconds}
     return replace(evaluation, metrics=metrics, artifacts=artifacts, seconds=seconds)

@@ -347,13 +347,22 @@ def metric_lines(metrics: Mapping[str, float]) -> str:
 
 def evaluator_outputs(outputs: Mapping[str, str]) -> str:
     """The texts of an evaluator beside a program, and how many more there are."""
-    blocks, shown = _output_blocks(most_useful_first(outputs)), list[str]()
-    for block in blocks[:MAX_OUTPUTS]:
-        if sum(map(len, shown)) + len(block) <= OUTPUTS_LIMIT:
-            shown.append(block)
-    if len(shown) < len(blocks):
-        shown.append(f"\n[{len(blocks) - len(shown)} more of its {len(blocks)} texts]\n")
+    fitting = fitting_outputs(outputs)
+    shown = _output_blocks(fitting.items())
+    if len(fitting) < len(outputs):
+        shown.append(f"\n[{len(outputs) - len(fitting)} more of its {len(outputs)} texts]\n")
     return "\n".join(block.removeprefix("\n") for block in shown)
+
+
+def fitting_outputs(outputs: Mapping[str, str]) -> dict[str, str]:
+    """The texts of an evaluator that are shown beside a program, in their order."""
+    fitting, left = dict[str, str](), OUTPUTS_LIMIT
+    for name, text in most_useful_first(outputs)[:MAX_OUTPUTS]:
+        (block,) = _output_blocks([(name, text)])
+        if len(block) <= left:
+            fitting[name] = text
+            left -= len(block)
+    return fitting
 
 
 def _metric_lines(metrics: Mapping[str, float]) -> list[str]:

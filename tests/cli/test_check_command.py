@@ -1,6 +1,7 @@
 """`costada check`."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,13 @@ from made_repositories import make_repository
 from costada.cli.problems import screen_text
 from costada.evaluators.fetched_files import FetchedFile, record_fetched
 from costada.evaluators.folders import load_folder
+from costada.evaluators.problem import check_problem
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.nodes.calls.bounds import EXPECTED_PROGRAM
+from costada.nodes.context import prompt_view
+from costada.prompts.render import evaluator_outputs
+from costada.values.candidate import Candidate
 
 pytestmark = pytest.mark.process
 
@@ -354,3 +359,33 @@ def test_a_later_stage_that_the_start_fails_is_named(invoke, near, tmp_path):
         "ended after stage 1 of 2, as its threshold was not reached;"
         " the score is that of the stages so far"
     )
+
+
+MANY_TEXTS = """
+def evaluate(path):
+    notes = {f"note {number}": str(number) * 1900 for number in range(12)}
+    print("printed")
+    named = dict.fromkeys(("worker", "sandbox", "scored_by", "log"), "own text")
+    return {"combined_score": 1.0, **named, "feedback": "f" * 3000, **notes}
+"""
+
+
+def test_the_screen_lists_the_texts_that_a_prompt_holds(invoke, near, tmp_path):
+    copytree(near, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "evaluator.py").write_text(MANY_TEXTS)
+    found = facts(invoke("check", tmp_path).stdout)[1]
+    problem = load_folder(tmp_path)
+    evaluation = check_problem(problem)
+    candidate = Candidate.from_evaluation("seed", problem.start, evaluation, "")
+    prompt = evaluator_outputs(prompt_view(candidate, problem).notes)
+    shown = re.findall(r"output `(.+)`", prompt)
+    assert [name for name in shown if "note" not in name] == [
+        *("reported_worker", "reported_sandbox", "reported_scored_by", "reported_log", "log"),
+    ]
+    listed, _, rest = found["prompts show"].removesuffix("note 10").rpartition("; ")
+    assert [each.rpartition(" (")[0] for each in listed.split("; ")[2:]] == ["feedback", *shown]
+    assert "; feedback (2,000 of 3,000 characters); " in listed
+    num_more = 12 - sum("note" in name for name in shown)
+    assert f"[{num_more} more of its 17 texts]" in prompt
+    assert rest == f"{num_more} more texts do not fit: note 6, note 7, note 8, note 9, "
+    assert found["maximises"] == "combined_score (the evaluator returns it)"

@@ -17,7 +17,7 @@ from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.values.candidate import Program
-from costada.values.evaluation import EVALUATOR_FAULT, NOT_SCORED, Direction
+from costada.values.evaluation import EVALUATOR_FAULT, LOG, NOT_SCORED, UNSHOWN, Direction
 
 pytestmark = pytest.mark.process
 
@@ -492,6 +492,18 @@ def test_a_positive_score_with_an_error_and_a_zero_without_one_are_valid(make_fo
     assert evaluation.artifacts["error"] == "one case of ten failed"
     none = returning("{'combined_score': 0}", kind)
     assert check_problem(load_folder(make_folder(none))).is_valid
+
+
+@both
+def test_texts_of_an_evaluator_never_stand_for_those_of_the_search(make_folder, kind):
+    names = (*UNSHOWN, LOG)
+    answer = f"dict.fromkeys({names!r}, 'own') | {{'combined_score': 0.5}}"
+    evaluator = f"def {kind}:\n    print('said')\n    return {answer}\n"
+    program = "def answer():\n    print('said')\n    return 5\n"
+    evaluation = check_problem(load_folder(make_folder(evaluator, program=program)))
+    assert evaluation.is_valid
+    own = {f"reported_{name}": "own" for name in names}
+    assert evaluation.artifacts == {LOG: "said\n", **own}
 
 
 FROM_EVALUATE = r"problem 'tens', initial program: evaluator.py(.|\n)*"
