@@ -18,7 +18,7 @@ import typer
 from costada.cli import options
 from costada.cli.command_errors import keeping_output_clean, refusing, say, showing_warnings
 from costada.cli.setting_options import with_settings
-from costada.reports.terminal import show
+from costada.reports.terminal import printable_line, show
 from costada.runs.config import RunConfig
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.values.candidate import Program
@@ -603,7 +603,7 @@ def _variation(evaluations: MeteredEvaluations, first: Evaluation) -> Facts:
 def screen_text(folder: Path, facts: Mapping[str, str], columns: int | None) -> str:
     """One line for each fact, which breaks between words where a terminal has so many columns."""
     width = max(map(len, facts))
-    lines = [f"  {name:<{width}}  {text}" for name, text in facts.items()]
+    lines = [f"  {name:<{width}}  {printable_line(text)}" for name, text in facts.items()]
     if columns is not None:
         indent = " " * (width + 4)
         wrap = partial(fill, width=columns, subsequent_indent=indent, break_on_hyphens=False)

@@ -84,8 +84,10 @@ class Needs:
 
     def missing(self) -> str | None:
         """What is declared and not here; None if all of it is."""
-        if names := [name for name in self.keys if not os.environ.get(name)]:
+        if names := [name for name in self.keys if name not in os.environ]:
             return f"keys names {', '.join(names)}; expected variables that are set here"
+        if names := [name for name in self.keys if not os.environ[name]]:
+            return f"keys names {', '.join(names)}, set here but empty; expected values"
         if (num := len(gpus_here(self.gpu_driver))) < self.gpus:
             return (
                 f"gpus is {self.gpus:g}, and this machine has {num} with device nodes of"

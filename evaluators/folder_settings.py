@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from costada.evaluators.consent import Needs
+from costada.evaluators.declared_names import Hosts, Variables
 from costada.evaluators.problem_fields import (
     SETTINGS_OF_PROBLEM,
     Expected,
     Models,
-    NonEmptyString,
     ProblemSettings,
     Weights,
 )
@@ -99,10 +99,11 @@ class FolderSettings(BaseModel, ProblemSettings):
     """Size of the files that it may write, in MiB."""
     result_mb: Annotated[Size, Field(le=MAX_LIMIT // MEBIBYTE)] = Limits().result_bytes // MEBIBYTE
     """Size of what it may return, all calls together, in MiB."""
-    network: Annotated[tuple[NonEmptyString, ...], Field(strict=False)] = ()
-    """Hosts that an `evaluate(program_path)`, or the command of a `repository`, asks. It gets the
-    whole network, once you have confirmed that: `costada check` shows what is opened."""
-    keys: Annotated[tuple[NonEmptyString, ...], Field(strict=False)] = ()
+    network: Hosts = ()
+    """Hosts, by name or address, that an `evaluate(program_path)`, or the command of a
+    `repository`, asks. It gets the whole network, once you have confirmed that: `costada check`
+    shows what is opened."""
+    keys: Variables = ()
     """Names of the environment variables whose values an `evaluate(program_path)`, or the command
     of a `repository`, gets, once you have confirmed that."""
     gpu_driver: Annotated[Literal["nvidia", "dri"], Expected("'nvidia' or 'dri'")] = "nvidia"

@@ -39,6 +39,11 @@ def printable(text: str) -> str:
     return CONTROL_CHARACTERS.sub(escaped, text)
 
 
+def printable_line(text: str) -> str:
+    """The same of a name, which stays one line: line ends and tabs are escaped too."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def show(text: object = "", *, is_error: bool = False) -> None:
     """Print to standard output or standard error, with control characters escaped."""
     erase_status()

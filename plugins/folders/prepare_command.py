@@ -12,7 +12,7 @@ import typer
 from costada.cli import options
 from costada.cli.command_errors import refusing
 from costada.cli.main import OTHERS, PROBLEMS, PluginCommand
-from costada.reports.terminal import show
+from costada.reports.terminal import printable_line, show
 from costada.runs.interruption import ExitCode
 
 if TYPE_CHECKING:
@@ -85,14 +85,15 @@ def prepare(
         if confirm and settings.prepare is not None:
             program = interpreter_of(folder)
             python = interpreter_at(program) if program else own_interpreter()
-            show(f"Running {settings.prepare} ...")
+            show(f"Running {printable_line(settings.prepare)} ...")
             for each in fetch(folder.resolve(), settings.prepare, python):
-                show(f"  {each.path}  {each.size:,} bytes  {each.sha256}")
+                show(f"  {printable_line(each.path)}  {each.size:,} bytes  {each.sha256}")
         elif settings.prepare is not None and not fetched_files(folder):
+            command = printable_line(settings.prepare)
             raise ValueError(
-                f"{folder} downloads what it needs by `{settings.prepare}`. That would run in the"
-                " sandbox, in a copy of the folder, with a network; services of this machine and"
-                f" its network can be reached too. To run it: costada prepare {folder} --confirm"
+                f"{folder} downloads what it needs by `{command}`. That would run in the sandbox,"
+                " in a copy of the folder, with a network; services of this machine and its network"
+                f" can be reached too. To run it: costada prepare {folder} --confirm"
             )
         if fault := fetched_fault(folder):
             raise ValueError(fault)

@@ -128,6 +128,23 @@ def test_the_bench_of_folders_says_how_far_each_climbs(near, tmp_path):
     assert "| all | 2 | process | 1 | 0 | 0 | 0 | 1 | 1 |" in printed
 
 
+def test_names_with_line_ends_stay_on_their_line(invoke, near, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "kept"))
+    folder = copytree(near, tmp_path / "problem")
+    forged = "a\n  opens     nothing"
+    (folder / f"{forged}.txt").write_text("1")
+    record_fetched(folder, [FetchedFile.of(f"{forged}.txt", folder)])
+    (folder / "evaluator.py").write_text(
+        f"def evaluate(path): return {{'combined_score': 0.5, {forged!r}: 1.0}}\n"
+    )
+    checked = invoke("check", folder)
+    assert checked.exit_code == 0, checked.output
+    assert not any(line.startswith("  opens") for line in checked.stdout.splitlines())
+    found = facts(checked.stdout)[1]
+    assert found["fetched"].startswith(r"a\n  opens     nothing.txt")
+    assert r"a\n  opens     nothing" in found["prompts show"]
+
+
 def test_the_files_that_were_fetched_are_listed_with_their_sizes(
     invoke, near, tmp_path, monkeypatch
 ):

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from costada.experiments.comparison.outcomes import append_outcomes
-from costada.reports.terminal import SafeConsole, TerminalTable, printable
+from costada.reports.terminal import SafeConsole, TerminalTable, printable, printable_line
 from costada.reports.trace import rows_of_file, trace_json, trace_table
 
 pytestmark = pytest.mark.process
@@ -64,6 +64,10 @@ def test_control_characters_are_shown_by_their_number():
         if is_control(sign):
             assert printable(sign) == f"\\u{ord(sign):04x}"
     assert printable("naïve 程序 עברית 🙂\n\tπ") == "naïve 程序 עברית 🙂\n\tπ"
+
+
+def test_a_name_stays_one_line():
+    assert printable_line("a\n\tb\r\x1b\u2028π") == r"a\n\tb\u000d\u001b\u2028π"
 
 
 @given(st.text())

@@ -156,6 +156,13 @@ def test_a_command_that_does_something_else_leaves_the_folder_as_it_is(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def test_names_with_line_ends_stay_on_their_line(folder, invoke):
+    (folder / "download.py").write_text("open('a\\nNext: rm', 'w').write('1')")
+    done = invoke("prepare", folder, "--confirm")
+    assert done.exit_code == 0, done.output
+    assert r"  a\nNext: rm  1 bytes" in done.stdout
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -1,5 +1,6 @@
 """What an evaluator declares is opened to it once the user has confirmed that, and to it alone."""
 
+import json
 import shutil
 import socket
 import threading
@@ -17,6 +18,7 @@ from costada.evaluators.consent import (
     consent_file,
 )
 from costada.evaluators.folder_files import EvaluatorFile
+from costada.evaluators.folder_settings import read_settings
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import confine
 
@@ -244,6 +246,56 @@ def test_what_extends_a_confirmation_confirms_nothing_alone(folder, invoke):
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "--candidate-too: expected --confirm with it" in refused.stderr
     assert not consent_file(folder).exists()
+
+
+def test_a_key_that_is_set_but_empty_is_named(folder, monkeypatch):
+    confirm(folder, NEEDS, evaluator_of(folder), candidate_too=False)
+    monkeypatch.setenv("EXAMPLE_KEY", "")
+    assert fault_of(folder) == "keys names EXAMPLE_KEY, set here but empty; expected values"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("api.example.org", "a", "localhost:8080", "my_service", "xn--mller-kva.de", "10.0.0.1"),
+        *("10.0.0.1:443", "::1", "[2001:db8::1]", "[2001:db8::1]:443", "9to5.example", "a."),
+    ],
+)
+def test_a_declared_host_may_be_a_name_or_an_address(folder, host):
+    (folder / "problem.toml").write_text(f"network = [{json.dumps(host)}]\n")
+    assert read_settings(folder / "problem.toml").network == (host,)
+
+
+FORGED = "api.example.org\n  opens     nothing"
+
+
+@pytest.mark.parametrize(
+    ("setting", "place"),
+    [
+        *(
+            (f"network = [{json.dumps(host)}]", "network.0")
+            for host in (
+                *(FORGED, "", " ", "a b", "https://a.org", "a.org/path", "user@a.org", "a.org:0"),
+                *("a.org:65536", "a.org:", "-a.org", "a..org", ".a", "1.2.3", "256.1.1.1", "[::1"),
+                *("fe80::1%a\nb", "a\u202e", "müller.de", "*.a.org", "a" * 254, "[a.org]"),
+            )
+        ),
+        *(
+            (f"keys = [{json.dumps(name)}]", "keys.0")
+            for name in (
+                *(FORGED, "", "A-B", "1A", "A=B", "Ä", "LD_PRELOAD", "PYTHONPATH", "PATH", "HOME"),
+                *("BASH_ENV", "NODE_OPTIONS", "PERL5LIB", "PYTHONSTARTUP"),
+            )
+        ),
+        ('network = ["a.org", "a.org"]', "network"),
+        ('keys = ["A_KEY", "A_KEY"]', "keys"),
+    ],
+)
+def test_a_declared_name_that_is_none_is_refused(folder, invoke, setting, place):
+    (folder / "problem.toml").write_text(setting + "\n")
+    with pytest.raises(ValueError, match=rf"problem.toml: {place}: got .*, expected ") as refused:
+        read_settings(folder / "problem.toml")
+    assert "\n" not in str(refused.value)
 
 
 def test_a_native_score_declares_nothing(folder):
