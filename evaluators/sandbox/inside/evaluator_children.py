@@ -35,6 +35,7 @@ from costada.evaluators.sandbox.inside.started_commands import StartedCommands, 
 SHOWN = ("sitecustomize.py", "semaphores.py", "start_methods.py")
 """What is shown of the folder that has pools work."""
 
+BYTE_CODE = "__pycache__"
 USABLE = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 PATH_IN_TEXT = re.compile(r"[^\s'\"=,;()<>|&]+")
 MAX_NAMED = 1000
@@ -214,11 +215,14 @@ class EvaluatorChildren:
 
     def with_site(self, environment: Mapping[Any, Any]) -> Mapping[Any, Any]:
         """The variables of a process that does not run the candidate, but may start it."""
+        if not self._site:
+            return environment
         texts = {os.fsdecode(name): os.fsdecode(text) for name, text in environment.items()}
         paths = texts.get("PYTHONPATH", "")
-        if not self._site or self._site in paths.split(os.pathsep):
-            return environment
-        return texts | {"PYTHONPATH": f"{self._site}{os.pathsep}{paths}" if paths else self._site}
+        if self._site not in paths.split(os.pathsep):
+            texts["PYTHONPATH"] = f"{self._site}{os.pathsep}{paths}" if paths else self._site
+        # A program that is started could change the code that Python would keep.
+        return texts | {"PYTHONDONTWRITEBYTECODE": "1"}
 
     def without_keys(self, environment: Mapping[Any, Any]) -> dict[Any, Any]:
         """The variables of a process that runs the candidate, which has a home of its own."""
@@ -229,11 +233,16 @@ class EvaluatorChildren:
         }
 
     def _made(self) -> Iterator[str]:
-        """What was made, or written to, in the evaluator's folder since the evaluation began."""
+        """What was made, or written to, in the evaluator's folder since the evaluation began.
+
+        Not the code that Python keeps of the evaluator's modules.
+        """
         folders = [self._folder]
         for folder in folders:
             with os.scandir(folder) as entries:
                 for entry in entries:
+                    if entry.name == BYTE_CODE:
+                        continue
                     if entry.path not in self._own:
                         yield entry.path
                     elif entry.is_dir(follow_symlinks=False):

@@ -171,3 +171,36 @@ return {"number": float(open("out.json").read())}
 """
     result = evaluate(folder, steps, "open('out.json', 'w').write('41')\n", confined)
     assert (result.error, result.output["metrics"]) == (None, {"number": 41.0})
+
+
+RUNNER = """
+import os, subprocess, sys
+import helper
+done = subprocess.run([sys.executable, *sys.argv[1:]], text=True, capture_output=True)
+if done.returncode: raise SystemExit(done.stderr)
+print(helper.NUMBER)
+"""
+PLANTING = """
+import glob, importlib.util, marshal, os, struct, sys
+about = os.stat(f"{sys.argv[1]}/helper.py")
+code = compile("NUMBER = 2", "helper.py", "exec")
+head = struct.pack("<III", 0, int(about.st_mtime), about.st_size)
+for path in glob.glob(f"{sys.argv[1]}/__pycache__/helper*"):
+    try: open(path, "wb").write(importlib.util.MAGIC_NUMBER + head + marshal.dumps(code))
+    except OSError: pass
+"""
+
+
+@pytest.mark.parametrize("keeping", ["", "py_compile.compile('helper.py')"])
+def test_a_candidate_changes_no_byte_code_of_a_script_of_the_evaluator(confined, folder, keeping):
+    (folder / "runner.py").write_text(RUNNER)
+    steps = f"""
+import py_compile
+{keeping}
+kept = {{"TMPDIR": os.environ["TMPDIR"], "PATH": os.environ["PATH"]}}
+said = [start("runner.py", path, os.getcwd(), env=kept) for _ in range(2)]
+return {{"number": float(said[1]), "has_cache": os.path.exists("__pycache__")}}
+"""
+    result = evaluate(folder, steps, PLANTING, confined)
+    assert result.error is None
+    assert result.output["metrics"] == {"number": 1.0, "has_cache": float(bool(keeping))}
