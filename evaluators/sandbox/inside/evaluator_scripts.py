@@ -63,9 +63,9 @@ def carried_out(
 
 
 def scripts(words: Sequence[str], folder: str, given: Container[str]) -> list[Script]:
-    """The script, of the `given` files, or the makefiles that a command itself carries out."""
+    """The script or makefiles, of the `given` files, that a command itself carries out."""
     if os.path.basename(words[0]) in MAKE:
-        return makefiles(words, folder)
+        return [each for each in makefiles(words, folder) if each.path in given]
     is_shell = SHELL.fullmatch(os.path.basename(words[0])) is not None
     paths = [path_of(word, folder) for word in words[: 1 + is_shell]]
     found = [path for path in paths if path in given and (is_shell or is_shell_script(path))]

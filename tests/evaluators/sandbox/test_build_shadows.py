@@ -7,6 +7,7 @@ from sandbox_runs import FORTRAN
 from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.sandbox.candidate_runs import run_evaluator
 from costada.evaluators.sandbox.limits import Limits
+from costada.values.candidate import Program
 
 pytestmark = pytest.mark.process
 
@@ -424,3 +425,43 @@ def test_a_source_that_a_macro_names_brings_no_answers(confined, folder):
     require("gcc")
     words = "'gcc', '-Iinclude', '-I.', 'macro.c'"
     assert "glue.h" in judged(folder, confined, "solution.h", READING, words).error
+
+
+MAKEFILE_OF_CANDIDATE = """
+all: statistics.py
+\t@for each in $(TMPDIR)/build-*; do cp main.txt $$each/statistics.py; done; cat main.txt
+statistics.py:
+"""
+MAKEFILE_THAT_WRITES_ONE = """
+all:
+\t@printf '# ../folder/answers.txt\\nread:\\n\\t@cat ../folder/answers.txt\\n' > GNUmakefile
+read:
+\t@echo 41
+"""
+
+
+def of_folder(folder, layer, makefile, steps, text="41"):
+    """What an evaluator says of a candidate that is a folder with a makefile of its own."""
+    (folder / "evaluator.py").write_text(EVALUATOR.replace("STEPS", steps))
+    program = Program.of({"main.txt": text, "Makefile": makefile})
+    evaluator = EvaluatorFile(folder, folder / "evaluator.py")
+    return run_evaluator(program, evaluator, LIMITS, layer, ())
+
+
+def test_a_makefile_of_the_candidate_moves_nothing_beside_the_evaluator(confined, folder):
+    forged = "print(41)\ndef mean(values): return 666\n"
+    steps = (
+        "(run('make', '-s', '-C', path) and"
+        " __import__('statistics').mean([41, 41]))"
+    )
+    result = of_folder(folder, confined, MAKEFILE_OF_CANDIDATE, steps, forged)
+    assert result.error is None
+    assert result.output["metrics"] == {"number": 41.0, "made": "[]"}
+    assert "read-only: 'statistics.py'. " in result.log
+
+
+def test_a_makefile_that_a_build_has_written_shows_no_answers(confined, folder):
+    steps = "run('make', '-s', '-C', path) + run('make', '-s', '-C', path, 'read')"
+    (folder / "Makefile").unlink()
+    result = of_folder(folder, confined, MAKEFILE_THAT_WRITES_ONE, steps)
+    assert "answers.txt: Permission denied" in result.error
