@@ -4,7 +4,7 @@ A `score(output)` runs in this process, an `evaluate(program_path)` in the sandb
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 from numbers import Real
@@ -59,8 +59,17 @@ from costada.values.evaluation import (
 )
 
 VALIDITY = "validity"
-NO_ERROR = (None, "", "None", "False", "[]")
-"""Texts of an error where there is none."""
+NO_ERROR = frozenset(
+    {
+        *("", "none", "null", "nil", "nan", "n/a", "na", "-", "no", "no error", "no errors", "ok"),
+        *("false", "0", "0.0", "[]", "{}", "()", "set()"),
+    }
+)
+"""What evaluators write for an error where there is none, in lower case."""
+
+NO_SCORES = ("nan", "inf", "-inf", "None")
+"""Texts of a score that evaluators give to candidates that failed."""
+
 STAGE_ERROR = re.compile(r"stage(\d)_error")
 SCORED_AS = f"{COMBINED_SCORE} is "
 """Begins the note on a `combined_score` that the evaluator does not return itself."""
@@ -314,8 +323,8 @@ def evaluation_error(error: str, limits: Limits) -> str:
 
 def reported_error(artifacts: Mapping[str, str]) -> str | None:
     """Why a candidate failed, in the words of its evaluator; None if there are none."""
-    found = (artifacts.get(name) for name in FAILURES)
-    return next((text for text in found if text not in NO_ERROR), None)
+    found = (artifacts.get(name, "") for name in FAILURES)
+    return next((text for text in found if text.strip().lower() not in NO_ERROR), None)
 
 
 def last_stage(artifacts: Mapping[str, str]) -> str | None:
@@ -333,8 +342,8 @@ def folder_evaluation(
 ) -> Evaluation:
     """Evaluation from the metrics and artifacts of a folder's evaluator.
 
-    The candidate failed if the evaluator says validity 0, an error with a score of 0 or none, or
-    only numbers that are named like a failure.
+    The candidate failed if the evaluator says validity 0, an error with a score of 0, none or one
+    that is not finite, or only numbers that are named like a failure.
     """
     artifacts = {**artifacts}
     returned = {*metrics, *artifacts}
@@ -342,28 +351,23 @@ def folder_evaluation(
         metrics = _with_weighted_score(metrics, artifacts, settings)
     if settings.metric:
         metrics = _with_chosen_score(metrics, artifacts, settings.metric)
+    is_invalid = metrics.get(VALIDITY, 1.0) <= 0
     error = reported_error(artifacts)
+    if is_invalid and not error:
+        error = f"the evaluator says {VALIDITY} {metrics[VALIDITY]:g}"
     if not {COMBINED_SCORE, settings.metric} & {*metrics, *artifacts}:
         if not error and (error := _only_failures(metrics, settings)) and not settings.metric:
             artifacts[UNSCORED] = error
         if error:
             return failed(error, metrics=metrics, artifacts=artifacts, seconds=seconds)
     if COMBINED_SCORE not in metrics:
-        known = ", ".join(sorted(returned)) or "nothing"
-        wanted = settings.metric or COMBINED_SCORE
-        fault = f"the evaluator returned no {wanted}; expected a number (it returned {known})"
-        if COMBINED_SCORE in artifacts:
-            given, expected = artifacts[COMBINED_SCORE], "expected a finite number"
-            fault = f"the evaluator's {COMBINED_SCORE} is {given!r}; {expected}"
-            if given in ("nan", "inf", "-inf"):
-                fault = f"{COMBINED_SCORE} is {given}; {expected}"
+        if error and artifacts.get(COMBINED_SCORE) in NO_SCORES:
+            return failed(error, metrics=metrics, artifacts=artifacts, seconds=seconds)
+        fault = _missing_score(returned, artifacts.get(COMBINED_SCORE), settings)
         marked = {**artifacts, EVALUATOR_FAULT: fault}
         return failed(fault, metrics=metrics, artifacts=marked, seconds=seconds)
     objective = metrics[COMBINED_SCORE]
     score = normalize(objective, settings.reference, settings.direction)
-    is_invalid = metrics.get(VALIDITY, 1.0) <= 0
-    if is_invalid and not error:
-        error = f"the evaluator says {VALIDITY} {metrics[VALIDITY]:g}"
     error = error if is_invalid or score <= 0 else None
     if error is None and settings.direction is Direction.MINIMIZE and objective <= 0:
         error = (
@@ -380,6 +384,17 @@ def folder_evaluation(
         artifacts=artifacts,
         seconds=seconds,
     )
+
+
+def _missing_score(returned: Iterable[str], given: str | None, settings: FolderSettings) -> str:
+    """What an evaluator has to return in place of the text given as the score, if any."""
+    if given is None:
+        known = ", ".join(sorted(returned)) or "nothing"
+        wanted = settings.metric or COMBINED_SCORE
+        return f"the evaluator returned no {wanted}; expected a number (it returned {known})"
+    if given in ("nan", "inf", "-inf"):
+        return f"{COMBINED_SCORE} is {given}; expected a finite number"
+    return f"the evaluator's {COMBINED_SCORE} is {given!r}; expected a finite number"
 
 
 def _only_failures(metrics: Mapping[str, float], settings: FolderSettings) -> str | None:

@@ -458,6 +458,10 @@ def test_reference_and_direction_make_the_score(make_folder, kind, settings, obj
         ("{'combined_score': 0.0, 'error': 'overlap'}", "overlap"),
         ("{'combined_score': 0.7, 'validity': 0}", "the evaluator says validity 0"),
         ("{'combined_score': 0.0, 'validity': -1, 'error': 'late'}", "late"),
+        ("{'combined_score': -float('inf'), 'error': 'overlap'}", "overlap"),
+        ("{'combined_score': float('nan'), 'failures': ['case 1']}", "case 1"),
+        ("{'combined_score': None, 'error': 'late'}", "late"),
+        ("{'combined_score': float('nan'), 'validity': 0}", "the evaluator says validity 0"),
         ("{'combined_score': float('nan')}", "combined_score is nan; expected a finite number"),
         ("{'combined_score': float('inf')}", "combined_score is inf; expected a finite number"),
     ],
@@ -465,6 +469,7 @@ def test_reference_and_direction_make_the_score(make_folder, kind, settings, obj
 def test_a_candidate_the_evaluator_rejects_scores_zero(make_folder, kind, returned, error):
     evaluation = load_folder(make_folder(returning(returned, kind))).evaluate(PROGRAM)
     assert (evaluation.score, evaluation.objective, evaluation.error) == (0.0, None, error)
+    assert (EVALUATOR_FAULT in evaluation.artifacts) == error.endswith("finite number")
 
 
 @pytest.mark.parametrize(
@@ -485,11 +490,29 @@ def test_a_minimised_objective_that_is_not_positive_is_refused(make_folder, kind
 
 
 @both
-def test_a_positive_score_with_an_error_and_a_zero_without_one_are_valid(make_folder, kind):
+def test_a_positive_score_with_an_error_is_valid(make_folder, kind):
     some = returning("{'combined_score': 0.7, 'error': 'one case of ten failed'}", kind)
     evaluation = check_problem(load_folder(make_folder(some)))
     assert (evaluation.score, evaluation.error) == (0.7, None)
     assert evaluation.artifacts["error"] == "one case of ten failed"
+
+
+@both
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("'errors': {}", "'failed': '0'", "'error': 'N/A'", "'failures': 'none'", "'error': []"),
+        *("'errors': ()", "'exception': None", "'error': ' '", "'failures': float('nan')"),
+    ],
+)
+def test_what_says_that_nothing_failed_is_no_error_of_a_low_score(make_folder, kind, said):
+    evaluator = returning(f"{{'combined_score': -0.5, {said}}}", kind)
+    evaluation = check_problem(load_folder(make_folder(evaluator)))
+    assert (evaluation.score, evaluation.error) == (-0.5, None)
+
+
+@both
+def test_a_score_of_zero_without_an_error_is_valid(make_folder, kind):
     none = returning("{'combined_score': 0}", kind)
     assert check_problem(load_folder(make_folder(none))).is_valid
 
