@@ -21,7 +21,12 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from costada.evaluators.sandbox.inside.foreign_code import load_module
-from costada.evaluators.sandbox.inside.scored_commands import as_metrics, as_text, names_failure
+from costada.evaluators.sandbox.inside.scored_commands import (
+    FAILURES,
+    as_metrics,
+    as_text,
+    names_failure,
+)
 
 COMMAND_LINE, PRINTED_JSON = "evaluate.py --program_path --results_dir", "evaluator.py PROGRAM"
 """The contracts of evaluators that are run as programs; any other is called."""
@@ -79,21 +84,32 @@ class Stages:
         self._is_over = True
         function = getattr(self._module, f"evaluate_stage{stage}")
         fresh = _as_dict(function(self._program))
-        self._answer = _merged(self._answer, fresh) if self._answer else fresh
+        self._answer = _merged(self._answer, fresh, stage) if self._answer else fresh
         threshold = self._thresholds.get(stage)
         self._is_over = threshold is None or not _reaches(self._answer["metrics"], threshold)
         return self._answer
 
 
-def _merged(before: Answer, fresh: Answer) -> Answer:
-    """The answer of stages together: the later one counts, and a number as `error` does not."""
-    metrics = {**before["metrics"], **fresh["metrics"]}
+def _merged(before: Answer, fresh: Answer, stage: int) -> Answer:
+    """The answer of stages together: the later one counts, and a number as `error` does not.
+
+    What a stage that was passed reports as an error is only a note on it.
+    """
+    metrics = {**_passed(before["metrics"], stage - 1), **fresh["metrics"]}
     if isinstance(metrics.get(ERROR), float):
         del metrics[ERROR]
     return {
         "metrics": metrics,
-        "artifacts": {**before["artifacts"], **fresh["artifacts"]},
+        "artifacts": {**_passed(before["artifacts"], stage - 1), **fresh["artifacts"]},
         "averaged": _averaged(metrics),
+    }
+
+
+def _passed(values: Mapping[str, Any], stage: int) -> Answer:
+    """What a stage answered, with its name in those of errors."""
+    return {
+        f"{name} of stage {stage}" if name in FAILURES and isinstance(value, str) else name: value
+        for name, value in values.items()
     }
 
 

@@ -132,6 +132,20 @@ def test_a_stage_without_a_combined_score_passes_by_the_mean_of_its_numbers(writ
     assert "c" not in write(evaluator, thresholds(0.74)).evaluate(PROGRAM).metrics
 
 
+def test_an_error_of_a_stage_that_was_passed_fails_no_later_one(write):
+    evaluator = (
+        "def evaluate(path): pass\n"
+        "def evaluate_stage1(path): return {'combined_score': 0.6, 'error': 'slow', 'failed': 0}\n"
+        "def evaluate_stage2(path): return {'combined_score': -0.5}\n"
+    )
+    evaluation = check_problem(write(evaluator, thresholds(0.5)))
+    assert (evaluation.objective, evaluation.error) == (-0.5, None)
+    assert evaluation.artifacts["error of stage 1"] == "slow"
+    failing = evaluator.replace("-0.5}", "-0.5, 'error': 'wrong'}")
+    assert write(failing, thresholds(0.5)).evaluate(PROGRAM).error == "wrong"
+    assert write(evaluator.replace("0.6", "0"), thresholds(0.5)).evaluate(PROGRAM).error == "slow"
+
+
 @pytest.mark.parametrize("fault", ["1 / 0", "answer(0)", "answer.absent"])
 def test_a_stage_that_fails_leaves_the_result_of_the_stages_before(write, fault):
     evaluation = check_problem(write(stages(second=fault), thresholds(0.5, 0.5)))
