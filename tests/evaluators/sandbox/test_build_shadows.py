@@ -450,10 +450,7 @@ def of_folder(folder, layer, makefile, steps, text="41"):
 
 def test_a_makefile_of_the_candidate_moves_nothing_beside_the_evaluator(confined, folder):
     forged = "print(41)\ndef mean(values): return 666\n"
-    steps = (
-        "(run('make', '-s', '-C', path) and"
-        " __import__('statistics').mean([41, 41]))"
-    )
+    steps = "(run('make', '-s', '-C', path) and __import__('statistics').mean([41, 41]))"
     result = of_folder(folder, confined, MAKEFILE_OF_CANDIDATE, steps, forged)
     assert result.error is None
     assert result.output["metrics"] == {"number": 41.0, "made": "[]"}
