@@ -108,9 +108,9 @@ class StartedCommands:
     ) -> bool:
         """Whether a command may execute the candidate's code, or reads it.
 
-        A program of the evaluator that is no shell script is a part of it, whatever it is given.
-        All others may run what they find, or code in their words, but for a few tools. A command
-        `is_fed` if its standard input is not empty.
+        A program of the evaluator that is no shell script is a part of it, whatever it is given,
+        unless what carries it out was made. All others may run what they find, or code in their
+        words, but for a few tools. A command `is_fed` if its standard input is not empty.
         """
         command = unwrapped(words)
         is_setter = not command or command[0] in SETTERS
@@ -123,6 +123,9 @@ class StartedCommands:
             return True
         assigned = command if command[0] == "export" else words[: len(words) - len(command)]
         if self._lead_to_made(assigned, folder):
+            return True
+        programs = words[: len(words) - len(command) + 1]
+        if self._were_made(programs, folder, environment):
             return True
         files = files_run(command) if is_interpreter(command) else command[:1]
         paths = (path_of(word, folder) for word in files)
@@ -156,9 +159,10 @@ class StartedCommands:
         is_fed: bool,
     ) -> bool:
         """Whether a file of the evaluator, run by a command, may run the candidate."""
-        is_started = path_of(command[0], folder) == script
-        if is_started and WITHOUT_SITE.search(" ".join(interpreter_of(script))):
-            return True
+        if path_of(command[0], folder) == script:
+            first = interpreter_of(script)
+            if WITHOUT_SITE.search(" ".join(first)) or self._were_made(first, folder, environment):
+                return True
         if not (SHELL.fullmatch(os.path.basename(command[0])) or is_shell_script(script)):
             return False
         others = [word for word in command[1:] if path_of(word, folder) != script]
@@ -212,6 +216,14 @@ class StartedCommands:
     def _lead_to_made(self, texts: Iterable[str], folder: str) -> bool:
         """Whether variables, or assignments to them, name something that was made."""
         return any(map(self._is_made, {*_places(texts, folder)} - self._known))
+
+    def _were_made(
+        self, programs: Iterable[str], folder: str, environment: Mapping[str, str]
+    ) -> bool:
+        """Whether a program of these names was made, in the folder or where programs are found."""
+        places = [folder, *environment.get("PATH", os.defpath).split(os.pathsep)]
+        found = (os.path.join(place, name) for name in programs for place in places)
+        return any(self._is_made(path_of(path, folder)) for path in found)
 
     def _is_made(self, path: str) -> bool:
         """Whether a path is there and was made since."""

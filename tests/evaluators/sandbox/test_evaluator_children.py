@@ -232,6 +232,48 @@ def test_a_candidate_that_is_started_reaches_nothing_of_the_evaluator(confined, 
     assert done == ALLOWED | (IN_LINKS if start.startswith("makefile") else set())
 
 
+NAMED = """
+import json, os, subprocess, sys, tempfile
+LISTED = ["answers.txt", "own.lua", "own.sh", "own.py", "started"]
+def evaluate(path):
+    place = tempfile.mkdtemp()
+    for name in ("lua", "sh", "timeout"):
+        with open(path) as file, open(os.path.join(place, name), "w") as tool:
+            tool.write(f"#!{sys.executable}\\n{file.read()}")
+        os.chmod(tool.name, 0o755)
+    first = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}"}
+    python, words, named = sys.executable, [], {}
+    START
+    return json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True, **named).stdout)
+"""
+LOOKING = """
+import json
+try: print(json.dumps({"reads": len(open("answers.txt").read())}))
+except OSError: print(json.dumps({"reads": 0}))
+"""
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "words = [f'{place}/lua', 'own.lua']",
+        "words, named = ['lua', 'own.lua'], {'env': first}",
+        "words, named = 'lua own.lua', {'env': first, 'shell': True}",
+        "words = [f'{place}/sh', 'own.sh']",
+        "words = [f'{place}/timeout', '9', python, 'own.py']",
+        "words, named = ['timeout', '9', python, 'own.py'], {'env': first}",
+        "words, named = ['./started'], {'env': first}",
+    ],
+)
+def test_a_candidate_is_confined_that_is_named_like_an_interpreter(confined, tmp_path, start):
+    for name in ("own.lua", "own.sh", "own.py", "started"):
+        (tmp_path / name).write_text("#!/usr/bin/env lua\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "answers.txt").write_text("42")
+    result = evaluate(tmp_path, NAMED.replace("START", start), LOOKING, confined)
+    assert (result.error, result.output["metrics"]) == (None, {"reads": 0.0})
+
+
 def test_a_fork_of_the_evaluator_that_becomes_the_candidate_does_not_either(confined, folder):
     becoming = (
         "def evaluate(path):\n"

@@ -19,6 +19,7 @@ FILES = {
     "folder/alone.py": "#!/usr/bin/python3 -I\n",
     "folder/no_site.py": "#!/usr/bin/env -S python3 -u -S\n",
     "folder/plain.py": "#!/usr/bin/env -S python3 -u\n",
+    "folder/scripted.py": "#!/usr/bin/env -S lua -v\n",
     "folder/checked.pl": "#!/usr/bin/perl -T\n",
     "folder/typed.ts": "#!/usr/bin/env -S node --import tsx\n",
     "folder/alone.sh": "#!/bin/sh -e\npython3 -I check.py\n",
@@ -231,6 +232,33 @@ def test_a_place_that_a_variable_named_from_the_start_was_not_made(commands, tmp
     (tmp_path / "given-from-outside").mkdir()
     environment = {"PYTHONPATH": f"{tmp_path}/folder:{tmp_path}/given-from-outside"}
     assert not commands.run_candidate(["curl", "x"], f"{tmp_path}/folder", environment)
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "expected"),
+    [
+        (["{made}/lua", "check.py"], "/bin", True),
+        (["made/lua", "check.py"], "/bin", True),
+        (["lua", "check.py"], "{made}", True),
+        (["lua", "check.py"], "/bin:made", True),
+        (["python", "check.py"], "{made}", False),
+        (["{made}/timeout", "9", "python", "check.py"], "/bin", True),
+        (["timeout", "9", "python", "check.py"], "/bin:{made}", True),
+        (["./plain.py"], "/bin", False),
+        (["./scripted.py"], "/bin", False),
+        (["./scripted.py"], "{made}", True),
+        (["sh", "-c", "lua check.py"], "{made}", True),
+    ],
+)
+def test_a_program_that_was_made_counts_whatever_its_name_is(
+    commands, tmp_path, words, path, expected
+):
+    made = f"{tmp_path}/folder/made"
+    for name in ("lua", "timeout"):
+        (tmp_path / "folder" / "made" / name).touch()
+    words = [word.replace("{made}", made) for word in words]
+    environment = {"PATH": path.replace("{made}", made)}
+    assert commands.run_candidate(words, f"{tmp_path}/folder", environment) is expected
 
 
 def test_every_command_counts_in_a_folder_that_was_made(commands, tmp_path):
