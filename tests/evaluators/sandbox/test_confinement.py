@@ -1,5 +1,6 @@
 """What a candidate cannot do behind Landlock and bubblewrap, for root and for an ordinary user."""
 
+import errno
 import json
 import os
 import platform
@@ -16,6 +17,8 @@ from needed_programs import require
 from sandbox_runs import CALL, POLICY, run
 
 import costada
+from costada.evaluators.folder_files import EvaluatorFile
+from costada.evaluators.sandbox.candidate_runs import run_evaluator
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
@@ -393,3 +396,55 @@ def test_a_candidate_reads_of_processes_only_what_concerns_itself(confined):
     assert run(f"PATHS = {paths!r}{OTHERS}", confined).output == paths
     found = run(f"PATHS = {[other]!r}{OTHERS}", confined)
     assert found.output == [other] or "No such file" in str(found.error)
+
+
+LIMITING = """
+import ctypes, json, os, resource, subprocess, sys
+LIBC = ctypes.CDLL(None, use_errno=True)
+def number_of(process, is_set):
+    "The error of a call of prlimit64; 0 if it succeeds."
+    limits = (ctypes.c_ulong * 2)(5, 5) if is_set else None
+    found = (ctypes.c_ulong * 2)()
+    call = LIBC.prlimit64
+    return ctypes.get_errno() if call(process, resource.RLIMIT_CPU, limits, found) else 0
+def by_calls():
+    mine = {f"{process} {is_set}": number_of(os.getpid() if process else 0, is_set)
+        for process in (0, 1) for is_set in (0, 1)}
+    return mine | {"read": resource.getrlimit(resource.RLIMIT_CPU)[0] > 0}
+"""
+
+
+def test_a_candidate_reads_its_limits_and_sets_none(confined):
+    source = f"{LIMITING}\ndef f(): return by_calls()\n"
+    expected = {"0 0": 0, "0 1": errno.EPERM, "1 0": 0, "1 1": errno.EPERM, "read": True}
+    assert run(source, confined).output == expected
+
+
+def test_an_evaluator_sets_the_limits_of_what_it_starts(confined, tmp_path):
+    (tmp_path / "evaluator.py").write_text(
+        LIMITING + "def evaluate(path):\n"
+        "    if not (fork := os.fork()):\n"
+        "        os._exit(by_calls()['0 1'])\n"
+        "    status = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])\n"
+        "    limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (7, 7))\n"
+        "    told = subprocess.check_output([sys.executable, path], preexec_fn=limit)\n"
+        "    return {'set': status == 0, **json.loads(told)}\n"
+    )
+    source = (
+        f"{LIMITING}\nlimit = resource.getrlimit(resource.RLIMIT_CPU)[0]\n"
+        "def raised(name):\n"
+        "    try: resource.setrlimit(getattr(resource, name), (resource.RLIM_INFINITY,) * 2)\n"
+        "    except (OSError, ValueError): return 0\n"
+        "    return 1\n"
+        "names = ('RLIMIT_CPU', 'RLIMIT_DATA', 'RLIMIT_FSIZE', 'RLIMIT_NOFILE')\n"
+        "print(json.dumps({'limit': limit, 'others': number_of(os.getppid(), 1),\n"
+        "    'num_raised': sum(map(raised, names))}))\n"
+    )
+    evaluator = EvaluatorFile(tmp_path, tmp_path / "evaluator.py")
+    limits = Limits(wall_seconds=60, processes=16)
+    result = run_evaluator(source, evaluator, limits, confined, ())
+    assert result.error is None
+    assert result.output["metrics"] == {
+        **{"set": 1.0, "limit": 7.0, "num_raised": 0.0},
+        "others": float(errno.EPERM),
+    }
