@@ -122,10 +122,9 @@ class StartedCommands:
         if depth > MAX_DEPTH or UNKNOWN.search(command[0]):
             return True
         assigned = command if command[0] == "export" else words[: len(words) - len(command)]
-        if self._lead_to_made(assigned, folder):
-            return True
         programs = words[: len(words) - len(command) + 1]
-        if self._were_made(programs, folder, environment):
+        were_made = self._were_made(programs, folder, environment)
+        if were_made or self._lead_to_made(assigned, folder):
             return True
         files = files_run(command) if is_interpreter(command) else command[:1]
         paths = (path_of(word, folder) for word in files)
