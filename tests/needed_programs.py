@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 PACKAGES = {
+    "/usr/bin/time": "time",
     "bwrap": "bubblewrap",
     "cargo": "cargo",
     "cc": "gcc",

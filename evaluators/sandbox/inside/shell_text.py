@@ -5,14 +5,24 @@ import re
 import shlex
 from collections.abc import Sequence
 
-WRAPPERS = frozenset(
-    (".", "builtin", "command", "env", "exec", "eval", "nice", "nohup", "setsid", "source")
-) | {"stdbuf", "time", "timeout", "taskset", "xargs"}
-"""Commands that run the command behind them."""
+WRAPPERS = {
+    **dict.fromkeys((".", "builtin", "command", "eval", "nohup", "setsid", "source"), ()),
+    "env": ("-u", "--unset"),
+    "exec": ("-a",),
+    "nice": ("-n", "--adjustment"),
+    "stdbuf": ("-i", "-o", "-e", "--input", "--output", "--error"),
+    "taskset": (),
+    "time": ("-f", "-o", "--format", "--output"),
+    "timeout": ("-k", "-s", "--kill-after", "--signal"),
+    "xargs": ("-a", "-d", "-E", "-I", "-L", "-n", "-P", "-s"),
+}
+"""Commands that run the command behind them, with their options whose value is the next word."""
+
+WITH_ARGUMENT = ("taskset", "timeout")
+"""Those with one more word in front of that command: cores, or a time."""
 
 KEYWORDS = frozenset(("if", "then", "elif", "else", "while", "until", "do", "!", "{"))
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-NUMBER = re.compile(r"[\d.]+[smhd]?")
 SEPARATORS = ";&|()<>\n"
 READ = "<"
 COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
@@ -25,10 +35,12 @@ def unwrapped(words: Sequence[str]) -> list[str]:
     rest = list(words)
     while rest and (rest[0] in KEYWORDS or ASSIGNMENT.fullmatch(rest[0])):
         rest.pop(0)
-    while rest and os.path.basename(rest[0]) in WRAPPERS:
-        rest.pop(0)
-        while rest and (rest[0][:1] == "-" or NUMBER.fullmatch(rest[0]) or "=" in rest[0]):
-            rest.pop(0)
+    while rest and (name := os.path.basename(rest[0])) in WRAPPERS:
+        del rest[0]
+        while rest and (rest[0][:1] == "-" or ASSIGNMENT.fullmatch(rest[0])):
+            has_value = rest[0] in WRAPPERS[name]
+            del rest[: 1 + has_value]
+        del rest[: name in WITH_ARGUMENT]
     return rest
 
 

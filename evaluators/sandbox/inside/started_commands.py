@@ -39,7 +39,7 @@ NAMED_PART = re.compile(r"[=:@\s]")
 STANDARD_INPUT = frozenset(("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"))
 WITHOUT_SITE = re.compile(
     r"(?<![${(])\bPYTHONPATH\b(?!([ \t]*[:?]?=[ \t]*)?\S*\$[{(]*PYTHONPATH\b)"
-    r"|\benv(\s+\w+=\S*)*\s+-|(?i:(?<![.\w])py(thon|py)?)[\d.]*[)}\"']*"
+    r"|\benv(\s+(\w+=\S*|-u\s*\w+|--unset=\w+))*\s+-(?!u\s*\w|-unset=\w)|(?i:(?<![.\w])py(thon|py)?)[\d.]*[)}\"']*"
     r"((\s|\\\s)+-([WX](\s|\\\s)+|(?![WX]\\?\s))([^\s\\]|\\\S)+)*?(\s|\\\s)+-\w*[EIS]"
 )
 """Variables, or options of a Python, by which it may not confine what it starts.

@@ -313,6 +313,24 @@ def test_a_script_of_the_evaluator_is_a_part_of_it(confined, folder):
     assert (result.error, result.output["metrics"]) == (None, {"right": 1.0})
 
 
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        *(["env", "-u", "X"], ["/usr/bin/time", "-f", "%e"], ["stdbuf", "-o", "L"]),
+        *(["timeout", "-s", "KILL", "50"], ["timeout", "--signal=KILL", "50"], ["taskset", "0x1"]),
+    ],
+    ids=" ".join,
+)
+def test_a_script_of_the_evaluator_behind_a_wrapper_is_a_part_of_it(confined, folder, wrapper):
+    if wrapper[0] == "/usr/bin/time":
+        require(wrapper[0])
+    (folder / "reader.py").write_text("print(open('data/answers.txt').read())\n")
+    text = STARTING.replace("START", f"run([*{wrapper}, sys.executable, 'reader.py', path])")
+    text = text.replace("json.loads(said.stdout)", "{'right': said.stdout == '42\\n'}")
+    result = evaluate(folder, text, "x = 1\n", confined)
+    assert (result.error, result.output and result.output["metrics"]) == (None, {"right": 1.0})
+
+
 def test_a_candidate_that_is_started_imports_the_modules_of_the_start_and_no_others(
     confined, tmp_path
 ):
