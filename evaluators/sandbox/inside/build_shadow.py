@@ -32,6 +32,13 @@ PRODUCTS = (
 )
 """Endings of files that compilers name by themselves, and that nothing loads unless it is told."""
 
+OF_LOADER = re.compile(r"((?<!\S)\S*-rpath[,=]\S*)")
+RUN_TIME = re.compile(rf"((?<![^\s='\"])-D\S*|{OF_LOADER.pattern[1:-1]})")
+"""What a compiler only writes into a program: macros, and where its libraries are looked for."""
+
+TOOLS_OF_FOLDERS = re.compile(r"\b(cmake|meson)\b")
+"""Tools that take folders by the option for macros."""
+
 REFUSED = (
     "sandbox: what a build has made is removed, as no word of the command or its script names it,"
     " something else is there, or its folder is read-only: {}. Build in a folder that the evaluator"
@@ -59,8 +66,11 @@ class BuildShadow:
             texts: The words of the build, and its scripts.
         """
         self._folder, self._own = folder, own
+        # Neither a folder beside it, nor a path that leads up from it.
+        self._named = re.compile(rf"{re.escape(folder)}(?![\w.+-]|/\.\.(?:/|$))")
         self._place = mkdtemp(prefix="build-", dir=home)
         said = "\n".join(texts)
+        self._kept = RUN_TIME if TOOLS_OF_FOLDERS.search(said) is None else OF_LOADER
         self._stems = {*map(_stem, NAME.findall(said))}
         outputs = chain(*OUTPUT.findall(said))
         self._outputs = tuple(f"/{path.lstrip('./')}" for path in outputs)
@@ -68,9 +78,22 @@ class BuildShadow:
         for each in own.folders:
             os.makedirs(self.path_of(each), exist_ok=True)
 
-    def path_of(self, text: str) -> str:
-        """A path or a text with this folder in the place of the evaluator's."""
-        return text.replace(self._folder, self._place)
+    def path_of(self, path: str) -> str:
+        """A path with this folder in the place of the evaluator's."""
+        return self._named.sub(lambda _: self._place, path)
+
+    def words_of(self, words: Iterable[str]) -> list[str]:
+        """The words of the build with this folder in the place of the evaluator's.
+
+        What a program is given to use when it runs, after the build, stays as it is.
+        """
+        return [
+            "".join(
+                part if number % 2 else self.path_of(part)
+                for number, part in enumerate(self._kept.split(word))
+            )
+            for word in words
+        ]
 
     def show(self, paths: Iterable[str]) -> None:
         """Link to what the build may read or write below the evaluator's folder.

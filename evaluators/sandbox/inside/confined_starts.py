@@ -55,7 +55,7 @@ def _confine_popen(children: EvaluatorChildren) -> None:
             return
         begun[self] = confined
         if confined.shadow is not None:
-            own["args"] = [*map(confined.shadow.path_of, _words(own["args"]))]
+            own["args"] = confined.shadow.words_of(_words(own["args"]))
             own["cwd"] = confined.shadow.path_of(folder)
         theirs = own["preexec_fn"]
 

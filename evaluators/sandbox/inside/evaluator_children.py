@@ -104,7 +104,8 @@ class EvaluatorChildren:
         self._root = os.path.join(root, "")
         places = (os.path.join(root, name) for name in (folder, HOME, PROGRAM))
         self._folder, self._home, self._program = places
-        self._readable = [*access.readable, *([self._folder] if folder == REPOSITORY else [])]
+        self._is_repository = folder == REPOSITORY
+        self._readable = [*access.readable, *([self._folder] if self._is_repository else [])]
         self._shared = [os.path.join(root, path) for path in shared]
         stamps = {os.path.join(root, path): stamp for path, stamp in given.items()}
         self._own = OwnFiles(self._folder, os.path.join(root, evaluator), stamps)
@@ -233,10 +234,18 @@ class EvaluatorChildren:
         }
 
     def _made(self) -> Iterator[str]:
-        """What was made, or written to, in the evaluator's folder since the evaluation began.
+        """What was made, or written to, in the evaluator's folder or beside it since the beginning.
 
         Not the code that Python keeps of the evaluator's modules.
         """
+        if not self._is_repository:  # beside it is what its commands print
+            with os.scandir(self._root) as entries:
+                known = (self._folder, self._home, self._program)
+                yield from (
+                    entry.path
+                    for entry in entries
+                    if entry.path not in known and not entry.name.startswith(".")
+                )
         folders = [self._folder]
         for folder in folders:
             with os.scandir(folder) as entries:

@@ -155,6 +155,53 @@ def test_a_build_works_beside_the_evaluator(confined, folder, build):
     assert result.output["metrics"] == {"number": 41.0, "made": repr(made)}
 
 
+NAMING_DATA = r"""
+#include <stdio.h>
+int main(void) {
+    char text[99] = "";
+    FILE *file = fopen(DATA, "r");
+    puts(file && fgets(text, 99, file) ? text : DATA);
+    return 0;
+}
+"""
+BESIDE = {
+    "a macro": "run('gcc', f'-DDATA=\"{HERE}/in.txt\"', path, '-o', HERE + '/prog')",
+    "a macro in a shell": 'run(f"gcc \'-DDATA=\\"{HERE}/in.txt\\"\' {path} -o {HERE}/prog")',
+    "a folder of a similar name": (
+        "os.makedirs(HERE + '_build') or run('gcc', f'-DDATA=\"{HERE}/in.txt\"', path, '-o',"
+        " HERE + '_build/prog') or shutil.copy(HERE + '_build/prog', HERE) and ''"
+    ),
+    "a path upwards": (
+        "os.makedirs(HERE + '_build') or run('gcc', f'-DDATA=\"{HERE}/in.txt\"', path, '-o',"
+        " HERE + '/../folder_build/prog') or shutil.copy(HERE + '_build/prog', HERE) and ''"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", BESIDE)
+def test_a_build_names_what_its_program_reads_and_folders_beside_the_evaluator(
+    confined, folder, words
+):
+    require("gcc")
+    (folder / "in.txt").write_text("41\n")
+    steps = f"{BESIDE[words]} or run('./prog', HERE + '/in.txt')"
+    result = evaluate(folder, steps, NAMING_DATA, confined, "a.c")
+    assert result.error is None
+    assert result.output["metrics"]["number"] == 41.0
+
+
+def test_a_library_is_found_where_it_is_built(confined, folder):
+    require("gcc")
+    (folder / "f.c").write_text("int f(void) { return 0; }\n")
+    library = "run('gcc', '-shared', '-fPIC', 'f.c', '-o', 'libf.so')"
+    words = "'gcc', path, '-L' + HERE, '-lf', '-Wl,-rpath,' + HERE, '-o', 'prog'"
+    steps = f"{library} or run({words}) or run('./prog')"
+    source = "int f(void);\n" + C.replace("return 0", "return f()")
+    result = evaluate(folder, steps, source, confined, "a.c")
+    assert result.error is None
+    assert result.output["metrics"]["number"] == 41.0
+
+
 def test_a_build_that_fails_leaves_what_it_has_made(confined, folder):
     require("gcc")
     (folder / "Makefile").write_text("all: a.c\n\tgcc a.c -o prog\n\tfalse\n")
