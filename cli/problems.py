@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from math import isclose
@@ -185,6 +185,9 @@ DENIED = ("Permission denied", "Operation not permitted", "Read-only file system
 SHOWN_NEEDS = "what `opens` says"
 """How a refusal names what the evaluator needs, which the screen shows."""
 
+HAS_ANSWERS = " with this folder, so that candidates read its answers"
+"""Follows a path that the sandbox opens and that holds the folder."""
+
 MAX_FETCHED = 5
 """Files that were fetched are listed up to so many."""
 
@@ -236,8 +239,7 @@ def check(
 
 def _confirm(folder: Path, *, candidate_too: bool) -> None:
     """Keep that the user confirms what the evaluator of a folder needs."""
-    from costada.evaluators.consent import ConfirmableFile, confirm
-    from costada.evaluators.folder_layout import IN_RUN
+    from costada.evaluators.consent import confirm
     from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
     from costada.evaluators.folders import read_folder
     from costada.evaluators.repository import repository_evaluator
@@ -250,13 +252,13 @@ def _confirm(folder: Path, *, candidate_too: bool) -> None:
             return
     else:
         found = read_folder(folder)
-        needs = found.settings.needs
-        if found.layout.contract not in IN_RUN and needs:
-            file = found.layout.evaluator_file(found.settings)
-            confirm(file.folder, needs, ConfirmableFile(file), candidate_too=candidate_too)
+        if found.needs:
+            place = found.layout.folder
+            confirm(place, found.needs, found.confirmable, candidate_too=candidate_too)
             return
     raise ValueError(
-        f"--confirm: {folder} declares nothing; expected network, keys, gpus or docker"
+        f"--confirm: {folder} declares nothing to confirm; expected network, keys, gpus, docker, or"
+        " private files as readable"
     )
 
 
@@ -275,13 +277,14 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
         facts |= {**_parts(found), **missing.facts, **_further_parts(found)}
         if missing.refusal:
             return missing.refusal
-        if fault := _consent(found, facts, _layer(wanted, found.settings)):
+        if fault := _consent(found, facts, _layer(wanted, found.settings, found.needs)):
             return fault
     else:
         unconfirmed = _unconfirmed_repository(folder)
         facts |= _repository_parts(unconfirmed)
         settings = repository_evaluator(unconfirmed).settings
-        if fault := _consent_of_repository(unconfirmed, facts, _layer(wanted, settings)):
+        layer = _layer(wanted, settings, settings.needs)
+        if fault := _consent_of_repository(unconfirmed, facts, layer):
             return fault
     facts |= _fetched(folder)
     problem = confine(
@@ -319,36 +322,37 @@ def _block_note(problem: Problem) -> str | None:
     return f"expected {BLOCK_START} and below it {BLOCK_END}, found only one of them in this order"
 
 
-def _layer(wanted: RunConfig, settings: FolderSettings) -> Layer:
-    """The layer of a check; AUTO where nothing is declared, as no layer is tried for that."""
+def _layer(wanted: RunConfig, settings: FolderSettings, needs: Needs) -> Layer:
+    """The layer of a check; AUTO where it decides nothing about a confirmation."""
     from costada.evaluators.sandbox.layer_choice import chosen_layer
     from costada.evaluators.sandbox.layers import Layer
 
-    return chosen_layer(wanted.sandbox or settings.sandbox) if settings.needs else Layer.AUTO
+    wanted_layer = wanted.sandbox or settings.sandbox
+    return chosen_layer(wanted_layer) if needs.are_of_evaluator else Layer.AUTO
 
 
 def _consent(found: ProblemFolder, facts: Facts, layer: Layer) -> str | None:
     """Add what a folder's evaluator is given; why it may not be, if it may not."""
-    from costada.evaluators.consent import ConfirmableFile
     from costada.evaluators.folder_layout import IN_RUN
 
-    if found.layout.contract in IN_RUN:
-        return None
-    evaluator, needs = found.layout.evaluator_file(found.settings), found.settings.needs
-    file = ConfirmableFile(evaluator)
-    return _confirmed(evaluator.folder, needs, file, "the evaluator's process", facts, layer)
+    process = "" if found.layout.contract in IN_RUN else "the evaluator's process"
+    place = found.layout.folder
+    return _confirmed(place, found.needs, found.confirmable, process, facts, layer)
 
 
 def _confirmed(
     folder: Path, needs: Needs, evaluator: Confirmable, process: str, facts: Facts, layer: Layer
 ) -> str | None:
-    """Add who has what the evaluator is given, and what that is; why it may not, if it may not."""
+    """Add who has what the evaluator is given, and what that is; why it may not, if it may not.
+
+    `process` says where the evaluator may run its candidate; empty if nowhere.
+    """
     from costada.evaluators.consent import consent_fault
     from costada.evaluators.sandbox.layers import UNCONFINED
 
-    if evaluator.runs_candidate():
+    if process and evaluator.runs_candidate():
         facts["candidate"] = f"may run in {process}, with the same access"
-    elif needs and layer in UNCONFINED:
+    elif needs.are_of_evaluator and layer in UNCONFINED:
         facts["candidate"] = f"has the evaluator's access: sandbox is {layer.value!r}"
     if needs:
         facts["opens"] = "; ".join(needs.described())
@@ -409,7 +413,7 @@ def _further_parts(found: ProblemFolder) -> Facts:
     if layout.contract not in IN_RUN:
         shown = layout.evaluator_file(found.settings).shown()
         helpers = [str(path) for path in shown if not path.is_relative_to(layout.folder)]
-    facts = _elsewhere([*helpers, *found.settings.readable])
+    facts = _elsewhere([*helpers, *_shown_readable(found.settings.readable, layout.folder)])
     for number, note in enumerate(layout.config.notes, start=1):
         facts["settings" if number == 1 else f"settings {number}"] = note
     if found.settings.start and (notes := notes_on_start(found)):
@@ -432,7 +436,7 @@ def _repository_parts(problem: Problem) -> Facts:
         "language": f"{problem.language}, {_num_files(len(problem.start))}, {size}",
         "needs": f"what the command needs ({place})",
     }
-    facts |= _elsewhere(problem.readable)
+    facts |= _elsewhere(_shown_readable(problem.readable, evaluator.folder))
     for number, note in enumerate(problem.notes, start=1):
         facts["note" if number == 1 else f"note {number}"] = note
     return facts
@@ -442,6 +446,17 @@ def _elsewhere(paths: Iterable[str]) -> Facts:
     """What may be read outside of the folder, for a reader who did not write its settings."""
     named = ", ".join(paths)
     return {"also reads": named} if named else {}
+
+
+def _shown_readable(patterns: Iterable[str], folder: Path) -> Iterator[str]:
+    """Paths that the sandbox opens, each with what it leads to where its text does not say that."""
+    from costada.evaluators.sandbox.slot_kind import readable_paths
+
+    for pattern in patterns:
+        found = readable_paths([pattern])
+        leads_to = f" ({found[0]})" if len(found) == 1 and found[0] != pattern else ""
+        has_folder = any(folder.is_relative_to(path) for path in found)
+        yield f"{pattern}{leads_to}{HAS_ANSWERS if has_folder else ''}"
 
 
 def _fetched(folder: Path) -> Facts:

@@ -7,10 +7,12 @@ kept with the user's data and never in the folder, which could confirm itself ot
 
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from glob import glob
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +34,8 @@ from costada.evaluators.sandbox.opened import (
 )
 
 CONSENTS = "consents"
+PRIVATE_PLACES = ("~", "/root", "/home", "/etc", "/run", "/var")
+"""Where files are private to a user or a service, beside those that others may not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ class Needs:
         gpus: How many GPUs it has; a fraction of one to share it.
         gpu_driver: Whose device nodes these are.
         docker: Whether it starts containers.
-        readable: What it reads outside of its folder; that is confirmed with something else alone.
+        readable: What it and its candidates read outside of its folder; that is confirmed where it
+            is private, and with something else.
     """
 
     network: tuple[str, ...] = ()
@@ -55,8 +60,22 @@ class Needs:
     readable: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything is declared."""
+        """Whether anything is to be confirmed."""
+        return self.are_of_evaluator or bool(self.private)
+
+    @property
+    def are_of_evaluator(self) -> bool:
+        """Whether anything is opened to the evaluator that is not to its candidates."""
         return bool(self.network or self.keys or self.gpus or self.docker)
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """Those of the `readable` paths that lead to what may be private."""
+        return tuple(
+            pattern
+            for pattern in self.readable
+            if any(map(_is_private, glob(os.path.expanduser(pattern))))
+        )
 
     def described(self) -> list[str]:
         """What exactly is opened to the evaluator, a sentence for each."""
@@ -78,8 +97,12 @@ class Needs:
                 "the socket of the container engine, which equals root on this machine: whoever"
                 " has it reads and changes every file"
             )
-        if lines and self.readable:
-            lines.append(f"beside that, to read: {', '.join(self.readable)}")
+        private = self.private
+        if private:
+            lines.append(f"to read, for candidates too, what may be private: {', '.join(private)}")
+        others = [path for path in self.readable if path not in private]
+        if lines and others:
+            lines.append(f"beside that, to read: {', '.join(others)}")
         return lines
 
     def missing(self) -> str | None:
@@ -113,6 +136,18 @@ class Needs:
             keys[DOCKER_HOST] = f"unix://{socket}"
         with assigned_gpus(self.gpu_driver, self.gpus) if self.gpus else nullcontext(()) as nodes:
             yield Opened(keys, bool(self.network), nodes, socket)
+
+
+def _is_private(path: str) -> bool:
+    """Whether a path is in, or around, a place of private files, or not for everybody to read."""
+    real = Path(os.path.realpath(path))
+    places = [Path(os.path.realpath(os.path.expanduser(place))) for place in PRIVATE_PLACES]
+    is_for_all = os.path.exists(real) and real.stat().st_mode & stat.S_IROTH
+    return not is_for_all or any(
+        real.is_relative_to(place) or place.is_relative_to(real)
+        for place in places
+        if place != Path("/")  # the home of a user without one
+    )
 
 
 class Confirmable(Protocol):
@@ -207,7 +242,7 @@ def consent_fault(
     if not needs:
         return None
     command = f"costada check {folder} --confirm"
-    why = sharing_reason(evaluator, layer)
+    why = sharing_reason(evaluator, layer) if needs.are_of_evaluator else None
     if why:
         command += " --candidate-too"
     what = shown or "; ".join(needs.described())
@@ -230,6 +265,19 @@ def consent_fault(
     if why and not told.get("candidate_too"):
         return ask
     return missing
+
+
+def check_sendable(needs: Needs) -> None:
+    """Refuse to evaluate in a worker what needs more than files.
+
+    Raises:
+        ValueError: It does: nobody has confirmed that there.
+    """
+    if needs.are_of_evaluator:
+        raise ValueError(
+            f"the evaluator needs {'; '.join(needs.described())}. Workers open nothing; expected"
+            " evaluations on the machine of the run, without --evaluate-on"
+        )
 
 
 def sharing_reason(evaluator: Confirmable, layer: Layer) -> str | None:

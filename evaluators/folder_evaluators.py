@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import SupportsFloat, TypeGuard
 
-from costada.evaluators.consent import ConfirmableFile, consent_fault
+from costada.evaluators.consent import ConfirmableFile, check_sendable, consent_fault
 from costada.evaluators.data_set import Example
 from costada.evaluators.feedback import reported_texts
 from costada.evaluators.fingerprint import Unknown
@@ -188,13 +188,18 @@ class FolderEvaluator(Confined):
         if fault := consent_fault(folder, self.settings.needs, file, layer):
             raise ValueError(f"{folder}: {fault}")
 
+    def check_sendable(self) -> None:
+        """As in `Confined`."""
+        check_sendable(self.settings.needs)
+
     def __call__(self, source: str | Program) -> Evaluation:
         """Evaluation of a program; raises as `SandboxedEvaluator` does.
 
         It raises a ValueError too if what the evaluator needs is not confirmed, or no longer.
         """
         self.check_granted()
-        self.check_confirmed(chosen_layer(self.layer))
+        if self.settings.needs.are_of_evaluator:
+            self.check_confirmed(chosen_layer(self.layer))
         with self.settings.needs.opened() as opened:
             run = run_evaluator(
                 source,

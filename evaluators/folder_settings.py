@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -31,6 +32,7 @@ from costada.evaluators.sandbox.limits import (
     Seconds,
     Size,
 )
+from costada.evaluators.sandbox.slot_kind import readable_paths
 from costada.evaluators.shown_paths import read_shown
 from costada.values.evaluation import Direction
 from costada.values.setting import expectation, refusal
@@ -129,6 +131,11 @@ class FolderSettings(BaseModel, ProblemSettings):
         readable = tuple(self.readable)
         return Needs(self.network, self.keys, self.gpus, self.gpu_driver, self.docker, readable)
 
+    @property
+    def needs_of_score(self) -> Needs:
+        """What the candidates of a `score` need beyond their confinement: files alone."""
+        return Needs(readable=tuple(self.readable))
+
     def problem_fields(self) -> dict[str, Any]:
         """The fields of a problem that the settings give."""
         own = {name: getattr(self, name) for name in SETTINGS_OF_PROBLEM}
@@ -188,6 +195,7 @@ def read_settings(path: Path) -> FolderSettings:
         if getattr(settings, name) is not None and settings.repository is None:
             raise ValueError(f"{path}: repository is missing; needed where {name} is given")
     _check_prepare(path, settings.prepare)
+    _check_readable(path, settings.readable)
     if settings.direction is Direction.MINIMIZE and settings.reference is None:
         raise ValueError(f"{path}: reference is missing; needed where direction is 'minimize'")
     if settings.metric in FAILURES and settings.direction is Direction.MAXIMIZE:
@@ -225,6 +233,17 @@ def _check_prepare(path: Path, command: str | None) -> None:
             return
     if script.endswith((".py", ".sh")) and not (path.parent / script).is_file():
         raise ValueError(f"{path}: prepare is {command!r}; {script} is missing in {path.parent}")
+
+
+def _check_readable(path: Path, readable: Sequence[str]) -> None:
+    """Refuse what names no file, or could not be shown to who confirms it."""
+    for name in readable:
+        if not name.isprintable():
+            raise ValueError(f"{path}: readable has {name!r}; expected printable characters")
+    try:
+        readable_paths(readable)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _table_in(path: Path) -> dict[str, object]:

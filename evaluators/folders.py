@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
-from costada.evaluators.consent import ConfirmableFile, consent_fault
+from costada.evaluators.consent import ConfirmableFile, Needs, consent_fault
 from costada.evaluators.data_set import DataSet, read_examples
 from costada.evaluators.environment import interpreter_of
 from costada.evaluators.fetched_files import check_fetched, fetched_fault
@@ -93,6 +93,17 @@ class ProblemFolder:
     interpreter: str | None
 
     @property
+    def needs(self) -> Needs:
+        """What is opened beyond the confinement."""
+        is_in_run = self.layout.contract in IN_RUN
+        return self.settings.needs_of_score if is_in_run else self.settings.needs
+
+    @property
+    def confirmable(self) -> ConfirmableFile:
+        """The evaluator, as far as a confirmation is about it."""
+        return ConfirmableFile(self.layout.evaluator_file(self.settings))
+
+    @property
     def missing(self) -> MissingDependencies:
         """What the Python that evaluates it lacks, as far as a plug-in knows that."""
         known = (each.missing(self) for each in formats() if each.missing)
@@ -114,7 +125,11 @@ def read_folder(path: str | Path, *, interpreter: str | None = None) -> ProblemF
 
 
 def load_folder(
-    path: str | Path, *, interpreter: str | None = None, may_ask_models: bool = False
+    path: str | Path,
+    *,
+    interpreter: str | None = None,
+    may_ask_models: bool = False,
+    is_sent: bool = False,
 ) -> Problem:
     """The problem that a folder describes.
 
@@ -123,6 +138,7 @@ def load_folder(
         interpreter: Python that runs candidates; None for that of the folder's environment.
         may_ask_models: Whether the evaluator finds its models in the environment of this process.
             Elsewhere it gets no key and reaches no provider while it is loaded.
+        is_sent: Whether it is a copy of a run's folder, for which the run asks what is confirmed.
 
     Raises:
         ValueError: Naming the file that is missing, empty or malformed, or what the folder needs
@@ -142,11 +158,12 @@ def load_folder(
         raise ValueError(f"{folder}: {refusal}")
     if layout.contract in IN_RUN:
         _check_no_needs(folder, settings)
+    if not is_sent and (fault := consent_fault(folder, found.needs, found.confirmable)):
+        raise ValueError(f"{folder}: {fault}")
+    if layout.contract in IN_RUN:
         own_fields = _native(layout, settings, program, may_ask_models)
     else:
         evaluator = layout.evaluator_file(settings)
-        if fault := consent_fault(folder, settings.needs, ConfirmableFile(evaluator)):
-            raise ValueError(f"{folder}: {fault}")
         _check_entry_point(folder, settings, program)
         _check_no_examples(folder, settings, layout.contract)
         own_fields = {

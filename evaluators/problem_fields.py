@@ -166,7 +166,8 @@ class ProblemSettings:
     paths."""
     readable: Annotated[Sequence[str], AfterValidator(tuple), Expected("a list of paths")] = ()
     """Absolute paths and patterns of files and folders, beside the system's, that what runs in the
-    sandbox may read. Programs are found in the folders, and in `bin` there."""
+    sandbox may read; `~` is the home folder. Programs are found in the folders, and in `bin` there.
+    What is in a home folder or private is opened once you have confirmed that."""
     focus: Annotated[Sequence[str], AfterValidator(tuple), Expected("a list of functions")] = ()
     """Functions of several files in Python that prompts show in full, as `path::name` or
     `module.name`; of a repository, those that take most of the time of its `command` if absent."""

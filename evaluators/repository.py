@@ -21,7 +21,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from costada.evaluators.consent import consent_fault
+from costada.evaluators.consent import check_sendable, consent_fault
 from costada.evaluators.environment import interpreter_of
 from costada.evaluators.feedback import reported_texts
 from costada.evaluators.folder_evaluators import evaluation_error, folder_evaluation
@@ -154,6 +154,10 @@ class RepositoryEvaluator(Confined):
         if fault := consent_fault(self.folder, self.settings.needs, self, layer):
             raise ValueError(f"{self.folder}: {fault}")
 
+    def check_sendable(self) -> None:
+        """As in `Confined`."""
+        check_sendable(self.settings.needs)
+
     def __call__(self, source: str | Program) -> Evaluation:
         """Evaluation of a program; raises as `SandboxedEvaluator` does.
 
@@ -180,9 +184,9 @@ class RepositoryEvaluator(Confined):
         They have what the settings declare as needed, or with `has_needs=False` none of it. It
         raises a ValueError too if that is not confirmed.
         """
-        if has_needs:
-            self.check_confirmed(chosen_layer(self.layer))
         needs = self.settings.needs
+        if has_needs and needs.are_of_evaluator:
+            self.check_confirmed(chosen_layer(self.layer))
         with needs.opened() if has_needs else nullcontext(NOTHING) as opened:
             return run_in_copy(
                 program,

@@ -191,6 +191,13 @@ class Confined:
             ValueError: The evaluator declares it, and it is not confirmed.
         """
 
+    def check_sendable(self) -> None:
+        """Refuse an evaluation in a worker, which opens nothing to the evaluator.
+
+        Raises:
+            ValueError: The evaluator declares that it needs something.
+        """
+
     def hint(self, error: str, log: str) -> str:
         """What may help where the evaluator fails for where it runs; empty if nothing is known."""
         return ""

@@ -32,6 +32,7 @@ from costada.evaluators.remote.task import (
 )
 from costada.evaluators.remote.worker import answer
 from costada.evaluators.sandbox.concurrency import CANCELLED, is_cancelled
+from costada.evaluators.sandboxed import Confined
 from costada.values.candidate import Program
 from costada.values.evaluation import SANDBOX, WORKER, Evaluation
 
@@ -127,6 +128,8 @@ class EngineBackend:
         """A problem's setting and payload, packed once."""
         with self._lock:
             if self._known is None or not _is_sent_alike(self._known[0], problem):
+                if isinstance(problem.evaluate, Confined):
+                    problem.evaluate.check_sendable()
                 self._known = (problem, *setting_of(problem))
             return self._known[1:]
 

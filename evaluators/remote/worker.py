@@ -27,6 +27,7 @@ from costada.evaluators.repository_files import whole_tree
 from costada.evaluators.sandbox.concurrency import CANCELLED
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandboxed import Confined
 from costada.values.evaluation import Evaluation
 
 MAX_LOADED = 16
@@ -122,6 +123,8 @@ def _load(setting: Setting, payload: bytes | None, may_ask_models: bool) -> Prob
     found = _referenced(setting.reference, payload, python, may_ask_models)
     if found is None:
         return None
+    if isinstance(found.evaluate, Confined):
+        found.evaluate.check_sendable()
     given = replace(
         found,
         name=setting.name,
@@ -159,7 +162,10 @@ def _referenced(
         return None
     if reference.kind == "folder":
         return load_folder(
-            Path(place, reference.folder), interpreter=python, may_ask_models=may_ask_models
+            Path(place, reference.folder),
+            interpreter=python,
+            may_ask_models=may_ask_models,
+            is_sent=True,
         )
     own = place.resolve()
     settings, task = read_settings(own / SETTINGS_FILE), read_text(own / TASK_FILE, own)

@@ -22,6 +22,10 @@ LATE = "scipy"
 """Loaded before the first candidate that names it: a process without it forks in half the time."""
 
 
+OF_KERNEL = ("/dev", "/proc", "/sys")
+OF_SANDBOX = (*OF_KERNEL, "/tmp")  # noqa: S108
+"""Folders of which the sandbox has its own."""
+
 BLOCK_BYTES = 4096
 NUM_FOLDERS = 4  # that of a copy, and those in it
 
@@ -138,13 +142,21 @@ class SlotKind:
         return tuple(file for file in self.files if file.is_linked)
 
 
+def _own_places(path: str) -> list[str]:
+    """The folders of the sandbox that a path would cover, and of the kernel that it is in."""
+    real = Path(path)
+    covered = [place for place in OF_SANDBOX if Path(place).is_relative_to(real)]
+    return covered + [place for place in OF_KERNEL if real.is_relative_to(place)]
+
+
 def readable_paths(patterns: Sequence[str]) -> tuple[str, ...]:
     """What absolute paths, and patterns of such, lead to; `~` stands for the home folder.
 
     A pattern may lead to nothing: a tool chain need not be at the same place on every machine.
 
     Raises:
-        ValueError: If one is relative, or a path leads to nothing.
+        ValueError: If one is relative, leads into the kernel's folders or to one that holds a
+            folder of the sandbox, or a path leads to nothing.
     """
     found: list[str] = []
     for pattern in patterns:
@@ -155,5 +167,11 @@ def readable_paths(patterns: Sequence[str]) -> tuple[str, ...]:
                 f"readable has {pattern!r}; expected the absolute path of a file or folder that is"
                 " there, or a pattern of such"
             )
-        found += map(os.path.realpath, there)
+        real = [os.path.realpath(each) for each in there]
+        if own := next((place for path in real for place in _own_places(path)), None):
+            raise ValueError(
+                f"readable has {pattern!r}, which leads to {own}; expected other files and folders,"
+                f" as the sandbox has its own {', '.join(OF_SANDBOX)}"
+            )
+        found += real
     return tuple(dict.fromkeys(found))

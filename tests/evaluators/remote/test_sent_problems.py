@@ -11,6 +11,9 @@ from needed_programs import how_to_install
 from remote_engines import threads
 from squares import write_squares
 
+from costada.evaluators.consent import ConfirmableFile, confirm
+from costada.evaluators.folder_files import EvaluatorFile
+from costada.evaluators.folder_settings import read_settings
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem, confine
 from costada.evaluators.registry import problem
@@ -254,6 +257,50 @@ def test_what_is_readable_here_alone_is_refused_by_the_worker(tmp_path, squares)
     task = pickle.dumps(Task(setting, RIGHT, "key", None))
     with pytest.raises(ValueError, match=r"readable has .*data.* expected the absolute path"):
         answer(code_version(), task, packed)
+
+
+def declaring(folder, settings):
+    """A confirmed folder whose evaluator declares something, and its problem."""
+    write_squares(folder, settings)
+    (folder / "evaluator.py").write_text("def evaluate(path): return 1.0\n")
+    file = ConfirmableFile(EvaluatorFile(folder, folder / "evaluator.py"))
+    needs = read_settings(folder / "problem.toml").needs
+    confirm(folder, needs, file, candidate_too=True)
+    return confine(load_folder(folder)), needs, file
+
+
+def test_no_worker_opens_what_an_evaluator_declares(worker_engine, tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    folder = tmp_path / "asking"
+    found, needs, _ = declaring(folder, 'network = ["api.example.org"]\n')
+    fault = r"needs the network, .*\. Workers open nothing; expected .*, without --evaluate-on$"
+    there = replace(found, backend=EngineBackend(worker_engine))
+    with pytest.raises(ValueError, match=fault):
+        check_backend(there)
+    with pytest.raises(ValueError, match=fault):
+        there.evaluate_program(found.start, "key")
+    setting, packed = setting_of(found)
+    copy = unpacked(setting.reference.key, packed)
+    file = ConfirmableFile(EvaluatorFile(copy, copy / "evaluator.py"))
+    confirm(copy, needs, file, candidate_too=True)
+    with pytest.raises(ValueError, match=fault):
+        answer(code_version(), pickle.dumps(Task(setting, found.start, "key", None)), packed)
+
+
+def test_workers_read_what_was_confirmed_for_the_run(worker_engine, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    note = tmp_path / "note"
+    note.write_text("1.0")
+    note.chmod(0o600)
+    folder = tmp_path / "reading"
+    declaring(folder, f'readable = ["{note}"]\n')
+    (folder / "evaluator.py").write_text(f"def evaluate(path): return float(open('{note}').read())")
+    with pytest.raises(ValueError, match="has changed since you confirmed it"):
+        load_folder(folder)
+    file = ConfirmableFile(EvaluatorFile(folder, folder / "evaluator.py"))
+    confirm(folder, read_settings(folder / "problem.toml").needs, file, candidate_too=False)
+    found, _ = recorded(worker_engine, load_folder(folder))
+    assert found.evaluate_program(found.start, "key").score == 1.0
 
 
 def test_resources_that_nothing_assigns_are_noted(worker_engine, here):

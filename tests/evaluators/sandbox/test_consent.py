@@ -1,6 +1,7 @@
 """What an evaluator declares is opened to it once the user has confirmed that, and to it alone."""
 
 import json
+import re
 import shutil
 import socket
 import threading
@@ -67,8 +68,8 @@ def test_what_changes_after_the_consent_is_asked_for_again(folder, change):
     if change == "declaration":
         needs = Needs(network=("other.example.org",), keys=NEEDS.keys)
     elif change == "files outside":
-        needs = replace(NEEDS, readable=("~/.ssh",))
-        assert "beside that, to read: ~/.ssh" in fault_of(folder, needs)
+        needs = replace(NEEDS, readable=("/opt/solver",))
+        assert "beside that, to read: /opt/solver" in fault_of(folder, needs)
     else:
         (folder / "evaluator.py").write_text(STARTING + "# more\n")
     assert "has changed since you confirmed it" in fault_of(folder, needs)
@@ -296,6 +297,113 @@ def test_a_declared_name_that_is_none_is_refused(folder, invoke, setting, place)
     with pytest.raises(ValueError, match=rf"problem.toml: {place}: got .*, expected ") as refused:
         read_settings(folder / "problem.toml")
     assert "\n" not in str(refused.value)
+
+
+SEEING = """
+def evaluate(path):
+    return {"combined_score": float(open(PATH).read() == "42")}
+"""
+PRIVATE = (
+    "~",
+    "~/note",
+    "HOME",
+    "PARENT",
+    "~/n*",
+    "LINK",
+    "SECRET",
+    "/root",
+    "/etc",
+    "/etc/passwd",
+)
+
+
+@pytest.fixture
+def home(folder, monkeypatch):
+    """A home folder with a note, a link to it, and a file elsewhere for its owner alone."""
+    place = folder.parent / "homes" / "someone"
+    place.mkdir(parents=True)
+    (place / "note").write_text("42")
+    (folder / "link").symlink_to(place / "note")
+    (folder.parent / "secret").write_text("42")
+    (folder.parent / "secret").chmod(0o640)
+    monkeypatch.setenv("HOME", str(place))
+    return place
+
+
+def readable_at(home, named):
+    """What a row of `PRIVATE` stands for."""
+    around = home.parents[1]
+    places = {"HOME": home, "PARENT": home.parent, "LINK": around / "problem" / "link"}
+    return str({**places, "SECRET": around / "secret"}.get(named, named))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("named", PRIVATE)
+@pytest.mark.parametrize("is_native", [False, True], ids=["evaluate", "score"])
+def test_private_files_are_readable_once_that_is_confirmed(folder, home, invoke, named, is_native):
+    pattern = readable_at(home, named)
+    (folder / "problem.md").write_text("Try.")
+    if is_native:
+        (folder / "evaluator.py").write_text(
+            "def score(output): return float(output['stdout'] == '42')\n"
+        )
+        read = f"open({str(home / 'note')!r}).read()"
+        (folder / "initial_program.py").write_text(f"print({read}, end='')\n")
+    else:
+        (folder / "evaluator.py").write_text(SEEING.replace("PATH", repr(str(home / "note"))))
+        (folder / "initial_program.py").write_text("x = 1\n")
+    run = "run = 'python {program}'" if is_native else ""
+    settings = f'readable = ["{pattern}"]\n{run}\n'
+    (folder / "problem.toml").write_text(settings)
+    refused = invoke("check", folder)
+    assert refused.exit_code == 2
+    said = f"to read, for candidates too, what may be private: {pattern}\n"
+    assert said in refused.stdout
+    assert refused.stderr.endswith(f"to confirm that: costada check {folder} --confirm\n")
+    with pytest.raises(ValueError, match="to confirm that"):
+        load_folder(folder)
+    confirmed = invoke("check", folder, "--confirm")
+    assert "to confirm that" not in confirmed.stderr
+    reads_note = named in ("~", "~/note", "HOME", "PARENT", "~/n*", "LINK")
+    problem = load_folder(folder)
+    assert (problem.evaluate_program(problem.start).score == 1.0) == reads_note
+    (folder / "evaluator.py").write_text((folder / "evaluator.py").read_text() + "# more\n")
+    with pytest.raises(ValueError, match="has changed since you confirmed it"):
+        load_folder(folder)
+
+
+@pytest.mark.process
+def test_what_everybody_may_read_elsewhere_is_shown_and_needs_no_word(folder, invoke):
+    (folder / "problem.md").write_text("Try.")
+    (folder / "initial_program.py").write_text("x = 1\n")
+    place = folder.parent / "solver"
+    place.mkdir()
+    (folder / "problem.toml").write_text(f'readable = ["{place}", "{folder}"]\n')
+    checked = invoke("check", folder)
+    assert checked.exit_code == 0, checked.output
+    assert f"also reads    {place}, {folder} with this folder, so that cand" in checked.stdout
+    assert "  opens" not in checked.stdout
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/tmp", "/*", "/t*", "/dev", "/dev/null", "/proc", "/proc/self/environ", "/sys"),
+        *("/opt/../tmp", "/usr/../../proc"),
+    ],
+)
+def test_what_the_sandbox_has_of_its_own_is_not_readable(folder, path):
+    (folder / "problem.toml").write_text(f'readable = ["{path}"]\n')
+    fault = rf"problem.toml: readable has '{re.escape(path)}', which leads to /.*; expected other"
+    with pytest.raises(ValueError, match=fault):
+        read_settings(folder / "problem.toml")
+
+
+def test_a_path_that_cannot_be_shown_is_not_readable(folder):
+    (folder / "a\nb").write_text("")
+    (folder / "problem.toml").write_text(f'readable = ["{folder}/a\\nb"]\n')
+    with pytest.raises(ValueError, match=r"readable has .*a\\nb'; expected printable characters"):
+        read_settings(folder / "problem.toml")
 
 
 def test_a_native_score_declares_nothing(folder):
