@@ -2,20 +2,34 @@
 
 That is in `subprocess` and what uses it, in `os.system`, `os.posix_spawn*` and `os.exec*`. The
 process itself does not resist, but its children may: what they have given up, they cannot get back.
+Loops of `uvloop` start processes in C, so those of `asyncio` take their place.
 """
 
 import inspect
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from costada.evaluators.sandbox.inside.evaluator_children import Confined, EvaluatorChildren
+
+LOOPS = "uvloop"
+OF_ASYNCIO = {
+    "EventLoopPolicy": "DefaultEventLoopPolicy",
+    "Loop": "SelectorEventLoop",
+    "new_event_loop": "new_event_loop",
+    "run": "run",
+}
+"""What `uvloop` offers, by the names of the same in `asyncio`."""
 
 
 def confine_children(children: EvaluatorChildren) -> None:
@@ -27,6 +41,23 @@ def confine_children(children: EvaluatorChildren) -> None:
     _confine_system()
     _confine_exec(children)
     _confine_spawn(children)
+    if spec := find_spec(LOOPS):
+        sys.modules[LOOPS] = _loops_of_asyncio(spec)
+
+
+def _loops_of_asyncio(spec: ModuleSpec) -> ModuleType:
+    """A module in the place of `uvloop`; `asyncio` takes long to import, so it waits for a use."""
+    module = ModuleType(LOOPS)
+
+    def get(name: str) -> Any:
+        import asyncio
+
+        if name not in OF_ASYNCIO:
+            raise AttributeError(f"module {LOOPS!r} has no attribute {name!r} in the sandbox")
+        return getattr(asyncio, OF_ASYNCIO[name])
+
+    vars(module).update(__getattr__=get, __spec__=spec, install=lambda: None)
+    return module
 
 
 def _confine_popen(children: EvaluatorChildren) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 from needed_programs import require
@@ -287,6 +288,38 @@ def test_a_fork_of_the_evaluator_that_becomes_the_candidate_does_not_either(conf
     text = STARTING.replace("START", "None") + becoming
     metrics = evaluate(folder, text, PROBE, confined).output["metrics"]
     assert {name for name, is_done in metrics.items() if is_done} == ALLOWED
+
+
+WITH_UVLOOP = """
+import asyncio, json, os, sys, uvloop
+LISTED = "data/answers.txt"
+async def started(*words):
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    return json.loads((await process.communicate())[0])
+async def again(path): return await started(sys.executable, path)
+def evaluate(path):
+    uvloop.install()
+    found = [uvloop.run(again(path)), asyncio.run(again(path))]
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found.append(runner.run(again(path)))
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    found.append(asyncio.run(again(path)))
+    return {"num_read": sum(found), "num_started": len(found)}
+"""
+
+
+@pytest.mark.skipif(find_spec("uvloop") is None, reason="uvloop is not installed")
+@pytest.mark.parametrize("place", ["evaluator", "script"])
+def test_a_candidate_that_an_event_loop_starts_in_c_reads_nothing(confined, folder, place):
+    text = WITH_UVLOOP
+    if place == "script":
+        script = f"{WITH_UVLOOP}print(json.dumps(evaluate(sys.argv[1])))\n"
+        (folder / "looping.py").write_text(script)
+        text = STARTING.replace("START", "run([sys.executable, 'looping.py', path])")
+    source = "try: print(len(open('data/answers.txt').read()))\nexcept OSError: print(0)\n"
+    result = evaluate(folder, text, source, confined)
+    assert result.error is None
+    assert result.output["metrics"] == {"num_read": 0.0, "num_started": 4.0}
 
 
 def test_a_candidate_starts_beside_more_files_than_can_be_open(confined, folder):
