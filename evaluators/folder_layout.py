@@ -7,6 +7,7 @@ each a `FolderFormat`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,6 +21,7 @@ from costada.evaluators.folder_files import EVALUATOR_FILE, EvaluatorFile
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
 from costada.evaluators.initial_program import read_text
 from costada.evaluators.sandbox.inside.evaluator_contracts import COMMAND_LINE, PRINTED_JSON
+from costada.evaluators.shown_paths import odd_file_reason
 from costada.values.plugins import load_plugin, plugins_of
 from costada.values.python_syntax import parsed_module
 
@@ -131,7 +133,7 @@ class Layout:
         Raises:
             ValueError: If none of them says it.
         """
-        if (self.folder / TASK_FILE).is_file():
+        if os.path.lexists(self.folder / TASK_FILE):
             return read_text(self.folder / TASK_FILE, self.folder)
         if self.config.task:
             return self.config.task
@@ -206,7 +208,7 @@ def find_layout(folder: Path, settings: FolderSettings) -> Layout:
             f" {contract.value}, as it belongs to an evaluator of another tool"
         )
     fault = ""
-    if not (folder / TASK_FILE).is_file():
+    if not os.path.lexists(folder / TASK_FILE):
         fault = f"{TASK_FILE} is missing"
     elif settings.config is not None:
         fault = f"config is {settings.config!r} in {SETTINGS_FILE}"
@@ -240,6 +242,8 @@ def own_contract(names: Container[str]) -> Contract | None:
 
 def _no_evaluator(folder: Path) -> str:
     """Why a folder without an evaluator is refused."""
+    if reason := odd_file_reason(folder / EVALUATOR_FILE):
+        return f"{folder / EVALUATOR_FILE} {reason}; expected a file"
     names = [str(each.relative_to(folder)) for each in problems_below(folder)]
     if not names:
         *others, last = evaluator_paths()

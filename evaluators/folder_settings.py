@@ -33,7 +33,7 @@ from costada.evaluators.sandbox.limits import (
     Size,
 )
 from costada.evaluators.sandbox.slot_kind import readable_paths
-from costada.evaluators.shown_paths import read_shown
+from costada.evaluators.shown_paths import odd_file_reason, read_shown
 from costada.values.evaluation import Direction
 from costada.values.setting import expectation, refusal
 
@@ -178,6 +178,7 @@ def read_settings(path: Path) -> FolderSettings:
         ValueError: Naming the key that is unknown or wrong, or missing beside another one, or if
             the file may not be shown.
     """
+    _check_place(path)
     if path.is_file() and path.stat().st_size > MAX_SETTINGS:
         raise ValueError(f"{path}: larger than {MAX_SETTINGS:,} bytes, expected settings")
     try:
@@ -216,6 +217,17 @@ def read_settings(path: Path) -> FolderSettings:
             " one of them"
         )
     return settings
+
+
+def _check_place(path: Path) -> None:
+    """Refuse what is there in place of the file, or is named almost like it."""
+    if reason := odd_file_reason(path):
+        raise ValueError(f"{path} {reason}; expected a file")
+    if path.is_file() or not path.parent.is_dir():
+        return
+    for other in path.parent.iterdir():
+        if other.name.lower() == path.name:
+            raise ValueError(f"{other}: a problem folder's settings are in {path.name}; rename it")
 
 
 def _check_prepare(path: Path, command: str | None) -> None:

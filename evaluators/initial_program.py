@@ -12,6 +12,7 @@ from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings, re
 from costada.evaluators.shown_paths import (
     OUTPUT_FOLDERS,
     OUTPUT_SUFFIXES,
+    odd_file_reason,
     open_shown,
     read_shown,
     unshown_reason,
@@ -242,6 +243,8 @@ def read_text(path: Path, folder: Path, *, keeps_line_ends: bool = False) -> str
     Raises:
         ValueError: It is missing, empty, too large or not a text, or may not be shown.
     """
+    if reason := odd_file_reason(path):
+        raise ValueError(f"{path} {reason}; expected a file")
     if not path.is_file():
         raise ValueError(f"{path.name} is missing in {path.parent}; a problem folder needs it")
     if (size := path.stat().st_size) > MAX_PROGRAM:

@@ -13,7 +13,7 @@ import os
 from contextlib import ExitStack
 from io import BufferedReader
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISFIFO, S_ISREG, S_ISSOCK
 from typing import Final
 
 OUTPUT_FOLDERS = {"__pycache__", "runs-out"}
@@ -78,6 +78,17 @@ def read_shown(path: Path, *folders: Path, with_hidden: bool = False) -> bytes:
     """Content of a file; raises as `open_shown` does."""
     with open_shown(path, *folders, with_hidden=with_hidden) as file:
         return file.read()
+
+
+def odd_file_reason(path: Path) -> str | None:
+    """What is in the place of a file, as the rest of a sentence; None for a file, or nothing."""
+    if path.is_file() or not os.path.lexists(path):
+        return None
+    if not path.exists():
+        return f"is a link to {os.readlink(path)!r}, which is not there"
+    kind = path.stat().st_mode
+    named = {S_ISDIR: "a folder", S_ISFIFO: "a pipe", S_ISSOCK: "a socket"}
+    return f"is {next((name for is_kind, name in named.items() if is_kind(kind)), 'a device')}"
 
 
 def is_output(path: Path) -> bool:

@@ -238,6 +238,9 @@ REFUSALS = [
     ),
     ("evaluation_dollars = 0.0", "evaluation_dollars: got 0.0, expected greater than 0$"),
     ("evaluation_dollars = nan", "evaluation_dollars: got nan, expected a finite number$"),
+    ("network = ['a/b']", "network.0: got 'a/b', expected a host name or an address, with a port"),
+    ("keys = ['A-B']", "keys.0: got 'A-B', expected the name of an environment variable$"),
+    ("network = ['a', 'a']", r"network: got \['a', 'a'\], expected no name twice, found 'a'$"),
     ("gpu_driver = 'metal'", "gpu_driver: got 'metal', expected 'nvidia' or 'dri'$"),
     ("human = nan", "human: got nan, expected a finite number$"),
     ("seed_objective = inf", "seed_objective: got inf, expected a finite number$"),
@@ -324,6 +327,46 @@ def test_a_missing_or_empty_file_is_named(make_folder, name):
         load_folder(folder)
     (folder / name).unlink()
     with pytest.raises(ValueError, match=f"{name} is missing in .*tens"):
+        load_folder(folder)
+
+
+ODD = {
+    "link": lambda path: path.symlink_to("nowhere"),
+    "loop": lambda path: path.symlink_to(path.name),
+    "pipe": os.mkfifo,
+    "folder": lambda path: path.mkdir(),
+    "device": lambda path: path.symlink_to("/dev/null"),
+}
+
+
+@pytest.mark.parametrize("name", ["problem.toml", "problem.md", "evaluator.py", "initial.cpp"])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("link", "is a link to 'nowhere', which is not there"),
+        ("loop", "is a link to '.*', which is not there"),
+        ("pipe", "is a pipe"),
+        ("folder", "is a folder"),
+        ("device", "is a device"),
+    ],
+)
+def test_what_is_there_in_place_of_a_file_is_named(make_folder, name, kind, said):
+    folder = make_folder()
+    if name == "initial.cpp":
+        (folder / "initial_program.py").unlink()
+        said = {"folder": "holds no file that fits", "device": "leads to /dev/null, outside"}.get(
+            kind, said
+        )
+    (folder / name).unlink(missing_ok=True)
+    ODD[kind](folder / name)
+    with pytest.raises(ValueError, match=said):
+        load_folder(folder)
+
+
+def test_settings_with_another_name_by_case_are_refused(make_folder):
+    folder = make_folder()
+    (folder / "problem.toml").rename(folder / "Problem.toml")
+    with pytest.raises(ValueError, match=r"Problem.toml: a problem folder's .* rename it$"):
         load_folder(folder)
 
 
