@@ -16,8 +16,8 @@ PACKAGE = "costada.evaluators.sandbox.inside"
 MODELS = ("orders", "multiplexer", "model_connections")
 CHILDREN = (
     *("orders", "kernel", "system_call_filter", "child_access", "shell_text"),
-    *("evaluator_scripts", "command_words", "program_outputs", "own_files", "build_shadow"),
-    *("started_commands", "evaluator_children", "confined_starts"),
+    *("evaluator_scripts", "command_words", "program_outputs", "own_files", "build_files"),
+    *("build_shadow", "started_commands", "evaluator_children", "confined_starts"),
 )
 """Modules in the order in which they import each other."""
 

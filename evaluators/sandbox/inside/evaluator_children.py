@@ -17,10 +17,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
+from costada.evaluators.sandbox.inside.build_files import (
+    CMAKE,
+    cmake_folders,
+    cmake_lists,
+    matched,
+    with_values,
+)
 from costada.evaluators.sandbox.inside.build_shadow import BuildShadow
 from costada.evaluators.sandbox.inside.child_access import ChildAccess
 from costada.evaluators.sandbox.inside.command_words import is_builder
 from costada.evaluators.sandbox.inside.evaluator_scripts import (
+    Script,
     carried_out,
     path_of,
     scripts,
@@ -151,7 +159,7 @@ class EvaluatorChildren:
             return None
         self._own.forget_removed()
         commands = [*carried_out(words, folder, self._own)]
-        own = [script for each in commands for script in scripts(*each, self._own)]
+        own = [script for each in commands for script in self._scripts(*each)]
         outputs, shadow = list[str](), None
         if may_move and self._is_build(words, folder, commands):
             texts = [word for word in words if not self._commands.holds_code(word)]
@@ -169,8 +177,14 @@ class EvaluatorChildren:
         if self._site:
             shown = (os.path.join(self._site, name) for name in SHOWN)
             wanted |= {self._site: access.list, **dict.fromkeys(shown, access.read)}
+        for each, place in commands:
+            texts = [word for word in each if not self._commands.holds_code(word)]
+            sources = self._read([*matched(texts, place, self._own)], place)
+            wanted |= dict.fromkeys(sources, access.read)
         for script in own:
-            named = (script.path, *self._read([script.text], script.folder))
+            texts = [with_values(script.text, {})]
+            texts += matched(texts, script.folder, self._own)
+            named = (script.path, *self._read(texts, script.folder))
             wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}
         wanted |= dict.fromkeys(self._readable, access.read)
         wanted |= dict.fromkeys((*USABLE, self._home, self._program), access.write)
@@ -184,11 +198,32 @@ class EvaluatorChildren:
         return Confined(access.ruleset(wanted), outputs, shadow)
 
     def _is_build(
-        self, words: Sequence[str], folder: str, commands: Iterable[tuple[list[str], str]]
+        self, words: Sequence[str], folder: str, commands: Sequence[tuple[list[str], str]]
     ) -> bool:
-        """Whether a command builds, and may do so in the evaluator's folder."""
-        is_inside = any(self._folder in text for text in (folder, *words))
-        return is_inside and any(is_builder(each) for each, _ in commands)
+        """Whether a command builds, and may do so in the evaluator's folder.
+
+        CMake keeps the paths that it is given. So it works in the place itself if it builds in a
+        folder that was made, or that it would make.
+        """
+        if not (folder in self._own or any(self._folder in text for text in words)):
+            return False
+        for each, place in commands:
+            target = cmake_folders(each, place).get("B", "")
+            if target.startswith(f"{self._folder}{os.sep}") and not os.path.lexists(target):
+                os.makedirs(target)
+        return any(is_builder(each[0]) and not self._builds_apart(*each) for each in commands)
+
+    def _builds_apart(self, words: Sequence[str], folder: str) -> bool:
+        """Whether a command of CMake builds in a folder that is not the evaluator's."""
+        found = cmake_folders(words, folder)
+        target = found.get("build") or found.get("B") or folder
+        is_cmake = os.path.basename(words[0]) == CMAKE
+        return is_cmake and target not in self._own and os.path.isdir(target)
+
+    def _scripts(self, words: Sequence[str], folder: str) -> list[Script]:
+        """The scripts, makefiles and lists of the evaluator that a command carries out."""
+        own = self._own
+        return [*scripts(words, folder, own), *cmake_lists(words, folder, own)]
 
     def _make_outputs(self, words: Sequence[str], folder: str) -> list[str]:
         """Make the files that a program writes beside the evaluator's: it can make no others.
