@@ -2,13 +2,20 @@
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 from pydantic_core import ErrorDetails
 
 from costada.evaluators.consent import Needs
@@ -17,6 +24,7 @@ from costada.evaluators.problem_fields import (
     SETTINGS_OF_PROBLEM,
     Expected,
     Models,
+    NonEmptyString,
     ProblemSettings,
     Weights,
 )
@@ -34,7 +42,7 @@ from costada.evaluators.sandbox.limits import (
 )
 from costada.evaluators.sandbox.slot_kind import readable_paths
 from costada.evaluators.shown_paths import odd_file_reason, read_shown
-from costada.values.evaluation import Direction
+from costada.values.evaluation import COMBINED_SCORE, Direction
 from costada.values.setting import expectation, refusal
 
 SETTINGS_FILE = "problem.toml"
@@ -48,6 +56,29 @@ MAX_SETTINGS = 2**20
 """Bytes of `problem.toml`."""
 
 
+def _file_names(given: object) -> object:
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list | tuple) or not names:
+        raise ValueError(f"expected {FILE_NAMES}")
+    if not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"expected {FILE_NAMES}")
+    return given if isinstance(given, str) else tuple(names)
+
+
+def _described(models: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name, model in models.items():
+        if not isinstance(model, str | dict):
+            raise ValueError(f"expected 'provider:name' or a table for each name, got {name!r}")
+    return models
+
+
+FILE_NAMES = "a file name, or a list of them"
+FileNames = Annotated[
+    str | Annotated[tuple[str, ...], Field(strict=False)], BeforeValidator(_file_names)
+]
+DescribedModels = Annotated[Models, AfterValidator(_described)]
+
+
 class FolderSettings(BaseModel, ProblemSettings):
     """The keys of `problem.toml`; all are optional, but `entry_point` beside a `score`."""
 
@@ -55,9 +86,9 @@ class FolderSettings(BaseModel, ProblemSettings):
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
-    name: str | None = None
+    name: NonEmptyString | None = None
     """Name of the problem; the folder's name if absent."""
-    program: str | Annotated[tuple[str, ...], Field(strict=False)] = ""
+    program: FileNames = ""
     """The initial program: a file, a folder, or patterns of files that candidates may change, add
     and delete; `initial_program.*` or the folder `initial_program` if absent."""
     start: Annotated[Literal["none"] | None, Expected("'none'")] = None
@@ -72,7 +103,7 @@ class FolderSettings(BaseModel, ProblemSettings):
     test: str | None = None
     """Command that must succeed in the copy of the `repository` before `command` scores it; a
     candidate on which it fails is rejected."""
-    language: str | None = None
+    language: NonEmptyString | None = None
     """Language of the program; by the file's ending if absent."""
     config: str | None = None
     """Configuration of another tool to read, such as `config_phase_2.yaml`; `config.yaml`, or else
@@ -82,7 +113,7 @@ class FolderSettings(BaseModel, ProblemSettings):
     object per line."""
     validation: str | None = None
     """File of further examples, which no model sees, by which the result of a run is chosen."""
-    metric: str | None = None
+    metric: NonEmptyString | None = None
     """Metric that counts as `combined_score`, whatever the evaluator returns as such. Without it,
     if an `evaluate(program_path)` returns none, the mean of its numbers counts, except those named
     like a failure."""
@@ -122,8 +153,8 @@ class FolderSettings(BaseModel, ProblemSettings):
     `costada prepare DIR --confirm` runs it in the sandbox; no shell reads it."""
     # pydantic takes no factory of a dataclass
     weights: Weights = Field(default_factory=dict)
-    models: Models = Field(default_factory=dict)
-    candidate_models: Models = Field(default_factory=dict)
+    models: DescribedModels = Field(default_factory=dict)
+    candidate_models: DescribedModels = Field(default_factory=dict)
 
     @property
     def needs(self) -> Needs:
@@ -195,6 +226,7 @@ def read_settings(path: Path) -> FolderSettings:
     for name in ("command", "test"):
         if getattr(settings, name) is not None and settings.repository is None:
             raise ValueError(f"{path}: repository is missing; needed where {name} is given")
+    _check_effects(path, settings)
     _check_prepare(path, settings.prepare)
     _check_readable(path, settings.readable)
     if settings.direction is Direction.MINIMIZE and settings.reference is None:
@@ -245,6 +277,23 @@ def _check_prepare(path: Path, command: str | None) -> None:
             return
     if script.endswith((".py", ".sh")) and not (path.parent / script).is_file():
         raise ValueError(f"{path}: prepare is {command!r}; {script} is missing in {path.parent}")
+
+
+def _check_effects(path: Path, settings: FolderSettings) -> None:
+    """Refuse keys that have no effect without another one."""
+    asks_models = settings.models or settings.candidate_models
+    needed = (
+        ("gpu_driver", settings.gpus, "gpus"),
+        ("aggregate", settings.repeats > 1, "repeats of at least 2"),
+        ("evaluation_dollars", asks_models, "models or candidate_models"),
+    )
+    for name, has_effect, other in needed:
+        if name in settings.model_fields_set and not has_effect:
+            value = getattr(settings, name)
+            raise ValueError(f"{path}: {name} is {value!r}; expected none without {other}")
+    scores = {COMBINED_SCORE, settings.metric, ""}
+    for wrong in scores.intersection(settings.timing_metrics):
+        raise ValueError(f"{path}: timing_metrics has {wrong!r}; expected metrics beside the score")
 
 
 def _check_readable(path: Path, readable: Sequence[str]) -> None:

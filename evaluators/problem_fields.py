@@ -73,6 +73,8 @@ class Holdout:
 
 
 CHARACTERS_PER_TOKEN = 3
+MAX_REPEATS = 1_000
+REPEATS = f"an integer of at least 1 and at most {MAX_REPEATS:,}"
 GPUS = "an integer, or a fraction of one GPU"
 WEIGHT = "a positive number (an objective that is minimised is subtracted)"
 MAX_MODEL_NAME = 120
@@ -135,6 +137,7 @@ Flag = Annotated[bool, Expected("True or False")]
 Command = Annotated[str | None, AfterValidator(_not_blank), Expected("a command, or None")]
 Count = Annotated[int, Field(ge=1), Expected("an integer of at least 1")]
 OptionalCount = Annotated[int | None, Field(ge=1), Expected("an integer of at least 1, or None")]
+Repeats = Annotated[int, Field(ge=1, le=MAX_REPEATS), Expected(REPEATS)]
 Error = Annotated[float, Field(ge=0, lt=1), Expected("a number of at least 0 and below 1")]
 Gpus = Annotated[float, Field(ge=0), AfterValidator(_whole_or_part), Expected(GPUS)]
 FiniteNumber = Annotated[float | None, Expected("a finite number")]
@@ -199,8 +202,8 @@ class ProblemSettings:
     """Metrics that hold wall-clock time, beside `eval_time` and those that are named like
     `execution_time_mean` or `elapsed_seconds` and are not objectives. They are recorded, and no
     model sees them, so that prompts repeat."""
-    repeats: Count = 1
-    """Measurements of each program; with several, a new best is measured again."""
+    repeats: Repeats = 1
+    """Measurements of each program, at most 1,000; with several, a new best is measured again."""
     aggregate: Annotated[Aggregate, _one_of(get_args(Aggregate))] = "median"
     """How the measurements of a program are aggregated."""
     objectives: Annotated[

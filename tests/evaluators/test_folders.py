@@ -219,6 +219,28 @@ REFUSALS = [
     ("racing_error = 1.0", "racing_error: got 1.0, expected less than 1$"),
     ("racing_error = nan", "racing_error: got nan, expected a finite number$"),
     ("prompt_tokens = 0", "prompt_tokens: got 0, expected greater than or equal to 1$"),
+    ("repeats = 1_001", "repeats: got 1001, expected less than or equal to 1000$"),
+    *(
+        (f"{name} = ' '", f"{name}: got ' ', expected a non-empty string$")
+        for name in ("name", "metric", "language")
+    ),
+    *(
+        (f"program = {value}", rf"program: got {shown}, expected a file name, or a list of them$")
+        for value, shown in (("3", "3"), ("[]", r"\[\]"), ("''", "''"), ("['a', 3]", r"\['a', 3\]"))
+    ),
+    *(
+        (f"{name} = {{judge = 3}}", rf"{name}: got {{'judge': 3}}, expected 'provider:name' or")
+        for name in ("models", "candidate_models")
+    ),
+    ("gpu_driver = 'nvidia'", "gpu_driver is 'nvidia'; expected none without gpus$"),
+    ("aggregate = 'mean'", "aggregate is 'mean'; expected none without repeats of at least 2$"),
+    ("evaluation_dollars = 1.0", "evaluation_dollars is 1.0; expected none without models or"),
+    (
+        "timing_metrics = ['combined_score']",
+        "timing_metrics has 'combined_score'; expected metrics",
+    ),
+    ("metric = 'a'\ntiming_metrics = ['a']", "timing_metrics has 'a'; expected metrics beside"),
+    ("timing_metrics = ['']", "timing_metrics has ''; expected metrics beside the score$"),
     ("repeats = 0", "repeats: got 0, expected greater than or equal to 1$"),
     ("aggregate = 'best'", "aggregate: got 'best', expected 'median', 'mean', 'min' or 'max'$"),
     *(

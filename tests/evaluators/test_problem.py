@@ -115,6 +115,10 @@ REFUSALS = {
         ({"focus": "a.py::f"}, "focus is 'a.py::f'; expected a list of functions"),
         ({"prompt_tokens": 0}, "prompt_tokens is 0; expected an integer of at least 1"),
         ({"repeats": 0}, "repeats is 0; expected an integer of at least 1"),
+        (
+            {"repeats": 1_001},
+            "repeats is 1001; expected an integer of at least 1 and at most 1,000",
+        ),
         ({"repeats": True}, "repeats is True; expected an integer"),
         ({"batch": 0}, "batch is 0; expected an integer of at least 1"),
         *(
