@@ -10,6 +10,7 @@ PACKAGES = {
     "cargo": "cargo",
     "cc": "gcc",
     "chromium": "chromium",
+    "cmake": "cmake",
     "docker": "docker.io",
     "fish": "fish",
     "g++": "g++",

@@ -57,8 +57,8 @@ class Interpreter:
 
     @property
     def standard_folders(self) -> list[str]:
-        """The folders of the standard library."""
-        names = ("lib", "lib64")
+        """The folders of the standard library, and of the headers of its interface in C."""
+        names = ("lib", "lib64", "include")
         found = [os.path.join(prefix, name) for prefix in self.prefixes for name in names]
         return [path for path in found if os.path.isdir(path)]
 

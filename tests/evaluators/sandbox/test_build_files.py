@@ -1,5 +1,8 @@
 """Which files of an evaluator a build of its candidate reads: what CMake or a pattern names."""
 
+from pathlib import Path
+from sysconfig import get_path
+
 import pytest
 from needed_programs import require
 
@@ -79,3 +82,29 @@ def test_a_build_by_lists_and_patterns_reads_no_answers(confined, tmp_path, buil
     for source in (READING, READING_ABOVE):
         result = evaluate(tmp_path, BUILDS[build], source, confined)
         assert "answers.txt" in result.error
+
+
+EXTENSION = """
+#include <Python.h>
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "number", 0, -1, 0};
+PyMODINIT_FUNC PyInit_number(void) {
+    PyObject *made = PyModule_Create(&module);
+    PyModule_AddIntConstant(made, "value", 41);
+    return made;
+}
+"""
+
+
+def test_an_extension_of_python_is_built_with_its_headers(confined, tmp_path):
+    """They are beside the standard library where Python is not the system's."""
+    require("gcc")
+    if not Path(get_path("include"), "Python.h").exists():
+        pytest.skip("the headers of Python are not installed: apt-get install python3-dev")
+    headers = "__import__('sysconfig').get_path('include')"
+    steps = (
+        f"run('gcc', '-shared', '-fPIC', '-I' + {headers}, path, '-o', 'number.so')"
+        " or __import__('number').value"
+    )
+    result = evaluate(tmp_path, steps, EXTENSION, confined)
+    assert result.error is None
+    assert result.output["metrics"]["number"] == 41.0
