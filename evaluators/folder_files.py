@@ -45,6 +45,8 @@ MAX_LEVELS = 3
 
 NOT_THERE = (ENOENT, ENOTDIR, ELOOP)
 WILDCARDS = "*?["
+COMMAND_WORD = re.compile(r"[\w./*+-]*\w[\w./*+-]*")
+MODULE_RUN = re.compile(r"(?:\s-m|\bimport)\s+([\w.]+)")
 TOOL_NAME = re.compile(rf"\b({'|'.join(BUILD_FILES)})\b")
 SCRIPT_SUFFIX = ".sh"
 SCRIPT_WORD = re.compile(r"[\w./+-]*\w[\w./+-]*")
@@ -472,10 +474,11 @@ def _names_of(node: ast.AST) -> list[str]:
     names = []
     match node:
         case ast.Constant(value=str(text)):
-            modules, names = [text], [text.lstrip("/")]
+            modules, names = [text, *_modules_run(text)], [text.lstrip("/"), *_words_of(text)]
         case ast.JoinedStr(values=parts):
             texts = [part.value if isinstance(part, ast.Constant) else "*" for part in parts]
-            names = ["".join(map(str, texts)).lstrip("/")]
+            text = "".join(map(str, texts))
+            modules, names = _modules_run(text), [text.lstrip("/"), *_words_of(text)]
         case ast.Import(names=imported):
             modules = [each.name for each in imported]
         case ast.ImportFrom(module=module, names=imported):
@@ -485,3 +488,16 @@ def _names_of(node: ast.AST) -> list[str]:
         if all(part.isidentifier() for part in pieces):
             names += [f"{pieces[0]}.py", pieces[0]]
     return names
+
+
+def _words_of(text: str) -> list[str]:
+    """Paths in a text that may be a command of a shell; a word alone may be any word."""
+    if len(text) > MAX_PATH_CHARS or len(text.split()) < 2:
+        return []
+    words = (word.removeprefix("*").lstrip("/") for word in COMMAND_WORD.findall(text))
+    return [word for word in words if "/" in word or "." in word]
+
+
+def _modules_run(text: str) -> list[str]:
+    """The modules that a command of a shell in a text may have Python run or import."""
+    return MODULE_RUN.findall(text) if len(text) <= MAX_PATH_CHARS else []

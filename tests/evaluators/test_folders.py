@@ -111,6 +111,28 @@ def test_what_a_script_names_and_what_a_build_reads_is_shown(tmp_path, evaluator
     assert ("other.txt" in shown) == ("run.sh" not in beside)
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ('"python3 tools/judge.py < data/in.txt"', {"tools/judge.py", "data/in.txt"}),
+        (
+            'f"python3 {HERE}/tools/judge.py --of={HERE}/data/*.txt"',
+            {"tools/judge.py", "data/in.txt"},
+        ),
+        ("\"python3 -c 'import helper2; print(helper2.V)'\"", {"helper2.py"}),
+        ('"python3 -m tools.judge; cat in.txt"', {"tools/judge.py", "in.txt"}),
+        ('"the data are judged by tools"', set()),
+    ],
+)
+def test_what_a_command_of_a_shell_names_is_shown(tmp_path, command, named):
+    for name in ("tools/judge.py", "data/in.txt", "helper2.py", "in.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "evaluator.py").write_text(f"COMMAND = {command}\n")
+    shown = {str(path.relative_to(tmp_path)) for path in shown_files(tmp_path)}
+    assert shown == {"evaluator.py", *named}
+
+
 def test_a_folder_without_settings_takes_its_name_and_the_defaults(make_folder):
     folder = make_folder(SKYDISCOVER, helper=RUN_PROGRAM)
     (folder / "problem.toml").write_text("")
