@@ -5,7 +5,8 @@ The names in its code decide. A wrong guess asks the user once more, so what may
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path, PurePosixPath
 
 from costada.evaluators.folder_files import referred_names
@@ -18,19 +19,23 @@ IMPORTING = frozenset(
     (
         *("importlib", "runpy", "import_module", "run_path", "run_module", "__import__"),
         *("spec_from_file_location", "module_from_spec", "SourceFileLoader", "imp", "load_module"),
-        *("exec", "eval", "compile", "execfile", "run_shinka_eval", "multiprocessing"),
+        *("exec", "execfile", "builtins", "__builtins__", "run_shinka_eval", "multiprocessing"),
         *("pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"),
         *("read_pickle", "unsafe_load", "unsafe_load_all", "UnsafeLoader"),
         *("ctypes", "ctypeslib", "cffi", "cppyy", "cpp_extension"),
         *("load_library", "addsitedir", "pkgutil", "zipimport"),
         *("pytest", "TestLoader", "defaultTestLoader", "importfile", "InteractiveInterpreter"),
         *("InteractiveConsole", "cProfile", "runctx", "pdb", "doctest"),
+        *("sympify", "parse_expr", "lambdify"),
     )
 )
 """Names by which an evaluator may run its candidate in its own process, or in a fork of that.
 
 Data in some formats is code, and the candidate may have written it; so are libraries.
 """
+
+BUILTINS = frozenset(("compile", "eval"))
+"""The same by themselves, but not as methods: `re.compile` and `model.eval` run no text."""
 
 ADMITTING = re.compile(
     rf"\b({'|'.join(CODE_VARIABLES)})\b"
@@ -39,8 +44,20 @@ ADMITTING = re.compile(
 """Texts by which `import`, or loading data, may do the same."""
 
 TIMERS = frozenset(("timeit.timeit", "timeit.repeat", "timeit.Timer"))
-LOADERS = TIMERS | {"yaml.load", "yaml.load_all", "torch.load", "torch.serialization.load"}
+LOADERS = TIMERS | {
+    *("yaml.load", "yaml.load_all", "torch.load", "torch.serialization.load", "torch.jit.load"),
+    *("keras.models.load_model", "keras.saving.load_model", "logging.config.fileConfig"),
+    *("tensorflow.keras.models.load_model", "tensorflow.keras.saving.load_model"),
+}
 """Functions that run code in what they load, unless an argument says otherwise."""
+
+READERS = frozenset(
+    ("jinja2.Template", "mako.template.Template", "numexpr.evaluate", "pandas.eval", "sympy.S")
+)
+"""Functions that run code in the text that they are given."""
+
+READING_METHODS = {"eval": "pandas", "from_string": "jinja2", "query": "pandas"}
+"""Names of methods that do, and the package that a source with such objects imports."""
 
 TIMED = (None, "stmt", "setup")
 """Keywords of timers that may hold code; `**` may hold each of them."""
@@ -98,8 +115,14 @@ def _may_run_what_it_reads(source: str, functions: Set[str]) -> bool:
     if any(map(_starts_runner, nodes)):
         return True
     known = dict(_imported_names(nodes))
+    if any(isinstance(node, ast.Name) and node.id in BUILTINS & names - {*known} for node in nodes):
+        return True
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    texts = {*_own_texts(nodes)}
+    packages = {name.partition(".")[0] for name in names}
+    if any(_runs_text(call, known, packages, texts) or _unpickles(call, known) for call in calls):
+        return True
     functions = functions - {*_set_names(nodes)}
-    calls = (node for node in nodes if isinstance(node, ast.Call))
     safe = {
         id(call.func)
         for call in calls
@@ -149,6 +172,42 @@ def _called(node: ast.AST, known: dict[str, str]) -> str:
         case ast.Attribute(value=owner, attr=name):
             return f"{_called(owner, known)}.{name}"
     return ""
+
+
+def _own_texts(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """The names that stand for a text in the source, wherever they are set."""
+    times_set = Counter(_set_names(nodes))
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant()):
+                if times_set[name] == 1:
+                    yield name
+
+
+def _runs_text(
+    call: ast.Call, known: dict[str, str], packages: Set[str], own_texts: Set[str]
+) -> bool:
+    """Whether a function runs a text as code that the source does not hold."""
+    is_method = isinstance(call.func, ast.Attribute) and (
+        READING_METHODS.get(call.func.attr) in packages
+    )
+    if not is_method and _called(call.func, known) not in READERS:
+        return False
+    given = call.args[:1] or [each.value for each in call.keywords]
+    return not all(
+        isinstance(each, ast.Constant) or (isinstance(each, ast.Name) and each.id in own_texts)
+        for each in given
+    )
+
+
+def _unpickles(call: ast.Call, known: dict[str, str]) -> bool:
+    """Whether the third argument of `numpy.load`, `allow_pickle`, may be true."""
+    if _called(call.func, known) != "numpy.load":
+        return False
+    match call.args:
+        case [_, _, ast.Constant(value=False), *_]:
+            return False
+    return len(call.args) > 2 or any(isinstance(each, ast.Starred) for each in call.args)
 
 
 def _loads_data(call: ast.Call, known: dict[str, str]) -> bool:
