@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.command_errors import keeping_output_clean, refusing
-from costada.cli.run import make_plan
+from costada.cli.command_errors import keeping_output_clean, refusing, say
+from costada.cli.run import budget_warning, make_plan
 from costada.cli.setting_options import ALL_SETTINGS, with_settings
 from costada.reports.formats import budget_text, duration
 from costada.reports.terminal import show
@@ -79,6 +79,8 @@ def forecast(
         speed = Speed(tokens_per_second, seconds_per_call)
         with keeping_output_clean():
             found = forecast_of(plan, measure_runs(measured or (), plan.problem.name), speed)
+    if remark := budget_warning(plan, config):
+        say(remark)
     if as_json:
         names = ("problem", "method", "seed", "budget", "budget_policy", "max_iterations")
         asked = {name: getattr(config, name) for name in names}

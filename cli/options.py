@@ -21,9 +21,13 @@ MAX_PORT = 65_535
 
 
 def named_path(text: str) -> Path:
-    """Read a path; an empty one, as of an unset variable, is refused."""
+    """Read a path; an empty one, as of an unset variable, or one that is no text is refused."""
     if not str(text):
         raise typer.BadParameter("got '', expected a path")
+    try:
+        str(text).encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter(f"got {str(text)!r}, expected a path in UTF-8") from None
     if is_database(str(text)) or has_password(str(text)):
         raise typer.BadParameter("got the address of a database, expected a path")
     return Path(text)

@@ -144,8 +144,7 @@ def run(
         plan = make_plan(config, sends_requests=not dry_run)
         for remark in () if quiet else plan.remarks:
             say(remark)
-        # What the offline model is said to cost is nobody's money.
-        if not quiet and config.model != OFFLINE and (remark := plan.budget_remark):
+        if not quiet and (remark := budget_warning(plan, config)):
             say(remark)
         if dry_run:
             _show_dry_run(plan, config, show_prompt=show_prompt, as_json=as_json)
@@ -251,6 +250,14 @@ def _check_purse(purse: PurseAddress | None) -> None:
         purse.open().close()
     except ValueError as error:
         raise ValueError(f"--purse: {error}") from None
+
+
+def budget_warning(plan: Plan, config: RunConfig) -> str:
+    """That the budget is too small, or for the offline model far too small; empty if it is not.
+
+    What the offline model is said to cost is nobody's money, so a short run of it is no waste.
+    """
+    return plan.tiny_budget_remark if config.model == OFFLINE else plan.budget_remark
 
 
 def make_plan(config: RunConfig, *, sends_requests: bool = True) -> Plan:

@@ -252,8 +252,7 @@ class Plan:
         models = priced_models(
             self.menu or self.model, self.guide_model, self.problem, self.settings
         )
-        step, guide = fmean(each.expected for each in models.menu), 0.0
-        step += float(expected_evaluation(self.problem, self.settings))
+        step, guide = self.iteration_cost, 0.0
         if chooses_guides(method) and constants.guides != "never":
             tokens = ordinary_input(self.problem, constants, self.settings.method)
             guide = float(expected_cost(models.guide_model or models.menu[0], tokens))
@@ -271,6 +270,23 @@ class Plan:
                 f" {_rounded_up(step + guide)} pays for one"
             )
         return ""
+
+    @property
+    def tiny_budget_remark(self) -> str:
+        """That the budget pays for less than one iteration; empty if it pays for one."""
+        step = self.iteration_cost
+        if self.budget >= step + self.set_aside:
+            return ""
+        return (
+            f"the budget of {budget_text(self.budget)} pays for less than one iteration, expected"
+            f" to cost ${step:.4g}; --budget {_rounded_up(step + self.set_aside)} pays for one"
+        )
+
+    @property
+    def iteration_cost(self) -> float:
+        """Dollars that an iteration without a guide is expected to cost."""
+        attempt = fmean(each.expected for each in self.priced_menu)
+        return attempt + float(expected_evaluation(self.problem, self.settings))
 
     @property
     def set_aside(self) -> float:

@@ -66,6 +66,25 @@ def test_an_empty_path_is_refused_by_the_name_of_its_option(invoke, words, tmp_p
 
 
 @pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["run", "circle_packing", "--max-iterations", 1, "--out", "o\udcff"], "--out"),
+        (["sweep", "--out", "o\udcff"], "--out"),
+        (["init", "o\udcff"], "[A-Z]+"),
+    ],
+)
+def test_a_path_that_is_no_text_is_refused_by_the_name_of_its_option(
+    invoke, words, name, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    result = invoke(*words)
+    assert result.exit_code == REFUSED
+    expected = re.escape(r"got 'o\udcff', expected a path in UTF-8")
+    assert re.fullmatch(f"costada: {name}: {expected}\n", result.output)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
     ("words", "text"),
     [
         (["mcp", "--max-budget", 1, "--port", 9000], "--port: got 9000 without --http"),

@@ -254,6 +254,20 @@ def test_a_budget_too_small_for_ten_iterations_or_a_guide_is_warned_of(
     assert (warned in result.stderr) if warned else ("pays for" not in result.stderr)
 
 
+@pytest.mark.parametrize("command", [("run", "--dry-run"), ("forecast",)])
+def test_a_budget_below_one_iteration_is_warned_of_with_the_offline_model_too(
+    invoke, near, command
+):
+    tiny = invoke(*command, near, "--budget", "0.0001")
+    found = re.fullmatch(
+        r"costada: the budget of \$0.0001 pays for less than one iteration, expected to cost"
+        r" \$[\d.]+; --budget ([\d.]+) pays for one\n",
+        tiny.stderr,
+    )
+    assert tiny.exit_code == 0
+    assert invoke(*command, near, "--budget", found[1]).stderr == ""
+
+
 @pytest.mark.parametrize("policy", ["crossing", "hard"])
 def test_a_warning_counts_iterations_as_the_dry_run_does_and_names_a_budget_that_suffices(
     invoke, near, server, policy

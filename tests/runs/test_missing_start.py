@@ -105,7 +105,7 @@ def test_a_folder_without_a_start_is_checked_run_and_shown(startless, tmp_path, 
 def test_a_run_that_finds_no_valid_program_says_so(startless, tmp_path, invoke):
     later = invoke("check", startless).stdout.partition("later prompt")[2].splitlines()[0]
     assert later.endswith(" tokens, with 4 other programs")
-    result = invoke("run", startless, "--budget", 0.01, "--out", tmp_path / "run")
+    result = invoke("run", startless, "--budget", 0.02, "--out", tmp_path / "run")
     reason = "the offline model changes programs and writes none"
     assert result.stderr == f"costada: no valid program was found; {reason}\n"
     assert "best program    no valid one yet" in result.stdout
