@@ -18,6 +18,7 @@ from costada.cli.command_errors import refusing
 from costada.reports.formats import counted
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
+from costada.values.path_words import path_word
 
 TEMPLATE = "template"
 SUFFIX = ".txt"
@@ -137,7 +138,7 @@ def init(
     names = sorted(texts)
     steps = _next_steps(folder, has_test=TEST_FILE in texts)
     if repository is not None:
-        place = shlex.quote(str(folder))
+        place = path_word(folder)
         steps = [*notes, "Next:", f"  describe the task in {place}/problem.md"]
         steps += [f"  costada check {place}", f"  costada run {place} --budget 0.2"]
     show("\n".join([f"Wrote {folder}:", *(f"  {name}" for name in names), *steps]))
@@ -250,8 +251,8 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def _next_steps(folder: Path, *, has_test: bool) -> list[str]:
-    place = shlex.quote(str(folder))
-    program = shlex.quote(str(folder / "initial_program.py"))
+    place = path_word(folder)
+    program = path_word(folder / "initial_program.py")
     return [
         "Next:",
         f"  costada evaluate {place} {program}",

@@ -373,8 +373,8 @@ def _models(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _seeds(text: str) -> tuple[int, ...]:
     """As many seeds as a single number says, or those of a list."""
-    try:
-        numbers = tuple(map(int, split_list("--seeds", text)))
+    try:  # a comma at the end makes a list of one number
+        numbers = tuple(map(int, split_list("--seeds", text.removesuffix(","))))
     except ValueError:
         numbers = ()
     if "," not in text and sum(numbers) > MAX_SEEDS:

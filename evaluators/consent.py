@@ -32,6 +32,7 @@ from costada.evaluators.sandbox.opened import (
     engine_socket,
     gpus_here,
 )
+from costada.values.path_words import path_word
 
 CONSENTS = "consents"
 PRIVATE_PLACES = ("~", "/root", "/home", "/etc", "/run", "/var")
@@ -241,7 +242,7 @@ def consent_fault(
     """
     if not needs:
         return None
-    command = f"costada check {folder} --confirm"
+    command = f"costada check {path_word(folder)} --confirm"
     why = sharing_reason(evaluator, layer) if needs.are_of_evaluator else None
     if why:
         command += " --candidate-too"

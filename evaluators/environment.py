@@ -8,6 +8,8 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
+from costada.values.path_words import path_word
+
 DATA_FOLDER = "XDG_DATA_HOME"
 """Variable that names the folder of the user's data; `~/.local/share` where it does not."""
 
@@ -38,7 +40,8 @@ def interpreter_of(folder: Path) -> str | None:
         return None
     if start_of(environment) is None:
         raise ValueError(
-            f"{environment} has no working Python; remove it, then run costada prepare {folder}"
+            f"{environment} has no working Python; remove it, then run costada prepare"
+            f" {path_word(folder)}"
         )
     return str(environment / PROGRAM)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from costada.evaluators.environment import user_place
 from costada.evaluators.folder_files import matching
+from costada.values.path_words import path_word
 
 FETCHED = "fetched"
 
@@ -72,8 +73,7 @@ def check_fetched(folder: Path, command: str | None, declared: Iterable[str]) ->
     absent = [each for each in declared if not matching(folder, each)]
     if command is not None and absent and not fetched_files(folder):
         raise ValueError(
-            f"{folder} has no {absent[0]}, and nothing is fetched yet: costada prepare {folder}"
-            " --confirm"
+            f"{folder} has no {absent[0]}, and nothing is fetched yet: {_command(folder)}"
         )
 
 
@@ -82,12 +82,16 @@ def fetched_fault(folder: Path) -> str | None:
     for known in fetched_files(folder):
         path = folder / known.path
         if not path.is_file():
-            return f"{path}, which was fetched, is missing: costada prepare {folder} --confirm"
+            return f"{path}, which was fetched, is missing: {_command(folder)}"
         about = path.stat()
         is_same = (about.st_size, about.st_mtime_ns) == (known.size, known.changed)
         if not is_same and FetchedFile.of(known.path, folder).sha256 != known.sha256:
             return (
-                f"{path} is not as it was fetched; its SHA-256 was {known.sha256}: costada prepare"
-                f" {folder} --confirm fetches it again"
+                f"{path} is not as it was fetched; its SHA-256 was {known.sha256}:"
+                f" {_command(folder)} fetches it again"
             )
     return None
+
+
+def _command(folder: Path) -> str:
+    return f"costada prepare {path_word(folder)} --confirm"

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from costada.store.files import create_text, make_folder, read_text, replace_fol
 from costada.store.schema import FORMAT
 from costada.store.sqlite_engine import upgrade_file
 from costada.values.candidate import Program
+from costada.values.path_words import path_word
 from costada.values.setting import OBJECT_MARK
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class RunFolder:
     @property
     def resume_command(self) -> str:
         """The command that resumes this run."""
-        return f"costada resume {shlex.quote(self.place)}"
+        return f"costada resume {path_word(self.place)}"
 
     @property
     def claimed_at(self) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from costada.store.files import create_text, make_folder, read_text
 from costada.store.lease import guarded_by
 from costada.store.rows import record
 from costada.store.run_store import RunStore
+from costada.values.path_words import path_word
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -56,9 +56,9 @@ class StoredRun(RunFolder):
     @property
     def resume_command(self) -> str:
         """The command that resumes this run in the same folder, which has its gateway's answers."""
-        command = f"costada resume {shlex.quote(self.place)}"
+        command = f"costada resume {path_word(self.place)}"
         if self.path != DEFAULT_PARENT / self.address.run:
-            command += f" --out {shlex.quote(str(self.path))}"
+            command += f" --out {path_word(self.path)}"
         return command
 
     @property

@@ -20,10 +20,10 @@ def split_list(option: str, text: str) -> tuple[str, ...]:
     """Split the comma-separated values of an option.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If there is none, or one is empty.
     """
-    values = tuple(value.strip() for value in text.split(",") if value.strip())
-    if not values:
+    values = tuple(value.strip() for value in text.split(","))
+    if not all(values):
         raise ValueError(f"{option}: got {text!r}, expected one or more, separated by commas")
     return values
 

@@ -12,6 +12,7 @@ from costada.cli.main import OTHERS, PROBLEMS, PluginCommand
 from costada.plugins.folders.prepare_command import ProblemPath
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
+from costada.values.path_words import path_word
 
 if TYPE_CHECKING:
     from costada.evaluators.folders import ProblemFolder
@@ -76,7 +77,7 @@ def adopt(folder: ProblemPath) -> None:
             with (folder / name).open("x", encoding="utf-8") as file:
                 file.write(texts[name])
     lines = [f"{'Kept ' if name in present else 'Wrote'} {folder / name}" for name in texts]
-    show("\n".join([*lines, f"Next: costada check {folder}"]))
+    show("\n".join([*lines, f"Next: costada check {path_word(folder)}"]))
 
 
 def _settings(found: ProblemFolder) -> str:

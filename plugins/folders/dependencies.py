@@ -35,6 +35,7 @@ from costada.plugins.folders.requirements_file import (
     RequirementLine,
     requirement_lines,
 )
+from costada.values.path_words import path_word
 from costada.values.program_form import PYTHON
 from costada.values.python_syntax import parsed_module
 
@@ -134,10 +135,12 @@ class MissingPackages:
         lines = [each for each in unmet if canonicalize_name(_name(each)) in wanted]
         packages = [*lines, *self.packages(self.missing)]
         if packages:
-            text += f": pip install {shlex.join(packages)}, or {PREPARE} {folder}"
+            text += f": pip install {shlex.join(packages)}, or {PREPARE} {path_word(folder)}"
         if self.unknown:
             named = _listed(self.unknown)
-            text += f"; no known package provides {named}: {PREPARE} {folder} --with PACKAGE"
+            text += (
+                f"; no known package provides {named}: {PREPARE} {path_word(folder)} --with PACKAGE"
+            )
         return "; ".join([text, *self.nearby.values()])
 
 

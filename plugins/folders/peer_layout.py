@@ -181,6 +181,9 @@ class _Reader:
             raise self._fault(IN_STAGES, is_in_stages, "true or false")
         _, value = self._of(THRESHOLDS)
         usual = SKYDISCOVER_THRESHOLDS if self._is_skydiscover else USUAL_THRESHOLDS
+        if is_in_stages and value == []:  # which says nothing, as stages are asked for
+            self.taken.discard(THRESHOLDS)
+            value = None
         found = usual if value is None else value
         if not isinstance(found, list | tuple) or not all(map(_is_number, found)):
             raise self._fault(THRESHOLDS, found, "a list of numbers")

@@ -14,6 +14,7 @@ from costada.cli.command_errors import refusing
 from costada.cli.main import OTHERS, PROBLEMS, PluginCommand
 from costada.reports.terminal import printable_line, show
 from costada.runs.interruption import ExitCode
+from costada.values.path_words import path_word
 
 if TYPE_CHECKING:
     from costada.evaluators.folder_settings import FolderSettings
@@ -78,6 +79,9 @@ def prepare(
         from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
         from costada.plugins.folders.fetching import fetch
 
+        for package in packages or ():
+            if not package.strip() or package.startswith("-"):
+                raise ValueError(f"--with: got {package!r}, expected a package, such as 'jax[cpu]'")
         settings = read_settings(folder / SETTINGS_FILE)
         if confirm and settings.prepare is None:
             raise ValueError(f"--confirm: {folder / SETTINGS_FILE} names no command as prepare")
@@ -93,11 +97,11 @@ def prepare(
             raise ValueError(
                 f"{folder} downloads what it needs by `{command}`. That would run in the sandbox,"
                 " in a copy of the folder, with a network; services of this machine and its network"
-                f" can be reached too. To run it: costada prepare {folder} --confirm"
+                f" can be reached too. To run it: costada prepare {path_word(folder)} --confirm"
             )
         if fault := fetched_fault(folder):
             raise ValueError(fault)
-    show(f"Next: costada check {folder}")
+    show(f"Next: costada check {path_word(folder)}")
 
 
 def _install(

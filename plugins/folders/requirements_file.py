@@ -23,6 +23,8 @@ OTHER_FILE = re.compile(r"(?:-r|--requirement)[=\s]*(\S.*)")
 WHEEL = ".whl"
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 MAX_FILES = 20
+MAX_BYTES = 2**20
+"""Of one file of requirements."""
 
 OPTION_FAULT = (
     "is an option of the installer, which only you give: by a variable of uv, such as UV_INDEX or"
@@ -88,6 +90,8 @@ def _lines(file: Path, folder: Path, named: str, seen: list[Path]) -> Iterator[R
         return
     seen.append(file)
     try:
+        if (size := file.stat().st_size) > MAX_BYTES:
+            raise ValueError(f"it has {size:,} bytes; expected at most {MAX_BYTES:,}")
         whole = read_shown(file, folder).decode("utf-8-sig", "replace")
     except (OSError, ValueError) as error:
         yield RequirementLine(named, file, 0, fault=f"cannot be read: {error}")

@@ -65,6 +65,23 @@ def test_prepare_installs_the_requirements_and_check_says_where_they_are(folder,
     assert "start         score 0.25" in checked.stdout
 
 
+@pytest.mark.parametrize("package", ["", " ", "--index-url=http://localhost", "-e."])
+def test_what_is_no_package_is_refused_by_the_name_of_the_option(folder, invoke, package):
+    refused = invoke("prepare", folder, "--with", package)
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(f"costada: --with: got {package!r}, expected a package")
+    assert not environment_folder(folder).exists()
+
+
+@pytest.mark.parametrize("command", ["check", "prepare"])
+def test_requirements_that_are_too_long_are_not_read(folder, invoke, command):
+    (folder / "requirements.txt").write_text("# more\n" * 200_000)
+    refused = invoke(command, folder)
+    assert refused.exit_code == 2
+    expected = "cannot be read: it has 1,400,000 bytes; expected at most 1,048,576"
+    assert expected in refused.stderr + refused.stdout
+
+
 def test_no_environment_is_made_where_nothing_is_missing(folder, invoke):
     (folder / "evaluator.py").write_text("import json\ndef evaluate(path): return {}\n")
     (folder / "requirements.txt").write_text("pytest  # which runs this\n")

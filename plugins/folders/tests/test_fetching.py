@@ -91,6 +91,17 @@ def test_nothing_is_downloaded_until_that_is_confirmed(folder, server, invoke):
     assert (server[1], (folder / "data").exists()) == ([], False)
 
 
+def test_a_command_for_a_folder_that_begins_with_a_dash_takes_it_as_a_path(
+    folder, invoke, monkeypatch
+):
+    monkeypatch.chdir(folder.parent)
+    folder.rename(folder.parent / "-dash")
+    refused = invoke("prepare", "--", "-dash")
+    assert "To run it: costada prepare ./-dash --confirm" in refused.stderr
+    done = invoke("prepare", "./-dash", "--confirm")
+    assert done.exit_code == 0, done.output
+
+
 def test_declared_files_may_be_those_that_are_fetched(folder, invoke):
     with (folder / "problem.toml").open("a") as settings:
         settings.write('files = ["data/*.txt"]\n')

@@ -100,6 +100,7 @@ def thresholds(*values):
         (stages(), thresholds(0.5, 0.71), 0.7, 2),
         (stages(), thresholds(0.61, 0.1), 0.6, 1),
         (stages(), thresholds(0.5), 0.7, 2),
+        (stages(), "evaluator: {cascade_evaluation: true, cascade_thresholds: []}", 0.7, 2),
         (stages(), "max_iterations: 1", 0.7, 2),  # 0.5 and 0.75, unless others are given
         (stages(third=""), thresholds(0.1, 0.1), 0.7, 2),
         (stages(second="", third=""), thresholds(0.1, 0.1), 0.6, 1),
@@ -113,6 +114,12 @@ def test_each_stage_is_reached_by_the_threshold_of_the_one_before(
     evaluation = check_problem(write(evaluator, config))
     assert evaluation.objective == score
     assert [n for n in (1, 2, 3) if f"s{n}" in evaluation.metrics] == [*range(1, reached + 1)]
+
+
+def test_thresholds_that_say_nothing_are_not_among_those_taken_over(write):
+    config = "evaluator: {cascade_evaluation: true, cascade_thresholds: []}"
+    [note] = write(stages(), config).notes
+    assert note.endswith("evaluator.cascade_evaluation; not: evaluator.cascade_thresholds")
 
 
 @pytest.mark.parametrize("config", ["", "evaluator: {cascade_evaluation: false}"])
