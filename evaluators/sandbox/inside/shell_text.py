@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Sequence
 
 WRAPPERS = {
-    **dict.fromkeys((".", "builtin", "command", "eval", "nohup", "setsid", "source"), ()),
+    **dict.fromkeys((".", "builtin", "command", "eval", "nohup", "prlimit", "setsid"), ()),
     "env": ("-u", "--unset"),
     "exec": ("-a",),
     "nice": ("-n", "--adjustment"),
+    "source": (),
     "stdbuf": ("-i", "-o", "-e", "--input", "--output", "--error"),
     "taskset": (),
     "time": ("-f", "-o", "--format", "--output"),

@@ -154,6 +154,7 @@ def commands(tmp_path):
         (["timeout", "-s", "KILL", "5", "./made/a.out"], True),
         (["taskset", "0x1", "nice", "--adjustment", "3", "python", "check.py"], False),
         (["taskset", "-c", "0,2-3", "python", "check.py"], False),
+        (["prlimit", "--as=4000000000", "-t5", "python", "check.py"], False),
         (["taskset", "0x1", "python", "theirs.py"], True),
         (["sh", "-c", "exec -a name python check.py"], False),
         (["xargs", "-a", "data.txt", "-n", "1", "python", "check.py"], False),
