@@ -65,6 +65,12 @@ def _file_names(given: object) -> object:
     return given if isinstance(given, str) else tuple(names)
 
 
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("expected printable characters")
+    return name
+
+
 def _described(models: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, model in models.items():
         if not isinstance(model, str | dict):
@@ -72,6 +78,7 @@ def _described(models: Mapping[str, Any]) -> Mapping[str, Any]:
     return models
 
 
+Name = Annotated[NonEmptyString, AfterValidator(_printable)]
 FILE_NAMES = "a file name, or a list of them"
 FileNames = Annotated[
     str | Annotated[tuple[str, ...], Field(strict=False)], BeforeValidator(_file_names)
@@ -86,7 +93,7 @@ class FolderSettings(BaseModel, ProblemSettings):
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
-    name: NonEmptyString | None = None
+    name: Name | None = None
     """Name of the problem; the folder's name if absent."""
     program: FileNames = ""
     """The initial program: a file, a folder, or patterns of files that candidates may change, add

@@ -246,6 +246,7 @@ REFUSALS = [
         (f"{name} = ' '", f"{name}: got ' ', expected a non-empty string$")
         for name in ("name", "metric", "language")
     ),
+    (r'name = "a\nb"', r"name: got 'a\\nb', expected printable characters$"),
     *(
         (f"program = {value}", rf"program: got {shown}, expected a file name, or a list of them$")
         for value, shown in (("3", "3"), ("[]", r"\[\]"), ("''", "''"), ("['a', 3]", r"\['a', 3\]"))
