@@ -57,12 +57,10 @@ MAX_SETTINGS = 2**20
 
 
 def _file_names(given: object) -> object:
-    names = [given] if isinstance(given, str) else given
-    if not isinstance(names, list | tuple) or not names:
+    names = given if isinstance(given, list | tuple) else [given]
+    if not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"expected {FILE_NAMES}")
-    if not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"expected {FILE_NAMES}")
-    return given if isinstance(given, str) else tuple(names)
+    return given
 
 
 def _printable(name: str) -> str:
