@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from glob import iglob
 from itertools import islice, pairwise
 
 from costada.evaluators.sandbox.inside.evaluator_scripts import (
@@ -23,18 +22,21 @@ SUBFOLDER = re.compile(r"\badd_subdirectory\s*\(\s*\"?([^\s\")]+)", re.IGNORECAS
 BELOW = re.compile(r"\bGLOB_RECURSE\b[^)]*", re.IGNORECASE)
 VARIABLE = re.compile(r"\$[({](\w+)[)}]")
 ASSIGNMENT = re.compile(
-    r"^\s*(?:(\w+)\s*[:?]?:?=[ \t]*([\w./+-]+)|set\s*\(\s*(\w+)\s+\"?([\w./+-]+)\"?\s*\))[ \t]*$",
+    r"^[ \t]*(?:(\w+)[ \t]*[:?]?:?=[ \t]*([\w./+-]+)|set\s*\(\s*(\w+)\s+\"?([\w./+-]+)\"?\s*\))[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
-PATTERN = re.compile(
-    r"[\w./+*?\[\]-]*[*?][\w./+*?\[\]-]*"
-    r"\.(c|cc|cpp|cxx|cu|h|hh|hpp|hxx|inc|f|for|f90|f95|f03|f08|rs|go|java|kt|zig|s|asm)"
-    r"(?![\w.*?-])",
-    re.IGNORECASE,
+WORD = re.compile(r"[\w./+*?-]+")
+WILDCARDS = frozenset("*?")
+SOURCES = frozenset(
+    (
+        *(".c", ".cc", ".cpp", ".cxx", ".cu", ".h", ".hh", ".hpp", ".hxx", ".inc", ".s", ".asm"),
+        *(".f", ".for", ".f90", ".f95", ".f03", ".f08", ".rs", ".go", ".java", ".kt", ".zig"),
+    )
 )
-"""A pattern of the names of sources; others, as in `rm *.txt`, are not for the build to read."""
+"""Endings of what a pattern lets a build read; other patterns, as in `rm *.txt`, do not count."""
 
 MAX_LISTS = 100
+MAX_STARS = 5
 MAX_MATCHES = 1000
 
 
@@ -72,13 +74,30 @@ def with_values(text: str, values: Mapping[str, str]) -> str:
     return VARIABLE.sub(lambda each: known.get(each[1], each[0]), text)
 
 
-def matched(texts: Iterable[str], folder: str, given: Container[str]) -> Iterator[str]:
-    """The sources, of the `given` files, that patterns in texts fit."""
-    patterns = dict.fromkeys(each[0] for text in texts for each in PATTERN.finditer(text))
-    for pattern in patterns:
-        for path in islice(iglob(os.path.join(folder, pattern), recursive=True), MAX_MATCHES):
-            if (real := os.path.realpath(path)) in given:
-                yield real
+def matched(texts: Iterable[str], folder: str, given: Iterable[str]) -> list[str]:
+    """The sources, of the `given` files, that patterns in texts fit.
+
+    Folders are not looked through: a candidate may have written to them.
+    """
+    words = {word for text in texts for word in WORD.findall(text)}
+    patterns = [
+        path_of(word, folder)
+        for word in sorted(words)
+        if os.path.splitext(word)[1].lower() in SOURCES
+        and not WILDCARDS.isdisjoint(word)
+        and word.count("*") <= MAX_STARS
+    ]
+    if not patterns:
+        return []
+    fitting = re.compile("|".join(map(_expression, patterns)))
+    return [*islice(filter(fitting.fullmatch, given), MAX_MATCHES)]
+
+
+def _expression(pattern: str) -> str:
+    """A regular expression for the paths that a pattern fits."""
+    parts = re.split(r"(\*\*/|\*|\?)", pattern)
+    meant = {"**/": "(?:[^/]+/)*", "*": "[^/]*", "?": "[^/]"}
+    return "".join(meant.get(part, re.escape(part)) for part in parts)
 
 
 def _lists_below(folders: Iterable[str], given: Container[str]) -> Iterator[Script]:
@@ -97,4 +116,5 @@ def _lists_below(folders: Iterable[str], given: Container[str]) -> Iterator[Scri
 
 
 def _cache_of(folder: str) -> str:
-    return text_of(os.path.join(folder, CACHE)) or ""
+    path = os.path.join(folder, CACHE)
+    return (text_of(path) or "") if os.path.isfile(path) else ""

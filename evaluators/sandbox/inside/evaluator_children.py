@@ -179,11 +179,11 @@ class EvaluatorChildren:
             wanted |= {self._site: access.list, **dict.fromkeys(shown, access.read)}
         for each, place in commands:
             texts = [word for word in each if not self._commands.holds_code(word)]
-            sources = self._read([*matched(texts, place, self._own)], place)
+            sources = self._read([*matched(texts, place, self._own.unchanged())], place)
             wanted |= dict.fromkeys(sources, access.read)
         for script in own:
             texts = [with_values(script.text, {})]
-            texts += matched(texts, script.folder, self._own)
+            texts += matched(texts, script.folder, self._own.unchanged())
             named = (script.path, *self._read(texts, script.folder))
             wanted |= {script.folder: access.list, **dict.fromkeys(named, access.read)}
         wanted |= dict.fromkeys(self._readable, access.read)
@@ -209,8 +209,9 @@ class EvaluatorChildren:
             return False
         for each, place in commands:
             target = cmake_folders(each, place).get("B", "")
-            if target.startswith(f"{self._folder}{os.sep}") and not os.path.lexists(target):
-                os.makedirs(target)
+            if target.startswith(f"{self._folder}{os.sep}"):
+                with suppress(OSError):  # a file may be in its place, or on the way
+                    os.makedirs(target)
         return any(is_builder(each[0]) and not self._builds_apart(*each) for each in commands)
 
     def _builds_apart(self, words: Sequence[str], folder: str) -> bool:

@@ -42,6 +42,10 @@ class OwnFiles:
             return False
         return _stamp(path) == self._stamps[path]
 
+    def unchanged(self) -> Iterator[str]:
+        """The files and folders that are as they were."""
+        return (path for path in self._stamps if path in self)
+
     def began_with(self, path: str) -> bool:
         """Whether a path was the evaluator's, and is there since, whatever was written to it."""
         return path in self._stamps
