@@ -22,7 +22,8 @@ SUBFOLDER = re.compile(r"\badd_subdirectory\s*\(\s*\"?([^\s\")]+)", re.IGNORECAS
 BELOW = re.compile(r"\bGLOB_RECURSE\b[^)]*", re.IGNORECASE)
 VARIABLE = re.compile(r"\$[({](\w+)[)}]")
 ASSIGNMENT = re.compile(
-    r"^[ \t]*(?:(\w+)[ \t]*[:?]?:?=[ \t]*([\w./+-]+)|set\s*\(\s*(\w+)\s+\"?([\w./+-]+)\"?\s*\))[ \t]*$",
+    r"^[ \t]*(?:(\w+)[ \t]*[:?]?:?=[ \t]*([\w./+-]+)"
+    r"|set\s*\(\s*(\w+)\s+\"?([\w./+-]+)\"?\s*\))[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
 WORD = re.compile(r"[\w./+*?-]+")

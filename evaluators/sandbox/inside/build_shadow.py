@@ -16,9 +16,10 @@ import shutil
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, pairwise
 from tempfile import mkdtemp
 
+from costada.evaluators.sandbox.inside.command_words import is_compiler
 from costada.evaluators.sandbox.inside.own_files import OwnFiles, entries_below
 from costada.evaluators.sandbox.inside.program_outputs import IMPORTED
 
@@ -35,6 +36,9 @@ PRODUCTS = (
 OF_LOADER = re.compile(r"((?<!\S)\S*-rpath[,=]\S*)")
 RUN_TIME = re.compile(rf"((?<![^\s='\"])-D\S*|{OF_LOADER.pattern[1:-1]})")
 """What a compiler only writes into a program: macros, and where its libraries are looked for."""
+
+LIBRARY = re.compile(r".+\.so[\d.]*")
+"""A library that a compiler is given, whose path it may write into a program."""
 
 TOOLS_OF_FOLDERS = re.compile(r"\b(cmake|meson)\b")
 """Tools that take folders by the option for macros."""
@@ -87,13 +91,18 @@ class BuildShadow:
 
         What a program is given to use when it runs, after the build, stays as it is.
         """
+        words = [*words]
+        is_linking = is_compiler(words)
         return [
-            "".join(
-                part if number % 2 else self.path_of(part)
-                for number, part in enumerate(self._kept.split(word))
-            )
-            for word in words
+            word
+            if is_linking and before != "-o" and LIBRARY.fullmatch(word) and os.path.exists(word)
+            else self._moved(word)
+            for before, word in pairwise(("", *words))
         ]
+
+    def _moved(self, word: str) -> str:
+        parts = enumerate(self._kept.split(word))
+        return "".join(part if number % 2 else self.path_of(part) for number, part in parts)
 
     def show(self, paths: Iterable[str]) -> None:
         """Link to what the build may read or write below the evaluator's folder.

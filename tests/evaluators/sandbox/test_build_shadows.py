@@ -190,11 +190,12 @@ def test_a_build_names_what_its_program_reads_and_folders_beside_the_evaluator(
     assert result.output["metrics"]["number"] == 41.0
 
 
-def test_a_library_is_found_where_it_is_built(confined, folder):
+@pytest.mark.parametrize("named", ["'-L' + HERE, '-lf', '-Wl,-rpath,' + HERE", "HERE + '/libf.so'"])
+def test_a_library_is_found_where_it_is_built(confined, folder, named):
     require("gcc")
     (folder / "f.c").write_text("int f(void) { return 0; }\n")
     library = "run('gcc', '-shared', '-fPIC', 'f.c', '-o', 'libf.so')"
-    words = "'gcc', path, '-L' + HERE, '-lf', '-Wl,-rpath,' + HERE, '-o', 'prog'"
+    words = f"'gcc', path, {named}, '-o', HERE + '/prog'"
     steps = f"{library} or run({words}) or run('./prog')"
     source = "int f(void);\n" + C.replace("return 0", "return f()")
     result = evaluate(folder, steps, source, confined, "a.c")
