@@ -45,6 +45,14 @@ class RowsChanged(OSError):
     """
 
 
+class LostWrites(ValueError):
+    """The server lacks writes of this process that it had confirmed.
+
+    A standby without them has taken over, or a backup was restored. The process has to read again
+    what is there.
+    """
+
+
 @dataclass(slots=True)
 class Patience:
     """How long a database is waited for, by all threads of a run together.

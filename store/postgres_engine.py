@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
+from itertools import count
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -32,7 +33,7 @@ QUERY = re.compile(rb"\s*(SELECT|WITH)\b|.*\bRETURNING\b", re.DOTALL)
 BEGIN, COMMIT = b"BEGIN", b"COMMIT"
 NOT_DURABLE = b"SELECT set_config('synchronous_commit', 'off', TRUE)"
 FIND_ENTRY = b"SELECT cost, bound, facts FROM costada_entry WHERE account = $1 AND key = $2"
-END_CLIENT = b"DELETE FROM costada_transaction WHERE client = $1"
+END_CLIENTS = b"DELETE FROM costada_transaction WHERE client = ANY($1)"
 MAX_IDLE = 15.0
 """Seconds after which the server ends the session of a client that stopped in a transaction."""
 
@@ -154,8 +155,11 @@ class Transaction:
                 raise OSError(errno.EIO, undone, self._engine.place)
             if waits:
                 recent.forget(num_kept)
-        if not waits:
-            recent.keep(Commit(self._lease, writes), self._num_crashes, self._engine.place)
+        if waits:
+            recent.note_durable(*self._number, self._num_crashes, self._engine.place)
+        else:
+            kept = Commit(self._lease, writes, *self._number)
+            recent.keep(kept, self._num_crashes, self._engine.place)
 
 
 class PostgresEngine:
@@ -213,7 +217,7 @@ class PostgresEngine:
         self._snapshot: psycopg.Connection[Any] | None = None
         self._current: Transaction | None = None
         self._owner = 0
-        self._token, self._number = token_hex(8), 0
+        self._token, self._number, self._draws = token_hex(8), 0, count(1)
         weakref.finalize(self, self.connections.close)
         self._leases = outlast(partial(self._prepare, address))
 
@@ -223,9 +227,15 @@ class PostgresEngine:
             prepare(connection, self.place, is_read_only=self.is_read_only)
             self.recent = recent_writes_in(connection)
             if not self.is_read_only:
-                self.recent.restore(connection)
-                self.connections.when_opened = self.recent.restore
+                self._restore(connection)
+                self.connections.when_opened = self._restore
             return leases_in(address, connection)
+
+    def _restore(self, connection: psycopg.Connection[Any]) -> None:
+        """Have the server hold what this process wrote; raises `LostWrites` where it cannot."""
+        self.recent.restore(connection)
+        for client in (self.client, self._drawing_client):
+            self.recent.check_kept(client, self.place)
 
     def outlast(self, work: Callable[[], Found]) -> Found:
         """The result of work that can be done twice; raises as `outage.outlast` does."""
@@ -235,6 +245,11 @@ class PostgresEngine:
     def client(self) -> str:
         """What tells the transactions of this engine, in this process, from those of others."""
         return f"{self._token} {os.getpid()}"
+
+    @property
+    def _drawing_client(self) -> str:
+        """The client of draws, which threads make beside the transactions."""
+        return f"{self.client} draws"
 
     @property
     def in_transaction(self) -> bool:
@@ -345,14 +360,17 @@ class PostgresEngine:
     def _book(
         self, connection: psycopg.Connection[Any], entry: Sequence[object], *, begins: bool
     ) -> bool:
-        lease = self._leases.guard()
+        lease, num_crashes = self._leases.guard(), self.recent.num_crashes
+        number = self._drawing_client, next(self._draws)
         with guarded(lease), RawCursor(connection) as cursor:
-            with in_pipeline(connection) as pipeline:
+            with in_pipeline(connection) as pipeline, RawCursor(connection) as numbering:
                 check(connection, lease)
                 connection.execute(NOT_DURABLE)
+                numbering.execute(NUMBER, number, binary=True)
                 cursor.execute(DRAW, (*entry, begins), binary=True)
                 pipeline.sync()  # commits
                 connection.execute(WAIT_FOR_DISK)
+            self.recent.note_durable(*number, num_crashes, self.place)
             return bool(cursor.fetchall()[0][0])
 
     def put_blob(self, name: str, data: bytes) -> bool:
@@ -382,7 +400,8 @@ class PostgresEngine:
         if waits:
             self.recent.forget(num_kept)
         else:
-            self.recent.keep(Commit(guard, [(statement, values)]), num_crashes, self.place)
+            kept = Commit(guard, [(statement, values)], self.client)
+            self.recent.keep(kept, num_crashes, self.place)
         return num_rows
 
     def close(self) -> None:
@@ -390,10 +409,13 @@ class PostgresEngine:
         snapshot, self._snapshot, self._owner = self._snapshot, None, 0
         if snapshot:
             snapshot.close()
-        if self._number:
-            # Without it, a row of some bytes is left.
+        clients = self.client, self._drawing_client
+        if not self.is_read_only:
+            # Without it, rows of some bytes are left.
             with suppress(OSError, ValueError), self.connections.lent() as connection:
-                _fetched(connection, END_CLIENT, (self.client,))
+                _fetched(connection, END_CLIENTS, (list(clients),))
+            for client in clients:
+                self.recent.forget_client(client)
         self.connections.close()
 
 

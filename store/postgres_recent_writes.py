@@ -4,6 +4,9 @@ A commit that does not wait for the disk can be lost in a crash. The server has 
 later commit is on disk, all before it are. A crash, a failover and a restore empty the unlogged
 table below, and no connection outlives them. So each new connection looks there before its first
 use, and where the server is no longer the one it was, what is kept is sent again.
+
+A standby that takes over may also lack commits that were on the disk of the server before it. The
+numbers of transactions in `costada_transaction` show that.
 """
 
 import errno
@@ -17,8 +20,9 @@ from weakref import WeakValueDictionary
 import psycopg
 from psycopg import RawCursor
 
+from costada.store.address import CAN_RESUME
 from costada.store.lease import Lease, LostLease
-from costada.store.outage import DatabaseUnavailable
+from costada.store.outage import DatabaseUnavailable, LostWrites
 from costada.store.postgres_lease import check, guarded
 
 MAX_COMMITS, MAX_SIZE = 64, 2**22
@@ -32,6 +36,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS costada_recovery (
 
 NOTE_RECOVERY = "INSERT INTO costada_recovery VALUES ('last') ON CONFLICT DO NOTHING"
 LAST_RECOVERY = "SELECT id FROM costada_recovery"
+LAST_NUMBERS = "SELECT client, number FROM costada_transaction WHERE client = ANY(%s)"
 
 
 class Commit(NamedTuple):
@@ -40,10 +45,14 @@ class Commit(NamedTuple):
     Attributes:
         lease: Guards them, so no other process writes the same rows; `None` for a text.
         writes: Statements with their values.
+        client: What wrote them.
+        number: That of the transaction among those of the client; 0 outside of transactions.
     """
 
     lease: Lease | None
     writes: Sequence[tuple[bytes, Sequence[object]]]
+    client: str
+    number: int = 0
 
     @property
     def size(self) -> int:
@@ -65,6 +74,8 @@ class RecentWrites:
         self._commits: list[Commit] = []
         self._size = 0
         self._num_durable = 0  # of all that were ever kept
+        self._last_durable: dict[str, int] = {}  # numbers of transactions, by client
+        self._lost: set[str] = set()
         self._recovery: object = None
 
     @property
@@ -92,10 +103,15 @@ class RecentWrites:
         if not commit.writes:
             return
         with self._lock:
-            if num_crashes != self.num_crashes:
-                raise DatabaseUnavailable(errno.EIO, "the server has crashed", place)
+            self._check_crashes(num_crashes, place)
             self._commits.append(commit)
             self._size += commit.size
+
+    def note_durable(self, client: str, number: int, num_crashes: int, place: str) -> None:
+        """Note that a transaction is on disk; arguments and errors as those of `keep`."""
+        with self._lock:
+            self._check_crashes(num_crashes, place)
+            self._note(client, number)
 
     def forget(self, number: int) -> None:
         """Note that so many of all commits ever kept are on disk."""
@@ -104,6 +120,28 @@ class RecentWrites:
             del self._commits[: len(durable)]
             self._num_durable += len(durable)
             self._size -= sum(commit.size for commit in durable)
+            for commit in durable:
+                self._note(commit.client, commit.number)
+
+    def forget_client(self, client: str) -> None:
+        """Note that a client writes no more."""
+        with self._lock:
+            self._last_durable.pop(client, None)
+            self._lost.discard(client)
+
+    def check_kept(self, client: str, place: str) -> None:
+        """Raise `LostWrites` if the server lacks a write of a client that was on disk."""
+        if client in self._lost:
+            reason = "a standby without them has taken over, or a backup was restored"
+            raise LostWrites(f"{place}: has lost writes of this process ({reason}); {CAN_RESUME}")
+
+    def _check_crashes(self, num_crashes: int, place: str) -> None:
+        if num_crashes != self.num_crashes:
+            raise DatabaseUnavailable(errno.EIO, "the server has crashed", place)
+
+    def _note(self, client: str, number: int) -> None:
+        if number > self._last_durable.get(client, 0):
+            self._last_durable[client] = number
 
     def restore(self, connection: psycopg.Connection[Any]) -> None:
         """Send again what the server may have lost; called with each new connection to it.
@@ -115,20 +153,30 @@ class RecentWrites:
             ((recovery,),) = connection.execute(LAST_RECOVERY).fetchall()
             if recovery == self._recovery:
                 return
+            self._lost |= self._without_last_write(connection)
             for commit in self._commits:
-                # Its run belongs to another process now, which goes on without it.
-                with suppress(LostLease):
-                    _repeat(commit, connection)
+                if commit.client not in self._lost:
+                    # Its run belongs to another process now, which goes on without it.
+                    with suppress(LostLease):
+                        _repeat(commit, connection)
             self._num_durable += len(self._commits)
             self._commits.clear()
             self._size = 0
             self.num_crashes += 1
             self._recovery = recovery
 
+    def _without_last_write(self, connection: psycopg.Connection[Any]) -> set[str]:
+        """The clients whose last transaction on disk the server does not have."""
+        clients = [*self._last_durable]
+        found = dict(connection.execute(LAST_NUMBERS, (clients,)).fetchall()) if clients else {}
+        known = self._last_durable.items()
+        return {client for client, number in known if found.get(client, 0) < number}
+
     def leave_to_parent(self) -> None:
         """Keep nothing in a forked process."""
         self._lock = Lock()
         self._commits, self._size, self._recovery = [], 0, None
+        self._last_durable, self._lost = {}, set()
 
 
 def _repeat(commit: Commit, connection: psycopg.Connection[Any]) -> None:

@@ -48,6 +48,8 @@ KINDS = {
     "float": "expected a number",
     "bool": "expected true or false",
     "sequence": "expected a list, not one string",
+    "tuple": "expected a list",
+    "dict": "expected a table of names and values",
 }
 """What is expected where pydantic cannot read a value, by the first part of the error's type."""
 
@@ -56,6 +58,7 @@ def expectation(details: ErrorDetails) -> str:
     """What pydantic expected of a value."""
     text = details["msg"].removeprefix("Value error, ")
     text = re.sub("^(Input should be|String should have)", "expected", text)
+    text = text.replace("an instance of Sequence", "a list")
     return KINDS.get(details["type"].partition("_")[0], text)
 
 

@@ -199,7 +199,7 @@ REFUSALS = [
     ({"guides": "some"}, "--guides: got 'some', expected 'paper', 'always', 'never' or 'learned'"),
     ({"parents": "front"}, "--parents: got 'front', expected 'method' or 'pareto'"),
     ({"prompt_order": "new"}, "--prompt-order: got 'new', expected 'constant-first' or 'paper'"),
-    ({"controller": 8}, "controller: got 8, expected a valid dictionary"),
+    ({"controller": 8}, "controller: got 8, expected a table of names and values"),
     ({"controller": {"base_patience": 8.5}}, "controller.base_patience: got 8.5, expected an int"),
     ({"controller": {"min_intensity": 0.9}}, "controller.min_intensity: got 0.9, expected at most"),
     ({"controller": {"reference_cost": 1}}, "controller.reference_cost: expected as the setting"),
