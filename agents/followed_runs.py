@@ -27,6 +27,7 @@ from costada.runs.runner import execute_run, saved_state
 from costada.runs.stored_run import StoredRun
 from costada.store.address import is_there
 from costada.store.lease import LostLease
+from costada.store.outage import LostWrites
 from costada.store.purse import Purse
 from costada.store.rows import record
 from costada.store.run_store import RunStore
@@ -167,7 +168,7 @@ class BackgroundRun(LoggedProgress):
         except (ValueError, UnmeteredCall, OSError, sqlite3.Error) as error:
             self._error = str(error) or describe(error)
             log_message(self._error, "error")
-            self.is_hindered = isinstance(error, OSError | LostLease)
+            self.is_hindered = isinstance(error, OSError | LostLease | LostWrites)
         except RuntimeError:
             if not self.is_abandoned:
                 raise

@@ -31,7 +31,7 @@ from costada.runs.run_files import RunRecord
 from costada.runs.stored_run import StoredRun
 from costada.store.address import is_there
 from costada.store.checkpoints import END_OF_ITERATION, RunCheckpoints, RunSaver
-from costada.store.outage import Patience, waiting_for_database
+from costada.store.outage import LostWrites, Patience, waiting_for_database
 from costada.store.run_store import RunStore
 from costada.values.evaluation import failed
 from costada.values.numbering import START, Iteration
@@ -54,7 +54,8 @@ def execute_run(
     A stopped run continues when the plan allows it more money or iterations than before: its
     finished steps stay as they are, and from the next one on the controller sees the plan's budget.
     The folder must hold the run's settings. Its files are up to date whenever this returns or
-    raises, and another call after an interruption resumes the run.
+    raises, and another call after an interruption resumes the run. Where its database has lost
+    writes, the run goes on from what is there, and what is missing of its requests counts as spent.
 
     Args:
         plan: The run.
@@ -74,8 +75,19 @@ def execute_run(
             can be resumed afterwards.
     """
     longest_pause = plan.settings.retry_policy.longest_pause
+    held = lease or folder.hold()
     with waiting_for_database(patience_of(longest_pause, control)):
-        return _execute(plan, folder, progress, control, accepts_loss, lease or folder.hold())
+        while True:
+            try:
+                return _execute(plan, folder, progress, control, accepts_loss, held)
+            except LostWrites as error:
+                if lease is not None:  # what the caller holds ends with it
+                    raise
+                # From what is there; the folder knows what the requests that are not have cost.
+                LOG.warning("%s", error)
+                accepts_loss, held = True, folder.hold()
+                if plan.purse:
+                    plan.purse.accept_loss()
 
 
 def patience_of(longest_pause: float, control: RunControl) -> Patience:
@@ -121,6 +133,9 @@ def _execute(
                     for text in filter(None, (plan.gateway_notice, notice)):
                         progress.notice(text)
                     _stream(graph, plan, store, files, progress, control)
+            except LostWrites:
+                store.call_log.share_no_more()
+                raise
             finally:
                 # An interrupted stream may lack steps that the store has.
                 files.finish()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from costada.store.call_sums import CallSums, difference, sum_of
 from costada.store.database import Database, any_of
-from costada.store.in_flight_calls import in_flight_calls
+from costada.store.in_flight_calls import in_flight_calls, share_no_more
 from costada.store.outage import waiting_in_any_case
 from costada.store.request_marker import RequestMarker, Requests
 from costada.store.rows import (
@@ -186,6 +186,10 @@ class CallLog:
             self._write(key, number, call)
         if self._marker:
             self._marker.end((*key, number), call.cost + call.bound)
+
+    def share_no_more(self) -> None:
+        """Let who opens the database later find nothing of the calls of this process there."""
+        share_no_more(self._db.place)
 
     def note_beside(self, path: Path, run_id: str) -> None:
         """Note each request in a file as well: a restored database may lack the last ones."""

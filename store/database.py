@@ -115,6 +115,9 @@ class Engine(Protocol):
         Called without the lock. Does nothing where a commit has done it.
         """
 
+    def accept_loss(self) -> None:
+        """Go on with what is there after `LostWrites`; in a file nothing is lost."""
+
     def hold(self, name: str) -> Lease | None:
         """Hold a run for this process if processes on other machines could work on it.
 

@@ -54,6 +54,19 @@ def in_flight_calls(place: Place) -> InFlightCalls:
     if place is None:
         return InFlightCalls()
     with _LOOKING_UP:
-        # Two names of one file share them, or `none_of` would miss requests in flight.
-        known = place.resolve() if isinstance(place, Path) else place
-        return _IN_PLACES.setdefault(known, InFlightCalls())
+        return _IN_PLACES.setdefault(_known(place), InFlightCalls())
+
+
+def share_no_more(place: Place) -> None:
+    """Let who opens a database from now on share nothing with who has it open.
+
+    What these know of their calls may no longer be in it.
+    """
+    if place is not None:
+        with _LOOKING_UP:
+            _IN_PLACES.pop(_known(place), None)
+
+
+def _known(place: Path | str) -> Path | str:
+    # Two names of one file share them, or `none_of` would miss requests in flight.
+    return place.resolve() if isinstance(place, Path) else place

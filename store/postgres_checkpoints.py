@@ -1,9 +1,11 @@
 """A LangGraph saver that keeps the checkpoints of runs beside them in Postgres."""
 
+import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from secrets import token_hex
 from typing import Any, cast
 
 import psycopg
@@ -17,10 +19,10 @@ from costada.store.address import damage_error
 from costada.store.checkpoints import DeferredCheckpoint, RunCheckpoints
 from costada.store.outage import outlast
 from costada.store.postgres_connections import SCHEMA, Connections
-from costada.store.postgres_engine import BEGIN, COMMIT, in_pipeline, translate
+from costada.store.postgres_engine import BEGIN, COMMIT, END_CLIENTS, in_pipeline, translate
 from costada.store.postgres_lease import check, guarded, leases_in
-from costada.store.postgres_recent_writes import recent_writes_in
-from costada.store.postgres_schema import CREATION_LOCK, prepare
+from costada.store.postgres_recent_writes import Commit, recent_writes_in
+from costada.store.postgres_schema import CREATION_LOCK, NEXT_NUMBER, prepare
 from costada.store.state_serializer import StateSerializer
 
 IS_PREPARED = "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'rowid'"
@@ -73,6 +75,7 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         PostgresSaver.__init__(self, cast(Any, None), serde=StateSerializer())
         self._connections = Connections(address, is_read_only=is_read_only)
         self._begin(keep_history=keep_history)
+        self._token, self._has_written = token_hex(8), False
         outlast(partial(self._prepare, address, is_read_only=is_read_only))
 
     def _prepare(self, address: str, *, is_read_only: bool) -> None:
@@ -86,8 +89,16 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
             if not is_read_only:
                 # A checkpoint is durable, so the rows that it refers to have to be there before it.
                 self._recent = recent_writes_in(connection)
-                self._recent.restore(connection)
-                self._connections.when_opened = self._recent.restore
+                self._restore(connection)
+                self._connections.when_opened = self._restore
+
+    def _restore(self, connection: psycopg.Connection[Any]) -> None:
+        self._recent.restore(connection, self._connections.name, [self._client])
+
+    @property
+    def _client(self) -> str:
+        """What tells the writes of this saver, in this process, from those of others."""
+        return f"{self._token} {os.getpid()}"
 
     def _is_migrated(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether the tables are as the installed version of LangGraph has them, or a later one."""
@@ -105,6 +116,11 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
             connection.execute("SELECT pg_advisory_unlock(%s)", key)
 
     def _disconnect(self) -> None:
+        if self._has_written:
+            # Without it, a row of some bytes is left.
+            with suppress(OSError, ValueError), self._connections.lent() as connection:
+                RawCursor(connection).execute(END_CLIENTS, ([self._client],))
+            self._recent.forget_client(self._client)
         self._connections.close()
 
     @contextmanager
@@ -116,15 +132,22 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         """
         with self._connections.lent() as connection:
             if pipeline:
-                with (
-                    guarded(lease := self._leases.guard()),
-                    in_pipeline(connection),
-                    connection.cursor(binary=True, row_factory=dict_row) as cursor,
-                ):
-                    connection.execute(BEGIN)
-                    check(connection, lease)
-                    yield cursor
-                    connection.execute(COMMIT)
+                num_crashes = self._recent.num_crashes
+                with RawCursor(connection) as numbering:
+                    with (
+                        guarded(lease := self._leases.guard()),
+                        in_pipeline(connection),
+                        connection.cursor(binary=True, row_factory=dict_row) as cursor,
+                    ):
+                        connection.execute(BEGIN)
+                        check(connection, lease)
+                        numbering.execute(NEXT_NUMBER, [self._client], binary=True)
+                        yield cursor
+                        connection.execute(COMMIT)
+                    ((number,),) = numbering.fetchall()
+                self._has_written = True
+                written = Commit(lease, [], self._client, number)
+                self._recent.note_durable(written, num_crashes, self._connections.name)
                 return
             with connection.cursor(binary=True, row_factory=dict_row) as cursor:
                 try:

@@ -6,9 +6,8 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache, partial
-from itertools import count
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -22,7 +21,14 @@ from costada.store.outage import DatabaseUnavailable, Patience, RowsChanged, out
 from costada.store.postgres_connections import Connections, explaining
 from costada.store.postgres_lease import HOLDERS, Leases, check, guarded, leases_in
 from costada.store.postgres_recent_writes import Commit, recent_writes_in
-from costada.store.postgres_schema import DRAW, NUMBER, REPLACING, WAIT_FOR_DISK, prepare
+from costada.store.postgres_schema import (
+    DRAW,
+    NEXT_NUMBER,
+    NUMBER,
+    REPLACING,
+    WAIT_FOR_DISK,
+    prepare,
+)
 
 Found = TypeVar("Found")
 Rows = list[tuple[Any, ...]]
@@ -155,11 +161,8 @@ class Transaction:
                 raise OSError(errno.EIO, undone, self._engine.place)
             if waits:
                 recent.forget(num_kept)
-        if waits:
-            recent.note_durable(*self._number, self._num_crashes, self._engine.place)
-        else:
-            kept = Commit(self._lease, writes, *self._number)
-            recent.keep(kept, self._num_crashes, self._engine.place)
+        note = recent.note_durable if waits else recent.keep
+        note(Commit(self._lease, writes, *self._number), self._num_crashes, self._engine.place)
 
 
 class PostgresEngine:
@@ -217,7 +220,8 @@ class PostgresEngine:
         self._snapshot: psycopg.Connection[Any] | None = None
         self._current: Transaction | None = None
         self._owner = 0
-        self._token, self._number, self._draws = token_hex(8), 0, count(1)
+        self._token, self._number = token_hex(8), 0
+        self._has_written_beside = False
         weakref.finalize(self, self.connections.close)
         self._leases = outlast(partial(self._prepare, address))
 
@@ -232,10 +236,7 @@ class PostgresEngine:
             return leases_in(address, connection)
 
     def _restore(self, connection: psycopg.Connection[Any]) -> None:
-        """Have the server hold what this process wrote; raises `LostWrites` where it cannot."""
-        self.recent.restore(connection)
-        for client in (self.client, self._drawing_client):
-            self.recent.check_kept(client, self.place)
+        self.recent.restore(connection, self.place, self._clients)
 
     def outlast(self, work: Callable[[], Found]) -> Found:
         """The result of work that can be done twice; raises as `outage.outlast` does."""
@@ -247,9 +248,9 @@ class PostgresEngine:
         return f"{self._token} {os.getpid()}"
 
     @property
-    def _drawing_client(self) -> str:
-        """The client of draws, which threads make beside the transactions."""
-        return f"{self.client} draws"
+    def _clients(self) -> tuple[str, str]:
+        """Who writes transactions, one after another, and who writes beside them."""
+        return self.client, f"{self.client} beside"
 
     @property
     def in_transaction(self) -> bool:
@@ -323,18 +324,49 @@ class PostgresEngine:
 
     def _execute_alone(self, statement: bytes, values: Sequence[object]) -> Rows:
         lease = None if is_query(statement) else self._leases.guard()
+        if lease:
+            self._write_alone(statement, values, lease)
+            return []
         num_kept = self.recent.num_kept
         with self.connections.lent() as connection, RawCursor(connection) as cursor:
-            # One transaction with the check of the lease, as there is no other.
-            with guarded(lease), in_pipeline(connection) if lease else nullcontext():
-                check(connection, lease)
-                cursor.execute(statement, values, binary=True)
+            cursor.execute(statement, values, binary=True)
             found = cursor.fetchall() if is_query(statement) else []
-            # A statement that writes no row waits for no disk; the check locks one, which writes.
-            is_on_disk = lease is not None or cursor.rowcount > 0
+            # A statement that writes no row waits for no disk.
+            is_on_disk = cursor.rowcount > 0
         if is_on_disk and not READ.match(statement):
             self.recent.forget(num_kept)
         return found
+
+    def _write_alone(self, statement: bytes, values: Sequence[object], lease: Lease | None) -> int:
+        """Write durably, in one transaction with the check of the lease; how many rows it were."""
+        num_kept = self.recent.num_kept
+        with (
+            self.connections.lent() as connection,
+            RawCursor(connection) as cursor,
+            RawCursor(connection) as numbering,
+        ):
+            num_crashes = self.recent.num_crashes
+            with guarded(lease), in_pipeline(connection):
+                check(connection, lease)
+                numbering.execute(NEXT_NUMBER, self._clients[1:], binary=True)
+                cursor.execute(statement, values, binary=True)
+            self.recent.forget(num_kept)
+            self._note_beside(numbering, lease, num_crashes)
+            return cursor.rowcount
+
+    def _note_beside(
+        self, numbering: RawCursor[Any], lease: Lease | None, num_crashes: int
+    ) -> None:
+        """Note that a write beside the transactions is on disk, by the number that it got."""
+        ((number,),) = numbering.fetchall()
+        self._has_written_beside = True
+        written = Commit(lease, [], self._clients[1], number)
+        self.recent.note_durable(written, num_crashes, self.place)
+
+    def accept_loss(self) -> None:
+        """Go on with what is there after `LostWrites`."""
+        for client in self._clients:
+            self.recent.forget_client(client)
 
     def flush(self, *, waits: bool) -> None:
         """Commits have waited for the server's disk."""
@@ -361,16 +393,19 @@ class PostgresEngine:
         self, connection: psycopg.Connection[Any], entry: Sequence[object], *, begins: bool
     ) -> bool:
         lease, num_crashes = self._leases.guard(), self.recent.num_crashes
-        number = self._drawing_client, next(self._draws)
-        with guarded(lease), RawCursor(connection) as cursor:
-            with in_pipeline(connection) as pipeline, RawCursor(connection) as numbering:
+        with (
+            guarded(lease),
+            RawCursor(connection) as cursor,
+            RawCursor(connection) as numbering,
+        ):
+            with in_pipeline(connection) as pipeline:
                 check(connection, lease)
                 connection.execute(NOT_DURABLE)
-                numbering.execute(NUMBER, number, binary=True)
+                numbering.execute(NEXT_NUMBER, self._clients[1:], binary=True)
                 cursor.execute(DRAW, (*entry, begins), binary=True)
                 pipeline.sync()  # commits
                 connection.execute(WAIT_FOR_DISK)
-            self.recent.note_durable(*number, num_crashes, self.place)
+            self._note_beside(numbering, lease, num_crashes)
             return bool(cursor.fetchall()[0][0])
 
     def put_blob(self, name: str, data: bytes) -> bool:
@@ -387,35 +422,28 @@ class PostgresEngine:
             guard: The lease without which it may not be sent again.
         """
         lease = self._leases.guard()
-        waits = lease is None or self.recent.is_full
-        num_kept = self.recent.num_kept
+        if lease is None or self.recent.is_full:
+            return self._write_alone(statement, values, lease)
         with self.connections.lent() as connection, RawCursor(connection) as cursor:
             num_crashes = self.recent.num_crashes
             with guarded(lease), in_pipeline(connection):
                 check(connection, lease)
-                # Alone, a statement that writes no row, as for a known text, waits for no disk.
-                connection.execute(WAIT_FOR_DISK if waits else NOT_DURABLE)
+                connection.execute(NOT_DURABLE)
                 cursor.execute(statement, values, binary=True)
-            num_rows = cursor.rowcount
-        if waits:
-            self.recent.forget(num_kept)
-        else:
-            kept = Commit(guard, [(statement, values)], self.client)
-            self.recent.keep(kept, num_crashes, self.place)
-        return num_rows
+        kept = Commit(guard, [(statement, values)], self.client)
+        self.recent.keep(kept, num_crashes, self.place)
+        return cursor.rowcount
 
     def close(self) -> None:
         """Close all connections."""
         snapshot, self._snapshot, self._owner = self._snapshot, None, 0
         if snapshot:
             snapshot.close()
-        clients = self.client, self._drawing_client
-        if not self.is_read_only:
+        if self._number or self._has_written_beside:
             # Without it, rows of some bytes are left.
             with suppress(OSError, ValueError), self.connections.lent() as connection:
-                _fetched(connection, END_CLIENTS, (list(clients),))
-            for client in clients:
-                self.recent.forget_client(client)
+                _fetched(connection, END_CLIENTS, (list(self._clients),))
+            self.accept_loss()
         self.connections.close()
 
 

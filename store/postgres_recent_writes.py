@@ -11,7 +11,7 @@ numbers of transactions in `costada_transaction` show that.
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ import psycopg
 from psycopg import RawCursor
 
 from costada.store.address import CAN_RESUME
-from costada.store.lease import Lease, LostLease
+from costada.store.lease import Lease, LostLease, guarding_lease
 from costada.store.outage import DatabaseUnavailable, LostWrites
 from costada.store.postgres_lease import check, guarded
 
@@ -75,7 +75,8 @@ class RecentWrites:
         self._size = 0
         self._num_durable = 0  # of all that were ever kept
         self._last_durable: dict[str, int] = {}  # numbers of transactions, by client
-        self._lost: set[str] = set()
+        self._guards: dict[str, Lease | None] = {}  # of these transactions
+        self._lost: set[str | Lease | None] = set()
         self._recovery: object = None
 
     @property
@@ -107,11 +108,11 @@ class RecentWrites:
             self._commits.append(commit)
             self._size += commit.size
 
-    def note_durable(self, client: str, number: int, num_crashes: int, place: str) -> None:
-        """Note that a transaction is on disk; arguments and errors as those of `keep`."""
+    def note_durable(self, commit: Commit, num_crashes: int, place: str) -> None:
+        """Note that a commit is on disk; arguments and errors as those of `keep`."""
         with self._lock:
             self._check_crashes(num_crashes, place)
-            self._note(client, number)
+            self._note(commit)
 
     def forget(self, number: int) -> None:
         """Note that so many of all commits ever kept are on disk."""
@@ -121,41 +122,55 @@ class RecentWrites:
             self._num_durable += len(durable)
             self._size -= sum(commit.size for commit in durable)
             for commit in durable:
-                self._note(commit.client, commit.number)
+                self._note(commit)
 
     def forget_client(self, client: str) -> None:
         """Note that a client writes no more."""
         with self._lock:
             self._last_durable.pop(client, None)
+            self._guards.pop(client, None)
             self._lost.discard(client)
-
-    def check_kept(self, client: str, place: str) -> None:
-        """Raise `LostWrites` if the server lacks a write of a client that was on disk."""
-        if client in self._lost:
-            reason = "a standby without them has taken over, or a backup was restored"
-            raise LostWrites(f"{place}: has lost writes of this process ({reason}); {CAN_RESUME}")
 
     def _check_crashes(self, num_crashes: int, place: str) -> None:
         if num_crashes != self.num_crashes:
             raise DatabaseUnavailable(errno.EIO, "the server has crashed", place)
 
-    def _note(self, client: str, number: int) -> None:
-        if number > self._last_durable.get(client, 0):
-            self._last_durable[client] = number
+    def _note(self, commit: Commit) -> None:
+        if commit.number > self._last_durable.get(commit.client, 0):
+            self._last_durable[commit.client] = commit.number
+            self._guards[commit.client] = commit.lease
 
-    def restore(self, connection: psycopg.Connection[Any]) -> None:
+    def restore(
+        self, connection: psycopg.Connection[Any], place: str, clients: Collection[str]
+    ) -> None:
         """Send again what the server may have lost; called with each new connection to it.
 
         Others wait meanwhile, so nothing that was written later is overwritten.
+
+        Args:
+            connection: Of one of the clients.
+            place: What messages call the database.
+            clients: Names of who uses the connection.
+
+        Raises:
+            LostWrites: The server lacks a write that was on disk, of one of these clients or of
+                another one that the lease of this thread guards: they refer to each other.
         """
+        self._restore(connection)
+        if self._lost.intersection((*clients, guarding_lease())):
+            reason = "a standby without them has taken over, or a backup was restored"
+            raise LostWrites(f"{place}: has lost writes of this process ({reason}); {CAN_RESUME}")
+
+    def _restore(self, connection: psycopg.Connection[Any]) -> None:
         with self._lock:
             connection.execute(NOTE_RECOVERY)
             ((recovery,),) = connection.execute(LAST_RECOVERY).fetchall()
             if recovery == self._recovery:
                 return
-            self._lost |= self._without_last_write(connection)
+            for client in self._without_last_write(connection):
+                self._lost |= {client, *filter(None, [self._guards[client]])}
             for commit in self._commits:
-                if commit.client not in self._lost:
+                if commit.lease not in self._lost:
                     # Its run belongs to another process now, which goes on without it.
                     with suppress(LostLease):
                         _repeat(commit, connection)
@@ -176,7 +191,7 @@ class RecentWrites:
         """Keep nothing in a forked process."""
         self._lock = Lock()
         self._commits, self._size, self._recovery = [], 0, None
-        self._last_durable, self._lost = {}, set()
+        self._last_durable, self._guards, self._lost = {}, {}, set()
 
 
 def _repeat(commit: Commit, connection: psycopg.Connection[Any]) -> None:

@@ -150,6 +150,12 @@ SET number = EXCLUDED.number WHERE costada_transaction.number < EXCLUDED.number 
 """
 """Writes the number of a transaction; returns no row where that transaction is committed."""
 
+NEXT_NUMBER = b"""
+INSERT INTO costada_transaction VALUES ($1, 1) ON CONFLICT (client) DO UPDATE
+SET number = costada_transaction.number + 1 RETURNING number
+"""
+"""Gives a transaction the next number of a client whose threads commit at once, in that order."""
+
 RELATIONS = """
 SELECT name, kind FROM (
     SELECT relname AS name, relkind::text AS kind, oid FROM pg_class

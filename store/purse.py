@@ -386,6 +386,13 @@ class Purse:
             self._book(path, added, added)
 
     @_again_where_rows_changed
+    def accept_loss(self) -> None:
+        """Go on with what the database has, where it has lost writes of this process.
+
+        Each use of the purse raises `LostWrites` before: calls that were made may be missing.
+        """
+        self._db.engine.accept_loss()
+
     def close(self) -> None:
         """Give back what the account and those below it did not spend; a purse closes its file.
 

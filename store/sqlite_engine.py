@@ -363,6 +363,9 @@ class SqliteEngine:
                     self._connection.execute("ROLLBACK")
                 raise
 
+    def accept_loss(self) -> None:
+        """In a file nothing is lost while it is open."""
+
     def flush(self, *, waits: bool) -> None:
         """Bring all commits to the disk; other threads can use the file meanwhile."""
         if self._log and waits:

@@ -46,6 +46,11 @@ class Server:
         (self._folder / "data" / "standby.signal").touch()
         self.control("start")
 
+    def begin_as_standby_of(self, primary: "Server") -> None:
+        """Begin as a copy of another server, which streams its log."""
+        self._run("pg_basebackup", f"--dbname={primary.address}", "--write-recovery-conf")
+        self.control("start")
+
     def delay_log(self) -> None:
         """Let nothing but commits bring the log to the disk, until the server crashes."""
         os.kill(self._log_writer(), signal.SIGSTOP)
@@ -85,6 +90,15 @@ class Server:
 
 @contextmanager
 def started_server() -> Iterator[Server]:
+    """A new server of its own, which ends with the block."""
+    with placed_server() as server:
+        server.begin()
+        yield server
+
+
+@contextmanager
+def placed_server() -> Iterator[Server]:
+    """A server that has not begun; it ends with the block."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))
     known = shutil.which("pg_ctl")
     if "COSTADA_POSTGRES" not in os.environ or not (known or found):
@@ -95,8 +109,8 @@ def started_server() -> Iterator[Server]:
         os.chown(folder, owner.pw_uid, owner.pw_gid)
     server = Server(folder, Path(known).resolve().parent if known else found[-1].parent)
     try:
-        server.begin()
         yield server
     finally:
-        server.control("stop", "--mode=immediate")
+        if (folder / "data" / "postmaster.pid").exists():
+            server.control("stop", "--mode=immediate")
         shutil.rmtree(folder)

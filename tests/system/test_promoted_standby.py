@@ -1,0 +1,96 @@
+"""A standby takes over from a killed server in mid-run: the run goes on, and no bill is forgotten."""
+
+from decimal import Decimal
+from math import inf
+
+import psycopg
+import pytest
+from billing_server import BillingServer
+from crash_runs import CAP, PRICE_IN, PRICE_OUT, SEED, Provider
+from fakes import toy_problem
+from postgres_server import placed_server, started_server
+from waiting import within
+from warm import PROCESSES
+
+from costada.models.chat_models import chat_model
+from costada.runs.discovery import discover
+from costada.runs.resume import LOST_STEPS
+from costada.store.purse import Purse
+from costada.values.usage import Price
+
+pytestmark = pytest.mark.process
+
+SEEN, KILLED, ITERATIONS = 6, 12, 16
+"""Requests that the standby has, those that are sent when its server is killed, and the run's."""
+
+
+def run(folder, url, database, parallel):
+    """A run in a database, which a purse there pays for."""
+    with Purse(10, dsn=database) as purse:
+        discover(
+            toy_problem(),
+            chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=CAP),
+            out=folder,
+            store=database,
+            purse=purse,
+            price=Price(PRICE_IN, PRICE_OUT),
+            seed=SEED,
+            budget=5.0,
+            max_iterations=ITERATIONS,
+            parallel=parallel,
+            gateway=False,
+        )
+
+
+@pytest.fixture
+def provider():
+    return Provider()
+
+
+@pytest.fixture
+def url(provider):
+    with BillingServer(default=provider.answer) as server:
+        yield server.url
+
+
+def has_caught_up(primary):
+    query = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()"
+    with psycopg.connect(primary.address) as connection:
+        return connection.execute(query).fetchone() == (1,)
+
+
+@pytest.mark.parametrize("is_behind", [True, False], ids=["behind", "level"])
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_a_run_goes_on_by_itself_and_counts_what_its_server_lacks(
+    parallel, is_behind, provider, url, tmp_path
+):
+    provider.last_answered = SEEN
+    with started_server() as primary, placed_server() as standby:
+        standby.begin_as_standby_of(primary)
+        database = f"{primary.address},{standby.address.partition('host=')[2]}"
+        process = PROCESSES.Process(target=run, args=(tmp_path / "hex", url, database, parallel))
+        process.start()
+        within(20, lambda: provider.billed.total() >= SEEN)
+        if is_behind:
+            standby.control("stop")
+        provider.last_answered = KILLED
+        within(20, lambda: provider.billed.total() >= KILLED)
+        if not is_behind:
+            within(20, lambda: has_caught_up(primary))
+        primary.control("stop", "--mode=immediate")
+        if is_behind:
+            standby.control("start")
+        provider.last_answered = inf
+        standby.control("promote")
+        process.join(120)
+        assert process.exitcode == 0
+        with psycopg.connect(standby.address) as connection:
+            rows = "SELECT cost, bound, role FROM costada.costada_call"
+            calls = connection.execute(rows).fetchall()
+        ledger = sum(Decimal(cost) + Decimal(bound) for cost, bound, _ in calls)
+        assert ledger >= provider.bill
+        assert [role for *_, role in calls].count(LOST_STEPS) == is_behind
+        if not is_behind:
+            assert ledger == provider.bill
+        with Purse(10, dsn=standby.address) as purse:
+            assert purse.spent >= provider.bill
