@@ -30,6 +30,9 @@ SCHEMA = "costada"
 MAX_IDLE = 4
 """Connections kept open while no thread uses them."""
 
+TARGET = "target_session_attrs"
+"""Parameter that says which of the servers of an address is meant."""
+
 DEFAULTS = {
     "connect_timeout": "10",
     "fallback_application_name": "costada",
@@ -187,6 +190,9 @@ class Connections:
         parts = address_parts(address)
         idle = {"idle_in_transaction_session_timeout": f"{int(1000 * idle_seconds)}"}
         reading = {"default_transaction_read_only": "on"} if is_read_only else {}
+        if is_read_only and parts.get(TARGET) == "read-write":
+            # The server that takes writes, which it would not do in this session.
+            parts[TARGET] = "primary"
         self._session = {**SESSION, **idle, **reading}
         own = " ".join(f"-c {name}={value}" for name, value in self._session.items())
         # libpq separates options by spaces.

@@ -48,7 +48,9 @@ class Server:
 
     def begin_as_standby_of(self, primary: "Server") -> None:
         """Begin as a copy of another server, which streams its log."""
-        self._run("pg_basebackup", f"--dbname={primary.address}", "--write-recovery-conf")
+        shutil.rmtree(self._folder / "data", ignore_errors=True)
+        options = "--write-recovery-conf", "--checkpoint=fast", "--no-sync"
+        self._run("pg_basebackup", f"--dbname={primary.address}", *options)
         self.control("start")
 
     def delay_log(self) -> None:

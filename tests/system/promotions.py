@@ -1,0 +1,107 @@
+"""Promote a standby again and again in the middle of one run, and compare its ledger with the bill.
+
+.ci/postgres python tests/system/promotions.py [--promotions 100] [--parallel 8] [--seed 0]
+
+Each time the server is killed, and its standby takes over: half of them have missed what was
+written since a random instant. The killed server becomes the next standby.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from time import sleep
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from billing_server import BillingServer  # noqa: E402
+from crash_runs import Provider  # noqa: E402
+from postgres_server import Server, placed_server, started_server  # noqa: E402
+from test_promoted_standby import address_of_both, has_caught_up, ledger_in, run  # noqa: E402
+from waiting import within  # noqa: E402
+from warm import PROCESSES  # noqa: E402
+
+from costada.runs.resume import LOST_STEPS  # noqa: E402
+from costada.store.purse import Purse  # noqa: E402
+
+LONGEST_LAG = 1.0
+REQUESTS = 10
+"""Answers that a run gets after each promotion, at least."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--promotions", type=int, default=100)
+    parser.add_argument("--parallel", type=int, default=8, help="calls in flight", metavar="K")
+    parser.add_argument("--seed", type=int, default=0, help="of the instants")
+    given = parser.parse_args()
+    random, provider = Random(given.seed), Provider()
+    print("promotions  behind  requests  lost writes      bill    ledger  purse", flush=True)
+    with (
+        tempfile.TemporaryDirectory() as work,
+        BillingServer(default=provider.answer) as billing,
+        started_server() as primary,
+        placed_server() as standby,
+    ):
+        standby.begin_as_standby_of(primary)
+        database = address_of_both(primary, standby)
+        words = Path(work, "run"), billing.url, database, given.parallel, 1_000_000
+        process = PROCESSES.Process(target=run, args=words, daemon=True)
+        process.start()
+        num_behind = 0
+        for number in range(1, 1 + given.promotions):
+            answered = provider.billed.total()
+            within(300, lambda least=answered + REQUESTS: has_answered(provider, process, least))
+            compare(primary, provider, database, number - 1, num_behind)
+            is_behind = random.random() < 0.5
+            num_behind += is_behind
+            promote(primary, standby, random, is_behind=is_behind)
+            primary, standby = standby, primary
+        answered = provider.billed.total()
+        within(300, lambda: has_answered(provider, process, answered + REQUESTS))
+        compare(primary, provider, database, given.promotions, num_behind)
+        process.kill()
+
+
+def has_answered(provider: Provider, process: object, least: int) -> bool:
+    """Whether so many requests were answered; raises if the run has ended."""
+    if process.exitcode is not None:
+        sys.exit(f"the run has ended with code {process.exitcode}")
+    return provider.billed.total() >= least
+
+
+def promote(primary: Server, standby: Server, random: Random, *, is_behind: bool) -> None:
+    """Kill a server, let its standby take over, and make it the standby of that one."""
+    if is_behind:
+        standby.control("stop")
+        sleep(random.random() * LONGEST_LAG)
+    else:
+        within(60, lambda: has_caught_up(primary))
+    primary.control("stop", "--mode=immediate")
+    if is_behind:
+        standby.control("start")
+    standby.control("promote")
+    primary.begin_as_standby_of(standby)
+
+
+def compare(
+    server: Server, provider: Provider, database: str, promotions: int, num_behind: int
+) -> None:
+    """Print what was billed and what the ledger and the purse count; ends where that is less."""
+    bill: Decimal = provider.bill  # first: the ledger grows before the bill does
+    ledger, roles = ledger_in(server)
+    with Purse(1000, dsn=database) as purse:
+        spent = purse.spent
+    lost = roles.count(LOST_STEPS)
+    line = f"{promotions:10}  {num_behind:6}  {provider.billed.total():8}  {lost:11}"
+    print(f"{line}  {bill:8.4f}  {ledger:8.4f}  {spent:.4f}", flush=True)
+    if ledger < bill:
+        sys.exit("the ledger has less than the bill")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONPATH", os.pathsep.join(sys.path[:2]))
+    main()
