@@ -210,14 +210,25 @@ def _lost_requests(folder: StoredRun, store: RunStore, *, counts_lost: bool) -> 
 def check_lost_steps(folder: RunFolder, config: RunConfig, *, is_accepted: bool) -> None:
     """Refuse to resume a run that has lost steps, as `LostSteps.check` does.
 
-    A gateway has the responses of lost steps, so nothing is paid for again.
+    A gateway has the responses of lost steps, so nothing is paid for again that is repeated.
     """
-    if uses_gateway(config.gateway, folder) or not is_there(folder.database):
+    has_answers = uses_gateway(config.gateway, folder) and repeats_steps(
+        config.parallel, config.order
+    )
+    if has_answers or not is_there(folder.database):
         return
     with RunStore.at(folder.database, is_read_only=True) as store:
         lost = lost_steps(folder, store, counts_lost=config.lost_calls == "count")
     if lost:
         lost.check(folder, config.budget, is_accepted=is_accepted)
+
+
+def repeats_steps(parallel: int, order: str) -> bool:
+    """Whether a run sends the requests of lost steps again as they were.
+
+    Steps that end as their answers arrive may follow each other in another order.
+    """
+    return parallel == 1 or order == "launch"
 
 
 def _last_row(steps: Path) -> tuple[Iteration, Decimal] | None:

@@ -26,7 +26,7 @@ from costada.reports.tracking import Tracking
 from costada.runs.folder import BEST_PROGRAM, RunFolder
 from costada.runs.gateways import installed_gateway, uses_gateway
 from costada.runs.plan import Plan
-from costada.runs.resume import lost_steps
+from costada.runs.resume import lost_steps, repeats_steps
 from costada.runs.run_files import RunRecord
 from costada.runs.stored_run import StoredRun
 from costada.store.address import is_there
@@ -123,7 +123,7 @@ def _execute(
         ):
             # Before the graph reads the call log, in which these dollars count as spent.
             notice = _charge_lost_steps(plan, folder, store, accepts_loss=accepts_loss)
-            if isinstance(folder, StoredRun) and not plan.gateway:
+            if isinstance(folder, StoredRun):
                 store.call_log.note_beside(folder.requests, store.last_run())
             _note_purse(plan, store)
             graph = plan.graph(checkpointer=saver, store=store)
@@ -319,7 +319,7 @@ def _charge_lost_steps(
     lost = lost_steps(folder, store, counts_lost=plan.settings.lost_calls == "count")
     if lost is None:
         return ""
-    if plan.gateway:
+    if plan.gateway and repeats_steps(plan.parallel, plan.order):
         return f"{lost.words}; the gateway has kept the answers"
     lost.check(folder, plan.budget, is_accepted=accepts_loss)
     if not lost.is_paid_again:

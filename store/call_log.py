@@ -162,7 +162,7 @@ class CallLog:
             self.sums.add(
                 run_id, call.ticket, call.role, sum_of(call.status, call.cost, call.bound)
             )
-        if self._marker:
+        if self._marker and repeats is None:  # the one that is repeated counts already
             self._marker.begin((*key, int(number)), call.cost + call.bound)
         return int(number)
 

@@ -20,7 +20,6 @@ from weakref import WeakValueDictionary
 import psycopg
 from psycopg import RawCursor
 
-from costada.store.address import CAN_RESUME
 from costada.store.lease import Lease, LostLease, guarding_lease
 from costada.store.outage import DatabaseUnavailable, LostWrites
 from costada.store.postgres_lease import check, guarded
@@ -159,7 +158,7 @@ class RecentWrites:
         self._restore(connection)
         if self._lost.intersection((*clients, guarding_lease())):
             reason = "a standby without them has taken over, or a backup was restored"
-            raise LostWrites(f"{place}: has lost writes of this process ({reason}); {CAN_RESUME}")
+            raise LostWrites(f"{place}: lacks writes that it had confirmed; {reason}")
 
     def _restore(self, connection: psycopg.Connection[Any]) -> None:
         with self._lock:
