@@ -159,11 +159,19 @@ class FundsQueue:
             aside = self._set_aside.items()
             return [max(dollars, Decimal(0)) for other, dollars in aside if other != ticket]
 
-    def may_release(self, ticket: TicketNumber) -> bool:
-        """Whether money is set aside for another ticket that does not wait to ask for a program."""
+    def may_release(self, key: CallKey) -> bool:
+        """Whether money is set aside for another ticket that may end without what a call asks for.
+
+        A ticket that waits to ask for a program does not, and to an evaluation neither does one
+        whose evaluation waits: the oldest of them has to go first.
+        """
         with self._lock:
-            stuck = {key.ticket for key, _ in self._requests if key.role not in JUDGING}
-            return bool(self._set_aside.keys() - stuck - {ticket})
+            stuck = {
+                other.ticket
+                for other, _ in self._requests
+                if key.role in JUDGING or other.role not in JUDGING
+            }
+            return bool(self._set_aside.keys() - stuck - {key.ticket})
 
 
 FUNDS_QUEUES = PerRun(FundsQueue)
@@ -207,7 +215,7 @@ def share_of_money(
     with context.store.ledger.unchanged():
         left = money_left(key, state, context, gateways=gateways) - _of_others(key, context)
         num_sent = num_others_sent(key, state, context)
-        is_free_later = num_sent > 0 or queue.may_release(key.ticket)
+        is_free_later = num_sent > 0 or queue.may_release(key)
         if queue.is_behind(key) or (is_free_later and left - own < roomy):
             raise _join_queue(roomy, left - own, key, context, waiter)
     num_busy = max(num_sent, len(queue.set_aside_for_others(key.ticket)))
@@ -289,7 +297,7 @@ def reserve_bound(
     if queue.is_behind(key):
         raise _join_queue(bound, left, key, context, waiter)
     if bound > left:
-        if num_others_sent(key, state, context) or queue.may_release(key.ticket):
+        if num_others_sent(key, state, context) or queue.may_release(key):
             raise _join_queue(bound, left, key, context, waiter)
         raise RequestNotSent(f"not asked: it may cost ${bound:.6f}, and ${left:.6f} are left")
     queue.leave(key, waiter)

@@ -24,6 +24,7 @@ from costada.nodes.calls.budget import (
     WaitingForFunds,
     affordable_answer,
     evaluation_funds,
+    reserve_bound,
     reserve_share,
     share_of_money,
 )
@@ -218,6 +219,23 @@ def test_of_steps_that_wait_for_each_other_the_oldest_does_without(funds):
     assert is_waiting_to_propose(context, states[2])
     with pytest.raises(RequestNotSent, match="not asked"):
         propose(context, states[1])
+
+
+def test_of_evaluations_that_wait_for_each_other_the_oldest_does_without(funds):
+    context, states = funds
+    for ticket in (1, 2):
+        propose(context, states[ticket]).finish(answered(SHORT))
+
+    def judge(ticket):
+        key = CallKey(RUN, TicketNumber(ticket), "evaluation", 1)
+        reserve_bound(Decimal(2), key, states[ticket], context)
+
+    for ticket in (1, 2):
+        with pytest.raises(WaitingForFunds):
+            judge(ticket)
+    with pytest.raises(RequestNotSent, match="it may cost") as refusal:
+        judge(1)
+    assert not isinstance(refusal.value, WaitingForFunds)
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
