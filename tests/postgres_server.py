@@ -53,6 +53,18 @@ class Server:
         self._run("pg_basebackup", f"--dbname={primary.address}", *options)
         self.control("start")
 
+    def wait_for_standbys(self) -> None:
+        """From now on, let a durable commit be on the disk of a standby as well."""
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names TO '*'")
+            connection.execute("SELECT pg_reload_conf()")
+            shown = "SHOW synchronous_standby_names"
+        within(60, lambda: self._rows(shown) == [("*",)])
+
+    def _rows(self, query: str) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.address) as connection:
+            return connection.execute(query.encode()).fetchall()
+
     def delay_log(self) -> None:
         """Let nothing but commits bring the log to the disk, until the server crashes."""
         os.kill(self._log_writer(), signal.SIGSTOP)

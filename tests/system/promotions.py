@@ -17,10 +17,11 @@ from time import sleep
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
+import psycopg  # noqa: E402
 from billing_server import BillingServer  # noqa: E402
 from crash_runs import Provider  # noqa: E402
 from postgres_server import Server, placed_server, started_server  # noqa: E402
-from test_promoted_standby import address_of_both, has_caught_up, ledger_in, run  # noqa: E402
+from test_promoted_standby import address_of_both, ledger_in, run  # noqa: E402
 from waiting import within  # noqa: E402
 from warm import PROCESSES  # noqa: E402
 
@@ -85,6 +86,12 @@ def promote(primary: Server, standby: Server, random: Random, *, is_behind: bool
         standby.control("start")
     standby.control("promote")
     primary.begin_as_standby_of(standby)
+
+
+def has_caught_up(primary: Server) -> bool:
+    query = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()"
+    with psycopg.connect(primary.address) as connection:
+        return connection.execute(query).fetchone() == (1,)
 
 
 def compare(
