@@ -1,8 +1,10 @@
-"""A headless Chromium with a page."""
+"""A headless Chromium with a page, and a provider that bills."""
 
 import shutil
 
 import pytest
+from billing_server import BillingServer
+from crash_runs import Provider
 from judge_fixtures import *
 from needed_programs import how_to_install
 from sweep_fixtures import *
@@ -48,3 +50,14 @@ def page(tab):
     tab.goto("about:blank")
     tab.unroute_all()
     tab.emulate_media(color_scheme="null")
+
+
+@pytest.fixture
+def provider():
+    return Provider()
+
+
+@pytest.fixture
+def url(provider):
+    with BillingServer(default=provider.answer) as server:
+        yield server.url

@@ -20,13 +20,13 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 import psycopg  # noqa: E402
 from billing_server import BillingServer  # noqa: E402
 from crash_runs import Provider  # noqa: E402
+from paid_runs import ledger_in, run_paid, spent_from  # noqa: E402
 from postgres_server import Server, placed_server, started_server  # noqa: E402
-from test_promoted_standby import address_of_both, ledger_in, run  # noqa: E402
+from test_promoted_standby import address_of_both  # noqa: E402
 from waiting import within  # noqa: E402
 from warm import PROCESSES  # noqa: E402
 
 from costada.runs.resume import LOST_STEPS  # noqa: E402
-from costada.store.purse import Purse  # noqa: E402
 
 LONGEST_LAG = 1.0
 REQUESTS = 10
@@ -49,8 +49,10 @@ def main() -> None:
     ):
         standby.begin_as_standby_of(primary)
         database = address_of_both(primary, standby)
-        words = Path(work, "run"), billing.url, database, given.parallel, 1_000_000
-        process = PROCESSES.Process(target=run, args=words, daemon=True)
+        words = Path(work, "run"), billing.url, database
+        own = {"parallel": given.parallel, "gateway": False, "budget": 500.0}
+        own["max_iterations"] = 1_000_000
+        process = PROCESSES.Process(target=run_paid, args=words, kwargs=own, daemon=True)
         process.start()
         num_behind = 0
         for number in range(1, 1 + given.promotions):
@@ -99,9 +101,8 @@ def compare(
 ) -> None:
     """Print what was billed and what the ledger and the purse count; ends where that is less."""
     bill: Decimal = provider.bill  # first: the ledger grows before the bill does
-    ledger, roles = ledger_in(server)
-    with Purse(1000, dsn=database) as purse:
-        spent = purse.spent
+    ledger, roles = ledger_in(server.address)
+    spent = spent_from(database)
     lost = roles.count(LOST_STEPS)
     line = f"{promotions:10}  {num_behind:6}  {provider.billed.total():8}  {lost:11}"
     print(f"{line}  {bill:8.4f}  {ledger:8.4f}  {spent:.4f}", flush=True)

@@ -13,8 +13,7 @@ from tempfile import mkdtemp
 
 import psutil
 import pytest
-from billing_server import BillingServer
-from crash_runs import PRICE_IN, PRICE_OUT, Provider
+from crash_runs import PRICE_IN, PRICE_OUT
 from fakes import toy_folder
 from needed_programs import how_to_install
 from ports import free_port
@@ -59,17 +58,6 @@ def folder():
     toy_folder(made)
     yield made
     shutil.rmtree(made)
-
-
-@pytest.fixture
-def provider():
-    return Provider()
-
-
-@pytest.fixture
-def url(provider):
-    with BillingServer(default=provider.answer) as server:
-        yield server.url
 
 
 def start(folder, url, ports):
