@@ -21,7 +21,7 @@ MAX_PORT = 65_535
 
 
 def named_path(text: str) -> Path:
-    """Read a path; an empty one, as of an unset variable, or one that is no text is refused."""
+    """Read a path; refuses an empty one, as of an unset variable, and one that is not UTF-8."""
     if not str(text):
         raise typer.BadParameter("got '', expected a path")
     try:

@@ -255,7 +255,7 @@ def _check_purse(purse: PurseAddress | None) -> None:
 def budget_warning(plan: Plan, config: RunConfig) -> str:
     """That the budget is too small, or for the offline model far too small; empty if it is not.
 
-    What the offline model is said to cost is nobody's money, so a short run of it is no waste.
+    The dollars of the offline model are simulated.
     """
     return plan.tiny_budget_remark if config.model == OFFLINE else plan.budget_remark
 

@@ -175,7 +175,7 @@ def _called(node: ast.AST, known: dict[str, str]) -> str:
 
 
 def _own_texts(nodes: Sequence[ast.AST]) -> Iterator[str]:
-    """The names that stand for a text in the source, wherever they are set."""
+    """The variables that are set once, to a literal of the source."""
     times_set = Counter(_set_names(nodes))
     for node in nodes:
         match node:
@@ -187,7 +187,7 @@ def _own_texts(nodes: Sequence[ast.AST]) -> Iterator[str]:
 def _runs_text(
     call: ast.Call, known: dict[str, str], packages: Set[str], own_texts: Set[str]
 ) -> bool:
-    """Whether a function runs a text as code that the source does not hold."""
+    """Whether a function runs code that is not a string literal of the source."""
     is_method = isinstance(call.func, ast.Attribute) and (
         READING_METHODS.get(call.func.attr) in packages
     )

@@ -272,7 +272,7 @@ def check_sendable(needs: Needs) -> None:
     """Refuse to evaluate in a worker what needs more than files.
 
     Raises:
-        ValueError: It does: nobody has confirmed that there.
+        ValueError: It does, with what it needs.
     """
     if needs.are_of_evaluator:
         raise ValueError(

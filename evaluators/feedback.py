@@ -12,7 +12,7 @@ MAX_FEEDBACK = 65_536
 """Characters of the feedback on one candidate that are kept."""
 
 RENAMED = "reported_"
-"""Begins the name of a text that an evaluator reports under a name with another meaning here."""
+"""Prefix for a text of an evaluator whose name has a meaning of its own in CostAda."""
 
 _LINES: ContextVar[list[str] | None] = ContextVar("costada_feedback", default=None)
 
