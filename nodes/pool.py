@@ -179,6 +179,15 @@ _WATCHING = Lock()
 _watcher: Thread | None = None
 
 
+def _forget_inherited() -> None:
+    global _ACTIVE, _WATCHING, _watcher
+    _ACTIVE, _watcher = WeakSet(), None
+    _WATCHING = Lock()  # a thread that does not exist here may have held the old one
+
+
+os.register_at_fork(after_in_child=_forget_inherited)
+
+
 def pool_of(store: RunStore, run_id: str) -> Pool:
     """The pool of a run, shared by all that have its run file open in this process."""
     return _POOLS.of(store, run_id)

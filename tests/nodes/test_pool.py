@@ -10,7 +10,7 @@ import pytest
 from toy_graph import discovery
 
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
-from costada.nodes.pool import Pool, pool_of
+from costada.nodes.pool import _WATCHING, Pool, pool_of
 from costada.store.lease import LostLease
 from costada.store.run_store import RunStore
 
@@ -143,7 +143,8 @@ def test_a_forked_process_has_threads_of_its_own():
     answers = forking.SimpleQueue()
     _run_twice(answers)
     child = forking.Process(target=_run_twice, args=(answers,))
-    child.start()
+    with _WATCHING:  # as the thread that says why a process does not end may hold it
+        child.start()
     child.join(100)
     child.kill()
     assert child.exitcode == 0
