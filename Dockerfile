@@ -1,7 +1,10 @@
 # One image for `costada mcp --http`, the Dask scheduler and the evaluation workers of compose.yaml.
 # Python packages come from deploy/requirements.lock, by their hashes.
+# The digest is that of 25 August 2026, with Python 3.12.14; docs/how-to/deploy.md says how to take a newer one.
 
-FROM python:3.12-slim-bookworm AS build
+ARG PYTHON_IMAGE=python:3.12-slim-bookworm@sha256:0f5b26b9518d002b6173fd61daad821fa340635ebfec5bba471013f9ca114579
+
+FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /source
 RUN python -m venv /opt/costada
@@ -12,7 +15,7 @@ COPY . .
 RUN pip install --no-deps --no-build-isolation . && pip uninstall --yes setuptools \
     && python -m compileall -q /opt/costada/lib
 
-FROM python:3.12-slim-bookworm
+FROM ${PYTHON_IMAGE}
 RUN apt-get update \
     && apt-get install -y --no-install-recommends bubblewrap \
     && rm -rf /var/lib/apt/lists/* \
