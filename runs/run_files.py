@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, cast
@@ -198,12 +198,15 @@ class RunRecord:
 
         Raises as `write_page` does.
         """
+        is_written = False
         with self._page or nullcontext():
             if has_begun and self._page and self._is_added:
-                self._page.write()
-            elif has_begun:
-                # from its beginning: a full disk may have room now
-                outlast(partial(write_page, self._folder))
+                with suppress(DatabaseUnavailable):
+                    self._page.write()
+                    is_written = True
+        if has_begun and not is_written:
+            # from its beginning: a full disk may have room now, a database be back
+            outlast(partial(write_page, self._folder))
         if has_begun and isinstance(self.database, Path):
             files, indexed = file_states(self._folder), IndexedRun("", self._folder, files_of)
             indexed.read()
