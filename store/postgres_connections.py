@@ -37,6 +37,7 @@ DEFAULTS = {
     "connect_timeout": "10",
     "fallback_application_name": "costada",
     "keepalives_idle": "60",
+    "keepalives_interval": "10",
     "tcp_user_timeout": "60000",
 }
 """Parameters of a connection where the address does not set them: seconds, last: milliseconds."""
@@ -46,10 +47,15 @@ SESSION = {
     "synchronous_commit": "on",
     "client_min_messages": "warning",
     "default_transaction_isolation": "read committed",
+    "tcp_keepalives_idle": "15",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
 }
 """Settings of each session, whatever the server's or the user's are.
 
-Commits are durable, except those that `postgres_recent_writes` keeps in memory.
+Commits are durable, except those that `postgres_recent_writes` keeps in memory. The server ends a
+session within 30 seconds of losing its client, not after two hours: half of a transaction that was
+sent at once may have arrived, and its locks hold up all others. No other time limit ends that.
 """
 
 OWN_SESSION = "SELECT pg_backend_pid(), current_setting('search_path')"
