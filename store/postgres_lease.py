@@ -86,10 +86,13 @@ FROM costada_lease WHERE (?1::text IS NULL OR name = ?1) AND host <> ''
 """The processes that hold runs; no row of one that has died or whose heartbeat is overdue."""
 
 TAKE = f"""
-UPDATE costada_lease SET epoch = epoch + 1, host = %s, pid = %s, since = clock_timestamp(),
-    beat = clock_timestamp(), seconds = %s
+UPDATE costada_lease SET epoch = greatest(epoch + 1, extract(epoch FROM clock_timestamp()) * 1e6),
+    host = %s, pid = %s, since = clock_timestamp(), beat = clock_timestamp(), seconds = %s
 WHERE name = %s RETURNING epoch, pg_try_advisory_lock({LOCK})
 """  # noqa: S608
+"""An epoch is no count: after a failover that has lost the row of a holder, the next one would get
+the same, and both would hold the run."""
+
 GIVE_BACK = f"""
 UPDATE costada_lease SET seconds = 0 WHERE name = %s AND epoch = %s
 RETURNING pg_advisory_unlock({LOCK})
