@@ -15,7 +15,7 @@ import pytest
 from waiting import within
 
 OPTIONS = (
-    "-c listen_addresses= -c fsync=off"
+    "-c fsync=off"
     " -c autovacuum=off -c bgwriter_lru_maxpages=0"  # only commits write the log: see `delay_log`
     " -c unix_socket_directories="
 )
@@ -28,6 +28,8 @@ class Server:
     def __init__(self, folder: Path, programs: Path) -> None:
         self._folder, self.programs = folder, programs
         self.address = f"postgresql://postgres@/postgres?host={folder}"
+        self.socket = f"{folder}/.s.PGSQL.5432"
+        self._listening = " -c listen_addresses="
 
     def begin(self) -> None:
         self._run("initdb", "--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8")
@@ -37,8 +39,15 @@ class Server:
 
     def control(self, *words: str) -> None:
         """Start, stop or restart the server and wait until that is done."""
-        options = f"{OPTIONS}{self._folder}"
+        options = f"{OPTIONS}{self._folder}{self._listening}"
         self._run("pg_ctl", "--wait", f"--log={self._folder}/log", "--options", options, *words)
+
+    def listen(self, port: int) -> None:
+        """Restart the server so that it listens at a port of this machine only."""
+        self.control("stop")
+        self._listening = f" -c listen_addresses=127.0.0.1 -c port={port}"
+        self.address = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        self.control("start")
 
     def demote(self) -> None:
         """Restart the server as a standby, which takes no writes until `control("promote")`."""

@@ -15,9 +15,9 @@ PURSE = 1000
 
 
 def run_paid(folder, url, database, **options):
-    """Begin or resume the run of a folder in a database, in this process, to its end."""
+    """Begin or resume the run of a folder in a database, in this process; what it has found."""
     with Purse(PURSE, dsn=database) as purse:
-        discover(
+        return discover(
             toy_problem(),
             chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=CAP),
             out=folder,
