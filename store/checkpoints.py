@@ -115,7 +115,8 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         found = (
             each
             for place in self._places(config, before)
-            for each in of_place(place, filter=filter)
+            # All at once: who stops in between would keep a connection of the others.
+            for each in [*of_place(place, filter=filter)]
         )
         yield from islice(found, limit)
 

@@ -219,12 +219,18 @@ def _noted(error: DatabaseUnavailable, patience: Patience) -> Iterator[Outage]:
                 del _OUTAGES[name]
 
 
+def check_stop(patience: Patience | None = None) -> None:
+    """Raise `InterruptedError` if waiting is to end, unless it was paid for what is written."""
+    patience = patience or _PATIENCE.get()
+    if patience is not None and not _IN_ANY_CASE.get():
+        patience.check()
+
+
 def _sleep(seconds: float, patience: Patience) -> None:
     """Wait; raises `InterruptedError` soon after the run is asked to stop."""
     ends_at = monotonic() + seconds
     while True:
-        if not _IN_ANY_CASE.get():
-            patience.check()
+        check_stop(patience)
         left = ends_at - monotonic()
         if left <= 0:
             return

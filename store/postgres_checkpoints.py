@@ -18,7 +18,7 @@ from psycopg.rows import DictRow, dict_row
 from costada.store.address import damage_error
 from costada.store.checkpoints import DeferredCheckpoint, RunCheckpoints
 from costada.store.outage import outlast
-from costada.store.postgres_connections import SCHEMA, Connections
+from costada.store.postgres_connections import SCHEMA, Connections, closing_on_error
 from costada.store.postgres_engine import BEGIN, COMMIT, END_CLIENTS, in_pipeline, translate
 from costada.store.postgres_lease import check, guarded, leases_in
 from costada.store.postgres_recent_writes import Commit, recent_writes_in
@@ -76,7 +76,8 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         self._connections = Connections(address, is_read_only=is_read_only)
         self._begin(keep_history=keep_history)
         self._token, self._has_written = token_hex(8), False
-        outlast(partial(self._prepare, address, is_read_only=is_read_only))
+        with closing_on_error(self._connections):
+            outlast(partial(self._prepare, address, is_read_only=is_read_only))
 
     def _prepare(self, address: str, *, is_read_only: bool) -> None:
         with self._connections.lent() as connection:
@@ -90,7 +91,7 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
                 # A checkpoint is durable, so the rows that it refers to have to be there before it.
                 self._recent = recent_writes_in(connection)
                 self._restore(connection)
-                self._connections.when_opened = self._restore
+                self._connections.when_taken = self._restore
 
     def _restore(self, connection: psycopg.Connection[Any]) -> None:
         self._recent.restore(connection, self._connections.name, [self._client])

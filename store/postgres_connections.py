@@ -1,19 +1,24 @@
-"""Connections to one Postgres database, and errors with advice.
+"""Connections to one Postgres database, shared by a process, and errors with advice.
 
-`psycopg_pool` does not fit: a server that cannot be reached is a timeout without its cause, and its
-connections are opened by threads, which a forked process does not have.
+`psycopg_pool` does not fit: a server that cannot be reached is a timeout without its cause, its
+connections are opened by threads, which a forked process does not have, and a thread that holds a
+connection waits for a second one like any other.
 """
 
 import errno
 import os
 import re
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
 from secrets import randbits
+from select import POLLIN, poll
+from threading import Event, RLock, get_ident
 from time import monotonic, sleep
 from typing import Any
-from weakref import WeakSet
+from weakref import finalize
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -21,14 +26,26 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 
 from costada.store.address import CAN_RESUME, address_parts, shown_address
-from costada.store.outage import DatabaseUnavailable
+from costada.store.outage import DatabaseUnavailable, check_stop
 from costada.values.redaction import without_passwords
 
 SCHEMA = "costada"
 """Every table of ours is in this schema, and LangGraph's for the checkpoints of our saver."""
 
-MAX_IDLE = 4
-"""Connections kept open while no thread uses them."""
+MAX_CONNECTIONS = 16
+"""Connections of a pool that threads use at once, and most that stay open while none does.
+
+A thread that has one gets more of them at once, beyond this number.
+"""
+
+IDLE_SECONDS = 15.0
+"""Seconds after which the server ends the session of a client that stopped in a transaction."""
+
+CHECK_SECONDS = 1.0
+"""Longest time that a thread whose run is asked to stop waits for a connection.
+
+Others give theirs back within milliseconds, except where the server hangs.
+"""
 
 TARGET = "target_session_attrs"
 """Parameter that says which of the servers of an address is meant."""
@@ -169,83 +186,162 @@ def explaining(name: str) -> Iterator[None]:
         raise explanation from error
 
 
-class Connections:
-    """Connections that threads borrow, opened when they are needed; all in autocommit mode.
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """A thread's turn to take a connection, or the error of a server that cannot be reached."""
 
-    A lost connection raises `DatabaseUnavailable` where it is used, and the next use opens another
-    one. A forked process opens its own.
+    has_come: Event = field(default_factory=Event)
+    error: DatabaseUnavailable | None = None
 
-    Attributes:
-        name: What messages call the database.
-        when_opened: Called with each new connection before its first use.
+
+class Pool:
+    """The connections of this process to one address, with the same settings of their sessions.
+
+    A thread waits while `MAX_CONNECTIONS` are in use, first come, first served. One that holds a
+    connection already does not wait for a second one: threads that hold one each and wait for each
+    other would never go on. A lock of the program that is taken while a connection is held must not
+    be held by a thread that waits for its first one.
+
+    It is closed when its last user leaves. The collector may end a user in any line here, so the
+    lock is reentrant.
     """
 
-    when_opened: Callable[[psycopg.Connection[Any]], None] | None = None
-
     def __init__(
-        self, address: str, *, is_read_only: bool = False, idle_seconds: float = 0.0
+        self, conninfo: str, session: dict[str, str], name: str, *, is_read_only: bool
     ) -> None:
-        """Make no connection yet.
-
-        Args:
-            address: Of the database.
-            is_read_only: Whether the server refuses to write.
-            idle_seconds: Seconds after which the server ends the session of a client that does
-                nothing in a transaction, which others may wait for; 0 means never.
-        """
-        parts = address_parts(address)
-        idle = {"idle_in_transaction_session_timeout": f"{int(1000 * idle_seconds)}"}
-        reading = {"default_transaction_read_only": "on"} if is_read_only else {}
-        if is_read_only and parts.get(TARGET) == "read-write":
-            # The server that takes writes, which it would not do in this session.
-            parts[TARGET] = "primary"
-        self._session = {**SESSION, **idle, **reading}
-        own = " ".join(f"-c {name}={value}" for name, value in self._session.items())
-        # libpq separates options by spaces.
-        own = own.replace("read committed", r"read\ committed")
-        options = f"{parts.get('options', '')} {own}".strip()
-        self._conninfo = make_conninfo(**{**DEFAULTS, **parts, "options": options})
-        self.name = shown_address(address)
+        """Make no connection yet."""
+        self._conninfo, self._session, self._name = conninfo, session, name
         self._is_read_only = is_read_only
-        self._idle: list[psycopg.Connection[Any]] = []
+        self._users: set[object] = set()
         self._is_closed = False
-        self._lock = threading.Lock()
+        self._idle: list[psycopg.Connection[Any]] = []
         self._is_checked = False
         self._has_to_set = False  # as a pooler drops the options of a connection
-        _OPEN.add(self)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = RLock()
+        self._lent: dict[psycopg.Connection[Any], int] = {}  # with the threads that use them
+        self._num_used = 0  # these, and those that are being opened
+        self._waiting: deque[_Turn] = deque()
+
+    def join(self, user: object) -> bool:
+        """Keep the pool open for a user; false if it is closed."""
+        with self._lock:
+            self._users.add(user)
+            return not self._is_closed
+
+    def leave(self, user: object) -> None:
+        """End the use of the pool; the last user closes it."""
+        with self._lock:
+            self._users.discard(user)
+            if self._users:
+                return
+            self._is_closed = True
+            _POOLS.pop(self._conninfo, None)
+            idle, self._idle = self._idle, []
+        for each in idle:
+            each.close()
 
     def take(self) -> psycopg.Connection[Any]:
-        """A connection for this thread alone, which `give` takes back.
+        """As `Connections.take`."""
+        self._await_turn()
+        try:
+            connection = self._idle_one() or self.opened()
+            with self._lock:
+                self._lent[connection] = get_ident()
+        except BaseException as error:  # raised again: the next thread has its turn
+            with self._lock:
+                # Each of them would wait for the same answer as long, one after another.
+                if isinstance(error, DatabaseUnavailable) and not error.is_starting:
+                    self._refuse_all(error)
+                self._pass_turn()
+            raise
+        return connection
 
-        Raises:
-            DatabaseUnavailable: The server cannot be reached, or takes no connections now.
-            OSError: It refuses the connection.
-        """
+    def _idle_one(self) -> psycopg.Connection[Any] | None:
+        """An idle connection, `None` if there is none that the server has not ended meanwhile."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if not _has_news(connection):
+                return connection
+            connection.close()
+
+    def _await_turn(self) -> None:
+        """Wait until the thread may take a connection."""
         with self._lock:
-            if self._is_closed:
-                raise ValueError(f"{self.name}: is closed, expected an open store")
-            if self._idle:
-                return self._idle.pop()
-        return self.opened()
+            is_free = self._num_used < MAX_CONNECTIONS and not self._waiting
+            if is_free or get_ident() in self._lent.values():
+                self._num_used += 1
+                return
+            turn = _Turn()
+            self._waiting.append(turn)
+        try:
+            while not turn.has_come.wait(CHECK_SECONDS):
+                check_stop()
+            if turn.error is not None:
+                raise copy(turn.error)
+        except BaseException:  # raised again: the thread takes no connection
+            with self._lock:
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
+                elif turn.error is None:
+                    self._pass_turn()
+            raise
+
+    def _pass_turn(self) -> None:
+        """Let the next thread take a connection in place of this one; called with the lock."""
+        if self._waiting and self._num_used <= MAX_CONNECTIONS:
+            self._waiting.popleft().has_come.set()
+        else:
+            self._num_used -= 1
+
+    def _refuse_all(self, error: DatabaseUnavailable) -> None:
+        """Raise an error in all threads that wait; called with the lock."""
+        for turn in self._waiting:
+            turn.error = error
+            turn.has_come.set()
+        self._waiting.clear()
+
+    def give(self, connection: psycopg.Connection[Any]) -> None:
+        """As `Connections.give`."""
+        is_sound = connection.info.transaction_status == TransactionStatus.IDLE
+        ended: list[psycopg.Connection[Any]] = []
+        with self._lock:
+            if self._lent.pop(connection, None) is None:
+                return  # a parent process has lent it
+            if connection.closed:
+                # Those that were idle meanwhile have probably ended as well.
+                ended, self._idle = self._idle, []
+            has_room = self._num_used + len(self._idle) <= MAX_CONNECTIONS
+            if is_sound and has_room and not self._is_closed:
+                self._idle.append(connection)
+            else:
+                ended.append(connection)
+            self._pass_turn()
+        for each in ended:
+            each.close()
+
+    def leave_to_parent(self) -> None:
+        """Have no connection in a forked process."""
+        INHERITED.extend((*self._idle, *self._lent))
+        self._idle = []
+        self._begin()
 
     def opened(self) -> psycopg.Connection[Any]:
-        """A new connection, which the caller closes.
-
-        Raises:
-            OSError: As `take`.
-            ValueError: A pooler in between does not give the connection a session of its own.
-        """
+        """As `Connections.opened`."""
         connection = self._connected()
         try:
-            with explaining(self.name):
+            with explaining(self._name):
                 # Once: all connections are alike, and the check opens a second one.
                 if not self._is_checked:
                     self._check_session(connection)
                 if self._has_to_set:
                     lines = [f"SET {name} TO '{value}';" for name, value in self._session.items()]
                     connection.execute(" ".join(lines).encode())
-                if self.when_opened:
-                    self.when_opened(connection)
         except BaseException:  # raised again: the connection is closed on the way
             connection.close()
             raise
@@ -260,7 +356,7 @@ class Connections:
         ((process, path),) = connection.execute(OWN_SESSION).fetchall()
         is_pooled = process != connection.info.backend_pid
         if is_pooled and not self._has_own_sessions(connection):
-            raise ValueError(f"{self.name}: {NO_SESSION}")
+            raise ValueError(f"{self._name}: {NO_SESSION}")
         self._has_to_set = is_pooled or path != SCHEMA
         self._is_checked = True
 
@@ -291,13 +387,13 @@ class Connections:
         except psycopg.OperationalError as error:
             reason = without_passwords(" ".join(str(error).split()))
             if "startup parameter" in reason:
-                raise ValueError(f"{self.name}: {NO_OPTIONS} ({reason})") from error
+                raise ValueError(f"{self._name}: {NO_OPTIONS} ({reason})") from error
             raise self._not_connected(reason) from error
         # After a failover an address may lead to the old server, or to one not promoted yet.
         if not self._is_read_only and connection.info.parameter_status("in_hot_standby") == "on":
             connection.close()
             raise DatabaseUnavailable(
-                errno.EROFS, "the server is a standby, which takes no writes", self.name
+                errno.EROFS, "the server is a standby, which takes no writes", self._name
             )
         connection.adapters.register_dumper(int, Int8Dumper)  # one plan for all sizes of numbers
         return connection
@@ -306,29 +402,97 @@ class Connections:
         """The error of a connection that could not be made."""
         if STARTING.search(reason):
             unavailable = DatabaseUnavailable(
-                errno.EAGAIN, f"the server takes no connections now ({reason})", self.name
+                errno.EAGAIN, f"the server takes no connections now ({reason})", self._name
             )
             unavailable.is_starting = True
             return unavailable
         kind = OSError if REFUSED.search(reason) else DatabaseUnavailable
         advice = "cannot connect; check host, port, database, user and password"
-        return kind(errno.EHOSTUNREACH, f"{advice} ({reason})", self.name)
+        return kind(errno.EHOSTUNREACH, f"{advice} ({reason})", self._name)
+
+
+def _has_news(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the server has sent something though it was not asked: mostly a farewell."""
+    looking = poll()
+    looking.register(connection.pgconn.socket, POLLIN)
+    return bool(looking.poll(0))
+
+
+class Connections:
+    """A user's access to the pool of its address: threads borrow connections, in autocommit mode.
+
+    All users of the process with one address and the same settings share a pool. A lost connection
+    raises `DatabaseUnavailable` where it is used, and the next use opens another one. A forked
+    process opens its own.
+
+    Attributes:
+        name: What messages call the database.
+        when_taken: Called with each connection that is taken, before its use.
+    """
+
+    when_taken: Callable[[psycopg.Connection[Any]], None] | None = None
+
+    def __init__(
+        self, address: str, *, is_read_only: bool = False, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
+        """Make no connection yet.
+
+        Args:
+            address: Of the database.
+            is_read_only: Whether the server refuses to write.
+            idle_seconds: Seconds after which the server ends the session of a client that does
+                nothing in a transaction, which others may wait for; 0 means never.
+        """
+        parts = address_parts(address)
+        idle = {"idle_in_transaction_session_timeout": f"{int(1000 * idle_seconds)}"}
+        reading = {"default_transaction_read_only": "on"} if is_read_only else {}
+        if is_read_only and parts.get(TARGET) == "read-write":
+            # The server that takes writes, which it would not do in this session.
+            parts[TARGET] = "primary"
+        session = {**SESSION, **idle, **reading}
+        own = " ".join(f"-c {name}={value}" for name, value in session.items())
+        # libpq separates options by spaces.
+        own = own.replace("read committed", r"read\ committed")
+        options = f"{parts.get('options', '')} {own}".strip()
+        conninfo = make_conninfo(**{**DEFAULTS, **parts, "options": options})
+        self.name = shown_address(address)
+        new, user = Pool(conninfo, session, self.name, is_read_only=is_read_only), object()
+        while not (pool := _POOLS.setdefault(conninfo, new)).join(user):
+            pass  # its last user has just left
+        self._pool, self._leave = pool, finalize(self, pool.leave, user)
+
+    def take(self) -> psycopg.Connection[Any]:
+        """A connection for this thread alone, which `give` takes back; waits until one is free.
+
+        Raises:
+            DatabaseUnavailable: The server cannot be reached, or takes no connections now.
+            InterruptedError: The run was asked to stop while it waited.
+            OSError: The server refuses the connection.
+        """
+        if not self._leave.alive:
+            raise ValueError(f"{self.name}: is closed, expected an open store")
+        connection = self._pool.take()
+        try:
+            if self.when_taken:
+                with explaining(self.name):
+                    self.when_taken(connection)
+        except BaseException:  # raised again: the connection is not used
+            self.give(connection)
+            raise
+        return connection
+
+    def opened(self) -> psycopg.Connection[Any]:
+        """A new connection beside those of the pool, which the caller closes.
+
+        Raises:
+            OSError: As `take`.
+            ValueError: A pooler in between does not give the connection a session of its own.
+        """
+        return self._pool.opened()
 
     def give(self, connection: psycopg.Connection[Any]) -> None:
         """Take a connection back; one that is broken or in a transaction is closed."""
-        if connection.closed:
-            # Those that were idle meanwhile have probably ended as well.
-            with self._lock:
-                idle, self._idle = self._idle, []
-            for each in idle:
-                each.close()
-            return
-        is_sound = connection.info.transaction_status == TransactionStatus.IDLE
-        with self._lock:
-            if is_sound and not self._is_closed and len(self._idle) < MAX_IDLE:
-                self._idle.append(connection)
-                return
-        connection.close()
+        self._pool.give(connection)
 
     @contextmanager
     def lent(self) -> Iterator[psycopg.Connection[Any]]:
@@ -341,25 +505,29 @@ class Connections:
             self.give(connection)
 
     def close(self) -> None:
-        """Close all connections."""
-        with self._lock:
-            self._is_closed = True
-            idle, self._idle = self._idle, []
-        for each in idle:
-            each.close()
+        """Leave the pool, whose last user closes its connections."""
+        self._leave()
 
 
-_OPEN: WeakSet[Connections] = WeakSet()
+@contextmanager
+def closing_on_error(connections: Connections) -> Iterator[None]:
+    """Close connections if the block fails, so that no traceback keeps their pool open."""
+    try:
+        yield
+    except BaseException:  # raised again
+        connections.close()
+        raise
+
+
+_POOLS: dict[str, Pool] = {}
 INHERITED: list[psycopg.Connection[Any]] = []
 """Connections of a parent process, which are neither used nor closed here."""
 
 
 def _leave_to_parent() -> None:
     """Let a forked process open connections of its own."""
-    for each in _OPEN:
-        each._lock = threading.Lock()
-        INHERITED.extend(each._idle)
-        each._idle = []
+    for each in [*_POOLS.values()]:
+        each.leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

@@ -4,7 +4,6 @@ import errno
 import os
 import re
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache, partial
@@ -18,7 +17,12 @@ from psycopg.pq import TransactionStatus
 from costada.store.address import CAN_RESUME
 from costada.store.lease import LEASE_SECONDS, Holder, Lease
 from costada.store.outage import DatabaseUnavailable, Patience, RowsChanged, outlast
-from costada.store.postgres_connections import Connections, explaining
+from costada.store.postgres_connections import (
+    IDLE_SECONDS,
+    Connections,
+    closing_on_error,
+    explaining,
+)
 from costada.store.postgres_lease import HOLDERS, Leases, check, guarded, leases_in
 from costada.store.postgres_recent_writes import Commit, recent_writes_in
 from costada.store.postgres_schema import (
@@ -40,9 +44,6 @@ BEGIN, COMMIT = b"BEGIN", b"COMMIT"
 NOT_DURABLE = b"SELECT set_config('synchronous_commit', 'off', TRUE)"
 FIND_ENTRY = b"SELECT cost, bound, facts FROM costada_entry WHERE account = $1 AND key = $2"
 END_CLIENTS = b"DELETE FROM costada_transaction WHERE client = ANY($1)"
-MAX_IDLE = 15.0
-"""Seconds after which the server ends the session of a client that stopped in a transaction."""
-
 BEGIN_SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 PUT_BLOB = b"INSERT INTO costada_blob (hash, data) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 PAYMENTS = ("costada_call", "costada_entry")
@@ -210,7 +211,7 @@ class PostgresEngine:
             address,
             is_read_only=is_read_only,
             # Within a lease: a holder that stops in a transaction blocks its successor.
-            idle_seconds=min(MAX_IDLE, lease_seconds / 2),
+            idle_seconds=min(IDLE_SECONDS, lease_seconds / 2),
         )
         self.place = self.connections.name
         self.is_read_only = is_read_only
@@ -222,8 +223,8 @@ class PostgresEngine:
         self._owner = 0
         self._token, self._number = token_hex(8), 0
         self._has_written_beside = False
-        weakref.finalize(self, self.connections.close)
-        self._leases = outlast(partial(self._prepare, address))
+        with closing_on_error(self.connections):
+            self._leases = outlast(partial(self._prepare, address))
 
     def _prepare(self, address: str) -> Leases:
         """Create the tables where they are missing, and return the leases of the database."""
@@ -232,7 +233,7 @@ class PostgresEngine:
             self.recent = recent_writes_in(connection)
             if not self.is_read_only:
                 self._restore(connection)
-                self.connections.when_opened = self._restore
+                self.connections.when_taken = self._restore
             return leases_in(address, connection)
 
     def _restore(self, connection: psycopg.Connection[Any]) -> None:
@@ -291,14 +292,14 @@ class PostgresEngine:
 
     def begin_snapshot(self) -> None:
         """Let all later queries of this thread see what the first of them does, until it closes."""
-        connection = self.connections.take()
+        connection = self.connections.opened()  # of its own: it is kept until the reader closes
         try:
             with explaining(self.place):
                 connection.execute(BEGIN_SNAPSHOT)
                 # A reader holds no lock that others wait for, so it may be idle.
                 connection.execute(b"SET LOCAL idle_in_transaction_session_timeout TO 0")
         except BaseException:  # raised again: the connection is closed on the way
-            self.connections.give(connection)
+            connection.close()
             raise
         self._snapshot, self._owner = connection, threading.get_ident()
 

@@ -119,7 +119,7 @@ class Leases:
     """
 
     def __init__(self, address: str) -> None:
-        self._connections = Connections(address)
+        self._connections = Connections(address, idle_seconds=0.0)
         self._changed = Condition()
         self._held: dict[str, Lease] = {}
         self._unlocked: set[str] = set()  # without the server's lock, after a cut connection

@@ -3,7 +3,8 @@
 A commit that does not wait for the disk can be lost in a crash. The server has one log, so once a
 later commit is on disk, all before it are. A crash, a failover and a restore empty the unlogged
 table below, and no connection outlives them. So each new connection looks there before its first
-use, and where the server is no longer the one it was, what is kept is sent again.
+use, whichever store uses it, and where the server is no longer the one it was, what all of them
+have kept is sent again.
 
 A standby that takes over may also lack commits that were on the disk of the server before it. The
 numbers of transactions in `costada_transaction` show that.
@@ -15,7 +16,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import psycopg
 from psycopg import RawCursor
@@ -77,6 +78,7 @@ class RecentWrites:
         self._guards: dict[str, Lease | None] = {}  # of these transactions
         self._lost: set[str | Lease | None] = set()
         self._recovery: object = None
+        self._seen: WeakSet[psycopg.Connection[Any]] = WeakSet()  # that have looked there
 
     @property
     def is_full(self) -> bool:
@@ -142,12 +144,13 @@ class RecentWrites:
     def restore(
         self, connection: psycopg.Connection[Any], place: str, clients: Collection[str]
     ) -> None:
-        """Send again what the server may have lost; called with each new connection to it.
+        """Send again what the server may have lost; called with a connection before each use.
 
-        Others wait meanwhile, so nothing that was written later is overwritten.
+        Only its first use asks the server. Others wait meanwhile, so nothing that was written later
+        is overwritten.
 
         Args:
-            connection: Of one of the clients.
+            connection: Of the pool that the clients share with others.
             place: What messages call the database.
             clients: Names of who uses the connection.
 
@@ -155,29 +158,36 @@ class RecentWrites:
             LostWrites: The server lacks a write that was on disk, of one of these clients or of
                 another one that the lease of this thread guards: they refer to each other.
         """
-        self._restore(connection)
+        with self._lock:
+            if connection not in self._seen:
+                self._restore(connection)
+                self._seen.add(connection)
         if self._lost.intersection((*clients, guarding_lease())):
             reason = "a standby without them has taken over, or a backup was restored"
             raise LostWrites(f"{place}: lacks writes that it had confirmed; {reason}")
 
-    def _restore(self, connection: psycopg.Connection[Any]) -> None:
+    def look_again(self, connection: psycopg.Connection[Any]) -> None:
+        """Ask the server at the next use of a connection."""
         with self._lock:
-            connection.execute(NOTE_RECOVERY)
-            ((recovery,),) = connection.execute(LAST_RECOVERY).fetchall()
-            if recovery == self._recovery:
-                return
-            for client in self._without_last_write(connection):
-                self._lost |= {client, *filter(None, [self._guards[client]])}
-            for commit in self._commits:
-                if commit.lease not in self._lost:
-                    # Its run belongs to another process now, which goes on without it.
-                    with suppress(LostLease):
-                        _repeat(commit, connection)
-            self._num_durable += len(self._commits)
-            self._commits.clear()
-            self._size = 0
-            self.num_crashes += 1
-            self._recovery = recovery
+            self._seen.discard(connection)
+
+    def _restore(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute(NOTE_RECOVERY)
+        ((recovery,),) = connection.execute(LAST_RECOVERY).fetchall()
+        if recovery == self._recovery:
+            return
+        for client in self._without_last_write(connection):
+            self._lost |= {client, *filter(None, [self._guards[client]])}
+        for commit in self._commits:
+            if commit.lease not in self._lost:
+                # Its run belongs to another process now, which goes on without it.
+                with suppress(LostLease):
+                    _repeat(commit, connection)
+        self._num_durable += len(self._commits)
+        self._commits.clear()
+        self._size = 0
+        self.num_crashes += 1
+        self._recovery = recovery
 
     def _without_last_write(self, connection: psycopg.Connection[Any]) -> set[str]:
         """The clients whose last transaction on disk the server does not have."""
@@ -191,6 +201,7 @@ class RecentWrites:
         self._lock = Lock()
         self._commits, self._size, self._recovery = [], 0, None
         self._last_durable, self._guards, self._lost = {}, {}, set()
+        self._seen = WeakSet()
 
 
 def _repeat(commit: Commit, connection: psycopg.Connection[Any]) -> None:
@@ -206,11 +217,16 @@ _LOOKING_UP = Lock()
 
 
 def recent_writes_in(connection: psycopg.Connection[Any]) -> RecentWrites:
-    """The recent writes of this process in the database of a connection."""
+    """The recent writes of this process in the database of a connection.
+
+    Its next use asks the server again: a backup may have been restored since others used it.
+    """
     info = connection.info
     reached = info.hostaddr or info.host, info.port, info.dbname, info.user
     with _LOOKING_UP:
-        return _KNOWN.setdefault(reached, RecentWrites())
+        found = _KNOWN.setdefault(reached, RecentWrites())
+    found.look_again(connection)
+    return found
 
 
 def _leave_to_parent() -> None:

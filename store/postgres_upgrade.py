@@ -46,7 +46,7 @@ def upgrade_database(address: str) -> int | None:
             a process works on a run, naming it.
         OSError: The server cannot be reached, or refuses what was asked for.
     """
-    with closing(Connections(address, is_read_only=False)) as connections:
+    with closing(Connections(address, idle_seconds=0.0)) as connections:
         place = connections.name
         with connections.lent() as connection, connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATION_LOCK,))

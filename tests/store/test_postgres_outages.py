@@ -237,7 +237,7 @@ def test_what_a_server_refuses_for_good_is_not_waited_for():
 )
 def test_a_server_that_takes_no_connections_yet_is_waited_for_by_a_new_run_as_well(reason):
     with closing(Connections("postgresql://h/d")) as connections:
-        error = connections._not_connected(reason)
+        error = connections._pool._not_connected(reason)
     assert isinstance(error, DatabaseUnavailable)
     assert Patience(1, starting_only=True).covers(error)
     assert "check host" not in str(error)
