@@ -85,6 +85,23 @@ class Server:
         within(60, lambda: self._log_writer() not in (before, 0))
         self.delay_log()
 
+    def kill(self) -> None:
+        """Kill the server itself, as a host does that runs out of memory, and start it again."""
+        pid = int((self._folder / "data" / "postmaster.pid").read_text().split()[0])
+        stopped = self._log_writer()  # it would not notice that the server has ended
+        os.kill(pid, signal.SIGKILL)
+        os.kill(stopped, signal.SIGKILL)
+        within(60, self._has_started)
+        self.delay_log()
+
+    def _has_started(self) -> bool:
+        """Whether it starts, which it does once the last process of the killed one has ended."""
+        try:
+            self.control("start")
+        except subprocess.CalledProcessError:
+            return False
+        return True
+
     def continue_log(self) -> None:
         """End what `delay_log` has begun."""
         os.kill(self._log_writer(), signal.SIGCONT)

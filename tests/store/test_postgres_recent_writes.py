@@ -14,12 +14,14 @@ from costada.store.database import Database
 from costada.store.lease import LostLease, guarded_by
 from costada.store.outage import Patience, waiting_for_database
 from costada.store.postgres_checkpoints import PostgresRunSaver
+from costada.store.postgres_connections import MAX_CONNECTIONS
 from costada.store.postgres_recent_writes import MAX_COMMITS
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
 
 pytestmark = pytest.mark.process
 
+OWN_SESSIONS = "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'costada'"
 STEPS = "SELECT iteration FROM costada.costada_step ORDER BY iteration"
 TAKE_OVER = "UPDATE costada.costada_lease SET epoch = epoch + 1, pid = 7, host = 'elsewhere'"
 
@@ -221,3 +223,51 @@ def test_threads_lose_nothing_that_was_confirmed_however_often_the_server_crashe
             assert found == [last[iteration] for iteration in sorted(last)]
             asked = [f"{number}.1" for number in range(1, len(names) + 1) if number % 5 == own]
             assert len(other.candidates.get_many(f"run-{own}", asked)) == len(asked)
+
+
+def test_runs_that_share_connections_lose_nothing_however_often_the_server_is_killed(server):
+    num_runs = 24
+    confirmed = [[] for _ in range(num_runs)]
+    is_over = False
+
+    def write(own):
+        with (
+            waiting_for_database(Patience(60)),
+            RunStore.postgres(server.address, lease_seconds=3600) as store,
+            closing(PostgresRunSaver(server.address)) as saver,
+        ):
+            lease = store.hold(f"run-{own}")
+            names = {"thread_id": f"run-{own}", "checkpoint_ns": "", "checkpoint_id": "1"}
+            place = {"configurable": names}
+            with guarded_by(lease):
+                while not is_over:
+                    number = len(confirmed[own]) + 1
+                    name = store.put_text(f"{own} {number}")
+                    store.put_step(f"run-{own}", number, {"number": number})
+                    if number % 4 == 0:
+                        saver.put_writes(place, [("x", number)], f"{number}")
+                    confirmed[own].append(name)
+            lease.release()
+
+    threads = [Thread(target=write, args=(own,)) for own in range(num_runs)]
+    for each in threads:
+        each.start()
+    for kill in (server.crash, server.kill, server.crash, server.kill):
+        before = [len(each) for each in confirmed]
+        within(
+            120,
+            lambda before=before: all(
+                len(each) > seen + 5 for each, seen in zip(confirmed, before, strict=True)
+            ),
+        )
+        ((number,),) = [found_by_others(server, OWN_SESSIONS)]
+        assert number <= MAX_CONNECTIONS + 2  # one of the leases; one that is about to end
+        kill()
+    is_over = True
+    for each in threads:
+        each.join()
+    with RunStore.postgres(server.address) as other:
+        for own, names in enumerate(confirmed):
+            numbers = range(1, len(names) + 1)
+            assert [other.text(name) for name in names] == [f"{own} {each}" for each in numbers]
+            assert [row["number"] for row in other.steps(f"run-{own}")] == [*numbers]
