@@ -28,7 +28,7 @@ from costada.runs.stored_run import StoredRun
 from costada.store.address import is_there
 from costada.store.lease import LostLease
 from costada.store.outage import LostWrites
-from costada.store.purse import Purse
+from costada.store.purse import Account, Purse
 from costada.store.rows import record
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate
@@ -141,7 +141,7 @@ class BackgroundRun(LoggedProgress):
             phase,
             self._row,
             self._purse,
-            spent=float(self._account.spent),
+            spent=_spent(self._account, phase, self._row, self._plan.settings.purse_slice),
             budget=self._plan.budget,
             stop_reason="" if reason == "interrupted" else reason,
             error=self._error or (UNEXPECTED if phase == "failed" else ""),
@@ -206,7 +206,7 @@ class EarlierRun:
         account = self.purse.found(self.account)
         spent = float(account.spent) if account else 0.0
         try:
-            return self._status(spent)
+            return self._status(account)
         except (ValueError, OSError) as error:
             return status_of(
                 self.folder,
@@ -219,7 +219,7 @@ class EarlierRun:
                 error=str(error),
             )
 
-    def _status(self, spent: float) -> RunStatus:
+    def _status(self, account: Account | None) -> RunStatus:
         reason: StopReason = ""
         config, error = self.folder.load(), ""
         phase: RunPhase = "running"
@@ -241,7 +241,7 @@ class EarlierRun:
             phase,
             row,
             self.purse,
-            spent=spent,
+            spent=_spent(account, phase, row, config.purse_slice),
             budget=config.budget,
             stop_reason=reason,
             error=error,
@@ -252,6 +252,15 @@ class EarlierRun:
         """The problem of the run."""
         config = self.folder.load()
         return self.object_of(config) or problem_named(config.problem)
+
+
+def _spent(
+    account: Account | Purse | None, phase: RunPhase, row: TraceRow | None, has_slices: object
+) -> float:
+    """Dollars that a run has spent; while it reserves slices of its account, up to its last row."""
+    if phase == "running" and has_slices:
+        return row["spent"] if row else 0.0
+    return float(account.spent) if account else 0.0
 
 
 def _problem_name(label: str) -> str:

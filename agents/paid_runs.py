@@ -14,7 +14,7 @@ from costada.evaluators.problem import Problem
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder, default_names
 from costada.runs.folder_lease import is_held
-from costada.runs.shared_purse import account_name
+from costada.runs.shared_purse import account_name, settle_slices
 from costada.runs.stored_run import named_runs, unused_run
 from costada.store.files import OWNER_ONLY_FOLDER, make_folder
 from costada.store.purse import Purse
@@ -78,6 +78,7 @@ class PaidRuns:
             # No run starts where a folder is missing whose account exists.
             lease = RunFolder(folder).hold() if folder.is_dir() else nullcontext()
             with suppress(ValueError, PermissionError), lease:
+                settle_slices(self.purse, account.name, RunFolder(folder))
                 self.purse.close_child(account.name)
 
     def hold_unused(self, problem_name: str, held: ExitStack) -> RunFolder:

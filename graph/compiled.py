@@ -403,6 +403,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, SearchContext, SearchInput,
         try:
             if runs.is_aborted:
                 runs.abort()
+            else:
+                runs.settle()
         finally:
             self._free_thread(config, runs)
 

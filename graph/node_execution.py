@@ -26,7 +26,7 @@ from langgraph.types import Command
 
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
 from costada.graph.routes import Branch
-from costada.nodes.calls.run_account import close_account
+from costada.nodes.calls.run_account import begin_execution, close_account, settle_account
 from costada.nodes.context import Node, PayingNode, RunContext, SearchRuntime, has_listener
 from costada.nodes.open_run import check_evaluator
 from costada.nodes.pool import NODE_THREADS, pool_of
@@ -79,6 +79,12 @@ class ActiveRuns:
                 for run_id, context in self.contexts.items():
                     close_account(run_id, context)
 
+    def settle(self) -> None:
+        """Make the accounts of the runs exact in their purses, as nothing executes them now."""
+        with suppress(LostLease), guarded_by(self.lease):
+            for run_id, context in self.contexts.items():
+                settle_account(run_id, context, self._is_held)
+
     def _is_held(self) -> bool:
         """Whether this process still holds the thread; a purse in another database cannot check it.
 
@@ -123,6 +129,7 @@ def register_run(state: SearchState, config: RunnableConfig, context: RunContext
     if run is None or runs is None or run.id in runs.contexts:
         return False
     runs.contexts[run.id] = context
+    begin_execution(run.id, context)
     return True
 
 

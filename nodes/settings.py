@@ -137,6 +137,17 @@ class SearchSettings(RetryPolicy):
     ] = "crossing"
     """crossing: the last iteration may exceed the budget. hard: no call may."""
 
+    purse_slice: Annotated[
+        Dollars | None,
+        Setting(
+            "costada.nodes.calls.run_account:report_cost",
+            MONEY,
+            default="every call is written to the purse",
+        ),
+    ] = None
+    """Dollars of a purse that a run reserves at once and then spends without a write to the purse.
+    They count as spent until the run settles them, at the latest when it ends or is interrupted."""
+
     compute_price: Annotated[
         Dollars | None,
         Setting(
@@ -274,7 +285,7 @@ class Settings(SearchSettings):
     """Whether to ask the caller before each guide is bought."""
 
 
-APART = {"method", "seed"}
+APART = {"method", "seed", "purse_slice"}
 """Settings in which the runs of one comparison may differ."""
 
 

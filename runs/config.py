@@ -59,7 +59,10 @@ from costada.values.usage import Price
 
 OFFLINE, LOCAL = "offline", "local"
 DEFAULT_BUDGET = 1.0
-EXECUTION = ("parallel", "order", "evaluations_at_once", "evaluate_on", "endpoint", "log")
+EXECUTION = (
+    *("parallel", "order", "evaluations_at_once", "evaluate_on", "endpoint", "log"),
+    "purse_slice",
+)
 """Settings of how iterations are carried out; a resumed run may get others."""
 
 RENAMED = {"evaluators": "evaluations_at_once", "evaluations": "evaluate_on"}

@@ -35,6 +35,7 @@ class SearchKeywords(TypedDict, total=False):
     on_missing_usage: Literal["raise", "estimate"]
     lost_calls: Literal["count", "ignore"]
     budget_policy: Literal["crossing", "hard"]
+    purse_slice: float | None
     compute_price: float | None
     step_cap: float | None
     parents: Literal["method", "pareto"]

@@ -9,7 +9,12 @@ from decimal import Decimal
 from pathlib import Path
 
 from costada.models.provider_bills import Bill, moment, read_bill
-from costada.nodes.calls.run_account import put_cost, reported_tickets
+from costada.nodes.calls.run_account import (
+    has_slice,
+    put_cost,
+    reported_tickets,
+    settle,
+)
 from costada.nodes.charge_ledger import charged_with
 from costada.nodes.state import Flight, SearchState
 from costada.reports.run_index import runs_below
@@ -207,5 +212,7 @@ def _correct_purse(run: KnownRun, purse: Purse) -> None:
         calls = store.call_log.calls(run.run_id, with_texts=False)
         settled = {each.ticket for each in calls if each.price_source == BILL}
         counts_lost = run.config.lost_calls == "count"
+        if has_slice(account):  # of a process that died
+            settle(account, store, run.run_id, counts_lost=counts_lost)
         for ticket in settled & reported_tickets(account):
             put_cost(account, store, run.run_id, ticket, counts_lost=counts_lost)

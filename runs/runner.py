@@ -17,7 +17,7 @@ from costada.controller.credit import remaining
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.graph.build import DiscoveryGraph
 from costada.graph.routes import can_continue, can_resume
-from costada.nodes.calls.run_account import entry_of, reported_tickets
+from costada.nodes.calls.run_account import reported_tickets, settle
 from costada.nodes.charge_ledger import spent_by_ledger
 from costada.nodes.pool import pool_of
 from costada.nodes.state import SearchInput, SearchState, restore
@@ -324,16 +324,15 @@ def _charge_lost_steps(
     lost.check(folder, plan.budget, is_accepted=accepts_loss)
     if not lost.is_paid_again:
         return f"{lost.words}; the answers are stored, and the iterations are repeated from them"
-    ticket = lost.charge(store)
+    lost.charge(store)
     if plan.purse:
         run_id = store.run_ids()[-1]
         account = plan.purse.child(run_id, plan.budget)
         # The purse still has entries of the lost steps. Their dollars are part of this ticket now,
         # so each entry becomes what the call log has of it.
-        known = {ticket, *reported_tickets(account)}
-        for each in known - store.iterations(run_id).keys():
-            cost = store.ledger.step_cost(run_id, each, counts_lost=True)
-            account.put(entry_of(each), cost=cost)
+        forgotten = reported_tickets(account) - store.iterations(run_id).keys()
+        counts_lost = plan.settings.lost_calls == "count"
+        settle(account, store, run_id, counts_lost=counts_lost, lost=forgotten)
     return f"{lost.words}; these dollars count as spent in iteration {lost.first}"
 
 

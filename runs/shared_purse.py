@@ -10,7 +10,9 @@ from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from costada.nodes.calls.run_account import has_slice, settle
 from costada.runs.folder import RunFolder
+from costada.runs.resume import lost_steps
 from costada.runs.stored_run import StoredRun
 from costada.store.address import (
     check_database,
@@ -117,6 +119,27 @@ def paid_from(address: PurseAddress | None, plan: Plan, folder: RunFolder) -> It
             # Another process that works on the run has the same account.
             if not is_interrupted and not folder.is_running:
                 account.close()
+
+
+def settle_slices(purse: Purse, name: str, folder: RunFolder) -> None:
+    """Settle what a process that died has left reserved for a run; the caller holds the run.
+
+    What the run file has lost stays reserved until the run is resumed.
+
+    Args:
+        purse: Pays for the run.
+        name: The account of the run in the purse.
+        folder: The run.
+    """
+    accounts = {each: purse.below(each) for each in purse.drawn_from(name)}
+    for run_id, account in accounts.items():
+        if account is None or not has_slice(account):
+            continue
+        counts_lost = folder.load().lost_calls == "count"
+        with RunStore.at(folder.database, is_read_only=True) as store:
+            is_whole = lost_steps(folder, store, counts_lost=counts_lost) is None
+            if is_whole and run_id in store.run_ids():
+                settle(account, store, run_id, counts_lost=counts_lost)
 
 
 def _own_account(purse: Purse, folder: RunFolder) -> str:

@@ -53,6 +53,17 @@ class Ledger:
         return sum((each.cost + each.bound * counts_lost for each in counted), Decimal(0))
 
     @exactly
+    def step_costs(self, run_id: str) -> dict[TicketNumber, tuple[Decimal, Decimal]]:
+        """The dollars of each step's calls so far, and the most that they may cost beyond that."""
+        costs: dict[TicketNumber, tuple[Decimal, Decimal]] = {}
+        for ticket, *money in self._db.rows(
+            "SELECT ticket, cost, bound FROM costada_call WHERE run_id = ?", (run_id,)
+        ):
+            cost, bound = costs.get(ticket, (Decimal(0), Decimal(0)))
+            costs[ticket] = cost + amount(money[0]), bound + amount(money[1])
+        return costs
+
+    @exactly
     def cost_before(
         self, run_id: str, ticket: TicketNumber, attempt: int, *, counts_lost: bool
     ) -> Decimal:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, Self, TypeVar, get_args
 
 from costada.store.address import POSTGRES
-from costada.store.database import Database
+from costada.store.database import Database, any_of
 from costada.store.outage import LONGEST_PAUSE, RowsChanged
 from costada.store.rows import amount, record
 
@@ -20,6 +20,9 @@ Found = TypeVar("Found")
 Given = ParamSpec("Given")
 
 Policy = Literal["crossing", "hard"]
+Amounts = tuple[Decimal, Decimal]
+"""Dollars billed, and the most that may have been billed beyond that."""
+
 Fact = str | int | float | bool | None
 
 COLUMNS = "id, parent, name, policy, budget, spent, committed, is_closed"
@@ -40,6 +43,9 @@ WITH RECURSIVE below (id) AS (
     UNION ALL SELECT under.id FROM costada_account AS under JOIN below ON under.parent = below.id
 )
 """
+MAX_KEYS = 1000
+"""Keys that one query asks for."""
+
 ZERO = Decimal(0)
 
 EXACT = Context(prec=100)
@@ -386,6 +392,45 @@ class Purse:
             self._book(path, added, added)
 
     @_again_where_rows_changed
+    def put_and_reserve(
+        self, calls: Mapping[str, Amounts], key: str, reserve: float | Decimal
+    ) -> Decimal:
+        """Record what several calls cost, and reserve dollars for further ones, all at once.
+
+        The calls are recorded as by `put`. What was reserved under the key before is free again.
+
+        Args:
+            calls: The cost and the bound of each call by its key.
+            key: Identifies the reservation in this account.
+            reserve: Dollars to reserve, or as many of them as the account has left.
+
+        Returns:
+            What is reserved now.
+
+        Raises:
+            ValueError: A number is not an amount of dollars.
+        """
+        entries = [
+            Entry("", each, _dollars("cost", cost), _dollars("bound", bound), {})
+            for each, (cost, bound) in calls.items()
+        ]
+        wanted = _dollars("reserve", reserve)
+        with self._writing(is_durable=True):
+            path = self._locked()
+            own, known = path[-1], self._recorded_of([key, *calls])
+            before = known.pop(key, None)
+            added = sum((each.cost + each.bound for each in entries), -sum(known.values(), ZERO))
+            left = own.remaining + (before or ZERO) - added
+            granted = ZERO if own.is_closed else max(ZERO, min(wanted, left))
+            if granted or before is not None:
+                entries.append(Entry("", key, ZERO, granted, {}))
+            for entry in entries:
+                self._write_entry(entry)
+            added += granted - (before or ZERO)
+            self._book(path, added, added)
+        return granted
+
+    @_again_where_rows_changed
     def accept_loss(self) -> None:
         """Go on with what the database has, where it has lost writes of this process.
 
@@ -416,8 +461,9 @@ class Purse:
 
     def below(self, name: str) -> "Purse | None":
         """The account of a name below this one, at any depth and as it stands, open or closed."""
-        found = next((each.id for each in self.accounts()[1:] if each.name == name), None)
-        return None if found is None else self._with(found)
+        child = self._find(self._number, name)
+        found = child or next((each for each in self.accounts()[1:] if each.name == name), None)
+        return self._with(found.id) if found else None
 
     def drawn_from(self, name: str) -> set[str]:
         """The names of the accounts drawn from the child of a name; none if there is no child."""
@@ -565,6 +611,19 @@ class Purse:
             (self._number, key),
         )
         return sum(map(amount, found[0]), ZERO) if found else None
+
+    def _recorded_of(self, keys: Sequence[str]) -> dict[str, Decimal]:
+        """Dollars that are recorded under each of these keys under which something is."""
+        found: dict[str, Decimal] = {}
+        for start in range(0, len(keys), MAX_KEYS):
+            wanted = keys[start : start + MAX_KEYS]
+            for key, *money in self._db.rows(
+                "SELECT key, cost, bound FROM costada_entry WHERE account = ?"  # noqa: S608
+                f" AND key IN {any_of(wanted)}",
+                (self._number, *wanted),
+            ):
+                found[key] = sum(map(amount, money), ZERO)
+        return found
 
     def _write_entry(self, entry: Entry) -> None:
         """Write a call in place of what is recorded under its key."""

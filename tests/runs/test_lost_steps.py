@@ -11,6 +11,7 @@ import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
 from langgraph.runtime import RunControl
 
+from costada.nodes.calls.purse_slice import SLICE
 from costada.reports.progress import Progress
 from costada.runs.config import checked_config
 from costada.runs.discovery import discover
@@ -130,14 +131,22 @@ def test_a_loss_that_uses_up_the_budget_needs_a_higher_one(older):
     assert carry_on(older.path, MADE + 1, accept_loss=True, budget=1.0)[0] > spent
 
 
-def test_a_purse_holds_what_the_run_holds_after_a_loss(tmp_path):
+@pytest.mark.parametrize("purse_slice", [None, 0.5])
+def test_a_purse_holds_what_the_run_holds_after_a_loss(tmp_path, purse_slice):
     folder = RunFolder(tmp_path / "run")
     with Purse(1.0) as purse:
-        carry_on(folder.path, KEPT, purse=purse)
+        options = {"purse": purse, "purse_slice": purse_slice}
+        carry_on(folder.path, KEPT, **options)
         shutil.copy(folder.database, tmp_path / "copy.sqlite")
-        carry_on(folder.path, MADE, purse=purse)
+        carry_on(folder.path, MADE, **options)
         shutil.copy(tmp_path / "copy.sqlite", folder.database)
-        spent, _ = carry_on(folder.path, MADE + 1, purse=purse, accept_loss=True)
+        if purse_slice:  # as if the process had been killed
+            with RunStore(folder.database) as store:
+                account = purse.below(store.last_run())
+            purse.child(account.name)
+            account.put_and_reserve({}, SLICE, purse_slice)
+            assert purse.spent > Decimal("0.5")
+        spent, _ = carry_on(folder.path, MADE + 1, **options, accept_loss=True)
         assert float(purse.spent) == pytest.approx(spent)
 
 

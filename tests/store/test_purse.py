@@ -332,3 +332,41 @@ def test_a_forked_process_never_spends_from_a_copy_of_its_parents_purse(open_pur
         assert "was opened before this process was forked" in found
         assert purse.spent == D("0.5")
     purse.put("parent's", cost=0.5)
+
+
+def entries(purse: Purse) -> dict[str, tuple[Decimal, Decimal]]:
+    return {each.key: (each.cost, each.bound) for each in purse.calls()}
+
+
+def test_calls_and_a_reservation_are_written_at_once(open_purse):
+    purse = open_purse(1)
+    account = purse.child("run", 0.5)
+    account.put("a", cost=D("0.1"), bound=D("0.1"))
+    assert account.put_and_reserve({"a": (D("0.05"), D(0))}, "kept", D("0.2")) == D("0.2")
+    assert entries(account) == {"a": (D("0.05"), D(0)), "kept": (D(0), D("0.2"))}
+    assert standing(account) == (D("0.5"), D("0.25"), D("0.25"))
+    more = {"a": (D("0.06"), D(0)), "b": (D("0.1"), D("0.14"))}
+    assert account.put_and_reserve(more, "kept", 5) == D("0.2")  # all that is left
+    assert standing(account) == (D("0.5"), D("0.5"), D(0))
+    assert (purse.spent, purse.remaining) == (D("0.5"), D("0.5"))
+    assert account.put_and_reserve({}, "kept", 0) == 0
+    assert (purse.spent, purse.remaining) == (D("0.3"), D("0.5"))
+
+
+def test_nothing_is_reserved_where_a_crossing_account_is_overspent_or_closed(open_purse):
+    purse = open_purse(1)
+    account = purse.child("run", 0.5)
+    assert account.put_and_reserve({"a": (D("0.6"), D(0))}, "kept", 1) == 0
+    assert (purse.spent, purse.remaining) == (D("0.6"), D("0.4"))
+    assert [*entries(account)] == ["a"]
+    account.close()
+    assert account.put_and_reserve({"a": (D("0.4"), D(0))}, "kept", 1) == 0
+    assert (purse.spent, purse.remaining) == (D("0.4"), D("0.6"))
+
+
+def test_thousands_of_calls_are_written_at_once(open_purse):
+    account = open_purse(100).child("run", 50)
+    calls = {f"call {number}": (D("0.001"), D(0)) for number in range(2500)}
+    for _ in range(2):
+        account.put_and_reserve(calls, "kept", 5)
+        assert account.spent == D("7.5")
