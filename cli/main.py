@@ -100,6 +100,9 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "list": ("problems:list_problems", PROBLEMS, OTHERS),
     "doctor": ("doctor_command:doctor", PROBLEMS, DIAGNOSIS),
     "mcp": ("mcp_command:mcp", SERVE, OTHERS),
+    "serve": ("serve_command:serve", SERVE, OTHERS),
+    "enqueue": ("serve_command:enqueue", SERVE, OTHERS),
+    "queue": ("serve_command:queue", SERVE, OTHERS),
 }
 """Where the function of each command is, in this room, its group and the end of its help text."""
 

@@ -215,7 +215,7 @@ def sweep(
                 problems=split_list_or_all("--problems", problems or "", problem_names()),
                 methods=known_methods("--methods", methods or ""),
                 models=_models(given := settings()),
-                seeds=_seeds(seeds),
+                seeds=seed_numbers(seeds),
                 budgets=() if budget is None else split_list("--budget", budget),
             )
             address = _purse_address(purse, total, out, on)
@@ -371,7 +371,7 @@ def _models(given: Mapping[str, Any]) -> tuple[str, ...]:
     return split_list("--model", model)
 
 
-def _seeds(text: str) -> tuple[int, ...]:
+def seed_numbers(text: str) -> tuple[int, ...]:
     """As many seeds as a single number says, or those of a list."""
     try:  # a comma at the end makes a list of one number
         numbers = tuple(map(int, split_list("--seeds", text.removesuffix(","))))

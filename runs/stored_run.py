@@ -236,12 +236,17 @@ def run_at(place: str | Path, out: Path | None = None) -> RunFolder:
         check_path(str(place), "run")
         return RunFolder(Path(place))
     address = RunAddress.read(place)
-    if not NAME.fullmatch(address.run) or ".." in PurePosixPath(address.run).parts:
-        raise ValueError(
-            f"run: got the name {address.run!r}, expected letters, digits and ._-=+ in parts"
-            " between slashes"
-        )
+    check_name(address.run)
     return StoredRun(out or DEFAULT_PARENT / address.run, address)
+
+
+def check_name(name: str) -> None:
+    """Raise `ValueError` if a run in a database cannot have this name."""
+    if not NAME.fullmatch(name) or ".." in PurePosixPath(name).parts:
+        raise ValueError(
+            f"run: got the name {name!r}, expected letters, digits and ._-=+ in parts between"
+            " slashes"
+        )
 
 
 def unused_run(problem: str, database: str, parent: Path = DEFAULT_PARENT) -> StoredRun:

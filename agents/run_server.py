@@ -1,0 +1,260 @@
+"""A server that takes runs from a queue in Postgres and executes many of them in this process.
+
+Several servers may have one queue, on one machine or on many. A run whose server has died is taken
+by another one and resumed.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from threading import Event, Lock, Thread
+from time import monotonic
+
+from langgraph.runtime import RunControl
+
+from costada.agents.teams import Team, next_jobs
+from costada.evaluators.problem import Problem
+from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
+from costada.models.errors import UnmeteredCall, describe
+from costada.models.menu import label_of
+from costada.reports.json_log import current_run
+from costada.reports.logged_progress import LoggedProgress
+from costada.runs.config import EXECUTION, RunConfig, checked_config
+from costada.runs.folder import RunFolder
+from costada.runs.plan import SearchRequest, plan_run
+from costada.runs.resume import extended_config
+from costada.runs.runner import execute_run, patience_of
+from costada.runs.shared_purse import PurseAddress, account_name, paid_from
+from costada.runs.stored_run import run_at
+from costada.store.job_queue import CANCELLED, SERVER, Job, JobQueue
+from costada.store.lease import LostLease
+from costada.store.outage import NO_PATIENCE, LostWrites, waiting_for_database
+from costada.store.purse import OverBudget
+from costada.store.run_store import RunStore
+from costada.values.search_result import Discovery
+from costada.values.setting import unknown_name
+
+LOOK_SECONDS = 1.0
+"""Time between two looks for jobs."""
+
+RETRY_SECONDS = 15.0
+"""Time until a run is tried again that another process or an outage has hindered."""
+
+FAILED, UNPAID = "failed", "unpaid"
+"""How a job has ended whose run failed, or for which the team's purse has too little left."""
+
+CHOSEN = ("problem", "budget", "seed", "target")
+"""Settings that a job may choose."""
+
+LOG = logging.getLogger("costada.server")
+
+
+@dataclass(slots=True)
+class _Execution:
+    """A job that this process executes."""
+
+    job: Job
+    control: RunControl = field(default_factory=RunControl)
+    token: CancellationToken = field(default_factory=CancellationToken)
+
+    def interrupt(self, reason: str) -> None:
+        """Let the run save and end; evaluations are cancelled, and repeated later."""
+        self.control.request_drain(reason)
+        self.token.cancel()
+
+
+class RunServer:
+    """Executes jobs of a queue in threads until it is told to end.
+
+    Attributes:
+        name: The name of the server's lease.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        problems: Mapping[str, str | Problem],
+        given: SearchRequest,
+        teams: Mapping[str, Team],
+        parent: Path,
+        at_once: int,
+    ) -> None:
+        """Open the queue, and the purse of each team.
+
+        Args:
+            address: The database of the queue, the runs and the purses.
+            problems: The problems that jobs may choose, by name: benchmarks and folders.
+            given: The models and settings of every run.
+            teams: The teams by name.
+            parent: Parent of the folders of the runs on this machine.
+            at_once: Most runs at the same time.
+
+        Raises:
+            ValueError: A purse has another policy, or a higher budget.
+            OSError: The server cannot be reached.
+        """
+        self.name = f"{SERVER}{token_hex(8)}"
+        self._address, self._problems, self._given = address, problems, given
+        self._teams, self._parent, self._at_once = teams, parent, at_once
+        self._store, self._queue = RunStore.postgres(address), JobQueue(address)
+        self._running: dict[str, _Execution] = {}
+        self._planned: dict[str, Problem] = {}
+        self._lock, self._ending, self._has_changed = Lock(), Event(), Event()
+        for name, team in teams.items():
+            with self._purse(name).create(team.budget, given.config.budget_policy):
+                pass
+
+    def serve(self) -> None:
+        """Take and execute jobs until `end` is called."""
+        lease = self._store.hold(self.name)
+        try:
+            while not self._ending.is_set():
+                with _reporting(), waiting_for_database(NO_PATIENCE):
+                    self._look()
+                self._has_changed.wait(LOOK_SECONDS)
+                self._has_changed.clear()
+        finally:
+            if lease:
+                lease.release()
+
+    def end(self, seconds: float) -> None:
+        """Interrupt all runs, so that they save, and wait for them for at most `seconds`.
+
+        Their jobs are free for other servers then.
+        """
+        self._ending.set()
+        self._has_changed.set()
+        deadline = monotonic() + seconds
+        with self._lock:
+            running = [*self._running.values()]
+        for each in running:
+            each.interrupt("the server ends")
+        while self.num_running and monotonic() < deadline:
+            self._has_changed.wait(LOOK_SECONDS)
+            self._has_changed.clear()
+
+    @property
+    def num_running(self) -> int:
+        """How many jobs this process executes."""
+        with self._lock:
+            return len(self._running)
+
+    def _look(self) -> None:
+        """Interrupt cancelled jobs, and take new ones."""
+        for job in self._queue.taken_by(self.name):
+            with self._lock:
+                known = self._running.get(job.run)
+            if known is None:
+                # Its end was not written, or the database went back to before that.
+                self._queue.give_back(job.run, self.name)
+            elif job.is_cancelled:
+                known.interrupt(CANCELLED)
+        room = self._at_once - self.num_running
+        if room <= 0:
+            return
+        choose = partial(next_jobs, teams=self._teams, room=room)
+        for job in self._queue.take(self.name, [*self._teams], room, choose):
+            execution = _Execution(job)
+            with self._lock:
+                self._running[job.run] = execution
+            Thread(target=self._carry_out, args=(execution,), name=job.run, daemon=True).start()
+
+    def _carry_out(self, execution: _Execution) -> None:
+        """Execute a job in its thread, and note how it has ended."""
+        job = execution.job
+        current_token.set(execution.token)
+        current_run.set(job.run)
+        patience = patience_of(self._given.config.longest_pause, execution.control)
+        try:
+            with _reporting(), waiting_for_database(patience):
+                self._settle(execution)
+        finally:
+            with self._lock:
+                del self._running[job.run]
+            self._has_changed.set()
+
+    def _settle(self, execution: _Execution) -> None:
+        job = execution.job
+        try:
+            folder = run_at(f"{self._address}#{job.run}", self._parent / job.run)
+            found = None if job.is_cancelled else self._executed(execution, folder)
+        except (LostLease, LostWrites, OSError, sqlite3.Error, InterruptedError) as error:
+            LOG.warning("%s: %s; it is tried again", job.run, error)
+            self._queue.give_back(job.run, self.name, RETRY_SECONDS)
+        except OverBudget as error:
+            if self._is_lent(job.team):
+                self._queue.give_back(job.run, self.name, RETRY_SECONDS)
+            else:
+                self._end(job, UNPAID, str(error))
+        except (ValueError, UnmeteredCall) as error:
+            self._end(job, FAILED, str(error) or describe(error))
+        else:
+            if found and found.stop_reason != "interrupted":
+                self._end(job, found.stop_reason)
+            elif job.is_cancelled or execution.control.drain_reason == CANCELLED:
+                self._return_money(job, folder)
+                self._end(job, CANCELLED)
+            else:
+                self._queue.give_back(job.run, self.name)
+
+    def _executed(self, execution: _Execution, folder: RunFolder) -> Discovery:
+        """Start or resume the run of a job; raises as `plan_run`, `paid_from`, `execute_run` do."""
+        job = execution.job
+        config = self._settings(job, folder)
+        plan = plan_run(replace(self._given, config=config, problem=self._planned.get(job.problem)))
+        # Its initial program is evaluated once, and all its runs share one pool of sandboxes.
+        self._planned.setdefault(job.problem, plan.problem)
+        with paid_from(self._purse(job.team), plan, folder) as paid:
+            return execute_run(paid, folder, LoggedProgress(), execution.control)
+
+    def _settings(self, job: Job, folder: RunFolder) -> RunConfig:
+        """The settings of the run, which are saved under its name at its first start."""
+        if job.problem not in self._problems:
+            raise ValueError(unknown_name("problem", job.problem, self._problems))
+        chosen = {**job.settings, "problem": label_of(self._problems[job.problem])}
+        if unknown := chosen.keys() - set(CHOSEN):
+            raise ValueError(f"job: chooses {', '.join(sorted(unknown))}, expected {CHOSEN}")
+        wanted = checked_config({**self._given.config.model_dump(), **chosen})
+        if not job.has_begun:
+            folder.check_free()
+            self._queue.begin(job)
+        if folder.claimed_at is None:
+            folder.claim(wanted)
+            return wanted
+        saved = folder.load()
+        if any(getattr(saved, name) != getattr(wanted, name) for name in CHOSEN):
+            raise ValueError(f"job: {folder.place} is another run; choose another name")
+        return extended_config(saved, {name: getattr(wanted, name) for name in EXECUTION})
+
+    def _purse(self, team: str) -> PurseAddress:
+        return PurseAddress(self._address, team)
+
+    def _is_lent(self, team: str) -> bool:
+        """Whether runs of a team have money that they may return."""
+        with self._purse(team).open() as purse:
+            return purse.budget - purse.remaining > purse.spent
+
+    def _return_money(self, job: Job, folder: RunFolder) -> None:
+        """Return to the team what a cancelled run did not spend."""
+        with self._purse(job.team).open() as purse:
+            purse.close_child(account_name(folder))
+
+    def _end(self, job: Job, reason: str, error: str = "") -> None:
+        LOG.info("%s of %s: %s", job.run, job.team, error or reason)
+        self._queue.end(job, self.name, reason, error)
+
+
+@contextmanager
+def _reporting() -> Iterator[None]:
+    """Log why the block failed; what it did is tried again."""
+    try:
+        yield
+    except (OSError, ValueError, sqlite3.Error) as error:
+        LOG.warning("%s", error)

@@ -1,0 +1,170 @@
+"""`costada serve`, `costada enqueue` and `costada queue`: many runs from a queue in Postgres."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from costada.cli import options
+from costada.cli.command_errors import announce, keeping_output_clean, refusing, say, showing_pauses
+from costada.cli.mcp_command import Problems
+from costada.cli.setting_options import ALL_SETTINGS, with_settings
+from costada.cli.span_export import send_spans
+from costada.cli.sweep_command import Seeds, seed_numbers
+from costada.evaluators.registry import problem_names
+from costada.reports.terminal import show
+from costada.runs.folder import DEFAULT_PARENT
+from costada.runs.interruption import ExitCode, ending_on_signal
+from costada.runs.user_input import split_list
+from costada.store.address import check_database, shown_address
+
+if TYPE_CHECKING:
+    from costada.agents.run_server import RunServer
+    from costada.store.job_queue import Job
+
+SAVE_SECONDS = 60.0
+"""Time that runs have to save when the server ends: calls in flight can end."""
+
+MAX_JOBS = 1_000
+COLUMNS = ("run", "team", "problem", "budget", "priority", "state", "error")
+
+CHOSEN_BY_JOBS = ("problem", "budget", "seed", "target")
+
+Database = Annotated[
+    str,
+    typer.Argument(
+        metavar="DSN", help="Address of the queue's database, postgresql://USER@HOST/DATABASE."
+    ),
+]
+Teams = Annotated[
+    Path,
+    options.path_option(
+        "TOML file with a table for each team: budget, and if you like at_once and priority.",
+        "--teams",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+AtOnce = Annotated[
+    int, typer.Option("--jobs", min=1, max=MAX_JOBS, help="Maximum number of parallel runs.")
+]
+Parent = Annotated[Path, options.path_option("Parent folder of the run folders.", "--out")]
+TeamName = Annotated[str, options.option("The team that pays for it.", "--team", metavar="NAME")]
+Budget = Annotated[float, typer.Option(help="Dollars of each run (B).")]
+Target = Annotated[float | None, options.option("Score at which the run ends.", metavar="SCORE")]
+Priority = Annotated[int, typer.Option(help="Runs of the team with a higher priority start first.")]
+Name = Annotated[
+    str | None,
+    options.option(
+        "Name of the run, or begin of the names of several.",
+        metavar="NAME",
+        show_default="PROBLEM-1, -2, ...",
+    ),
+]
+Problem = Annotated[
+    str, typer.Argument(metavar="PROBLEM", help="A problem that the servers offer, by its name.")
+]
+Cancel = Annotated[str | None, options.option("Cancel the job of this run.", metavar="RUN")]
+
+
+@with_settings(*(name for name in ALL_SETTINGS if name not in CHOSEN_BY_JOBS))
+def serve(
+    database: Database,
+    settings: Callable[[], dict[str, Any]],
+    teams: Teams,
+    problems: Problems = None,
+    jobs: AtOnce = 100,
+    out: Parent = DEFAULT_PARENT,
+) -> None:
+    """Execute the runs of a queue in Postgres, many in one process, until Ctrl-C.
+
+    Start as many servers as you have cores, on one machine or on several. Clients add jobs by
+    costada enqueue. Each team has a purse, named after it, in the same database. The runs of a
+    server that dies are resumed by the others.
+    """
+    with refusing(ExitCode.BAD_INPUT), keeping_output_clean():
+        check_database(database)
+        server, layer = _server(database, settings(), teams, problems, jobs, out)
+    send_spans()
+    announce(f"{server.name}: at most {jobs} runs at once, sandbox {layer}", sandbox=layer)
+    with showing_pauses(say), ending_on_signal():
+        try:
+            server.serve()
+        finally:
+            server.end(SAVE_SECONDS)
+
+
+def _server(
+    database: str,
+    settings: dict[str, Any],
+    teams: Path,
+    problems: str | None,
+    jobs: int,
+    out: Path,
+) -> tuple[RunServer, str]:
+    """The server, and what confines candidates of its first problem; raises as these do."""
+    from costada.agents.run_server import RunServer
+    from costada.agents.search_service import named_problems
+    from costada.agents.teams import read_teams
+    from costada.evaluators.sandbox.layer_choice import described_layer
+    from costada.runs.config import checked_config
+    from costada.runs.plan import SearchRequest, plan_run
+
+    known = named_problems(split_list("--problems", problems) if problems else problem_names())
+    request = SearchRequest(checked_config({**settings, "problem": next(iter(known.values()))}))
+    layer = plan_run(request).sandbox
+    server = RunServer(database, known, request, read_teams(teams), out, jobs)
+    return server, described_layer(layer) if layer else "up to the problem"
+
+
+def enqueue(
+    database: Database,
+    problem: Problem,
+    team: TeamName,
+    budget: Budget,
+    seeds: Seeds = "1",
+    target: Target = None,
+    priority: Priority = 0,
+    name: Name = None,
+) -> None:
+    """Add runs to the queue of costada serve, and print their addresses."""
+    with refusing(ExitCode.BAD_INPUT):
+        from costada.agents.job_clients import add_jobs
+
+        check_database(database)
+        numbers = seed_numbers(seeds)
+        chosen: dict[str, object] = {"problem": problem, "budget": budget}
+        chosen |= {} if target is None else {"target": target}
+        for run in add_jobs(database, team, chosen, numbers, priority, name):
+            show(f"{shown_address(database)}#{run}")
+
+
+def queue(database: Database, cancel: Cancel = None, as_json: options.AsJson = False) -> None:
+    """List the jobs of a queue, or cancel one. A run that is cancelled saves and ends."""
+    from costada.reports.terminal import TerminalTable, table_console
+    from costada.store.job_queue import JobQueue
+
+    with refusing(ExitCode.BAD_INPUT):
+        check_database(database)
+        with JobQueue(database, is_read_only=cancel is None) as jobs:
+            if cancel is not None and not jobs.cancel(cancel):
+                raise ValueError(f"--cancel: got {cancel!r}, expected a job that has not ended")
+            live = jobs.live_servers()
+            rows = [_row(job, live) for job in jobs.jobs()]
+    if as_json:
+        show(json.dumps(rows, indent=2))
+        return
+    table = [
+        [f"${row['budget']:g}" if each == "budget" else str(row[each]) for each in COLUMNS]
+        for row in rows
+    ]
+    TerminalTable(COLUMNS, table, COLUMNS, optional=("priority",)).print(table_console())
+
+
+def _row(job: Job, live: Sequence[str]) -> dict[str, Any]:
+    own = {"run": job.run, "team": job.team, **job.settings, "priority": job.priority}
+    return {**own, "state": job.state(live), "error": job.error}

@@ -1,0 +1,238 @@
+"""A queue of runs in Postgres: clients add jobs, and servers take them, each by one server only.
+
+A server holds a lease by its name. What it has taken is free again once that lease is over, and
+the lease of each run keeps a server that was only thought to be dead from writing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import psycopg
+from psycopg.rows import class_row
+
+from costada.store.postgres_connections import IS_LOCKED, SCHEMA, Connections
+from costada.store.postgres_lease import LOCK
+from costada.store.postgres_schema import CREATION_LOCK, prepare
+from costada.store.rows import record
+
+SERVER = "server "
+"""Begins the name of a server's lease."""
+
+QUEUE_LOCK = 7_234_861_456
+"""Key of the advisory lock under which one server at a time takes jobs."""
+
+CANCELLED = "cancelled"
+"""How a job has ended that nobody wants any more."""
+
+TABLE = """
+CREATE TABLE IF NOT EXISTS costada_job (
+    place BIGINT GENERATED ALWAYS AS IDENTITY, run TEXT PRIMARY KEY, team TEXT NOT NULL,
+    priority BIGINT NOT NULL, chosen TEXT NOT NULL, added TIMESTAMPTZ NOT NULL DEFAULT now(),
+    due TIMESTAMPTZ NOT NULL DEFAULT now(), server TEXT NOT NULL DEFAULT '',
+    has_begun BOOLEAN NOT NULL DEFAULT FALSE, is_cancelled BOOLEAN NOT NULL DEFAULT FALSE,
+    ended TEXT NOT NULL DEFAULT '', error TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX IF NOT EXISTS costada_job_in_order ON costada_job (team, priority DESC, place)
+    WHERE ended = '';
+"""
+
+TAKEN = "SELECT run FROM costada_job UNION SELECT name FROM costada_named"
+TAKEN_OF = f"SELECT * FROM ({TAKEN}) AS taken WHERE run = ANY(%s)"  # noqa: S608
+ADD = "INSERT INTO costada_job (run, team, priority, chosen) VALUES (%s, %s, %s, %s)"
+
+COLUMNS = "run, team, priority, place, chosen, server, has_begun, is_cancelled, ended, error"
+
+LIVE = f"""
+SELECT name FROM costada_lease WHERE name LIKE '{SERVER}%%'
+    AND extract(epoch FROM clock_timestamp() - beat) <= seconds AND {IS_LOCKED.format(LOCK)}
+"""  # noqa: S608
+"""The servers that hold their lease."""
+
+NUM_RUNNING = """
+SELECT team, count(*) FROM costada_job WHERE ended = '' AND server = ANY(%s) GROUP BY team
+"""
+WAITING = f"""
+SELECT {COLUMNS} FROM unnest(%s::text[]) AS of_team, LATERAL (
+    SELECT * FROM costada_job WHERE team = of_team AND ended = '' AND due <= now()
+        AND NOT server = ANY(%s) ORDER BY priority DESC, place LIMIT %s) AS first
+"""  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run that somebody wants.
+
+    Attributes:
+        run: Its name in the database.
+        team: Whose purse pays for it.
+        priority: A higher one is taken first, within a team.
+        place: Counts the jobs as they were added.
+        chosen: Settings that were chosen for it, as JSON.
+        server: The server that has taken it; empty before.
+        has_begun: Whether a server has claimed the name for the run.
+        is_cancelled: Whether it was cancelled.
+        ended: Why it has ended; empty before.
+        error: What it failed with.
+    """
+
+    run: str
+    team: str
+    priority: int
+    place: int
+    chosen: str
+    server: str = ""
+    has_begun: bool = False
+    is_cancelled: bool = False
+    ended: str = ""
+    error: str = ""
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """The settings that were chosen."""
+        return record(self.chosen)
+
+    @property
+    def problem(self) -> str:
+        """The problem that was chosen; empty if none was."""
+        return str(self.settings.get("problem", ""))
+
+    def state(self, live: Iterable[str]) -> str:
+        """What it does: `waiting`, `running`, or why it has ended."""
+        return self.ended or ("running" if self.server in live else "waiting")
+
+
+class JobQueue:
+    """The jobs in a database."""
+
+    def __init__(self, address: str, *, is_read_only: bool = False) -> None:
+        """Connect; creates the tables unless it only reads.
+
+        Raises:
+            ValueError: The address is malformed, the tables are not those of this version, or, to
+                be read, no job was ever added.
+            OSError: The server cannot be reached.
+        """
+        self._connections = Connections(address, is_read_only=is_read_only)
+        with self._connections.lent() as connection:
+            prepare(connection, self._connections.name, is_read_only=is_read_only)
+            found = connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.costada_job",))
+            if found.fetchall() != [(None,)]:
+                return
+            if is_read_only:
+                raise ValueError(f"{self._connections.name}: has no queue yet; add a job to it")
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATION_LOCK,))
+                connection.execute(TABLE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connections.close()
+
+    def add(self, team: str, priority: int, jobs: Mapping[str, Mapping[str, object]]) -> str | None:
+        """Add jobs, each with the name of its run and the settings that were chosen for it.
+
+        Returns:
+            A name that a run or a job has already, and then no job was added; else `None`.
+        """
+        rows = [(run, team, priority, json.dumps(chosen)) for run, chosen in jobs.items()]
+        with self._connections.lent() as connection, connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (QUEUE_LOCK,))
+            known = connection.execute(TAKEN_OF, ([*jobs],)).fetchall()
+            if known:
+                return str(known[0][0])
+            with connection.cursor() as cursor:
+                cursor.executemany(ADD, rows)
+        return None
+
+    def taken(self) -> set[str]:
+        """The names that no new job can have."""
+        with self._connections.lent() as connection:
+            return {name for (name,) in connection.execute(TAKEN).fetchall()}
+
+    def take(
+        self,
+        server: str,
+        teams: Sequence[str],
+        most: int,
+        choose: Callable[[Sequence[Job], Mapping[str, int]], Sequence[Job]],
+    ) -> Sequence[Job]:
+        """Take jobs for a server that holds its lease.
+
+        Args:
+            server: The name of its lease.
+            teams: Whose jobs it takes.
+            most: Jobs of each team to choose from.
+            choose: Gets the waiting jobs, the first of each team in their order, and how many jobs
+                of each team run; returns those to take.
+        """
+        with self._connections.lent() as connection, connection.transaction():
+            # One server at a time: another one would count the same jobs of a team.
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (QUEUE_LOCK,))
+            live = self._live(connection)
+            running = dict(connection.execute(NUM_RUNNING, (live,)).fetchall())
+            with connection.cursor(row_factory=class_row(Job)) as cursor:
+                found = cursor.execute(WAITING, ([*teams], live, most)).fetchall()
+            taken = choose(found, running)
+            connection.execute(
+                "UPDATE costada_job SET server = %s WHERE run = ANY(%s)",
+                (server, [each.run for each in taken]),
+            )
+            return taken
+
+    def begin(self, job: Job) -> None:
+        """Note that a run of the job's name in the database is that of the job, from now on."""
+        self._write("UPDATE costada_job SET has_begun = TRUE WHERE run = %s", job.run)
+
+    def end(self, job: Job, server: str, ended: str, error: str = "") -> None:
+        """Note why a job has ended, unless another server has taken it meanwhile."""
+        statement = "UPDATE costada_job SET ended = %s, error = %s WHERE run = %s AND server = %s"
+        self._write(statement, ended, error, job.run, server)
+
+    def give_back(self, run: str, server: str, seconds: float = 0.0) -> None:
+        """Let any server take a job, after so many seconds."""
+        self._write(
+            "UPDATE costada_job SET server = '', due = now() + make_interval(secs => %s)"
+            " WHERE run = %s AND server = %s AND ended = ''",
+            seconds,
+            run,
+            server,
+        )
+
+    def cancel(self, run: str) -> bool:
+        """Cancel a job that has not ended; returns whether there is one."""
+        cancelled = "UPDATE costada_job SET is_cancelled = TRUE, due = now()"
+        return self._write(f"{cancelled} WHERE run = %s AND ended = ''", run) == 1
+
+    def taken_by(self, server: str) -> list[Job]:
+        """The jobs that a server has taken and that have not ended."""
+        return self._jobs("WHERE server = %s AND ended = ''", server)
+
+    def jobs(self) -> list[Job]:
+        """All jobs, in the order in which they were added."""
+        return self._jobs("ORDER BY place")
+
+    def live_servers(self) -> list[str]:
+        """The servers that hold their lease."""
+        with self._connections.lent() as connection:
+            return self._live(connection)
+
+    def _live(self, connection: psycopg.Connection[Any]) -> list[str]:
+        return [name for (name,) in connection.execute(LIVE).fetchall()]
+
+    def _jobs(self, condition: str, *values: object) -> list[Job]:
+        query = f"SELECT {COLUMNS} FROM costada_job {condition}"  # noqa: S608
+        with (
+            self._connections.lent() as connection,
+            connection.cursor(row_factory=class_row(Job)) as cursor,
+        ):
+            return cursor.execute(query.encode(), values).fetchall()
+
+    def _write(self, statement: str, *values: object) -> int:
+        with self._connections.lent() as connection:
+            return connection.execute(statement.encode(), values).rowcount
