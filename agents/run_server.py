@@ -105,7 +105,9 @@ class RunServer:
         self._teams, self._parent, self._at_once = teams, parent, at_once
         self._store, self._queue = RunStore.postgres(address), JobQueue(address)
         self._running: dict[str, _Execution] = {}
-        self._planned: dict[str, Problem] = {}
+        self._planned = {
+            name: each for name, each in problems.items() if isinstance(each, Problem)
+        }
         self._lock, self._ending, self._has_changed = Lock(), Event(), Event()
         for name, team in teams.items():
             with self._purse(name).create(team.budget, given.config.budget_policy):
@@ -210,7 +212,7 @@ class RunServer:
         config = self._settings(job, folder)
         plan = plan_run(replace(self._given, config=config, problem=self._planned.get(job.problem)))
         # Its initial program is evaluated once, and all its runs share one pool of sandboxes.
-        self._planned.setdefault(job.problem, plan.problem)
+        self._planned[job.problem] = plan.problem
         with paid_from(self._purse(job.team), plan, folder) as paid:
             return execute_run(paid, folder, LoggedProgress(), execution.control)
 
