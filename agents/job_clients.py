@@ -38,10 +38,12 @@ def add_jobs(
     jobs = [{**chosen, "seed": seed} for seed in seeds]
     for each in jobs:
         checked_config(each)
+    if name is not None:
+        check_name(name)
     try:
         PurseAddress(database, team).open().close()
     except ValueError:
-        raise ValueError(f"team: got {team!r}, expected a team of a server of this queue") from None
+        raise ValueError(f"--team: got {team!r}, expected a team of its servers") from None
     with JobQueue(database) as queue:
         while True:
             names = _names(queue, str(chosen["problem"]), seeds, name)
@@ -49,16 +51,13 @@ def add_jobs(
             if not taken:
                 return names
             if name is not None:
-                raise ValueError(f"name: got {name!r}, but {taken!r} is taken; choose another one")
+                raise ValueError(f"--name: got {name!r}, but {taken!r} is taken; choose another")
 
 
 def _names(queue: JobQueue, problem: str, seeds: Sequence[int], name: str | None) -> list[str]:
     """Names for the run of each seed."""
-    if name is None:
-        taken = queue.taken()
-        free = (each for each in default_names(problem) if each not in taken)
-        return [*islice(free, len(seeds))]
-    names = [name] if len(seeds) == 1 else [f"{name}/seed-{each}" for each in seeds]
-    for each in names:
-        check_name(each)
-    return names
+    if name is not None:
+        return [name] if len(seeds) == 1 else [f"{name}/seed-{each}" for each in seeds]
+    taken = queue.taken()
+    free = (each for each in default_names(problem) if each not in taken)
+    return [*islice(free, len(seeds))]

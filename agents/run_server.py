@@ -33,7 +33,7 @@ from costada.runs.resume import extended_config
 from costada.runs.runner import execute_run, patience_of
 from costada.runs.shared_purse import PurseAddress, account_name, paid_from
 from costada.runs.stored_run import run_at
-from costada.store.job_queue import CANCELLED, SERVER, Job, JobQueue
+from costada.store.job_queue import CANCELLED, FAILED, SERVER, UNPAID, Job, JobQueue
 from costada.store.lease import LostLease
 from costada.store.outage import NO_PATIENCE, LostWrites, waiting_for_database
 from costada.store.purse import OverBudget
@@ -46,9 +46,6 @@ LOOK_SECONDS = 1.0
 
 RETRY_SECONDS = 15.0
 """Time until a run is tried again that another process or an outage has hindered."""
-
-FAILED, UNPAID = "failed", "unpaid"
-"""How a job has ended whose run failed, or for which the team's purse has too little left."""
 
 CHOSEN = ("problem", "budget", "seed", "target")
 """Settings that a job may choose."""
@@ -105,9 +102,7 @@ class RunServer:
         self._teams, self._parent, self._at_once = teams, parent, at_once
         self._store, self._queue = RunStore.postgres(address), JobQueue(address)
         self._running: dict[str, _Execution] = {}
-        self._planned = {
-            name: each for name, each in problems.items() if isinstance(each, Problem)
-        }
+        self._planned = {name: each for name, each in problems.items() if isinstance(each, Problem)}
         self._lock, self._ending, self._has_changed = Lock(), Event(), Event()
         for name, team in teams.items():
             with self._purse(name).create(team.budget, given.config.budget_policy):

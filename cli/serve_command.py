@@ -167,4 +167,4 @@ def queue(database: Database, cancel: Cancel = None, as_json: options.AsJson = F
 
 def _row(job: Job, live: Sequence[str]) -> dict[str, Any]:
     own = {"run": job.run, "team": job.team, **job.settings, "priority": job.priority}
-    return {**own, "state": job.state(live), "error": job.error}
+    return {**own, "state": job.state(live), "stop_reason": job.ended, "error": job.error}

@@ -25,8 +25,8 @@ SERVER = "server "
 QUEUE_LOCK = 7_234_861_456
 """Key of the advisory lock under which one server at a time takes jobs."""
 
-CANCELLED = "cancelled"
-"""How a job has ended that nobody wants any more."""
+FAILED, UNPAID, CANCELLED = "failed", "unpaid", "cancelled"
+"""How a job ends whose run does not: it fails, its team has too little, or it is cancelled."""
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS costada_job (
@@ -75,7 +75,7 @@ class Job:
         server: The server that has taken it; empty before.
         has_begun: Whether a server has claimed the name for the run.
         is_cancelled: Whether it was cancelled.
-        ended: Why it has ended; empty before.
+        ended: Why its run has stopped, or why it was not executed; empty before.
         error: What it failed with.
     """
 
@@ -101,8 +101,10 @@ class Job:
         return str(self.settings.get("problem", ""))
 
     def state(self, live: Iterable[str]) -> str:
-        """What it does: `waiting`, `running`, or why it has ended."""
-        return self.ended or ("running" if self.server in live else "waiting")
+        """What it does: `waiting`, `running`, `finished`, or why its run has not ended."""
+        if self.ended:
+            return self.ended if self.ended in (FAILED, UNPAID, CANCELLED) else "finished"
+        return "running" if self.server in live else "waiting"
 
 
 class JobQueue:
@@ -117,16 +119,23 @@ class JobQueue:
             OSError: The server cannot be reached.
         """
         self._connections = Connections(address, is_read_only=is_read_only)
-        with self._connections.lent() as connection:
-            prepare(connection, self._connections.name, is_read_only=is_read_only)
-            found = connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.costada_job",))
-            if found.fetchall() != [(None,)]:
-                return
-            if is_read_only:
-                raise ValueError(f"{self._connections.name}: has no queue yet; add a job to it")
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATION_LOCK,))
-                connection.execute(TABLE)
+        try:
+            with self._connections.lent() as connection:
+                self._prepare(connection, is_read_only=is_read_only)
+        except BaseException:  # raised again: the connections are closed on the way
+            self._connections.close()
+            raise
+
+    def _prepare(self, connection: psycopg.Connection[Any], *, is_read_only: bool) -> None:
+        prepare(connection, self._connections.name, is_read_only=is_read_only)
+        found = connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.costada_job",))
+        if found.fetchall() != [(None,)]:
+            return
+        if is_read_only:
+            raise ValueError(f"{self._connections.name}: has no queue yet; add a job to it")
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATION_LOCK,))
+            connection.execute(TABLE)
 
     def __enter__(self) -> Self:
         return self

@@ -75,7 +75,7 @@ def test_jobs_of_two_teams_end_and_each_team_pays_for_its_own(begin, database, p
         names = add_jobs(database, team, TOY, range(3), name=team)
         assert names == [f"{team}/seed-{seed}" for seed in range(3)]
     within(SECONDS, lambda: have_ended(database))
-    assert {*states(database).values()} == {"budget"}
+    assert {*states(database).values()} == {"finished"}
     paid = [purse_of(database, team) for team in TEAMS]
     assert sum(spent for spent, _ in paid) == provider.bill
     for team, (spent, left) in zip(TEAMS, paid, strict=True):
@@ -102,7 +102,7 @@ def test_jobs_start_by_priority_and_no_team_exceeds_its_quota(begin, database, p
     assert {run for run, state in states(database).items() if state == "running"} == expected
     provider.last_answered = inf
     within(SECONDS, lambda: have_ended(database))
-    assert {*states(database).values()} == {"budget"}
+    assert {*states(database).values()} == {"finished"}
 
 
 @pytest.mark.parametrize("parallel", [1, 8])
@@ -116,7 +116,7 @@ def test_another_server_resumes_what_a_killed_one_left_and_pays_for_nothing_twic
     killed.join()
     begin(parallel=parallel)
     within(SECONDS, lambda: have_ended(database))
-    assert {*states(database).values()} == {"budget"}
+    assert {*states(database).values()} == {"finished"}
     spent, left = purse_of(database, "red")
     assert spent == ledger_of(database, "red") >= provider.bill
     assert left == 100 - spent
@@ -194,9 +194,9 @@ def test_jobs_are_added_all_or_none_under_names_that_are_free(begin, database):
     assert add_jobs(database, "red", TOY, range(2)) == ["toy-1", "toy-2"]
     assert add_jobs(database, "red", TOY, [5]) == ["toy-3"]
     add_jobs(database, "red", TOY, range(2), name="mine")
-    with pytest.raises(ValueError, match="'mine', but 'mine/seed-1' is taken"):
+    with pytest.raises(ValueError, match="--name: got 'mine', but 'mine/seed-1' is taken"):
         add_jobs(database, "red", TOY, range(1, 4), name="mine")
-    with pytest.raises(ValueError, match="team: got 'green', expected a team of a server"):
+    with pytest.raises(ValueError, match="--team: got 'green', expected a team of its servers"):
         add_jobs(database, "green", TOY, range(2))
     with pytest.raises(ValueError, match="budget"):
         add_jobs(database, "red", {**TOY, "budget": -1}, range(2))

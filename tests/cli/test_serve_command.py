@@ -1,0 +1,94 @@
+"""`costada serve`, `enqueue` and `queue`, as processes and in this one."""
+
+import json
+import signal
+
+import pytest
+from begun_commands import BegunCommand
+from waiting import within
+
+from costada.store.address import shown_address
+
+pytestmark = pytest.mark.process
+
+SECONDS = 120
+
+
+@pytest.fixture
+def database(postgres_address):
+    return shown_address(postgres_address)
+
+
+@pytest.fixture
+def teams(tmp_path):
+    file = tmp_path / "teams.toml"
+    file.write_text("[red]\nbudget = 1\n")
+    return file
+
+
+@pytest.fixture
+def server(database, teams, tmp_path):
+    words = "--teams", teams, "--problems", "circle_packing", "--out", tmp_path / "runs"
+    command = BegunCommand(tmp_path / "server.txt", "serve", database, *words)
+    command.wait_for("at most 100 runs at once, sandbox ")
+    yield command
+    command.send_signal(signal.SIGTERM)
+    assert command.exit_code() == 130
+
+
+def rows(invoke, database):
+    return json.loads(invoke("queue", database, "--json").stdout)
+
+
+def test_runs_are_enqueued_served_and_listed(server, database, invoke, tmp_path):
+    options = "--team", "red", "--budget", "0.01", "--priority", "3"
+    added = invoke("enqueue", database, "circle_packing", *options, "--seeds", "4,7")
+    names = ["circle_packing-1", "circle_packing-2"]
+    assert added.stdout.split() == [f"{database}#{name}" for name in names]
+    within(SECONDS, lambda: {row["state"] for row in rows(invoke, database)} == {"finished"})
+    first, second = rows(invoke, database)
+    expected = {"run": "circle_packing-1", "team": "red", "problem": "circle_packing"}
+    expected |= {"budget": 0.01, "seed": 4, "priority": 3, "state": "finished"}
+    assert first == {**expected, "stop_reason": "budget", "error": ""}
+    assert second["seed"] == 7
+    shown = invoke("queue", database).stdout
+    assert all(word in shown for word in (*names, "red", "$0.01", "finished"))
+    assert "circle_packing-2" in invoke("runs", database).stdout
+    assert (tmp_path / "runs" / "circle_packing-1" / "best_program.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["enqueue", "DSN", "p", "--team", "red", "--budget", "0"], "--budget: got 0"),
+        (
+            ["enqueue", "DSN", "p", "--team", "no", "--budget", "1"],
+            "--team: got 'no', expected a team of its servers",
+        ),
+        (
+            ["enqueue", "DSN", "p", "--team", "red", "--budget", "1", "--seeds", "x"],
+            "--seeds: got 'x'",
+        ),
+        (
+            ["enqueue", "DSN", "p", "--team", "red", "--budget", "1", "--name", "a b"],
+            "run: got the name 'a b'",
+        ),
+        (["enqueue", "nowhere", "p", "--team", "red", "--budget", "1"], "nowhere"),
+        (["queue", "DSN", "--cancel", "none"], "--cancel: got 'none', expected a job"),
+        (["serve", "DSN", "--teams", "missing.toml"], "missing.toml"),
+        (["serve", "DSN", "--teams", "TEAMS", "--problems", "none"], "problem is 'none'; expected"),
+        (["serve", "DSN", "--teams", "TEAMS", "--jobs", "0"], "--jobs"),
+    ],
+)
+def test_wrong_words_are_refused_in_one_line(database, teams, invoke, words, fault):
+    given = [{"DSN": database, "TEAMS": str(teams)}.get(each, each) for each in words]
+    refused = invoke(*given)
+    assert refused.exit_code == 2
+    assert fault in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_queue_that_nobody_has_used_is_said_to_be_empty(database, invoke):
+    refused = invoke("queue", database)
+    assert refused.exit_code == 2
+    assert "begin one, or name another database" in refused.stderr
