@@ -31,6 +31,7 @@ from costada.runs.run_files import RunRecord
 from costada.runs.stored_run import StoredRun
 from costada.store.address import is_there
 from costada.store.checkpoints import END_OF_ITERATION, RunCheckpoints, RunSaver
+from costada.store.lease import LostLease
 from costada.store.outage import LostWrites, Patience, waiting_for_database
 from costada.store.run_store import RunStore
 from costada.values.evaluation import failed
@@ -56,6 +57,7 @@ def execute_run(
     The folder must hold the run's settings. Its files are up to date whenever this returns or
     raises, and another call after an interruption resumes the run. Where its database has lost
     writes, the run goes on from what is there, and what is missing of its requests counts as spent.
+    Where the lease is lost, it goes on if no other process holds the run.
 
     Args:
         plan: The run.
@@ -80,7 +82,7 @@ def execute_run(
         while True:
             try:
                 return _execute(plan, folder, progress, control, accepts_loss, held)
-            except LostWrites as error:
+            except (LostLease, LostWrites) as error:
                 if lease is not None:  # what the caller holds ends with it
                     raise
                 # From what is there; the folder knows what the requests that are not have cost.
@@ -133,7 +135,7 @@ def _execute(
                     for text in filter(None, (plan.gateway_notice, notice)):
                         progress.notice(text)
                     _stream(graph, plan, store, files, progress, control)
-            except LostWrites:
+            except (LostLease, LostWrites):
                 store.call_log.share_no_more()
                 raise
             finally:

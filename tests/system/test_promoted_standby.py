@@ -2,6 +2,7 @@
 
 from math import inf
 
+import psycopg
 import pytest
 from paid_runs import ledger_in, run_paid, spent_from
 from postgres_server import placed_server, started_server
@@ -9,6 +10,8 @@ from waiting import within
 from warm import PROCESSES
 
 from costada.runs.resume import LOST_STEPS
+from costada.runs.stored_run import lease_name
+from costada.store.postgres_lease import Leases
 
 pytestmark = pytest.mark.process
 
@@ -65,3 +68,33 @@ def test_a_run_goes_on_by_itself_and_counts_what_its_server_lacks(
         if is_exact:
             assert ledger == provider.bill
         assert spent_from(standby.address) >= provider.bill
+
+
+SET_BACK = "UPDATE costada.costada_lease SET epoch = 0, seconds = 0"
+"""What a failover leaves that has lost the lease of a run."""
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_run_whose_lease_went_back_goes_on_unless_another_process_has_it(
+    is_taken, provider, url, tmp_path
+):
+    provider.last_answered = SEEN
+    with started_server() as server:
+        own = {"parallel": 4, "gateway": False, "max_iterations": ITERATIONS}
+        words = tmp_path / "hex", url, server.address
+        process = PROCESSES.Process(target=run_paid, args=words, kwargs=own)
+        process.start()
+        within(60, lambda: provider.billed.total() >= SEEN)
+        with psycopg.connect(server.address, autocommit=True) as connection:
+            connection.execute(SET_BACK)
+        other = Leases(server.address)
+        held = other.acquire(lease_name("hex"), 30.0) if is_taken else None
+        provider.last_answered = inf
+        process.join(120)
+        assert process.exitcode == is_taken
+        if held:
+            held.check()
+            held.release()
+        ledger, roles = ledger_in(server.address)
+        assert ledger >= provider.bill
+        assert LOST_STEPS not in roles
