@@ -65,7 +65,14 @@ class BackgroundRun(LoggedProgress):
     """A run in its own thread, paid from an account of the server's purse."""
 
     def __init__(
-        self, plan: Plan, folder: RunFolder, account: Purse, purse: Purse, lease: ExitStack
+        self,
+        plan: Plan,
+        folder: RunFolder,
+        account: Purse,
+        purse: Purse,
+        lease: ExitStack,
+        *,
+        accepts_loss: bool,
     ) -> None:
         """Start at once; the account of the purse is closed when the run has ended in any way.
 
@@ -80,6 +87,9 @@ class BackgroundRun(LoggedProgress):
         self._error = ""
         self.is_hindered = False
         """Whether a server, the machine or another process stopped it, so it can be resumed."""
+
+        self.has_lost_writes = accepts_loss
+        """Whether its database may lack writes of this process, which it then counts as spent."""
 
         self.is_abandoned = False
         """Whether the process ends before the run: its interpreter starts no more threads."""
@@ -163,11 +173,17 @@ class BackgroundRun(LoggedProgress):
                 lease.enter_context(closing(self._account))
                 self._has_begun.set()
                 self._result = execute_run(
-                    self._plan, self._folder, self, self.control, lease=lease
+                    self._plan,
+                    self._folder,
+                    self,
+                    self.control,
+                    accepts_loss=self.has_lost_writes,
+                    lease=lease,
                 )
         except (ValueError, UnmeteredCall, OSError, sqlite3.Error) as error:
             self._error = str(error) or describe(error)
             log_message(self._error, "error")
+            self.has_lost_writes |= isinstance(error, LostLease | LostWrites)
             self.is_hindered = isinstance(error, OSError | LostLease | LostWrites)
         except RuntimeError:
             if not self.is_abandoned:

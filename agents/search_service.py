@@ -29,7 +29,7 @@ from costada.runs.plan import GivenProblem, Plan, SearchRequest, plan_run, probl
 from costada.runs.resume import extended_config, save_extension
 from costada.runs.runner import is_finished, saved_state
 from costada.runs.steering import add_program_text, has_started
-from costada.store.outage import NO_PATIENCE, waiting_for_database
+from costada.store.outage import NO_PATIENCE, LostWrites, waiting_for_database
 from costada.store.purse import Purse
 from costada.values.setting import unknown_name
 
@@ -273,14 +273,20 @@ class SearchService:
             run.is_abandoned = run.thread.is_alive()
 
     def _begin(
-        self, plan: Plan, folder: RunFolder, account: Purse, held: ExitStack
+        self,
+        plan: Plan,
+        folder: RunFolder,
+        account: Purse,
+        held: ExitStack,
+        *,
+        accepts_loss: bool = False,
     ) -> BackgroundRun:
         """Start the thread of a run whose folder this thread holds.
 
         It takes over the lock of a folder. A run in the database is held by each of its threads.
         """
         lease = held.pop_all() if self.store is None else ExitStack()
-        run = BackgroundRun(plan, folder, account, self.purse, lease)
+        run = BackgroundRun(plan, folder, account, self.purse, lease, accepts_loss=accepts_loss)
         self.runs[run.name] = run
         return run
 
@@ -353,11 +359,26 @@ class SearchService:
     def _follow(self) -> None:
         while not self._ending.is_set():
             with _reporting():
+                self._accept_loss()
                 for name, run in self.paid.runs().items():
                     if name not in self._ended and not self.paid.is_stopped(run.folder):
                         with _reporting(name):
                             self._resume(name, run.folder)
             self._ending.wait(SCAN_SECONDS)
+
+    def _accept_loss(self) -> None:
+        """Let a purse go on that lacks writes, once all runs of this process have ended.
+
+        Each of them may lack some as well. They are resumed, which reports their calls again.
+        """
+        try:
+            _ = self.purse.budget
+        except LostWrites as error:
+            log_message(str(error), "warning")
+            for run in [*self.runs.values()]:
+                run.interrupt("the database has lost writes")
+                run.thread.join()
+            self.purse.accept_loss()
 
     def _resume(self, name: str, folder: RunFolder) -> None:
         """Resume a run unless a process holds it or nothing is left to do."""
@@ -376,4 +397,5 @@ class SearchService:
             with self._lock:
                 if not self._ending.is_set():
                     account = self.purse.child(name, config.budget)
-                    self._begin(plan, folder, account, held)
+                    has_lost = known is not None and known.has_lost_writes
+                    self._begin(plan, folder, account, held, accepts_loss=has_lost)

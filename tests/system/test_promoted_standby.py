@@ -1,17 +1,25 @@
 """A standby takes over in mid-run: the run goes on by itself, and no bill is forgotten."""
 
+from contextlib import closing
 from math import inf
 
 import psycopg
 import pytest
-from paid_runs import ledger_in, run_paid, spent_from
+from crash_runs import CAP, PRICE_IN, PRICE_OUT
+from fakes import toy_folder
+from paid_runs import PURSE, ledger_in, run_paid, spent_from
 from postgres_server import placed_server, started_server
 from waiting import within
 from warm import PROCESSES
 
+from costada.agents.search_service import SearchService
+from costada.runs.config import RunConfig
+from costada.runs.plan import SearchRequest
 from costada.runs.resume import LOST_STEPS
 from costada.runs.stored_run import lease_name
+from costada.store.outage import LostWrites
 from costada.store.postgres_lease import Leases
+from costada.store.purse import Purse
 
 pytestmark = pytest.mark.process
 
@@ -98,3 +106,50 @@ def test_a_run_whose_lease_went_back_goes_on_unless_another_process_has_it(
         ledger, roles = ledger_in(server.address)
         assert ledger >= provider.bill
         assert LOST_STEPS not in roles
+
+
+def test_runs_of_a_server_go_on_by_themselves(provider, url, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    provider.last_answered = SEEN
+    with started_server() as primary, placed_server() as standby:
+        standby.begin_as_standby_of(primary)
+        database = address_of_both(primary, standby)
+        toy = str(toy_folder(tmp_path))
+        settings = RunConfig(
+            problem=toy,
+            model="openai:stand-in",
+            base_url=url,
+            price=f"{PRICE_IN},{PRICE_OUT}",
+            max_tokens=CAP,
+            max_iterations=ITERATIONS,
+        )
+        with closing(Purse(PURSE, dsn=database)) as purse:
+            runs = SearchService(
+                {"toy": toy}, SearchRequest(settings), purse, tmp_path / "runs", database
+            )
+            runs.follow()
+            names = [runs.start("toy", 5.0, seed=seed).folder.name for seed in (0, 1)]
+            within(60, lambda: provider.billed.total() >= SEEN)
+            standby.control("stop")
+            provider.last_answered = KILLED
+            within(60, lambda: provider.billed.total() >= KILLED)
+            primary.control("stop", "--mode=immediate")
+            standby.control("start")
+            provider.last_answered = inf
+            standby.control("promote")
+            try:
+                within(120, lambda: {phase_of(runs, name) for name in names} == {"finished"})
+            finally:
+                runs.end(60)
+            ledger, roles = ledger_in(standby.address)
+            assert ledger >= provider.bill
+            assert roles.count(LOST_STEPS) > 0
+            assert purse.spent >= provider.bill
+
+
+def phase_of(runs, name):
+    """The phase of a run of a server, which may not have noticed yet that it lacks writes."""
+    try:
+        return runs.run(name).status()["phase"]
+    except LostWrites:
+        return ""
