@@ -12,6 +12,7 @@ from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
+from costada.models.connection import CALL_HEADER, EXECUTION_HEADER
 from costada.models.errors import ModelUnusable, UnmeteredCall, describe
 from costada.models.event_loop import CallTimeout, ModelWrapper, deadline
 from costada.models.langchain_openai import request_facts
@@ -301,14 +302,6 @@ def with_markers(message: HumanMessage, parts: Sequence[str], *, is_repeated: bo
 
 
 Model = TypeVar("Model", bound=Runnable[Any, Any])
-
-# A gateway is a process that journals responses and reports them again after a crash. It is a
-# plug-in; all that paid calls know of it is the mark on its models and the key of a call.
-CALL_HEADER = "X-CostAda-Call"
-"""The logical call: run_id/ticket/role/attempt, the same when it is executed again."""
-
-EXECUTION_HEADER = "X-CostAda-Execution"
-"""Which execution of that call is asking; new each time the call is executed."""
 
 
 def has_gateway(model: Runnable[Any, Any]) -> bool:

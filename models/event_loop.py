@@ -24,12 +24,6 @@ from langchain_core.runnables.base import RunnableBindingBase
 
 Result = TypeVar("Result")
 
-KEPT_OPEN_SECONDS = 4.0
-"""How long an idle connection is kept open. Common servers close theirs after 5 seconds."""
-
-CONNECT_SECONDS = 30.0
-"""Longest time until a server accepts a connection: a machine that is off sends no reply at all."""
-
 MAX_THREADS = 256
 """Threads of the pool; they start when they are needed."""
 

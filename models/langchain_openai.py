@@ -19,12 +19,8 @@ from weakref import finalize
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import BaseMessage
 
-from costada.models.event_loop import (
-    CONNECT_SECONDS,
-    KEPT_OPEN_SECONDS,
-    close_with_loop,
-    is_paid_loop,
-)
+from costada.models.connection import CONNECT_SECONDS, KEPT_OPEN_SECONDS
+from costada.models.event_loop import close_with_loop, is_paid_loop
 
 if TYPE_CHECKING:
     from langchain_openai import ChatOpenAI

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from billing_server import Answer, Body, Reply
 
-from costada.models.asking import CALL_HEADER, EXECUTION_HEADER
+from costada.models.connection import CALL_HEADER, EXECUTION_HEADER
 from costada.plugins.gateway.gateway_protocol import (
     TOKEN_HEADER,
     GatewayAddress,

@@ -20,6 +20,7 @@ import httpx
 
 from costada.evaluators.granted_models import ModelsUnreachable
 from costada.evaluators.sandbox.concurrency import CANCELLED, is_cancelled
+from costada.models.connection import CONNECT_SECONDS
 from costada.models.endpoint.client_requests import ATTEMPT, PREFIX
 from costada.models.endpoint.exchange import (
     BrokenStream,
@@ -29,7 +30,7 @@ from costada.models.endpoint.exchange import (
     Refusal,
 )
 from costada.models.endpoint.http_server import CHALLENGE, Endpoint, proof_of
-from costada.models.event_loop import CONNECT_SECONDS, run
+from costada.models.event_loop import run
 from costada.nodes.calls.endpoint_models import EndpointModels
 from costada.values.model_access import new_token
 

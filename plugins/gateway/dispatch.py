@@ -34,8 +34,8 @@ from aiohttp import (
 )
 from yarl import URL
 
+from costada.models.connection import CONNECT_SECONDS, KEPT_OPEN_SECONDS
 from costada.models.errors import describe
-from costada.models.event_loop import CONNECT_SECONDS, KEPT_OPEN_SECONDS
 from costada.plugins.gateway.gateway_protocol import Headers, returned_headers
 from costada.plugins.gateway.response_journal import Journal, RequestKey, RequestState, Response
 from costada.values.redaction import without_passwords

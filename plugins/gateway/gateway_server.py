@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from costada.models.asking import CALL_HEADER, EXECUTION_HEADER
+from costada.models.connection import CALL_HEADER, EXECUTION_HEADER
 from costada.models.errors import describe
 from costada.plugins.gateway.dispatch import (
     Dispatcher,

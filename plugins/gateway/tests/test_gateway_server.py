@@ -17,7 +17,7 @@ from billing_server import Answer, BillingServer, Body, Refusal, Reply
 from gateways import PATIENCE, Gate, Gateway, until
 from ports import refusing_port
 
-from costada.models.asking import CALL_HEADER
+from costada.models.connection import CALL_HEADER
 from costada.plugins.gateway.client import hold_gateway, stop_gateway
 from costada.plugins.gateway.gateway_protocol import TOKEN_HEADER, address_file, is_held
 from costada.plugins.gateway.response_journal import RequestState
