@@ -99,6 +99,7 @@ class IndexedRun:
         self._curve: list[Point] = []
         self._timed, self._seconds = START, 0.0
         self._dollars: dict[str, float] = {}
+        self._requests: dict[str, int] = {}
         self._evaluation_seconds = 0.0
         self._first_sent: float | None = None
         self._last_ended: float | None = None
@@ -112,6 +113,7 @@ class IndexedRun:
             if each.ticket not in tickets:  # in flight, or added before
                 continue
             self._dollars[each.role] = self._dollars.get(each.role, 0.0) + _number(each.dollars)
+            self._requests[each.status] = self._requests.get(each.status, 0) + each.requests
             if each.began is not None and each.ended is not None:
                 began, ended = _number(each.began), _number(each.ended)
                 self._first_sent = min(began, self._first_sent or began)
@@ -165,6 +167,7 @@ class IndexedRun:
             "since_gain": spent - gained_at,
             "over": now["over"],
             "evaluation_seconds": self._evaluation_seconds,
+            "requests": [(_short(each), number) for each, number in self._requests.items()],
             "sandbox": _short(sandbox),
             "purse": _short(setup.purse) if setup else "",
             **self._money_and_time(settings, is_running=now["state"] == RUNNING),

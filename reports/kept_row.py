@@ -61,6 +61,7 @@ class FinishedRow(_Strict):
     since_gain: FiniteFloat
     over: Text
     roles: Annotated[list[tuple[Text, FiniteFloat]], Field(max_length=MAX_TEXT)]
+    requests: Annotated[list[tuple[Text, Number]], Field(max_length=MAX_TEXT)]
     seconds: FiniteFloat | None
     evaluation_seconds: FiniteFloat
     sandbox: Text

@@ -85,6 +85,11 @@ class _Runs:
         dollars = CounterMetricFamily(
             "costada_run_dollars", "Dollars of requests by their role.", labels=[*LABELS, "role"]
         )
+        requests = CounterMetricFamily(
+            "costada_run_requests",
+            "Requests of the iterations that have ended, by how far they came.",
+            labels=[*LABELS, "status"],
+        )
         state = GaugeMetricFamily(
             "costada_run_state", "1 for the state that a run is in.", labels=[*LABELS, "state"]
         )
@@ -111,6 +116,8 @@ class _Runs:
             labels = [row["id"], *(row.get(name, "") for name in LABELS[1:])]
             for role, spent in row.get("roles", ()):
                 dollars.add_metric([*labels, role], spent)
+            for status, number in row.get("requests", ()):
+                requests.add_metric([*labels, status], number)
             state.add_metric([*labels, row["state"]], 1)
             for kind in row["alerts"]:
                 alert.add_metric([*labels, kind], 1)
@@ -123,4 +130,4 @@ class _Runs:
                     family.add_metric(labels, value)
         unread = GaugeMetricFamily("costada_runs_unread", "Runs that have not been read yet.")
         unread.add_metric((), self.num_unread)
-        yield from (dollars, state, alert, info, lease, unread, *by_column.values())
+        yield from (dollars, requests, state, alert, info, lease, unread, *by_column.values())

@@ -134,13 +134,15 @@ class UsedCalls:
 
 
 class RoleUse(NamedTuple):
-    """Dollars of a role for one ticket, in floating point, and when its requests began and ended.
+    """Requests of a role for one ticket that came equally far, and when they began and ended.
 
-    Times are seconds since 1970 UTC, `None` if no request says.
+    Dollars are in floating point, times seconds since 1970 UTC, `None` if no request says.
     """
 
     ticket: TicketNumber
     role: str
+    status: str
+    requests: int
     dollars: float
     began: float | None
     ended: float | None
@@ -279,10 +281,10 @@ class RunHistory(RunFacts):
         ended = "NULLIF(CAST(json_extract(facts, '$.ended_at') AS DOUBLE PRECISION), 0)"
         seconds = "CAST(json_extract(facts, '$.seconds') AS DOUBLE PRECISION)"
         found = self._db.rows(
-            "SELECT ticket, role, SUM(CAST(cost AS DOUBLE PRECISION)),"  # noqa: S608
+            "SELECT ticket, role, status, COUNT(*), SUM(CAST(cost AS DOUBLE PRECISION)),"  # noqa: S608
             f" MIN({ended} - COALESCE({seconds}, 0)), MAX({ended}) FROM costada_call"
             " WHERE run_id = ? AND ticket BETWEEN ? AND ? AND json_valid(facts)"
-            " GROUP BY ticket, role",
+            " GROUP BY ticket, role, status",
             (run_id, first, last),
         )
         return [RoleUse(*row) for row in found]

@@ -12,6 +12,8 @@ from time import time
 
 import pytest
 import yaml
+from billing_server import BillingServer, Refusal
+from crash_runs import run_to_end
 from doc_blocks import ROOT, blocks_of
 from needed_programs import needs
 from page_runs import call, candidate, serving_path, settings, step, write_steps
@@ -28,10 +30,11 @@ from costada.store.rows import RunSetup
 from costada.store.run_store import RunStore
 
 pytestmark = pytest.mark.process
+REQUESTS = "costada_run_requests_total"
 MONITOR = ROOT / "docs" / "how-to" / "monitor.md"
 
 
-OWN_LABELS = ("run", "role", "state", "alert", "sandbox")
+OWN_LABELS = ("run", "role", "status", "state", "alert", "sandbox")
 
 
 def samples(text):
@@ -81,6 +84,7 @@ def test_a_running_run_has_its_dollars_rate_and_requests_in_flight(runs):
     assert {key: value for key, value in found.items() if key[1] != unreadable} == {
         ("costada_run_dollars_total", "first", "generation"): pytest.approx(0.1),
         ("costada_run_dollars_total", "first", "guide"): pytest.approx(0.3),
+        ("costada_run_requests_total", "first", "done"): 2,
         ("costada_run_state", "first", "running"): 1,
         ("costada_run_requests_in_flight", "first"): 1,
         ("costada_run_iterations_total", "first"): 2,
@@ -95,6 +99,17 @@ def test_a_running_run_has_its_dollars_rate_and_requests_in_flight(runs):
     }
     assert {key[0] for key in found if key[1] == unreadable} == {"costada_run_state"}
     assert found["costada_run_state", unreadable, "unreadable"] == 1
+
+
+def test_requests_that_a_provider_refuses_are_counted(provider, tmp_path):
+    refusals = [Refusal(429), Refusal(500)]
+    answer = provider.answer
+    with BillingServer(default=lambda body: refusals.pop() if refusals else answer(body)) as busy:
+        run_to_end(tmp_path / "run", busy.url, {"max_iterations": 3})
+        sent = len(busy.requests)
+    found = samples(metrics_text(RunIndex(tmp_path, RunFolder)))
+    counted = {key[2]: value for key, value in found.items() if key[0] == REQUESTS}
+    assert counted == {"done": sent - 2, "error": 2}
 
 
 def test_a_server_adds_its_purse(tmp_path):
