@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +16,7 @@ from pathlib import Path
 from secrets import token_hex
 from threading import Event, Lock, Thread
 from time import monotonic
+from typing import NamedTuple
 
 from langgraph.runtime import RunControl
 
@@ -31,11 +32,16 @@ from costada.runs.folder import RunFolder
 from costada.runs.plan import SearchRequest, plan_run
 from costada.runs.resume import extended_config
 from costada.runs.runner import execute_run, patience_of
-from costada.runs.shared_purse import PurseAddress, account_name, paid_from
+from costada.runs.shared_purse import PurseAddress, paid_from, return_money
 from costada.runs.stored_run import run_at
 from costada.store.job_queue import CANCELLED, FAILED, SERVER, UNPAID, Job, JobQueue
-from costada.store.lease import LostLease
-from costada.store.outage import NO_PATIENCE, LostWrites, waiting_for_database
+from costada.store.lease import Lease, LostLease
+from costada.store.outage import (
+    NO_PATIENCE,
+    LostWrites,
+    waiting_for_database,
+    waiting_in_any_case,
+)
 from costada.store.purse import OverBudget
 from costada.store.run_store import RunStore
 from costada.values.search_result import Discovery
@@ -46,6 +52,8 @@ LOOK_SECONDS = 1.0
 
 RETRY_SECONDS = 15.0
 """Time until a run is tried again that another process or an outage has hindered."""
+
+UNEXPECTED = "an unexpected error; see the server's standard error"
 
 CHOSEN = ("problem", "budget", "seed", "target")
 """Settings that a job may choose."""
@@ -65,6 +73,14 @@ class _Execution:
         """Let the run save and end; evaluations are cancelled, and repeated later."""
         self.control.request_drain(reason)
         self.token.cancel()
+
+
+class _Outcome(NamedTuple):
+    """How a job has ended, with its error; or, with an empty reason, that it is tried again."""
+
+    ended: str = ""
+    error: str = ""
+    seconds: float = 0.0
 
 
 class RunServer:
@@ -104,16 +120,19 @@ class RunServer:
         self._running: dict[str, _Execution] = {}
         self._planned = {name: each for name, each in problems.items() if isinstance(each, Problem)}
         self._lock, self._ending, self._has_changed = Lock(), Event(), Event()
+        self._is_abandoned = False  # the process ends before its runs
         for name, team in teams.items():
             with self._purse(name).create(team.budget, given.config.budget_policy):
                 pass
 
     def serve(self) -> None:
         """Take and execute jobs until `end` is called."""
-        lease = self._store.hold(self.name)
+        lease: Lease | None = None
         try:
             while not self._ending.is_set():
                 with _reporting(), waiting_for_database(NO_PATIENCE):
+                    if lease is None or lease.lost:
+                        lease = self._store.hold(self.name)
                     self._look()
                 self._has_changed.wait(LOOK_SECONDS)
                 self._has_changed.clear()
@@ -133,9 +152,10 @@ class RunServer:
             running = [*self._running.values()]
         for each in running:
             each.interrupt("the server ends")
-        while self.num_running and monotonic() < deadline:
-            self._has_changed.wait(LOOK_SECONDS)
+        while self.num_running and (left := deadline - monotonic()) > 0:
+            self._has_changed.wait(min(left, LOOK_SECONDS))
             self._has_changed.clear()
+        self._is_abandoned = self.num_running > 0
 
     @property
     def num_running(self) -> int:
@@ -154,14 +174,18 @@ class RunServer:
             elif job.is_cancelled:
                 known.interrupt(CANCELLED)
         room = self._at_once - self.num_running
-        if room <= 0:
-            return
-        choose = partial(next_jobs, teams=self._teams, room=room)
-        for job in self._queue.take(self.name, [*self._teams], room, choose):
-            execution = _Execution(job)
-            with self._lock:
-                self._running[job.run] = execution
-            Thread(target=self._carry_out, args=(execution,), name=job.run, daemon=True).start()
+        if room > 0:
+            for job in self._queue.take(self.name, [*self._teams], room, partial(self._next, room)):
+                execution = _Execution(job)
+                with self._lock:
+                    self._running[job.run] = execution
+                Thread(target=self._carry_out, args=(execution,), name=job.run, daemon=True).start()
+
+    def _next(self, room: int, waiting: Sequence[Job], running: Mapping[str, int]) -> list[Job]:
+        """The jobs to start; not those that run here while the server's lease was lost."""
+        with self._lock:
+            others = [job for job in waiting if job.run not in self._running]
+        return next_jobs(others, running, self._teams, room)
 
     def _carry_out(self, execution: _Execution) -> None:
         """Execute a job in its thread, and note how it has ended."""
@@ -169,37 +193,43 @@ class RunServer:
         current_token.set(execution.token)
         current_run.set(job.run)
         patience = patience_of(self._given.config.longest_pause, execution.control)
+        outcome = _Outcome(FAILED, UNEXPECTED)
         try:
-            with _reporting(), waiting_for_database(patience):
-                self._settle(execution)
+            with waiting_for_database(patience):
+                outcome = self._outcome(execution)
         finally:
+            with _reporting(), waiting_for_database(patience), waiting_in_any_case():
+                self._note(job, outcome)
             with self._lock:
                 del self._running[job.run]
             self._has_changed.set()
 
-    def _settle(self, execution: _Execution) -> None:
+    def _outcome(self, execution: _Execution) -> _Outcome:
+        """Execute a job; how it has ended, or why it is tried again."""
         job = execution.job
         try:
             folder = run_at(f"{self._address}#{job.run}", self._parent / job.run)
             found = None if job.is_cancelled else self._executed(execution, folder)
-        except (LostLease, LostWrites, OSError, sqlite3.Error, InterruptedError) as error:
-            LOG.warning("%s: %s; it is tried again", job.run, error)
-            self._queue.give_back(job.run, self.name, RETRY_SECONDS)
-        except OverBudget as error:
-            if self._is_lent(job.team):
-                self._queue.give_back(job.run, self.name, RETRY_SECONDS)
-            else:
-                self._end(job, UNPAID, str(error))
-        except (ValueError, UnmeteredCall) as error:
-            self._end(job, FAILED, str(error) or describe(error))
-        else:
             if found and found.stop_reason != "interrupted":
-                self._end(job, found.stop_reason)
-            elif job.is_cancelled or execution.control.drain_reason == CANCELLED:
-                self._return_money(job, folder)
-                self._end(job, CANCELLED)
-            else:
-                self._queue.give_back(job.run, self.name)
+                return _Outcome(found.stop_reason)
+            if job.is_cancelled or execution.control.drain_reason == CANCELLED:
+                return_money(self._purse(job.team), folder)
+                return _Outcome(CANCELLED)
+            return _Outcome()
+        except OverBudget as error:
+            return _Outcome("" if self._is_lent(job.team) else UNPAID, str(error), RETRY_SECONDS)
+        except (LostLease, LostWrites, OSError, sqlite3.Error) as error:
+            LOG.warning("%s: %s; it is tried again", job.run, error)
+            return _Outcome(seconds=RETRY_SECONDS)
+        except (ValueError, UnmeteredCall) as error:
+            LOG.warning("%s: %s", job.run, error)
+            return _Outcome(FAILED, str(error) or describe(error))
+
+    def _note(self, job: Job, outcome: _Outcome) -> None:
+        if outcome.ended and not self._is_abandoned:
+            self._queue.end(job, self.name, outcome.ended, outcome.error)
+        else:
+            self._queue.give_back(job.run, self.name, outcome.seconds)
 
     def _executed(self, execution: _Execution, folder: RunFolder) -> Discovery:
         """Start or resume the run of a job; raises as `plan_run`, `paid_from`, `execute_run` do."""
@@ -237,15 +267,6 @@ class RunServer:
         """Whether runs of a team have money that they may return."""
         with self._purse(team).open() as purse:
             return purse.budget - purse.remaining > purse.spent
-
-    def _return_money(self, job: Job, folder: RunFolder) -> None:
-        """Return to the team what a cancelled run did not spend."""
-        with self._purse(job.team).open() as purse:
-            purse.close_child(account_name(folder))
-
-    def _end(self, job: Job, reason: str, error: str = "") -> None:
-        LOG.info("%s of %s: %s", job.run, job.team, error or reason)
-        self._queue.end(job, self.name, reason, error)
 
 
 @contextmanager

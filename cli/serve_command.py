@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 SAVE_SECONDS = 60.0
 """Time that runs have to save when the server ends: calls in flight can end."""
 
-MAX_JOBS = 1_000
+MAX_JOBS, MAX_ENDED = 1_000, 100
+"""Most runs at once in a server, and most ended jobs in the table of a queue."""
+
 COLUMNS = ("run", "team", "problem", "budget", "priority", "state", "error")
 
 CHOSEN_BY_JOBS = ("problem", "budget", "seed", "target")
@@ -158,11 +160,16 @@ def queue(database: Database, cancel: Cancel = None, as_json: options.AsJson = F
     if as_json:
         show(json.dumps(rows, indent=2))
         return
+    ended = [row for row in rows if row["state"] not in ("waiting", "running")]
+    hidden = {row["run"] for row in ended[:-MAX_ENDED]}
     table = [
         [f"${row['budget']:g}" if each == "budget" else str(row[each]) for each in COLUMNS]
         for row in rows
+        if row["run"] not in hidden
     ]
     TerminalTable(COLUMNS, table, COLUMNS, optional=("priority",)).print(table_console())
+    if hidden:
+        show(f"{len(hidden)} more jobs ended before these; --json lists all")
 
 
 def _row(job: Job, live: Sequence[str]) -> dict[str, Any]:

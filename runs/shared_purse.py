@@ -142,6 +142,12 @@ def settle_slices(purse: Purse, name: str, folder: RunFolder) -> None:
                 settle(account, store, run_id, counts_lost=counts_lost)
 
 
+def return_money(address: PurseAddress, folder: RunFolder) -> None:
+    """Return to a purse what a run did not spend that nobody resumes."""
+    with address.open() as purse:
+        purse.close_child(_own_account(purse, folder))
+
+
 def _own_account(purse: Purse, folder: RunFolder) -> str:
     """The first name of an account that no other run has drawn from.
 

@@ -38,6 +38,8 @@ CREATE TABLE IF NOT EXISTS costada_job (
 );
 CREATE INDEX IF NOT EXISTS costada_job_in_order ON costada_job (team, priority DESC, place)
     WHERE ended = '';
+CREATE INDEX IF NOT EXISTS costada_job_taken ON costada_job (server)
+    WHERE ended = '' AND server <> '';
 """
 
 TAKEN = "SELECT run FROM costada_job UNION SELECT name FROM costada_named"
@@ -53,7 +55,8 @@ SELECT name FROM costada_lease WHERE name LIKE '{SERVER}%%'
 """The servers that hold their lease."""
 
 NUM_RUNNING = """
-SELECT team, count(*) FROM costada_job WHERE ended = '' AND server = ANY(%s) GROUP BY team
+SELECT team, count(*) FROM costada_job
+WHERE ended = '' AND server <> '' AND server = ANY(%s) GROUP BY team
 """
 WAITING = f"""
 SELECT {COLUMNS} FROM unnest(%s::text[]) AS of_team, LATERAL (
@@ -220,7 +223,7 @@ class JobQueue:
 
     def taken_by(self, server: str) -> list[Job]:
         """The jobs that a server has taken and that have not ended."""
-        return self._jobs("WHERE server = %s AND ended = ''", server)
+        return self._jobs("WHERE ended = '' AND server <> '' AND server = %s", server)
 
     def jobs(self) -> list[Job]:
         """All jobs, in the order in which they were added."""
