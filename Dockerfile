@@ -2,9 +2,10 @@
 # Python packages come from deploy/requirements.lock, by their hashes.
 # The digest is that of 25 August 2026, with Python 3.12.14; docs/how-to/deploy.md says how to take a newer one.
 
-ARG PYTHON_IMAGE=python:3.12-slim-bookworm@sha256:0f5b26b9518d002b6173fd61daad821fa340635ebfec5bba471013f9ca114579
+ARG PYTHON_IMAGE
+FROM ${PYTHON_IMAGE:-python:3.12-slim-bookworm@sha256:0f5b26b9518d002b6173fd61daad821fa340635ebfec5bba471013f9ca114579} AS base
 
-FROM ${PYTHON_IMAGE} AS build
+FROM base AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /source
 RUN python -m venv /opt/costada
@@ -15,7 +16,7 @@ COPY . .
 RUN pip install --no-deps --no-build-isolation . && pip uninstall --yes setuptools \
     && python -m compileall -q /opt/costada/lib
 
-FROM ${PYTHON_IMAGE}
+FROM base
 RUN apt-get update \
     && apt-get install -y --no-install-recommends bubblewrap \
     && rm -rf /var/lib/apt/lists/* \
