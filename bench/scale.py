@@ -22,6 +22,7 @@ import sys
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -33,6 +34,7 @@ from uuid import uuid4
 import psycopg
 from recorded_traffic import Recording, Replay, record
 
+from costada.nodes.calls.purse_slice import SLICE, PurseSlice
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_engine import PostgresEngine
 from costada.store.purse import Purse
@@ -47,6 +49,7 @@ WARMING_SECONDS = 2.0
 PERCENTILES = (50, 95, 99)
 KINDS = ("transaction", "single write", "text", "checkpoint", "query")
 SPENDERS = (1, 4, 16, 64)
+BOUND, COST, ZERO = Decimal("0.01"), Decimal("0.002"), Decimal(0)
 CONTEXT = get_context("spawn")
 
 TRAFFIC = """
@@ -260,20 +263,28 @@ def show_levels(recording: Recording, address: str, given: argparse.Namespace) -
         )
 
 
-def spend(address: str, number: int, seconds: float, ready: Barrier, results: Any) -> None:
-    """Pay for calls from accounts of one purse, each account in a thread."""
+def spend(
+    address: str, number: int, seconds: float, dollars: float, ready: Barrier, results: Any
+) -> None:
+    """Pay for calls from accounts of one purse, each account in a thread, perhaps by slices."""
     done: Queue[list[float]] = Queue()
 
     def pay() -> None:
         took = []
         with Purse(10**9, dsn=address) as purse:
-            account = purse.child(uuid4().hex, 1000)
+            account = purse.child(uuid4().hex, 10**6)
+            reserve = account.put_and_reserve({}, SLICE, dollars)
+            own = PurseSlice(account, Decimal(str(dollars)), {}, reserve)
             ready.wait()
             end = time.monotonic() + seconds
             while (began := time.monotonic()) < end:
                 key = uuid4().hex
-                account.begin(key, 0.01)
-                account.put(key, cost=0.002)
+                if dollars:
+                    own.report(key, (ZERO, BOUND))
+                    own.report(key, (COST, ZERO))
+                else:
+                    account.begin(key, BOUND)
+                    account.put(key, cost=COST)
                 took.append(time.monotonic() - began)
         done.put(took)
 
@@ -286,24 +297,34 @@ def spend(address: str, number: int, seconds: float, ready: Barrier, results: An
 
 
 def show_purse(address: str, given: argparse.Namespace) -> None:
-    """Print how many calls accounts of one purse pay for in a second."""
-    print(f"\n{'spenders of one purse':24} {'calls/s':>8} {'p50/p95/p99 ms':>22}")
+    """Print how many calls accounts of one purse pay for in a second, without and with slices."""
+    with_slices = f"with slices of ${given.slice:g}"
+    heading = f"{'calls/s':>8} {'p50/p95/p99 ms':>22} {with_slices:>22} ratio"
+    print(f"\n{'spenders of one purse':24} {heading}")
     with Purse(10**9, dsn=address):
         pass
     for spenders in SPENDERS:
-        processes = min(PROCESSES, spenders)
-        ready, results = CONTEXT.Barrier(spenders), CONTEXT.Queue()
-        more = (spenders // processes, given.seconds, ready, results)
-        started = [CONTEXT.Process(target=spend, args=(address, *more)) for _ in range(processes)]
-        for each in started:
-            each.start()
-        load = Load({"call": [took for _ in started for took in results.get()]})
-        for each in started:
-            each.join()
-        shown = "/".join(f"{each:.1f}" for each in load.percentiles("call"))
+        loads = [paid_calls(address, spenders, each, given.seconds) for each in (0.0, given.slice)]
+        shown = "/".join(f"{each:.1f}" for each in loads[0].percentiles("call"))
+        plain, sliced = (len(each.took["call"]) / given.seconds for each in loads)
         print(
-            f"{spenders:<24} {len(load.took['call']) / given.seconds:8.1f} {shown:>22}", flush=True
+            f"{spenders:<24} {plain:8.1f} {shown:>22} {sliced:22,.0f} {sliced / plain:5.0f}",
+            flush=True,
         )
+
+
+def paid_calls(address: str, spenders: int, dollars: float, seconds: float) -> Load:
+    """What accounts of one purse pay for, each in a thread, with slices of so many dollars."""
+    processes = min(PROCESSES, spenders)
+    ready, results = CONTEXT.Barrier(spenders), CONTEXT.Queue()
+    more = (spenders // processes, seconds, dollars, ready, results)
+    started = [CONTEXT.Process(target=spend, args=(address, *more)) for _ in range(processes)]
+    for each in started:
+        each.start()
+    load = Load({"call": [took for _ in started for took in results.get()]})
+    for each in started:
+        each.join()
+    return load
 
 
 def show_server(address: str) -> None:
@@ -318,7 +339,8 @@ def main() -> None:
     """Print the traffic of a step, the latencies of many runs, and the rate of a purse."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--postgres", default=os.environ.get("COSTADA_POSTGRES"), help="an address")
-    parser.add_argument("--runs", default="1,10,100,1000")
+    parser.add_argument("--runs", default="1,10,100,1000", help="'': only the purse")
+    parser.add_argument("--slice", type=float, default=5.0, help="dollars of a purse's slice")
     parser.add_argument("--every", type=float, default=10.0, help="seconds between two steps")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each line")
     parser.add_argument("--threads", type=int, default=8, help="of each process")
@@ -328,7 +350,8 @@ def main() -> None:
         parser.error("--postgres: got none, and COSTADA_POSTGRES is not set")
     with new_database(given.postgres) as address:
         show_server(address)
-        show_levels(show_traffic(address, given.steps), address, given)
+        if given.runs:
+            show_levels(show_traffic(address, given.steps), address, given)
         show_purse(address, given)
 
 

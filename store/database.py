@@ -142,6 +142,9 @@ class Engine(Protocol):
     def put_row(self, table: str, row: Sequence[object]) -> None:
         """Write all columns of a row in place of the one with its key; it then is the newest."""
 
+    def put_entries(self, rows: Sequence[Sequence[object]]) -> None:
+        """Do what `put_row` does for several entries of a purse, with different keys."""
+
     def draw(self, entry: Sequence[object], *, begins: bool) -> bool:
         """Write an entry of a purse and book it, durably and in one request to the server.
 

@@ -29,6 +29,7 @@ from costada.store.postgres_schema import (
     DRAW,
     NEXT_NUMBER,
     NUMBER,
+    PUT_ENTRIES,
     REPLACING,
     WAIT_FOR_DISK,
     prepare,
@@ -313,6 +314,11 @@ class PostgresEngine:
             self._current.execute(REPLACING[table], row)
         else:
             self.outlast(partial(self._put, REPLACING[table], row, self._leases.guard()))
+
+    def put_entries(self, rows: Sequence[Sequence[object]]) -> None:
+        """Write entries of a purse in place of those with their keys, by one statement."""
+        if rows:
+            self._execute(PUT_ENTRIES, [list(column) for column in zip(*rows, strict=True)])
 
     def _execute(self, statement: bytes, values: Sequence[object]) -> Rows:
         # Other threads read and write beside the transaction, on connections of their own.

@@ -206,6 +206,11 @@ REPLACING = {
 """The statement that writes a whole row, by table."""
 
 
+ENTRIES = b"SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])"
+PUT_ENTRIES = REPLACING["costada_entry"].replace(b"VALUES ($1, $2, $3, $4, $5)", ENTRIES)
+"""The statement that writes several entries of a purse; its values are columns."""
+
+
 def prepare(connection: psycopg.Connection[Any], place: str, *, is_read_only: bool) -> None:
     """Check the format, and create schema and tables where they are missing, all at once.
 

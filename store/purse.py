@@ -424,8 +424,7 @@ class Purse:
             granted = ZERO if own.is_closed else max(ZERO, min(wanted, left))
             if granted or before is not None:
                 entries.append(Entry("", key, ZERO, granted, {}))
-            for entry in entries:
-                self._write_entry(entry)
+            self._db.engine.put_entries([self._row(each) for each in entries])
             added += granted - (before or ZERO)
             self._book(path, added, added)
         return granted

@@ -403,6 +403,11 @@ class SqliteEngine:
         # An update would keep the rowid, by which queries tell what was written last.
         self.rows(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", row)  # noqa: S608
 
+    def put_entries(self, rows: Sequence[Sequence[object]]) -> None:
+        """Write entries of a purse in place of those with their keys."""
+        for row in rows:
+            self.put_row("costada_entry", row)
+
     def draw(self, entry: Sequence[object], *, begins: bool) -> bool:
         """A file has no server that could do it."""
         return False
