@@ -76,8 +76,9 @@ def test_a_change_that_keeps_all_scores_is_named_once_also_by_a_quiet_command(
 
 @pytest.mark.parametrize("keeps_scores", [True, False])
 def test_a_run_in_postgres_goes_on_only_if_its_programs_keep_their_scores(
-    invoke, folder, tmp_path, postgres_address, keeps_scores
+    invoke, folder, tmp_path, postgres_address, keeps_scores, monkeypatch
 ):
+    monkeypatch.chdir(tmp_path)  # `resume` writes to runs-out/
     store = f"{shown_address(postgres_address)}#{tmp_path.name}"
     run(invoke, folder, tmp_path / "out", "--store", store)
     change(folder, *(("import runpy", "import runpy, os") if keeps_scores else ()))
