@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from rows import call_row
+from toy_graph import discovery
 from waiting import within
 
 from costada.store import postgres_connections
@@ -293,3 +294,27 @@ def test_a_process_with_many_stores_keeps_to_the_default_limit(address):
             for each in tried:
                 each.result(PATIENCE)
         assert 1 < num_sessions(address) <= MAX_CONNECTIONS
+
+
+def search(address, number):
+    with (
+        RunStore.postgres(address) as store,
+        closing(PostgresRunSaver(address)) as saver,
+        Purse(100, dsn=address) as purse,
+    ):
+        own = purse.child(f"run-{number}", 1)
+        thread = {"configurable": {"thread_id": f"run-{number}"}}
+        graph = discovery(store=store, saver=saver, purse=own, iterations=4, parallel=4)
+        assert graph.invoke({}, thread)["iterations"] == 4
+
+
+@pytest.mark.process
+def test_thirty_runs_with_steps_in_flight_have_as_many_connections_as_a_pool(address):
+    most = 0
+    with ThreadPoolExecutor(30) as threads:
+        searching = [threads.submit(search, address, each) for each in range(30)]
+        while not all(each.done() for each in searching):
+            most = max(most, num_sessions(address))
+        for each in searching:
+            each.result()
+    assert MAX_CONNECTIONS / 2 < most <= MAX_CONNECTIONS + 4  # of leases and nested uses
