@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -136,6 +136,10 @@ class RunIndex:
     def purses(self) -> list[Account]:
         """The purses that pay for the runs, as far as they are kept in the same place."""
         return []
+
+    def jobs(self) -> Mapping[tuple[str, str], int]:
+        """How many jobs of a queue in the same place each team has in each state."""
+        return {}
 
     def _scan(self) -> None:
         """Find new runs and forget removed ones; the caller holds the lock."""

@@ -53,6 +53,7 @@ def metrics_text(index: RunIndex, purse: Purse | None = None) -> str:
         own = purse.accounts()[0]
         purses[own.name] = own
     registry.register(_Purses(purses.values()))
+    registry.register(_Jobs(index.jobs()))
     return generate_latest(registry).decode()
 
 
@@ -72,6 +73,19 @@ class _Purses:
             for each in self.accounts:
                 family.add_metric([each.name], float(dollars_of(each)))
             yield family
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Jobs:
+    """Collects the metric of a queue."""
+
+    counts: Mapping[tuple[str, str], int]
+
+    def collect(self) -> Iterator[Metric]:
+        jobs = GaugeMetricFamily("costada_jobs", "Jobs of a queue.", labels=["purse", "state"])
+        for labels, number in self.counts.items():
+            jobs.add_metric(labels, number)
+        yield jobs
 
 
 @dataclass(frozen=True, slots=True, eq=False)

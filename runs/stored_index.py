@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from urllib.parse import quote
@@ -73,6 +74,13 @@ class StoredIndex(RunIndex):
     def purses(self) -> list[Account]:
         """The purses of this database that pay for runs in it."""
         return self._store.paying_purses()
+
+    def jobs(self) -> Mapping[tuple[str, str], int]:
+        """How many jobs of the queue in this database each team has in each state."""
+        from costada.store.job_queue import JobQueue
+
+        with JobQueue(self._database, is_read_only=True) as queue:
+            return queue.counts()
 
     def _scan(self) -> None:
         """Find new runs and what has changed; the caller holds the lock."""

@@ -7,6 +7,7 @@ the lease of each run keeps a server that was only thought to be dead from writi
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -58,6 +59,9 @@ NUM_RUNNING = """
 SELECT team, count(*) FROM costada_job
 WHERE ended = '' AND server <> '' AND server = ANY(%s) GROUP BY team
 """
+COUNTS = """
+SELECT team, ended, server = ANY(%s) AS is_running, count(*) FROM costada_job GROUP BY 1, 2, 3
+"""
 WAITING = f"""
 SELECT {COLUMNS} FROM unnest(%s::text[]) AS of_team, LATERAL (
     SELECT * FROM costada_job WHERE team = of_team AND ended = '' AND due <= now()
@@ -104,10 +108,15 @@ class Job:
         return str(self.settings.get("problem", ""))
 
     def state(self, live: Iterable[str]) -> str:
-        """What it does: `waiting`, `running`, `finished`, or why its run has not ended."""
-        if self.ended:
-            return self.ended if self.ended in (FAILED, UNPAID, CANCELLED) else "finished"
-        return "running" if self.server in live else "waiting"
+        """Its state, where these servers hold their lease."""
+        return state_of(self.ended, is_running=self.server in live)
+
+
+def state_of(ended: str, *, is_running: bool) -> str:
+    """What a job does: `waiting`, `running`, `finished`, or why its run has not finished."""
+    if ended:
+        return ended if ended in (FAILED, UNPAID, CANCELLED) else "finished"
+    return "running" if is_running else "waiting"
 
 
 class JobQueue:
@@ -117,8 +126,7 @@ class JobQueue:
         """Connect; creates the tables unless it only reads.
 
         Raises:
-            ValueError: The address is malformed, the tables are not those of this version, or, to
-                be read, no job was ever added.
+            ValueError: The address is malformed, or the tables are not those of this version.
             OSError: The server cannot be reached.
         """
         self._connections = Connections(address, is_read_only=is_read_only)
@@ -132,13 +140,13 @@ class JobQueue:
     def _prepare(self, connection: psycopg.Connection[Any], *, is_read_only: bool) -> None:
         prepare(connection, self._connections.name, is_read_only=is_read_only)
         found = connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.costada_job",))
-        if found.fetchall() != [(None,)]:
+        self._has_table = found.fetchall() != [(None,)]
+        if self._has_table or is_read_only:
             return
-        if is_read_only:
-            raise ValueError(f"{self._connections.name}: has no queue yet; add a job to it")
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATION_LOCK,))
             connection.execute(TABLE)
+        self._has_table = True
 
     def __enter__(self) -> Self:
         return self
@@ -226,8 +234,18 @@ class JobQueue:
         return self._jobs("WHERE ended = '' AND server <> '' AND server = %s", server)
 
     def jobs(self) -> list[Job]:
-        """All jobs, in the order in which they were added."""
-        return self._jobs("ORDER BY place")
+        """All jobs, in the order in which they were added; none before the first was."""
+        return self._jobs("ORDER BY place") if self._has_table else []
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """How many jobs each team has in each state."""
+        counts: Counter[tuple[str, str]] = Counter()
+        if self._has_table:
+            with self._connections.lent() as connection:
+                rows = connection.execute(COUNTS, (self._live(connection),)).fetchall()
+            for team, ended, is_running, number in rows:
+                counts[team, state_of(ended, is_running=is_running)] += number
+        return counts
 
     def live_servers(self) -> list[str]:
         """The servers that hold their lease."""

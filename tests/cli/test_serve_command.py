@@ -2,11 +2,14 @@
 
 import json
 import signal
+from contextlib import closing
 
 import pytest
 from begun_commands import BegunCommand
 from waiting import within
 
+from costada.reports.run_metrics import metrics_text
+from costada.runs.stored_index import StoredIndex
 from costada.store.address import shown_address
 
 pytestmark = pytest.mark.process
@@ -54,6 +57,9 @@ def test_runs_are_enqueued_served_and_listed(server, database, invoke, tmp_path)
     shown = invoke("queue", database).stdout
     assert all(word in shown for word in (*names, "red", "$0.01", "finished"))
     assert "circle_packing-2" in invoke("runs", database).stdout
+    with closing(StoredIndex(database)) as index:
+        metrics = metrics_text(index)
+    assert 'costada_jobs{purse="red",state="finished"} 2.0' in metrics
     assert (tmp_path / "runs" / "circle_packing-1" / "best_program.py").is_file()
 
 
