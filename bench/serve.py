@@ -23,7 +23,7 @@ from decimal import Decimal
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from loopback import Call, Loopback, constant
@@ -163,6 +163,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=10.0, help="seconds of an answer")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0, help="of the kills")
+    parser.add_argument("--gateway", action="store_true", help="a gateway for each run")
     parser.add_argument("--slice", type=float, help="dollars of each draw from the purse")
     given = parser.parse_args()
     if not given.postgres:
@@ -178,7 +179,8 @@ def main() -> None:
         PurseAddress(address, TEAM).create(PURSE, "crossing").close()
         chosen = {"problem": "toy", "budget": 100.0}
         add_jobs(address, TEAM, chosen, range(given.runs), name="run")
-        settings = {"parallel": given.parallel, "max_iterations": given.iterations}
+        settings: dict[str, Any] = {"parallel": given.parallel, "gateway": given.gateway}
+        settings["max_iterations"] = given.iterations
         if given.slice:
             settings["purse_slice"] = given.slice
 
