@@ -197,10 +197,11 @@ class _Turn:
 class Pool:
     """The connections of this process to one address, with the same settings of their sessions.
 
-    A thread waits while `MAX_CONNECTIONS` are in use, first come, first served. One that holds a
-    connection already does not wait for a second one: threads that hold one each and wait for each
-    other would never go on. A lock of the program that is taken while a connection is held must not
-    be held by a thread that waits for its first one.
+    A thread waits while `MAX_CONNECTIONS` are in use. Those that wait are woken in their order, but
+    a thread that is at work may be faster, as a connection would idle until one has woken up. One
+    that holds a connection already does not wait for a second one: threads that hold one each and
+    wait for each other would never go on. A lock of the program that is taken while a connection is
+    held must not be held by a thread that waits for its first one.
 
     It is closed when its last user leaves. The collector may end a user in any line here, so the
     lock is reentrant.
@@ -255,7 +256,7 @@ class Pool:
                 # Each of them would wait for the same answer as long, one after another.
                 if isinstance(error, DatabaseUnavailable) and not error.is_starting:
                     self._refuse_all(error)
-                self._pass_turn()
+                self._end_turn()
             raise
         return connection
 
@@ -273,31 +274,41 @@ class Pool:
     def _await_turn(self) -> None:
         """Wait until the thread may take a connection."""
         with self._lock:
-            is_free = self._num_used < MAX_CONNECTIONS and not self._waiting
-            if is_free or get_ident() in self._lent.values():
+            if self._num_used < MAX_CONNECTIONS or get_ident() in self._lent.values():
                 self._num_used += 1
                 return
             turn = _Turn()
             self._waiting.append(turn)
         try:
-            while not turn.has_come.wait(CHECK_SECONDS):
-                check_stop()
-            if turn.error is not None:
-                raise copy(turn.error)
-        except BaseException:  # raised again: the thread takes no connection
+            while not self._has_turn(turn):
+                if not turn.has_come.wait(CHECK_SECONDS):
+                    check_stop()
+        finally:
             with self._lock:
                 if turn in self._waiting:
                     self._waiting.remove(turn)
-                elif turn.error is None:
-                    self._pass_turn()
-            raise
+                self._wake_next()
 
-    def _pass_turn(self) -> None:
-        """Let the next thread take a connection in place of this one; called with the lock."""
-        if self._waiting and self._num_used <= MAX_CONNECTIONS:
-            self._waiting.popleft().has_come.set()
-        else:
-            self._num_used -= 1
+    def _has_turn(self, turn: _Turn) -> bool:
+        """Whether a thread that waits takes a connection now; raises where none can be opened."""
+        with self._lock:
+            if turn.error is not None:
+                raise copy(turn.error)
+            if self._num_used < MAX_CONNECTIONS:
+                self._num_used += 1
+                return True
+            turn.has_come.clear()  # a thread that was at work has taken it before
+            return False
+
+    def _wake_next(self) -> None:
+        """Let the first thread that waits look for a connection; called with the lock."""
+        if self._waiting and self._num_used < MAX_CONNECTIONS:
+            self._waiting[0].has_come.set()
+
+    def _end_turn(self) -> None:
+        """Let another thread take a connection in place of this one; called with the lock."""
+        self._num_used -= 1
+        self._wake_next()
 
     def _refuse_all(self, error: DatabaseUnavailable) -> None:
         """Raise an error in all threads that wait; called with the lock."""
@@ -321,7 +332,7 @@ class Pool:
                 self._idle.append(connection)
             else:
                 ended.append(connection)
-            self._pass_turn()
+            self._end_turn()
         for each in ended:
             each.close()
 
