@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from crash_runs import PRICE_IN, PRICE_OUT
 from fakes import rewrite
 from new_database import new_database
-from served_runs import begun_server
+from queue_servers import begun_server
 
 from costada.agents.job_clients import add_jobs
 from costada.agents.teams import Team

@@ -10,7 +10,6 @@ from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from costada.nodes.calls.run_account import has_slice, settle
 from costada.runs.folder import RunFolder
 from costada.runs.resume import lost_steps
 from costada.runs.stored_run import StoredRun
@@ -131,6 +130,8 @@ def settle_slices(purse: Purse, name: str, folder: RunFolder) -> None:
         name: The account of the run in the purse.
         folder: The run.
     """
+    from costada.nodes.calls.run_account import has_slice, settle
+
     accounts = {each: purse.below(each) for each in purse.drawn_from(name)}
     for run_id, account in accounts.items():
         if account is None or not has_slice(account):
@@ -144,8 +145,10 @@ def settle_slices(purse: Purse, name: str, folder: RunFolder) -> None:
 
 def return_money(address: PurseAddress, folder: RunFolder) -> None:
     """Return to a purse what a run did not spend that nobody resumes."""
-    with address.open() as purse:
-        purse.close_child(_own_account(purse, folder))
+    with address.open() as purse, folder.hold():
+        account = _own_account(purse, folder)
+        settle_slices(purse, account, folder)
+        purse.close_child(account)
 
 
 def _own_account(purse: Purse, folder: RunFolder) -> str:

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 from billing_server import BillingServer
 from crash_runs import Provider
-from served_runs import (
+from queue_servers import (
     begun_server,
     have_ended,
     ledger_of,
