@@ -5,6 +5,7 @@ for how long, is said by `waiting_for_database` around a run or a command.
 """
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -135,6 +136,16 @@ class Outage:
 
 _OUTAGES: dict[str, Outage] = {}
 _LOCK = Lock()
+
+
+def _leave_to_parent() -> None:
+    """Let a forked process wait out none of the outages that threads of its parent wait out."""
+    global _LOCK
+    _LOCK = Lock()  # a thread that does not exist here may have held the old one
+    _OUTAGES.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def outages() -> list[Outage]:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache, partial
 from secrets import token_hex
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg import RawCursor
@@ -19,6 +20,7 @@ from costada.store.lease import LEASE_SECONDS, Holder, Lease
 from costada.store.outage import DatabaseUnavailable, Patience, RowsChanged, outlast
 from costada.store.postgres_connections import (
     IDLE_SECONDS,
+    INHERITED,
     Connections,
     closing_on_error,
     explaining,
@@ -226,6 +228,7 @@ class PostgresEngine:
         self._has_written_beside = False
         with closing_on_error(self.connections):
             self._leases = outlast(partial(self._prepare, address))
+        _OPEN.add(self)
 
     def _prepare(self, address: str) -> Leases:
         """Create the tables where they are missing, and return the leases of the database."""
@@ -452,6 +455,25 @@ class PostgresEngine:
                 _fetched(connection, END_CLIENTS, (list(self._clients),))
             self.accept_loss()
         self.connections.close()
+
+    def leave_to_parent(self) -> None:
+        """Have no transaction in a forked process, whose parent may be in the middle of one."""
+        if self._snapshot:
+            INHERITED.append(self._snapshot)
+        self.lock = threading.RLock()
+        self._snapshot, self._current, self._owner = None, None, 0
+
+
+_OPEN: WeakSet[PostgresEngine] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """Let a forked process wait for no thread of its parent."""
+    for each in [*_OPEN]:
+        each.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 @contextmanager

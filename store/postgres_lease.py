@@ -319,6 +319,8 @@ def leases_in(address: str, connection: psycopg.Connection[Any]) -> Leases:
 
 def _leave_to_parent() -> None:
     """Let a forked process take leases of its own."""
+    global _LOOKING_UP
+    _LOOKING_UP = Lock()  # a thread that does not exist here may have held the old one
     for each in [*_KNOWN.values()]:
         each.forget()
 

@@ -230,6 +230,8 @@ def recent_writes_in(connection: psycopg.Connection[Any]) -> RecentWrites:
 
 
 def _leave_to_parent() -> None:
+    global _LOOKING_UP
+    _LOOKING_UP = Lock()  # a thread that does not exist here may have held the old one
     for each in [*_KNOWN.values()]:
         each.leave_to_parent()
 

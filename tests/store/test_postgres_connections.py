@@ -2,14 +2,17 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
+from multiprocessing import get_context
+from threading import Event
 from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from costada.store import outage, postgres_lease, postgres_recent_writes
 from costada.store.database import Database
 from costada.store.postgres_connections import Connections
 from costada.store.purse import Purse
@@ -83,3 +86,41 @@ def test_a_run_that_is_held_is_not_held_by_a_forked_process(postgres_address):
         held.check()
         held.release()
         database.engine.hold("run").release()
+
+
+def spend_as_a_child(purse, address):
+    assert outage.outages() == []
+    purse.child("inherited", 0.25)
+    with Purse.existing("purse", dsn=address) as own:
+        own.child("own", 0.25)
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_process_waits_for_no_thread_of_its_parent(postgres_address):
+    held, forked = Event(), Event()
+
+    def hold_locks(purse):
+        with ExitStack() as locks:
+            locks.enter_context(purse._db.transaction())
+            for lock in (
+                outage._LOCK,
+                postgres_lease._LOOKING_UP,
+                postgres_recent_writes._LOOKING_UP,
+            ):
+                locks.enter_context(lock)
+            held.set()
+            assert forked.wait(100)
+
+    with Purse(1, dsn=postgres_address) as purse, ThreadPoolExecutor(1) as threads:
+        holding = threads.submit(hold_locks, purse)
+        assert held.wait(100)
+        child = get_context("fork").Process(target=spend_as_a_child, args=(purse, postgres_address))
+        child.start()
+        child.join(30)
+        forked.set()
+        child.kill()
+        child.join()
+        holding.result()
+        assert child.exitcode == 0
+        assert purse.remaining == 0.5
