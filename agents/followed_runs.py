@@ -26,7 +26,7 @@ from costada.runs.plan import Plan
 from costada.runs.runner import execute_run, saved_state
 from costada.runs.stored_run import StoredRun
 from costada.store.address import is_there
-from costada.store.lease import LostLease
+from costada.store.lease import HeldElsewhere, LostLease
 from costada.store.outage import LostWrites
 from costada.store.purse import Account, Purse
 from costada.store.rows import record
@@ -36,6 +36,9 @@ from costada.values.search_result import Discovery
 from costada.values.setting import OBJECT_MARK
 
 UNEXPECTED = "an unexpected error; see the server's standard error"
+HINDRANCES = (OSError, HeldElsewhere, LostLease, LostWrites)
+"""Errors of a server, the machine or another process, after which a run can be resumed."""
+
 WAIT_SECONDS = 0.5
 """Time between two looks at a run that another process holds."""
 
@@ -184,7 +187,7 @@ class BackgroundRun(LoggedProgress):
             self._error = str(error) or describe(error)
             log_message(self._error, "error")
             self.has_lost_writes |= isinstance(error, LostLease | LostWrites)
-            self.is_hindered = isinstance(error, OSError | LostLease | LostWrites)
+            self.is_hindered = isinstance(error, HINDRANCES)
         except RuntimeError:
             if not self.is_abandoned:
                 raise

@@ -8,13 +8,15 @@ from itertools import islice
 from costada.runs.config import checked_config
 from costada.runs.folder import default_names
 from costada.runs.shared_purse import PurseAddress
-from costada.runs.stored_run import check_name
+from costada.runs.stored_run import run_at
 from costada.store.job_queue import JobQueue
+from costada.values.setting import unknown_name
 
 
 def add_jobs(
     database: str,
     team: str,
+    problem: str,
     chosen: Mapping[str, object],
     seeds: Sequence[int],
     priority: int = 0,
@@ -25,39 +27,42 @@ def add_jobs(
     Args:
         database: The address of the queue.
         team: The team whose purse pays for the runs.
-        chosen: The problem, the budget of each run, and a target, if any.
+        problem: A problem that servers of the queue offer.
+        chosen: The budget of each run, and a target, if any.
         seeds: The seeds.
         priority: Jobs of the team with a higher one start first.
         name: Of the run; several are called `NAME/seed-N`. `None` for `PROBLEM-1` and so on.
 
     Raises:
-        ValueError: A setting or a name is invalid or taken, or no server knows the team; then no
-            job is added.
+        ValueError: A setting or a name is invalid or taken, no server knows the team, or servers
+            run and none offers the problem; then no job is added.
         OSError: The server cannot be reached.
     """
+    if len({*seeds}) < len(seeds):
+        raise ValueError(f"--seeds: got {', '.join(map(str, seeds))}, expected different ones")
     jobs = [{**chosen, "seed": seed} for seed in seeds]
     for each in jobs:
-        checked_config(each)
-    if name is not None:
-        check_name(name)
+        checked_config({**each, "problem": problem})
+    own = [] if name is None else [name] if len(seeds) == 1 else [f"{name}/seed-{n}" for n in seeds]
+    for run in own:
+        run_at(f"{database}#{run}")
     try:
         PurseAddress(database, team).open().close()
     except ValueError:
         raise ValueError(f"--team: got {team!r}, expected a team of its servers") from None
     with JobQueue(database) as queue:
+        # None while no server runs: the job waits for one that offers the problem.
+        if (known := queue.offered()) and problem not in known:
+            raise ValueError(unknown_name("problem", problem, sorted(known)))
         while True:
-            names = _names(queue, str(chosen["problem"]), seeds, name)
-            taken = queue.add(team, priority, dict(zip(names, jobs, strict=True)))
+            names = own or _unused_names(queue, problem, len(jobs))
+            taken = queue.add(team, problem, priority, dict(zip(names, jobs, strict=True)))
             if not taken:
                 return names
-            if name is not None:
+            if own:
                 raise ValueError(f"--name: got {name!r}, but {taken!r} is taken; choose another")
 
 
-def _names(queue: JobQueue, problem: str, seeds: Sequence[int], name: str | None) -> list[str]:
-    """Names for the run of each seed."""
-    if name is not None:
-        return [name] if len(seeds) == 1 else [f"{name}/seed-{each}" for each in seeds]
+def _unused_names(queue: JobQueue, problem: str, number: int) -> list[str]:
     taken = queue.taken()
-    free = (each for each in default_names(problem) if each not in taken)
-    return [*islice(free, len(seeds))]
+    return [*islice((each for each in default_names(problem) if each not in taken), number)]

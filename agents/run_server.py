@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from typing import NamedTuple
 
 from langgraph.runtime import RunControl
 
+from costada.agents.followed_runs import HINDRANCES, UNEXPECTED
 from costada.agents.teams import Team, next_jobs
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
@@ -27,36 +29,29 @@ from costada.models.errors import UnmeteredCall, describe
 from costada.models.menu import label_of
 from costada.reports.json_log import current_run
 from costada.reports.logged_progress import LoggedProgress
-from costada.runs.config import EXECUTION, RunConfig, checked_config
+from costada.runs.config import CHOSEN_BY_JOBS, EXECUTION, RunConfig, checked_config
 from costada.runs.folder import RunFolder
 from costada.runs.plan import SearchRequest, plan_run
-from costada.runs.resume import extended_config
 from costada.runs.runner import execute_run, patience_of
 from costada.runs.shared_purse import PurseAddress, paid_from, return_money
-from costada.runs.stored_run import run_at
+from costada.runs.stored_run import StoredRun, run_at
+from costada.store.address import RunAddress
 from costada.store.job_queue import CANCELLED, FAILED, SERVER, UNPAID, Job, JobQueue
-from costada.store.lease import Lease, LostLease
+from costada.store.lease import HeldElsewhere, Lease
 from costada.store.outage import (
     NO_PATIENCE,
-    LostWrites,
     waiting_for_database,
     waiting_in_any_case,
 )
 from costada.store.purse import OverBudget
 from costada.store.run_store import RunStore
 from costada.values.search_result import Discovery
-from costada.values.setting import unknown_name
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 """Time between two looks for jobs."""
 
 RETRY_SECONDS = 15.0
 """Time until a run is tried again that another process or an outage has hindered."""
-
-UNEXPECTED = "an unexpected error; see the server's standard error"
-
-CHOSEN = ("problem", "budget", "seed", "target")
-"""Settings that a job may choose."""
 
 LOG = logging.getLogger("costada.server")
 
@@ -76,7 +71,7 @@ class _Execution:
 
 
 class _Outcome(NamedTuple):
-    """How a job has ended, with its error; or, with an empty reason, that it is tried again."""
+    """Why a job has ended, empty if it is tried again; the error, and seconds until then."""
 
     ended: str = ""
     error: str = ""
@@ -120,6 +115,8 @@ class RunServer:
         self._running: dict[str, _Execution] = {}
         self._planned = {name: each for name, each in problems.items() if isinstance(each, Problem)}
         self._lock, self._ending, self._has_changed = Lock(), Event(), Event()
+        self._planning: defaultdict[str, Lock] = defaultdict(Lock)
+        self._lease: Lease | None = None
         self._is_abandoned = False  # the process ends before its runs
         for name, team in teams.items():
             with self._purse(name).create(team.budget, given.config.budget_policy):
@@ -127,18 +124,14 @@ class RunServer:
 
     def serve(self) -> None:
         """Take and execute jobs until `end` is called."""
-        lease: Lease | None = None
-        try:
-            while not self._ending.is_set():
-                with _reporting(), waiting_for_database(NO_PATIENCE):
-                    if lease is None or lease.lost:
-                        lease = self._store.hold(self.name)
-                    self._look()
-                self._has_changed.wait(LOOK_SECONDS)
-                self._has_changed.clear()
-        finally:
-            if lease:
-                lease.release()
+        while not self._ending.is_set():
+            with _reporting(), waiting_for_database(NO_PATIENCE):
+                if self._lease is None or self._lease.lost:
+                    self._lease = self._store.hold(self.name)
+                    self._queue.offer(self.name, [*self._problems])
+                self._poll()
+            self._has_changed.wait(POLL_SECONDS)
+            self._has_changed.clear()
 
     def end(self, seconds: float) -> None:
         """Interrupt all runs, so that they save, and wait for them for at most `seconds`.
@@ -153,9 +146,14 @@ class RunServer:
         for each in running:
             each.interrupt("the server ends")
         while self.num_running and (left := deadline - monotonic()) > 0:
-            self._has_changed.wait(min(left, LOOK_SECONDS))
+            self._has_changed.wait(min(left, POLL_SECONDS))
             self._has_changed.clear()
         self._is_abandoned = self.num_running > 0
+        # Last: jobs of a server without a lease are taken by others.
+        if self._lease:
+            with _reporting(), waiting_for_database(NO_PATIENCE):
+                self._queue.withdraw(self.name)
+            self._lease.release()
 
     @property
     def num_running(self) -> int:
@@ -163,23 +161,24 @@ class RunServer:
         with self._lock:
             return len(self._running)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Interrupt cancelled jobs, and take new ones."""
         for job in self._queue.taken_by(self.name):
             with self._lock:
                 known = self._running.get(job.run)
             if known is None:
                 # Its end was not written, or the database went back to before that.
-                self._queue.give_back(job.run, self.name)
+                self._queue.release(job.run, self.name)
             elif job.is_cancelled:
                 known.interrupt(CANCELLED)
         room = self._at_once - self.num_running
         if room > 0:
-            for job in self._queue.take(self.name, [*self._teams], room, partial(self._next, room)):
+            choose = partial(self._next, room)
+            for job in self._queue.take(self.name, [*self._teams], [*self._problems], room, choose):
                 execution = _Execution(job)
                 with self._lock:
                     self._running[job.run] = execution
-                Thread(target=self._carry_out, args=(execution,), name=job.run, daemon=True).start()
+                Thread(target=self._execute, args=(execution,), name=job.run, daemon=True).start()
 
     def _next(self, room: int, waiting: Sequence[Job], running: Mapping[str, int]) -> list[Job]:
         """The jobs to start; not those that run here while the server's lease was lost."""
@@ -187,7 +186,7 @@ class RunServer:
             others = [job for job in waiting if job.run not in self._running]
         return next_jobs(others, running, self._teams, room)
 
-    def _carry_out(self, execution: _Execution) -> None:
+    def _execute(self, execution: _Execution) -> None:
         """Execute a job in its thread, and note how it has ended."""
         job = execution.job
         current_token.set(execution.token)
@@ -198,67 +197,88 @@ class RunServer:
             with waiting_for_database(patience):
                 outcome = self._outcome(execution)
         finally:
-            with _reporting(), waiting_for_database(patience), waiting_in_any_case():
-                self._note(job, outcome)
-            with self._lock:
-                del self._running[job.run]
-            self._has_changed.set()
+            try:
+                with _reporting(), waiting_for_database(patience), waiting_in_any_case():
+                    self._note(execution, outcome)
+            finally:
+                with self._lock:
+                    del self._running[job.run]
+                self._has_changed.set()
 
     def _outcome(self, execution: _Execution) -> _Outcome:
         """Execute a job; how it has ended, or why it is tried again."""
         job = execution.job
         try:
-            folder = run_at(f"{self._address}#{job.run}", self._parent / job.run)
-            found = None if job.is_cancelled else self._executed(execution, folder)
-            if found and found.stop_reason != "interrupted":
-                return _Outcome(found.stop_reason)
+            if not job.is_cancelled:
+                found = self._discovery(execution)
+                if found.stop_reason != "interrupted":
+                    return _Outcome(found.stop_reason)
             if job.is_cancelled or execution.control.drain_reason == CANCELLED:
-                return_money(self._purse(job.team), folder)
                 return _Outcome(CANCELLED)
             return _Outcome()
         except OverBudget as error:
-            return _Outcome("" if self._is_lent(job.team) else UNPAID, str(error), RETRY_SECONDS)
-        except (LostLease, LostWrites, OSError, sqlite3.Error) as error:
+            return _Outcome(UNPAID, str(error))
+        except (*HINDRANCES, sqlite3.Error) as error:
             LOG.warning("%s: %s; it is tried again", job.run, error)
-            return _Outcome(seconds=RETRY_SECONDS)
+            return _Outcome("", str(error), RETRY_SECONDS)
         except (ValueError, UnmeteredCall) as error:
             LOG.warning("%s: %s", job.run, error)
             return _Outcome(FAILED, str(error) or describe(error))
 
-    def _note(self, job: Job, outcome: _Outcome) -> None:
-        if outcome.ended and not self._is_abandoned:
-            self._queue.end(job, self.name, outcome.ended, outcome.error)
-        else:
-            self._queue.give_back(job.run, self.name, outcome.seconds)
+    def _note(self, execution: _Execution, outcome: _Outcome) -> None:
+        """Write how a job has ended, or release it; what fails here is done at the next poll."""
+        job, (ended, error, seconds) = execution.job, outcome
+        if ended == UNPAID and self._is_lent(job.team):
+            ended, seconds = "", RETRY_SECONDS
+        if not ended or self._is_abandoned:
+            self._queue.release(job.run, self.name, error, seconds)
+            return
+        if ended in (FAILED, CANCELLED):
+            return_money(self._purse(job.team), self._folder(job))
+        self._queue.end(job, self.name, ended, error)
 
-    def _executed(self, execution: _Execution, folder: RunFolder) -> Discovery:
+    def _folder(self, job: Job) -> StoredRun:
+        return StoredRun(self._parent / job.run, RunAddress(self._address, job.run))
+
+    def _discovery(self, execution: _Execution) -> Discovery:
         """Start or resume the run of a job; raises as `plan_run`, `paid_from`, `execute_run` do."""
         job = execution.job
+        folder = run_at(f"{self._address}#{job.run}", self._parent / job.run)
         config = self._settings(job, folder)
-        plan = plan_run(replace(self._given, config=config, problem=self._planned.get(job.problem)))
-        # Its initial program is evaluated once, and all its runs share one pool of sandboxes.
-        self._planned[job.problem] = plan.problem
+        # The first plan of a problem evaluates its initial program; its runs share the sandboxes.
+        with self._planning[job.problem]:
+            known = self._planned.get(job.problem)
+            plan = plan_run(replace(self._given, config=config, problem=known))
+            self._planned[job.problem] = plan.problem
         with paid_from(self._purse(job.team), plan, folder) as paid:
             return execute_run(paid, folder, LoggedProgress(), execution.control)
 
     def _settings(self, job: Job, folder: RunFolder) -> RunConfig:
         """The settings of the run, which are saved under its name at its first start."""
-        if job.problem not in self._problems:
-            raise ValueError(unknown_name("problem", job.problem, self._problems))
         chosen = {**job.settings, "problem": label_of(self._problems[job.problem])}
-        if unknown := chosen.keys() - set(CHOSEN):
-            raise ValueError(f"job: chooses {', '.join(sorted(unknown))}, expected {CHOSEN}")
+        if unknown := chosen.keys() - set(CHOSEN_BY_JOBS):
+            names = ", ".join(sorted(unknown))
+            raise ValueError(f"job: chooses {names}, expected {', '.join(CHOSEN_BY_JOBS)}")
         wanted = checked_config({**self._given.config.model_dump(), **chosen})
         if not job.has_begun:
             folder.check_free()
-            self._queue.begin(job)
+            if not self._queue.begin(job, self.name):
+                raise HeldElsewhere(f"{job.run}: another server has taken the job")
         if folder.claimed_at is None:
             folder.claim(wanted)
             return wanted
         saved = folder.load()
-        if any(getattr(saved, name) != getattr(wanted, name) for name in CHOSEN):
-            raise ValueError(f"job: {folder.place} is another run; choose another name")
-        return extended_config(saved, {name: getattr(wanted, name) for name in EXECUTION})
+        if others := [
+            name
+            for name in RunConfig.model_fields
+            if name not in EXECUTION and getattr(saved, name) != getattr(wanted, name)
+        ]:
+            # A server with the same settings may take it.
+            raise HeldElsewhere(
+                f"{job.run}: was begun with other settings than this server has:"
+                f" {', '.join(others)}"
+            )
+        return wanted
 
     def _purse(self, team: str) -> PurseAddress:
         return PurseAddress(self._address, team)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -24,8 +25,8 @@ class Team(BaseModel):
     budget: Dollars
     """Dollars of its purse, which pays for all its runs; can be raised, not lowered."""
 
-    at_once: Annotated[int, Field(strict=True, ge=1)] = 1_000_000
-    """Most runs at the same time, on all servers together."""
+    at_once: Annotated[int, Field(strict=True, ge=1)] | None = None
+    """Most runs at the same time, on all servers together; `None`: as many as there is room for."""
 
     priority: Annotated[int, Field(strict=True)] = 0
     """Runs of a team with a higher priority start first."""
@@ -49,6 +50,11 @@ def read_teams(file: Path) -> dict[str, Team]:
     return found
 
 
+def quota(team: Team) -> float:
+    """Most runs of a team at the same time."""
+    return inf if team.at_once is None else team.at_once
+
+
 def next_jobs(
     waiting: Sequence[Job], running: Mapping[str, int], teams: Mapping[str, Team], room: int
 ) -> list[Job]:
@@ -66,11 +72,11 @@ def next_jobs(
     """
     counts = {name: running.get(name, 0) for name in teams}
     left: dict[str, list[Job]] = {}
-    for job in sorted(waiting, key=lambda job: (job.priority, -job.place)):
+    for job in sorted(waiting, key=lambda job: (job.priority, -job.number)):
         left.setdefault(job.team, []).append(job)  # the next one is the last
     chosen: list[Job] = []
     while len(chosen) < room:
-        able = [name for name in left if left[name] and counts[name] < teams[name].at_once]
+        able = [name for name in left if left[name] and counts[name] < quota(teams[name])]
         if not able:
             break
         name = min(able, key=lambda name: (-teams[name].priority, counts[name], name))

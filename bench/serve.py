@@ -177,8 +177,7 @@ def main() -> None:
         address = shown_address(database)
         teams = {TEAM: Team(budget=PURSE)}
         PurseAddress(address, TEAM).create(PURSE, "crossing").close()
-        chosen = {"problem": "toy", "budget": 100.0}
-        add_jobs(address, TEAM, chosen, range(given.runs), name="run")
+        add_jobs(address, TEAM, "toy", {"budget": 100.0}, range(given.runs), name="run")
         settings: dict[str, Any] = {"parallel": given.parallel, "gateway": given.gateway}
         settings["max_iterations"] = given.iterations
         if given.slice:

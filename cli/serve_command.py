@@ -17,6 +17,7 @@ from costada.cli.span_export import send_spans
 from costada.cli.sweep_command import Seeds, seed_numbers
 from costada.evaluators.registry import problem_names
 from costada.reports.terminal import show
+from costada.runs.config import CHOSEN_BY_JOBS
 from costada.runs.folder import DEFAULT_PARENT
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import split_list
@@ -34,8 +35,6 @@ MAX_JOBS, MAX_ENDED = 1_000, 100
 
 COLUMNS = ("run", "team", "problem", "budget", "priority", "state", "error")
 
-CHOSEN_BY_JOBS = ("problem", "budget", "seed", "target")
-
 Database = Annotated[
     str,
     typer.Argument(
@@ -45,7 +44,7 @@ Database = Annotated[
 Teams = Annotated[
     Path,
     options.path_option(
-        "TOML file with a table for each team: budget, and if you like at_once and priority.",
+        "TOML file with a table for each team: budget, and optionally at_once and priority.",
         "--teams",
         metavar="FILE",
         show_default=False,
@@ -62,7 +61,7 @@ Priority = Annotated[int, typer.Option(help="Runs of the team with a higher prio
 Name = Annotated[
     str | None,
     options.option(
-        "Name of the run, or begin of the names of several.",
+        "Run name, or a prefix for several runs.",
         metavar="NAME",
         show_default="PROBLEM-1, -2, ...",
     ),
@@ -139,9 +138,8 @@ def enqueue(
 
         check_database(database)
         numbers = seed_numbers(seeds)
-        chosen: dict[str, object] = {"problem": problem, "budget": budget}
-        chosen |= {} if target is None else {"target": target}
-        for run in add_jobs(database, team, chosen, numbers, priority, name):
+        chosen = {"budget": budget} | ({} if target is None else {"target": target})
+        for run in add_jobs(database, team, problem, chosen, numbers, priority, name):
             show(f"{shown_address(database)}#{run}")
 
 

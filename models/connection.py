@@ -1,4 +1,4 @@
-"""What a client and a gateway know alike of a connection; it needs no library to be imported."""
+"""Time limits and headers that clients and the gateway share. Imports no library."""
 
 KEPT_OPEN_SECONDS = 4.0
 """How long an idle connection is kept open. Common servers close theirs after 5 seconds."""

@@ -68,6 +68,9 @@ EXECUTION = (
 RENAMED = {"evaluators": "evaluations_at_once", "evaluations": "evaluate_on"}
 """Names of settings in earlier runs, and those of today."""
 
+CHOSEN_BY_JOBS = ("problem", "budget", "seed", "target")
+"""Settings that a job of a queue may choose; all others are those of its server."""
+
 FOLDER_SETTINGS = ("gateway", "keep_history", "log")
 """Settings that only a run with a folder has."""
 

@@ -143,9 +143,9 @@ def settle_slices(purse: Purse, name: str, folder: RunFolder) -> None:
                 settle(account, store, run_id, counts_lost=counts_lost)
 
 
-def return_money(address: PurseAddress, folder: RunFolder) -> None:
-    """Return to a purse what a run did not spend that nobody resumes."""
-    with address.open() as purse, folder.hold():
+def return_money(address: PurseAddress, folder: StoredRun) -> None:
+    """Return to a purse what a run did not spend that nobody resumes; raises as `hold` does."""
+    with address.open() as purse, folder.hold_in_database():
         account = _own_account(purse, folder)
         settle_slices(purse, account, folder)
         purse.close_child(account)

@@ -102,6 +102,12 @@ class StoredRun(RunFolder):
             yield
 
     @contextmanager
+    def hold_in_database(self) -> Iterator[None]:
+        """Hold the run, whatever its folder on this machine has; raises as `hold` does."""
+        with RunStore.at(self.address) as store, self._held(store):
+            yield
+
+    @contextmanager
     def _held(self, store: RunStore) -> Iterator[None]:
         lease = store.hold(lease_name(self.address.run))
         try:
@@ -236,17 +242,12 @@ def run_at(place: str | Path, out: Path | None = None) -> RunFolder:
         check_path(str(place), "run")
         return RunFolder(Path(place))
     address = RunAddress.read(place)
-    check_name(address.run)
-    return StoredRun(out or DEFAULT_PARENT / address.run, address)
-
-
-def check_name(name: str) -> None:
-    """Raise `ValueError` if a run in a database cannot have this name."""
-    if not NAME.fullmatch(name) or ".." in PurePosixPath(name).parts:
+    if not NAME.fullmatch(address.run) or ".." in PurePosixPath(address.run).parts:
         raise ValueError(
-            f"run: got the name {name!r}, expected letters, digits and ._-=+ in parts between"
-            " slashes"
+            f"run: got the name {address.run!r}, expected letters, digits and ._-=+ in parts"
+            " between slashes"
         )
+    return StoredRun(out or DEFAULT_PARENT / address.run, address)
 
 
 def unused_run(problem: str, database: str, parent: Path = DEFAULT_PARENT) -> StoredRun:

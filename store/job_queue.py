@@ -31,23 +31,34 @@ FAILED, UNPAID, CANCELLED = "failed", "unpaid", "cancelled"
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS costada_job (
-    place BIGINT GENERATED ALWAYS AS IDENTITY, run TEXT PRIMARY KEY, team TEXT NOT NULL,
-    priority BIGINT NOT NULL, chosen TEXT NOT NULL, added TIMESTAMPTZ NOT NULL DEFAULT now(),
-    due TIMESTAMPTZ NOT NULL DEFAULT now(), server TEXT NOT NULL DEFAULT '',
+    number BIGINT GENERATED ALWAYS AS IDENTITY, run TEXT PRIMARY KEY, team TEXT NOT NULL,
+    problem TEXT NOT NULL, priority BIGINT NOT NULL, chosen TEXT NOT NULL,
+    added TIMESTAMPTZ NOT NULL DEFAULT now(), due TIMESTAMPTZ NOT NULL DEFAULT now(),
+    server TEXT NOT NULL DEFAULT '',
     has_begun BOOLEAN NOT NULL DEFAULT FALSE, is_cancelled BOOLEAN NOT NULL DEFAULT FALSE,
     ended TEXT NOT NULL DEFAULT '', error TEXT NOT NULL DEFAULT ''
 );
-CREATE INDEX IF NOT EXISTS costada_job_in_order ON costada_job (team, priority DESC, place)
+CREATE TABLE IF NOT EXISTS costada_server (name TEXT PRIMARY KEY, problems TEXT[] NOT NULL);
+CREATE INDEX IF NOT EXISTS costada_job_in_order ON costada_job (team, priority DESC, number)
     WHERE ended = '';
 CREATE INDEX IF NOT EXISTS costada_job_taken ON costada_job (server)
     WHERE ended = '' AND server <> '';
 """
 
 TAKEN = "SELECT run FROM costada_job UNION SELECT name FROM costada_named"
-TAKEN_OF = f"SELECT * FROM ({TAKEN}) AS taken WHERE run = ANY(%s)"  # noqa: S608
-ADD = "INSERT INTO costada_job (run, team, priority, chosen) VALUES (%s, %s, %s, %s)"
+TAKEN_OF = f"""
+SELECT run FROM ({TAKEN}) AS taken, unnest(%s::text[]) AS name
+WHERE run = name OR starts_with(run, name || '/') OR starts_with(name, run || '/')
+"""  # noqa: S608
+"""Runs that keep others from a name: its own, and those whose folders would lie in each other."""
 
-COLUMNS = "run, team, priority, place, chosen, server, has_begun, is_cancelled, ended, error"
+ADD = """
+INSERT INTO costada_job (run, team, problem, priority, chosen) VALUES (%s, %s, %s, %s, %s)
+"""
+
+COLUMNS = (
+    "run, team, problem, priority, number, chosen, server, has_begun, is_cancelled, ended, error"
+)
 
 LIVE = f"""
 SELECT name FROM costada_lease WHERE name LIKE '{SERVER}%%'
@@ -65,7 +76,8 @@ SELECT team, ended, server = ANY(%s) AS is_running, count(*) FROM costada_job GR
 WAITING = f"""
 SELECT {COLUMNS} FROM unnest(%s::text[]) AS of_team, LATERAL (
     SELECT * FROM costada_job WHERE team = of_team AND ended = '' AND due <= now()
-        AND NOT server = ANY(%s) ORDER BY priority DESC, place LIMIT %s) AS first
+        AND problem = ANY(%s) AND NOT server = ANY(%s)
+        ORDER BY priority DESC, number LIMIT %s) AS first
 """  # noqa: S608
 
 
@@ -76,20 +88,22 @@ class Job:
     Attributes:
         run: Its name in the database.
         team: Whose purse pays for it.
+        problem: The name of its problem.
         priority: A higher one is taken first, within a team.
-        place: Counts the jobs as they were added.
-        chosen: Settings that were chosen for it, as JSON.
+        number: Counts the jobs as they were added.
+        chosen: Further settings that were chosen for it, as JSON.
         server: The server that has taken it; empty before.
         has_begun: Whether a server has claimed the name for the run.
         is_cancelled: Whether it was cancelled.
         ended: Why its run has stopped, or why it was not executed; empty before.
-        error: What it failed with.
+        error: What it failed with, or why it is tried again.
     """
 
     run: str
     team: str
+    problem: str
     priority: int
-    place: int
+    number: int
     chosen: str
     server: str = ""
     has_begun: bool = False
@@ -100,12 +114,7 @@ class Job:
     @property
     def settings(self) -> Mapping[str, object]:
         """The settings that were chosen."""
-        return record(self.chosen)
-
-    @property
-    def problem(self) -> str:
-        """The problem that was chosen; empty if none was."""
-        return str(self.settings.get("problem", ""))
+        return {"problem": self.problem, **record(self.chosen)}
 
     def state(self, live: Iterable[str]) -> str:
         """Its state, where these servers hold their lease."""
@@ -154,13 +163,16 @@ class JobQueue:
     def __exit__(self, *_: object) -> None:
         self._connections.close()
 
-    def add(self, team: str, priority: int, jobs: Mapping[str, Mapping[str, object]]) -> str | None:
-        """Add jobs, each with the name of its run and the settings that were chosen for it.
+    def add(
+        self, team: str, problem: str, priority: int, jobs: Mapping[str, Mapping[str, object]]
+    ) -> str | None:
+        """Add jobs, each with the name of its run and further settings that were chosen for it.
 
         Returns:
-            A name that a run or a job has already, and then no job was added; else `None`.
+            A run or a job that keeps it from one of the names, and then no job was added; else
+            `None`.
         """
-        rows = [(run, team, priority, json.dumps(chosen)) for run, chosen in jobs.items()]
+        rows = [(run, team, problem, priority, json.dumps(chosen)) for run, chosen in jobs.items()]
         with self._connections.lent() as connection, connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (QUEUE_LOCK,))
             known = connection.execute(TAKEN_OF, ([*jobs],)).fetchall()
@@ -179,14 +191,16 @@ class JobQueue:
         self,
         server: str,
         teams: Sequence[str],
+        problems: Sequence[str],
         most: int,
         choose: Callable[[Sequence[Job], Mapping[str, int]], Sequence[Job]],
     ) -> Sequence[Job]:
-        """Take jobs for a server that holds its lease.
+        """Take jobs for a server; none while it does not hold its lease.
 
         Args:
             server: The name of its lease.
             teams: Whose jobs it takes.
+            problems: The problems of jobs that it takes.
             most: Jobs of each team to choose from.
             choose: Gets the waiting jobs, the first of each team in their order, and how many jobs
                 of each team run; returns those to take.
@@ -195,9 +209,11 @@ class JobQueue:
             # One server at a time: another one would count the same jobs of a team.
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (QUEUE_LOCK,))
             live = self._live(connection)
+            if server not in live:
+                return []
             running = dict(connection.execute(NUM_RUNNING, (live,)).fetchall())
             with connection.cursor(row_factory=class_row(Job)) as cursor:
-                found = cursor.execute(WAITING, ([*teams], live, most)).fetchall()
+                found = cursor.execute(WAITING, ([*teams], [*problems], live, most)).fetchall()
             taken = choose(found, running)
             connection.execute(
                 "UPDATE costada_job SET server = %s WHERE run = ANY(%s)",
@@ -205,29 +221,60 @@ class JobQueue:
             )
             return taken
 
-    def begin(self, job: Job) -> None:
-        """Note that a run of the job's name in the database is that of the job, from now on."""
-        self._write("UPDATE costada_job SET has_begun = TRUE WHERE run = %s", job.run)
+    def begin(self, job: Job, server: str) -> bool:
+        """Note that a run of the job's name is that of the job, from now on.
+
+        Returns whether the server still has the job.
+        """
+        statement = "UPDATE costada_job SET has_begun = TRUE WHERE run = %s AND server = %s"
+        return self._write(statement, job.run, server) == 1
 
     def end(self, job: Job, server: str, ended: str, error: str = "") -> None:
         """Note why a job has ended, unless another server has taken it meanwhile."""
         statement = "UPDATE costada_job SET ended = %s, error = %s WHERE run = %s AND server = %s"
         self._write(statement, ended, error, job.run, server)
 
-    def give_back(self, run: str, server: str, seconds: float = 0.0) -> None:
-        """Let any server take a job, after so many seconds."""
+    def release(self, run: str, server: str, error: str = "", seconds: float = 0.0) -> None:
+        """Let any server take a job after so many seconds; the error says why it has to."""
         self._write(
-            "UPDATE costada_job SET server = '', due = now() + make_interval(secs => %s)"
-            " WHERE run = %s AND server = %s AND ended = ''",
+            "UPDATE costada_job SET server = '', error = %s, due = now() +"
+            " make_interval(secs => %s) WHERE run = %s AND server = %s AND ended = ''",
+            error,
             seconds,
             run,
             server,
         )
 
     def cancel(self, run: str) -> bool:
-        """Cancel a job that has not ended; returns whether there is one."""
-        cancelled = "UPDATE costada_job SET is_cancelled = TRUE, due = now()"
-        return self._write(f"{cancelled} WHERE run = %s AND ended = ''", run) == 1
+        """Cancel a job that has not ended; returns whether there is one.
+
+        One that has begun is ended by a server, which returns its money.
+        """
+        cancelled = (
+            "UPDATE costada_job SET is_cancelled = TRUE, due = now(), ended = CASE WHEN server = ''"
+            " AND NOT has_begun THEN %s ELSE '' END WHERE run = %s AND ended = ''"
+        )
+        return self._write(cancelled, CANCELLED, run) == 1
+
+    def offer(self, server: str, problems: Sequence[str]) -> None:
+        """Note which problems a server offers."""
+        self._write(
+            "INSERT INTO costada_server VALUES (%s, %s)"
+            " ON CONFLICT (name) DO UPDATE SET problems = EXCLUDED.problems",
+            server,
+            [*problems],
+        )
+
+    def withdraw(self, server: str) -> None:
+        """Forget what a server has offered."""
+        self._write("DELETE FROM costada_server WHERE name = %s", server)
+
+    def offered(self) -> set[str]:
+        """The problems that servers offer which hold their lease."""
+        query = "SELECT unnest(problems) FROM costada_server WHERE name = ANY(%s)"
+        with self._connections.lent() as connection:
+            found = connection.execute(query, (self._live(connection),)).fetchall()
+        return {name for (name,) in found}
 
     def taken_by(self, server: str) -> list[Job]:
         """The jobs that a server has taken and that have not ended."""
@@ -235,7 +282,7 @@ class JobQueue:
 
     def jobs(self) -> list[Job]:
         """All jobs, in the order in which they were added; none before the first was."""
-        return self._jobs("ORDER BY place") if self._has_table else []
+        return self._jobs("ORDER BY number") if self._has_table else []
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many jobs each team has in each state."""

@@ -20,6 +20,10 @@ class LostLease(ValueError):
     """Another process has taken over the run; this one has written nothing since."""
 
 
+class HeldElsewhere(ValueError):
+    """Another process holds the run, or held it a moment ago."""
+
+
 class Holder(NamedTuple):
     """A process that holds a run; `since` is the time in ISO 8601."""
 

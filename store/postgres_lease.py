@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 import psycopg
 
-from costada.store.lease import Lease, LostLease, elapsed, guarding_lease
+from costada.store.lease import HeldElsewhere, Lease, LostLease, elapsed, guarding_lease
 from costada.store.outage import outlast
 from costada.store.postgres_connections import INHERITED, IS_LOCKED, Connections, explaining
 
@@ -108,10 +108,6 @@ SELECT pg_try_advisory_lock({LOCK}) FROM costada_lease WHERE name = %s AND epoch
 """  # noqa: S608
 
 
-class _HeldElsewhere(ValueError):
-    """Another process holds the run, or held it a moment ago."""
-
-
 class Leases:
     """The leases that this process holds in one database, on a connection of their own.
 
@@ -154,7 +150,7 @@ class Leases:
                 try:
                     epoch = self._take(name, seconds)
                     break
-                except _HeldElsewhere:
+                except HeldElsewhere:
                     if monotonic() >= deadline:
                         # Without a lease there is no thread that would close it.
                         if not self._held and self._connection is not None:
@@ -238,13 +234,13 @@ class Leases:
                 connection.execute(NEW_ROW, (name,))
                 ((pid, host, since, is_free),) = connection.execute(PRESENT, (name,)).fetchall()
                 if not is_free:
-                    raise _HeldElsewhere(
+                    raise HeldElsewhere(
                         f"{name}: another process is at work in this run: process {pid} on {host}"
                         f" since {since}"
                     )
                 ((epoch, is_locked),) = connection.execute(TAKE, own).fetchall()
         except psycopg.errors.LockNotAvailable:
-            raise ValueError(
+            raise HeldElsewhere(
                 f"{name}: another process is in the middle of a write or is taking over this run;"
                 " try again in some seconds"
             ) from None

@@ -10,6 +10,7 @@ from crash_runs import CAP, PRICE_IN, PRICE_OUT, slow_evaluation
 from fakes import toy_problem
 from warm import PROCESSES
 
+from costada.agents import run_server
 from costada.agents.run_server import RunServer
 from costada.agents.teams import Team
 from costada.runs.config import checked_config
@@ -30,9 +31,12 @@ def request(url, **settings):
     return SearchRequest(config)
 
 
-def serve(database, url, folder, teams=None, at_once=4, environment=None, **settings):
+def serve(
+    database, url, folder, teams=None, at_once=4, environment=None, retry_seconds=None, **settings
+):
     """Serve in this process until a signal arrives."""
     os.environ.update(environment or {})
+    run_server.RETRY_SECONDS = retry_seconds or run_server.RETRY_SECONDS
     problems = {"toy": toy_problem(evaluate=slow_evaluation)}
     server = RunServer(
         database, problems, request(url, **settings), teams or TEAMS, Path(folder), at_once

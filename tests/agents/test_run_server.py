@@ -1,7 +1,9 @@
 """Servers of a queue take each job once, resume what others left, and pay from teams' purses."""
 
 from math import inf
+from time import monotonic
 
+import psycopg
 import pytest
 from billing_server import BillingServer
 from crash_runs import Provider
@@ -11,14 +13,18 @@ from queue_servers import (
     ledger_of,
     order_of_starts,
     purse_of,
+    request,
     states,
     statuses_of_calls,
 )
 from waiting import within
 
 from costada.agents.job_clients import add_jobs
+from costada.agents.run_server import POLL_SECONDS
 from costada.agents.teams import Team
+from costada.runs.folder import config_text
 from costada.runs.shared_purse import PurseAddress
+from costada.runs.stored_run import lease_name
 from costada.store.address import shown_address
 from costada.store.job_queue import JobQueue
 from costada.store.rows import CallStatus
@@ -27,7 +33,7 @@ from costada.store.run_store import RunStore
 pytestmark = pytest.mark.process
 
 SECONDS = 60
-TOY = {"problem": "toy", "budget": 0.05}
+TOY = {"budget": 0.05}
 """A run of some ten calls."""
 
 TEAMS = {"red": Team(budget=100), "blue": Team(budget=100)}
@@ -69,10 +75,17 @@ def begin(database, billing, tmp_path, monkeypatch):
         process.join()
 
 
+def job_of(database):
+    """The only job."""
+    with JobQueue(database) as queue:
+        [job] = queue.jobs()
+    return job
+
+
 def test_jobs_of_two_teams_end_and_each_team_pays_for_its_own(begin, database, provider):
     begin(at_once=3)
     for team in TEAMS:
-        names = add_jobs(database, team, TOY, range(3), name=team)
+        names = add_jobs(database, team, "toy", TOY, range(3), name=team)
         assert names == [f"{team}/seed-{seed}" for seed in range(3)]
     within(SECONDS, lambda: have_ended(database))
     assert {*states(database).values()} == {"finished"}
@@ -88,9 +101,9 @@ def test_jobs_start_by_priority_and_no_team_exceeds_its_quota(begin, database, p
     teams = {"red": Team(budget=9, at_once=2), "blue": Team(budget=9, at_once=1, priority=1)}
     for name, team in teams.items():
         PurseAddress(database, name).create(team.budget, "crossing").close()
-    add_jobs(database, "red", TOY, range(3), name="red")
-    add_jobs(database, "red", TOY, [7], priority=5, name="urgent")
-    add_jobs(database, "blue", TOY, range(2), name="blue")
+    add_jobs(database, "red", "toy", TOY, range(3), name="red")
+    add_jobs(database, "red", "toy", TOY, [7], priority=5, name="urgent")
+    add_jobs(database, "blue", "toy", TOY, range(2), name="blue")
     begin(teams)
     begin(teams)
     expected = {"blue/seed-0", "urgent", "red/seed-0"}
@@ -110,7 +123,7 @@ def test_another_server_resumes_what_a_killed_one_left_and_pays_for_nothing_twic
     begin, database, provider, parallel
 ):
     killed = begin(parallel=parallel)
-    add_jobs(database, "red", {**TOY, "budget": 0.2}, range(3))
+    add_jobs(database, "red", "toy", {**TOY, "budget": 0.2}, range(3))
     within(SECONDS, lambda: provider.billed.total() >= 8)
     killed.kill()
     killed.join()
@@ -128,7 +141,7 @@ def test_another_server_resumes_what_a_killed_one_left_and_pays_for_nothing_twic
 
 def test_a_server_that_is_told_to_end_gives_its_runs_back_exactly(begin, database, provider):
     ended = begin()
-    add_jobs(database, "red", {**TOY, "budget": 0.2}, range(3))
+    add_jobs(database, "red", "toy", {**TOY, "budget": 0.2}, range(3))
     within(SECONDS, lambda: provider.billed.total() >= 8)
     ended.terminate()
     ended.join(SECONDS)
@@ -144,7 +157,7 @@ def test_a_server_that_is_told_to_end_gives_its_runs_back_exactly(begin, databas
 def test_cancelled_jobs_end_and_what_is_left_returns_to_the_team(begin, database, provider):
     provider.last_answered = 2
     begin({"red": Team(budget=9, at_once=1)})
-    first, second = add_jobs(database, "red", {**TOY, "budget": 5}, range(2))
+    first, second = add_jobs(database, "red", "toy", {**TOY, "budget": 5}, range(2))
     within(SECONDS, lambda: provider.billed.total() > 2)
     with JobQueue(database) as queue:
         assert queue.cancel(first)
@@ -160,47 +173,154 @@ def test_cancelled_jobs_end_and_what_is_left_returns_to_the_team(begin, database
     assert order_of_starts(database) == [first]
 
 
-def test_what_cannot_run_fails_with_its_reason_and_the_others_go_on(begin, database, provider):
-    begin({"red": Team(budget=100), "poor": Team(budget=0.01)})
-    unknown = add_jobs(database, "red", {**TOY, "problem": "nothing"}, [0], name="unknown")
-    first = add_jobs(database, "poor", TOY, range(2), name="poor")
+def test_a_server_that_ends_keeps_its_runs_from_others_until_they_are_saved(
+    begin, database, provider
+):
+    ended = begin()
+    add_jobs(database, "red", "toy", {"budget": 0.2}, range(3))
+    within(SECONDS, lambda: provider.billed.total() >= 8)
+    provider.last_answered = 0  # calls in flight take long
+    begin()
+    with JobQueue(database) as queue:
+        within(SECONDS, lambda: len(queue.live_servers()) == 2)
+        ended.terminate()
+        # the other one looks for jobs three times
+        end = monotonic() + 3 * POLL_SECONDS
+        within(SECONDS, lambda: monotonic() > end)
+        assert {*states(database).values()} == {"running"}
+        provider.last_answered = inf
+        ended.join(SECONDS)
+    within(SECONDS, lambda: have_ended(database))
+    assert {*states(database).values()} == {"finished"}
+    spent, left = purse_of(database, "red")
+    assert (spent, left) == (provider.bill, 100 - provider.bill)
+
+
+def test_a_run_that_somebody_holds_is_tried_again(begin, database):
+    PurseAddress(database, "red").create(9, "crossing").close()
+    [name] = add_jobs(database, "red", "toy", TOY, [0])
+    with RunStore.postgres(database) as store:
+        lease = store.hold(lease_name(name))
+        begin(retry_seconds=0.5)
+        within(SECONDS, lambda: "another process is at work" in job_of(database).error)
+        lease.release()
+    within(SECONDS, lambda: have_ended(database))
+    assert states(database) == {name: "finished"}
+
+
+def test_a_killed_run_that_no_server_can_go_on_with_returns_what_is_left(begin, database, provider):
+    killed = begin(purse_slice=1.0)
+    add_jobs(database, "red", "toy", {"budget": 5}, [0])
+    within(SECONDS, lambda: provider.billed.total() >= 3)
+    killed.kill()
+    killed.join()
+    spent, left = purse_of(database, "red")
+    assert (spent, left) == (1, 95)
+    with psycopg.connect(database) as connection:  # a setting that no job may choose
+        connection.execute('UPDATE costada.costada_job SET chosen = \'{"sandbox": "none"}\'')
+    begin()
+    within(SECONDS, lambda: have_ended(database))
+    assert job_of(database).ended == "failed"
+    assert job_of(database).error.startswith("job: chooses sandbox, expected problem, budget")
+    spent, left = purse_of(database, "red")
+    assert spent == ledger_of(database, "red") >= provider.bill
+    assert left == 100 - spent
+
+
+def test_a_killed_run_that_is_cancelled_returns_what_is_left(begin, database, provider):
+    killed = begin(purse_slice=1.0)
+    [name] = add_jobs(database, "red", "toy", {"budget": 5}, [0])
+    within(SECONDS, lambda: provider.billed.total() >= 3)
+    killed.kill()
+    killed.join()
+    with JobQueue(database) as queue:
+        assert queue.cancel(name)
+    begin()
+    within(SECONDS, lambda: have_ended(database))
+    assert states(database) == {name: "cancelled"}
+    spent, left = purse_of(database, "red")
+    assert spent == ledger_of(database, "red") >= provider.bill
+    assert left == 100 - spent
+
+
+def test_a_run_with_other_settings_than_those_of_the_server_is_not_executed(
+    begin, database, provider
+):
+    PurseAddress(database, "red").create(9, "crossing").close()
+    [name] = add_jobs(database, "red", "toy", TOY, [0])
+    foreign = request("http://127.0.0.1:9/v1", budget=0.05, seed=0).config
+    with RunStore.postgres(database) as store:
+        assert store.named.claim(name, config_text(foreign))
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE costada.costada_job SET has_begun = TRUE")
+    begin()
+    within(SECONDS, lambda: "other settings than this server has" in job_of(database).error)
+    assert job_of(database).error.endswith("base_url")
+    assert states(database) == {name: "waiting"}
+    assert provider.billed.total() == 0
+
+
+def test_a_job_that_has_not_begun_is_cancelled_without_a_server(begin, database):
+    PurseAddress(database, "red").create(9, "crossing").close()
+    [name] = add_jobs(database, "red", "toy", TOY, [0])
+    with JobQueue(database) as queue:
+        assert queue.cancel(name)
+        assert states(database) == {name: "cancelled"}
+
+
+def test_jobs_wait_for_a_server_that_offers_their_problem(begin, database):
+    PurseAddress(database, "red").create(9, "crossing").close()
+    add_jobs(database, "red", "other", TOY, [0])  # no server is there to ask
+    begin()
+    with JobQueue(database) as queue:
+        within(SECONDS, lambda: queue.offered() == {"toy"})
+    [name] = add_jobs(database, "red", "toy", TOY, [0])
+    within(SECONDS, lambda: states(database)[name] == "finished")
+    assert states(database) == {"other-1": "waiting", name: "finished"}
+    with pytest.raises(ValueError, match="Unknown problem 'other'"):
+        add_jobs(database, "red", "other", TOY, [1])
+
+
+def test_where_a_team_has_too_little_a_run_ends_as_unpaid(begin, database):
+    begin({"poor": Team(budget=0.01)})
+    add_jobs(database, "poor", "toy", TOY, range(2))
     within(SECONDS, lambda: have_ended(database))
     with JobQueue(database) as queue:
-        jobs = {job.run: (job.ended, job.error) for job in queue.jobs()}
-    assert jobs.pop(*unknown) == ("failed", "Unknown problem 'nothing'. Known: toy.")
-    # one takes what there is and crosses it; for the other nothing is left
-    paid, unpaid = sorted(jobs[name] for name in first)
+        # one takes what there is and crosses it; for the other nothing is left
+        paid, unpaid = sorted((job.ended, job.error) for job in queue.jobs())
     assert paid == ("budget", "")
     assert unpaid[0] == "unpaid"
     assert "'poor' has $0 left" in unpaid[1]
 
 
 def test_a_name_that_another_run_has_taken_since_is_left_to_it(begin, database):
-    teams = {"red": Team(budget=9)}
     PurseAddress(database, "red").create(9, "crossing").close()
-    [name] = add_jobs(database, "red", TOY, [0])
+    [name] = add_jobs(database, "red", "toy", TOY, [0])
     with RunStore.postgres(database) as store:
         assert store.named.claim(name, "{}")
-    begin(teams)
+    begin({"red": Team(budget=9)})
     within(SECONDS, lambda: have_ended(database))
-    with JobQueue(database) as queue:
-        [job] = queue.jobs()
-    assert job.ended == "failed"
-    assert f"#{name}" in job.error
+    assert job_of(database).ended == "failed"
+    assert f"#{name}" in job_of(database).error
 
 
 def test_jobs_are_added_all_or_none_under_names_that_are_free(begin, database):
     begin()
-    assert add_jobs(database, "red", TOY, range(2)) == ["toy-1", "toy-2"]
-    assert add_jobs(database, "red", TOY, [5]) == ["toy-3"]
-    add_jobs(database, "red", TOY, range(2), name="mine")
+    assert add_jobs(database, "red", "toy", TOY, range(2)) == ["toy-1", "toy-2"]
+    assert add_jobs(database, "red", "toy", TOY, [5]) == ["toy-3"]
+    add_jobs(database, "red", "toy", TOY, range(2), name="mine")
     with pytest.raises(ValueError, match="--name: got 'mine', but 'mine/seed-1' is taken"):
-        add_jobs(database, "red", TOY, range(1, 4), name="mine")
+        add_jobs(database, "red", "toy", TOY, range(1, 4), name="mine")
     with pytest.raises(ValueError, match="--team: got 'green', expected a team of its servers"):
-        add_jobs(database, "green", TOY, range(2))
+        add_jobs(database, "green", "toy", TOY, range(2))
+    with pytest.raises(ValueError, match="--seeds: got 4, 4, expected different ones"):
+        add_jobs(database, "red", "toy", TOY, [4, 4])
+    for name in ("mine", "toy-1/below"):
+        with pytest.raises(ValueError, match=f"--name: got '{name}', but"):
+            add_jobs(database, "red", "toy", TOY, [9], name=name)
     with pytest.raises(ValueError, match="budget"):
-        add_jobs(database, "red", {**TOY, "budget": -1}, range(2))
+        add_jobs(database, "red", "toy", {**TOY, "budget": -1}, range(2))
     with pytest.raises(ValueError, match=r"got the name '\.\./up'"):
-        add_jobs(database, "red", TOY, [0], name="../up")
+        add_jobs(database, "red", "toy", TOY, [0], name="../up")
     expected = {"toy-1", "toy-2", "toy-3", "mine/seed-0", "mine/seed-1"}
     assert states(database).keys() == expected

@@ -1,7 +1,5 @@
 """Which job is next: quotas and priorities of teams, by hand and for any queue."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -11,7 +9,7 @@ from costada.store.job_queue import Job
 
 
 def job(run, team, priority=0, place=0):
-    return Job(run, team, priority, place, json.dumps({"problem": "toy"}))
+    return Job(run, team, "toy", priority, place, "{}")
 
 
 def runs(jobs):
@@ -60,7 +58,7 @@ def test_no_team_exceeds_its_quota_and_no_place_stays_free_that_a_job_could_take
         free = max(0, team.at_once - running.get(name, 0))
         assert sum(each.team == name for each in found) <= free
         able += min(len(own), free)
-        order = sorted(own, key=lambda each: (-each.priority, each.place))
+        order = sorted(own, key=lambda each: (-each.priority, each.number))
         taken = [each for each in found if each.team == name]
         assert taken == order[: len(taken)]
     assert len(found) == min(room, able)
