@@ -21,7 +21,13 @@ import psycopg
 
 from costada.store.lease import HeldElsewhere, Lease, LostLease, elapsed, guarding_lease
 from costada.store.outage import outlast
-from costada.store.postgres_connections import INHERITED, IS_LOCKED, Connections, explaining
+from costada.store.postgres_connections import (
+    IDLE_SECONDS,
+    INHERITED,
+    IS_LOCKED,
+    Connections,
+    explaining,
+)
 
 BEATS = 6
 """Heartbeats in the time after which a lease expires."""
@@ -115,6 +121,7 @@ class Leases:
     """
 
     def __init__(self, address: str) -> None:
+        # With another time limit than stores: in a pool of theirs, it would keep that one open.
         self._connections = Connections(address, idle_seconds=0.0)
         self._changed = Condition()
         self._held: dict[str, Lease] = {}
@@ -230,7 +237,12 @@ class Leases:
         try:
             with connection.transaction():
                 # At most a heartbeat: no other lease of this process is renewed while this waits.
-                connection.execute(f"SET LOCAL lock_timeout TO {int(1000 * seconds / BEATS)}")
+                # And a process that stops in here does not hold up others that take the run.
+                idle = min(IDLE_SECONDS, seconds / 2)
+                connection.execute(
+                    f"SET LOCAL lock_timeout TO {int(1000 * seconds / BEATS)};"
+                    f"SET LOCAL idle_in_transaction_session_timeout TO {int(1000 * idle)}"
+                )
                 connection.execute(NEW_ROW, (name,))
                 ((pid, host, since, is_free),) = connection.execute(PRESENT, (name,)).fetchall()
                 if not is_free:

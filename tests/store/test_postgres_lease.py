@@ -89,3 +89,25 @@ def test_two_texts_for_one_database_share_the_leases_of_a_process(postgres_addre
         assert held is again
         held.release()
         again.release()
+
+
+NOTED = """
+CREATE TABLE noted (idle TEXT);
+CREATE FUNCTION note() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO noted VALUES (current_setting('idle_in_transaction_session_timeout'));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER noted AFTER INSERT ON costada_lease EXECUTE FUNCTION note();
+"""
+
+
+def test_the_server_ends_the_session_of_a_process_that_stops_while_it_takes_a_run(
+    holders, postgres_address
+):
+    with psycopg.connect(postgres_address, options="-c search_path=costada") as connection:
+        connection.execute(NOTED)
+        connection.commit()
+        for seconds in (8.0, 60.0):
+            holders[0].acquire(f"run of {seconds}", seconds).release()
+        found = connection.execute("SELECT idle FROM noted ORDER BY idle DESC").fetchall()
+    assert found == [("4s",), ("15s",)]
