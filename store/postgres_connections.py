@@ -187,8 +187,8 @@ def explaining(name: str) -> Iterator[None]:
 
 
 @dataclass(slots=True, eq=False)
-class _Turn:
-    """A thread's turn to take a connection, or the error of a server that cannot be reached."""
+class _Waiter:
+    """A thread that waits for a connection, or the error of a server that cannot be reached."""
 
     has_come: Event = field(default_factory=Event)
     error: DatabaseUnavailable | None = None
@@ -224,7 +224,7 @@ class Pool:
         self._lock = RLock()
         self._lent: dict[psycopg.Connection[Any], int] = {}  # with the threads that use them
         self._num_used = 0  # these, and those that are being opened
-        self._waiting: deque[_Turn] = deque()
+        self._waiting: deque[_Waiter] = deque()
 
     def join(self, user: object) -> bool:
         """Keep the pool open for a user; false if it is closed."""
@@ -246,17 +246,17 @@ class Pool:
 
     def take(self) -> psycopg.Connection[Any]:
         """As `Connections.take`."""
-        self._await_turn()
+        self._wait_for_slot()
         try:
             connection = self._idle_one() or self.opened()
             with self._lock:
                 self._lent[connection] = get_ident()
-        except BaseException as error:  # raised again: the next thread has its turn
+        except BaseException as error:  # raised again: another thread may take one
             with self._lock:
                 # Each of them would wait for the same answer as long, one after another.
                 if isinstance(error, DatabaseUnavailable) and not error.is_starting:
                     self._refuse_all(error)
-                self._end_turn()
+                self._free_slot()
             raise
         return connection
 
@@ -267,37 +267,37 @@ class Pool:
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
-            if not _has_news(connection):
+            if not _has_pending_input(connection):
                 return connection
             connection.close()
 
-    def _await_turn(self) -> None:
+    def _wait_for_slot(self) -> None:
         """Wait until the thread may take a connection."""
         with self._lock:
             if self._num_used < MAX_CONNECTIONS or get_ident() in self._lent.values():
                 self._num_used += 1
                 return
-            turn = _Turn()
-            self._waiting.append(turn)
+            waiter = _Waiter()
+            self._waiting.append(waiter)
         try:
-            while not self._has_turn(turn):
-                if not turn.has_come.wait(CHECK_SECONDS):
+            while not self._may_take(waiter):
+                if not waiter.has_come.wait(CHECK_SECONDS):
                     check_stop()
         finally:
             with self._lock:
-                if turn in self._waiting:
-                    self._waiting.remove(turn)
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
                 self._wake_next()
 
-    def _has_turn(self, turn: _Turn) -> bool:
+    def _may_take(self, waiter: _Waiter) -> bool:
         """Whether a thread that waits takes a connection now; raises where none can be opened."""
         with self._lock:
-            if turn.error is not None:
-                raise copy(turn.error)
+            if waiter.error is not None:
+                raise copy(waiter.error)
             if self._num_used < MAX_CONNECTIONS:
                 self._num_used += 1
                 return True
-            turn.has_come.clear()  # a thread that was at work has taken it before
+            waiter.has_come.clear()  # a thread that was at work has taken it before
             return False
 
     def _wake_next(self) -> None:
@@ -305,16 +305,16 @@ class Pool:
         if self._waiting and self._num_used < MAX_CONNECTIONS:
             self._waiting[0].has_come.set()
 
-    def _end_turn(self) -> None:
+    def _free_slot(self) -> None:
         """Let another thread take a connection in place of this one; called with the lock."""
         self._num_used -= 1
         self._wake_next()
 
     def _refuse_all(self, error: DatabaseUnavailable) -> None:
         """Raise an error in all threads that wait; called with the lock."""
-        for turn in self._waiting:
-            turn.error = error
-            turn.has_come.set()
+        for waiter in self._waiting:
+            waiter.error = error
+            waiter.has_come.set()
         self._waiting.clear()
 
     def give(self, connection: psycopg.Connection[Any]) -> None:
@@ -332,7 +332,7 @@ class Pool:
                 self._idle.append(connection)
             else:
                 ended.append(connection)
-            self._end_turn()
+            self._free_slot()
         for each in ended:
             each.close()
 
@@ -422,8 +422,8 @@ class Pool:
         return kind(errno.EHOSTUNREACH, f"{advice} ({reason})", self._name)
 
 
-def _has_news(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the server has sent something though it was not asked: mostly a farewell."""
+def _has_pending_input(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the server has sent something unasked, as it does when it ends a session."""
     looking = poll()
     looking.register(connection.pgconn.socket, POLLIN)
     return bool(looking.poll(0))
