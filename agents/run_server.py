@@ -263,7 +263,7 @@ class RunServer:
         if not job.has_begun:
             folder.check_free()
             if not self._queue.begin(job, self.name):
-                raise HeldElsewhere(f"{job.run}: another server has taken the job")
+                raise HeldElsewhere("another server has taken the job")
         if folder.claimed_at is None:
             folder.claim(wanted)
             return wanted
@@ -275,8 +275,7 @@ class RunServer:
         ]:
             # A server with the same settings may take it.
             raise HeldElsewhere(
-                f"{job.run}: was begun with other settings than this server has:"
-                f" {', '.join(others)}"
+                f"was begun with other settings than this server has: {', '.join(others)}"
             )
         return wanted
 
