@@ -198,7 +198,7 @@ class Purse:
             own = self._find(NO_PARENT, name) or self._add(NO_PARENT, name, policy, dollars)
             if own.policy != policy:
                 raise ValueError(f"policy: got {policy!r}, expected {own.policy!r} as it was")
-            self._number = own.id
+            self._number, self._known_name = own.id, name
             self.raise_to(dollars)
 
     @classmethod
@@ -219,7 +219,7 @@ class Purse:
         if found is None:
             purse.close()
             raise ValueError(f"name: got {name!r}, expected the name of a purse there")
-        purse._number = found.id
+        purse._number, purse._known_name = found.id, name
         return purse
 
     def __enter__(self) -> Self:
@@ -303,7 +303,7 @@ class Purse:
                 self._book(path, ZERO, granted)
             elif found.is_closed or granted != found.budget:
                 self._change([*path, found], budget=granted, is_closed=False)
-        return self._with(found.id)
+        return self._with(found)
 
     @_again_where_rows_changed
     def raise_to(self, budget: float | Decimal) -> None:
@@ -349,7 +349,7 @@ class Purse:
         dollars = _dollars("bound", bound)
         entry = Entry("", key, ZERO, dollars, facts)
         # Postgres does what follows in one round trip; where it cannot decide, nothing is written.
-        if self._db.engine.draw(self._row(entry), begins=True):
+        if self._draw(entry, begins=True):
             return
         # Durable: were a reservation lost with the power, others could spend its dollars again
         # while the provider bills the request.
@@ -383,7 +383,7 @@ class Purse:
         """
         _check_text("key", key)
         entry = Entry("", key, _dollars("cost", cost), _dollars("bound", bound), facts)
-        if self._db.engine.draw(self._row(entry), begins=False):
+        if self._draw(entry, begins=False):
             return
         with self._writing(is_durable=True):
             path = self._locked()
@@ -462,7 +462,7 @@ class Purse:
         """The account of a name below this one, at any depth and as it stands, open or closed."""
         child = self._find(self._number, name)
         found = child or next((each for each in self.accounts()[1:] if each.name == name), None)
-        return self._with(found.id) if found else None
+        return self._with(found) if found else None
 
     def drawn_from(self, name: str) -> set[str]:
         """The names of the accounts drawn from the child of a name; none if there is no child."""
@@ -474,7 +474,7 @@ class Purse:
         """Close the child of a name, if there is one."""
         found = self._find(self._number, name)
         if found:
-            self._with(found.id).close()
+            self._with(found).close()
 
     def calls(self) -> list[Entry]:
         """The calls of the account and of all below it, account by account.
@@ -515,6 +515,15 @@ class Purse:
         with self._db.transaction(is_durable=is_durable), localcontext(EXACT):
             yield
 
+    def _draw(self, entry: Entry, *, begins: bool) -> bool:
+        """Write and book an entry at once, where the engine can."""
+        row = self._row(entry)
+        try:
+            return self._db.engine.draw(row, begins=begins)
+        except ValueError:
+            self._path(self._number)  # says so where the account is not there
+            raise
+
     def _tree(self) -> list[tuple[Account, str]]:
         """The accounts with their names from here on, each before its children."""
         below: dict[int, list[Account]] = {}
@@ -524,6 +533,8 @@ class Purse:
             (self._number,),
         ):
             below.setdefault(each.parent if each.id != self._number else NO_PARENT, []).append(each)
+        if not below:
+            raise self._lost()
         found, (own,) = [], below[NO_PARENT]
         pending = [(own, own.name)]
         while pending:
@@ -532,15 +543,26 @@ class Purse:
             pending += [(each, f"{path}/{each.name}") for each in below.get(account.id, ())]
         return found
 
-    def _with(self, number: int) -> "Purse":
+    def _with(self, account: Account) -> "Purse":
         """Another account of the purse, which does not close the file."""
         other = object.__new__(Purse)
-        other._db, other._owns_file, other._number = self._db, False, number
+        other._db, other._owns_file = self._db, False
+        other._number, other._known_name = account.id, account.name
         return other
 
     def _account(self) -> Account:
         own = f"SELECT {COLUMNS} FROM costada_account WHERE id = ?"  # noqa: S608
-        return self._accounts(own, (self._number,))[0]
+        for account in self._accounts(own, (self._number,)):
+            return account
+        raise self._lost()
+
+    def _lost(self) -> ValueError:
+        """The error of an account that is not there; `accept_loss` does not bring it back."""
+        where = f" in {self._db.place}" if self._db.place else ""
+        return ValueError(
+            f"account {self._known_name!r}: the purse{where} has lost it, as after a failover or a"
+            " restore; draw it from its parent again"
+        )
 
     def _locked(self) -> list[Account]:
         """The account and those above it, the purse first, locked until the transaction ends.
@@ -551,7 +573,10 @@ class Purse:
         return self._path(self._number, locks=True)
 
     def _path(self, number: int, *, locks: bool = False) -> list[Account]:
-        return self._accounts(PATH, (number,), locks=locks)
+        path = self._accounts(PATH, (number,), locks=locks)
+        if not path:
+            raise self._lost()
+        return path
 
     def _find(self, parent: int, name: str) -> Account | None:
         return next(iter(self._named(parent, name)), None)

@@ -334,6 +334,26 @@ def test_a_forked_process_never_spends_from_a_copy_of_its_parents_purse(open_pur
     purse.put("parent's", cost=0.5)
 
 
+def test_an_account_that_its_purse_has_lost_is_named(open_purse):
+    purse = open_purse(1)
+    account = purse.child("run", 0.5)
+    account._db.write("DELETE FROM costada_account WHERE name = ?", ("run",))
+    for use in (
+        partial(account.child, "below", 0.1),
+        partial(account.raise_to, 0.6),
+        partial(account.begin, "key", 0.1),
+        partial(account.put, "key", cost=0.1),
+        partial(account.put_and_reserve, {}, "key", 0.1),
+        lambda: account.spent,
+        lambda: account.root,
+        account.calls,
+        account.close,
+    ):
+        with pytest.raises(ValueError, match=r"account 'run': the purse.* has lost it, as after"):
+            use()
+    assert account._db.rows("SELECT * FROM costada_entry") == []
+
+
 def entries(purse: Purse) -> dict[str, tuple[Decimal, Decimal]]:
     return {each.key: (each.cost, each.bound) for each in purse.calls()}
 
