@@ -57,7 +57,8 @@ def execute_run(
     The folder must hold the run's settings. Its files are up to date whenever this returns or
     raises, and another call after an interruption resumes the run. Where its database has lost
     writes, the run goes on from what is there, and what is missing of its requests counts as spent.
-    Where the lease is lost, it goes on if no other process holds the run.
+    Where only the lease is lost, it goes on if no other process holds the run; writes that turn out
+    to be missing then are no loss that is accepted.
 
     Args:
         plan: The run.
@@ -87,9 +88,11 @@ def execute_run(
                     raise
                 # From what is there; the folder knows what the requests that are not have cost.
                 LOG.warning("%s", error)
-                accepts_loss, held = True, folder.hold()
-                if plan.purse:
-                    plan.purse.accept_loss()
+                held = folder.hold()
+                if isinstance(error, LostWrites):
+                    accepts_loss = True
+                    if plan.purse:
+                        plan.purse.accept_loss()
 
 
 def patience_of(longest_pause: float, control: RunControl) -> Patience:

@@ -108,6 +108,30 @@ def test_a_run_whose_lease_went_back_goes_on_unless_another_process_has_it(
         assert LOST_STEPS not in roles
 
 
+def test_a_run_that_has_only_lost_its_lease_asks_before_it_pays_for_lost_requests(
+    provider, url, tmp_path
+):
+    provider.last_answered = SEEN
+    with started_server() as server:
+        words = tmp_path / "hex", url, server.address
+        own = {"max_iterations": ITERATIONS}
+        process = PROCESSES.Process(target=run_paid, args=words, kwargs=own)
+        process.start()
+        within(60, lambda: provider.billed.total() >= SEEN)
+        with psycopg.connect(server.address, autocommit=True) as connection:
+            connection.execute(f"{SET_BACK}; DELETE FROM costada.costada_call WHERE cost <> '0'")
+        provider.last_answered = inf
+        process.join(120)
+        assert process.exitcode == 1
+        assert LOST_STEPS not in ledger_in(server.address)[1]
+        with pytest.raises(ValueError, match=r"the database has lost \d+ of \d+ requests"):
+            run_paid(*words, resume=True, **own)
+        run_paid(*words, resume=True, accept_loss=True, **own)
+        ledger, roles = ledger_in(server.address)
+        assert roles.count(LOST_STEPS) == 1
+        assert ledger >= provider.bill
+
+
 def test_runs_of_a_server_go_on_by_themselves(provider, url, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     provider.last_answered = SEEN
