@@ -10,6 +10,7 @@ from costada.runs.folder import default_names
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import run_at
 from costada.store.job_queue import JobQueue
+from costada.store.purse import MAX_DOLLARS
 from costada.values.setting import unknown_name
 
 
@@ -17,7 +18,7 @@ def add_jobs(
     database: str,
     team: str,
     problem: str,
-    chosen: Mapping[str, object],
+    chosen: Mapping[str, float],
     seeds: Sequence[int],
     priority: int = 0,
     name: str | None = None,
@@ -44,8 +45,15 @@ def add_jobs(
     for each in jobs:
         checked_config({**each, "problem": problem})
     own = [] if name is None else [name] if len(seeds) == 1 else [f"{name}/seed-{n}" for n in seeds]
+    if not problem.isprintable():
+        raise ValueError(f"PROBLEM: got {problem!r}, expected printable characters")
+    if (budget := chosen["budget"]) >= MAX_DOLLARS:
+        raise ValueError(f"--budget: got {budget:g}, expected less than {MAX_DOLLARS:g} dollars")
     for run in own:
-        run_at(f"{database}#{run}")
+        try:
+            run_at(f"{database}#{run}")
+        except ValueError as error:
+            raise ValueError(f"--name: {str(error).removeprefix('run: ')}") from None
     try:
         PurseAddress(database, team).open().close()
     except ValueError:

@@ -119,8 +119,10 @@ class RunServer:
         self._lease: Lease | None = None
         self._is_abandoned = False  # the process ends before its runs
         for name, team in teams.items():
-            with self._purse(name).create(team.budget, given.config.budget_policy):
-                pass
+            try:
+                self._purse(name).create(team.budget, given.config.budget_policy).close()
+            except ValueError as error:
+                raise ValueError(f"team {name!r}: {error}") from None
 
     def serve(self) -> None:
         """Take and execute jobs until `end` is called."""
@@ -244,40 +246,34 @@ class RunServer:
         """Start or resume the run of a job; raises as `plan_run`, `paid_from`, `execute_run` do."""
         job = execution.job
         folder = run_at(f"{self._address}#{job.run}", self._parent / job.run)
-        config = self._settings(job, folder)
+        config = self._settings(job)
+        if job.has_begun and folder.claimed_at is not None:
+            _check_same(folder.load(), config)
         # The first plan of a problem evaluates its initial program; its runs share the sandboxes.
         with self._planning[job.problem]:
             known = self._planned.get(job.problem)
             plan = plan_run(replace(self._given, config=config, problem=known))
             self._planned[job.problem] = plan.problem
         with paid_from(self._purse(job.team), plan, folder) as paid:
+            self._claim(job, folder, config)
             return execute_run(paid, folder, LoggedProgress(), execution.control)
 
-    def _settings(self, job: Job, folder: RunFolder) -> RunConfig:
-        """The settings of the run, which are saved under its name at its first start."""
+    def _settings(self, job: Job) -> RunConfig:
+        """The settings of the run of a job."""
         chosen = {**job.settings, "problem": label_of(self._problems[job.problem])}
         if unknown := chosen.keys() - set(CHOSEN_BY_JOBS):
             names = ", ".join(sorted(unknown))
             raise ValueError(f"job: chooses {names}, expected {', '.join(CHOSEN_BY_JOBS)}")
-        wanted = checked_config({**self._given.config.model_dump(), **chosen})
+        return checked_config({**self._given.config.model_dump(), **chosen})
+
+    def _claim(self, job: Job, folder: RunFolder, config: RunConfig) -> None:
+        """Take the name for the run of a job, unless it has it already."""
         if not job.has_begun:
             folder.check_free()
             if not self._queue.begin(job, self.name):
                 raise HeldElsewhere("another server has taken the job")
         if folder.claimed_at is None:
-            folder.claim(wanted)
-            return wanted
-        saved = folder.load()
-        if others := [
-            name
-            for name in RunConfig.model_fields
-            if name not in EXECUTION and getattr(saved, name) != getattr(wanted, name)
-        ]:
-            # A server with the same settings may take it.
-            raise HeldElsewhere(
-                f"was begun with other settings than this server has: {', '.join(others)}"
-            )
-        return wanted
+            folder.claim(config)
 
     def _purse(self, team: str) -> PurseAddress:
         return PurseAddress(self._address, team)
@@ -286,6 +282,15 @@ class RunServer:
         """Whether runs of a team have money that they may return."""
         with self._purse(team).open() as purse:
             return purse.budget - purse.remaining > purse.spent
+
+
+def _check_same(saved: RunConfig, config: RunConfig) -> None:
+    """Refuse a run that was begun with other settings; a server that has them may take it."""
+    names = (name for name in RunConfig.model_fields if name not in EXECUTION)
+    if others := [name for name in names if getattr(saved, name) != getattr(config, name)]:
+        raise HeldElsewhere(
+            f"was begun with other settings than this server has: {', '.join(others)}"
+        )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -14,7 +15,7 @@ from costada.nodes.settings import Dollars
 from costada.runs.user_input import explain
 from costada.store.job_queue import Job
 
-TeamName = Annotated[str, Field(pattern=r"^[\w-]+$")]
+NAME = re.compile(r"[\w-]+")
 
 
 class Team(BaseModel):
@@ -22,7 +23,7 @@ class Team(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    budget: Dollars
+    budget: Annotated[Dollars, Field(strict=True)]
     """Dollars of its purse, which pays for all its runs; can be raised, not lowered."""
 
     at_once: Annotated[int, Field(strict=True, ge=1)] | None = None
@@ -40,11 +41,17 @@ def read_teams(file: Path) -> dict[str, Team]:
         OSError: The file cannot be read.
     """
     try:
-        found = TypeAdapter(dict[TeamName, Team]).validate_python(tomllib.loads(file.read_text()))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{file}: {error}") from None
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+        for name in tables:
+            if not NAME.fullmatch(name):
+                raise ValueError(f"got the team {name!r}, expected letters, digits, - and _")
+        found = TypeAdapter(dict[str, Team]).validate_python(tables)
+    except UnicodeDecodeError:
+        raise ValueError(f"{file}: is not UTF-8, expected a TOML file") from None
     except ValidationError as error:
         raise ValueError(f"{file}: {explain(error, Team.model_fields)}") from None
+    except ValueError as error:  # of TOML, or the name of a team
+        raise ValueError(f"{file}: {error}") from None
     if not found:
         raise ValueError(f"{file}: has no team, expected a table such as [research]")
     return found

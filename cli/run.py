@@ -139,6 +139,9 @@ def run(
             check_database(store)
         with outlasting(config.longest_pause, starting_only=True):
             _check_purse(purse)
+            if config.purse_slice is not None and purse is None:
+                given = f"{config.purse_slice:g} without --purse"
+                raise ValueError(f"--purse-slice: got {given}, expected both or none")
             if folder := _named_run(out, store):
                 folder.check_free()
         plan = make_plan(config, sends_requests=not dry_run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,6 +71,13 @@ Problem = Annotated[
     str, typer.Argument(metavar="PROBLEM", help="A problem that the servers offer, by its name.")
 ]
 Cancel = Annotated[str | None, options.option("Cancel the job of this run.", metavar="RUN")]
+Retry = Annotated[
+    str | None,
+    options.option(
+        "Try the job of this run again, or all that are failed, unpaid or cancelled.",
+        metavar="RUN|STATE",
+    ),
+]
 
 
 @with_settings(*(name for name in ALL_SETTINGS if name not in CHOSEN_BY_JOBS))
@@ -89,6 +97,8 @@ def serve(
     """
     with refusing(ExitCode.BAD_INPUT), keeping_output_clean():
         check_database(database)
+        if out.exists() and not out.is_dir():
+            raise ValueError(f"--out: got {out}, expected a folder")
         server, layer = _server(database, settings(), teams, problems, jobs, out)
     send_spans()
     announce(f"{server.name}: at most {jobs} runs at once, sandbox {layer}", sandbox=layer)
@@ -97,6 +107,8 @@ def serve(
             server.serve()
         finally:
             server.end(SAVE_SECONDS)
+            if server.num_running:  # an evaluation that does not end would keep the process alive
+                os._exit(ExitCode.INTERRUPTED)
 
 
 def _server(
@@ -143,16 +155,22 @@ def enqueue(
             show(f"{shown_address(database)}#{run}")
 
 
-def queue(database: Database, cancel: Cancel = None, as_json: options.AsJson = False) -> None:
-    """List the jobs of a queue, or cancel one. A run that is cancelled saves and ends."""
+def queue(
+    database: Database,
+    cancel: Cancel = None,
+    retry: Retry = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List the jobs of a queue, cancel one, or try some again. A cancelled run saves and ends."""
     from costada.reports.terminal import TerminalTable, table_console
     from costada.store.job_queue import JobQueue
 
     with refusing(ExitCode.BAD_INPUT):
         check_database(database)
-        with JobQueue(database, is_read_only=cancel is None) as jobs:
-            if cancel is not None and not jobs.cancel(cancel):
-                raise ValueError(f"--cancel: got {cancel!r}, expected a job that has not ended")
+        if cancel is not None or retry is not None:
+            _change(database, cancel, retry)
+            return
+        with JobQueue(database, is_read_only=True) as jobs:
             live = jobs.live_servers()
             rows = [_row(job, live) for job in jobs.jobs()]
     if as_json:
@@ -168,6 +186,25 @@ def queue(database: Database, cancel: Cancel = None, as_json: options.AsJson = F
     TerminalTable(COLUMNS, table, COLUMNS, optional=("priority",)).print(table_console())
     if hidden:
         show(f"{len(hidden)} more jobs ended before these; --json lists all")
+
+
+def _change(database: str, cancel: str | None, retry: str | None) -> None:
+    """Cancel a job, or try jobs again; a run may be given by its address."""
+    from costada.store.job_queue import JobQueue
+
+    with JobQueue(database) as jobs:
+        if cancel is not None:
+            run = cancel.rpartition("#")[2]
+            if not jobs.cancel(run):
+                raise ValueError(f"--cancel: got {cancel!r}, expected a job that has not ended")
+            show(f"{run} is cancelled; if it runs, it saves first")
+        if retry is not None:
+            if not (number := jobs.retry(retry.rpartition("#")[2])):
+                raise ValueError(
+                    f"--retry: got {retry!r}, expected a job that is failed, unpaid or cancelled,"
+                    " or one of these words"
+                )
+            show(f"{number} jobs wait again")
 
 
 def _row(job: Job, live: Sequence[str]) -> dict[str, Any]:

@@ -138,7 +138,7 @@ class SearchSettings(RetryPolicy):
     """crossing: the last iteration may exceed the budget. hard: no call may."""
 
     purse_slice: Annotated[
-        Dollars | None,
+        Annotated[Dollars, Field(lt=1e20)] | None,
         Setting(
             "costada.nodes.calls.run_account:report_cost",
             MONEY,

@@ -256,6 +256,17 @@ class JobQueue:
         )
         return self._write(cancelled, CANCELLED, run) == 1
 
+    def retry(self, run: str) -> int:
+        """Let a job be tried again whose run has not finished; returns how many there are.
+
+        In place of a run, its state stands for all jobs in it.
+        """
+        statement = (
+            "UPDATE costada_job SET ended = '', error = '', server = '', is_cancelled = FALSE,"
+            " due = now() WHERE ended = ANY(%s) AND %s IN (run, ended)"
+        )
+        return self._write(statement, [FAILED, UNPAID, CANCELLED], run)
+
     def offer(self, server: str, problems: Sequence[str]) -> None:
         """Note which problems a server offers."""
         self._write(

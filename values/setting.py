@@ -50,6 +50,7 @@ KINDS = {
     "sequence": "expected a list, not one string",
     "tuple": "expected a list",
     "dict": "expected a table of names and values",
+    "model": "expected a table of names and values",
 }
 """What is expected where pydantic cannot read a value, by the first part of the error's type."""
 

@@ -288,9 +288,15 @@ def test_where_a_team_has_too_little_a_run_ends_as_unpaid(begin, database):
     with JobQueue(database) as queue:
         # one takes what there is and crosses it; for the other nothing is left
         paid, unpaid = sorted((job.ended, job.error) for job in queue.jobs())
-    assert paid == ("budget", "")
-    assert unpaid[0] == "unpaid"
-    assert "'poor' has $0 left" in unpaid[1]
+        assert paid == ("budget", "")
+        assert unpaid[0] == "unpaid"
+        assert "'poor' has $0 left" in unpaid[1]
+        assert len(order_of_starts(database)) == 1  # the other one is no run
+        assert queue.retry("failed") == queue.retry("toy-9") == 0
+        PurseAddress(database, "poor").create(1, "crossing").close()
+        assert queue.retry("unpaid") == 1
+    within(SECONDS, lambda: have_ended(database))
+    assert {*states(database).values()} == {"finished"}
 
 
 def test_a_name_that_another_run_has_taken_since_is_left_to_it(begin, database):
@@ -318,9 +324,13 @@ def test_jobs_are_added_all_or_none_under_names_that_are_free(begin, database):
     for name in ("mine", "toy-1/below"):
         with pytest.raises(ValueError, match=f"--name: got '{name}', but"):
             add_jobs(database, "red", "toy", TOY, [9], name=name)
+    with pytest.raises(ValueError, match=r"--budget: got 1e\+30, expected less than 1e\+20"):
+        add_jobs(database, "red", "toy", {"budget": 1e30}, [9])
+    with pytest.raises(ValueError, match=r"PROBLEM: got 'a\\tb', expected printable"):
+        add_jobs(database, "red", "a\tb", TOY, [9])
     with pytest.raises(ValueError, match="budget"):
         add_jobs(database, "red", "toy", {**TOY, "budget": -1}, range(2))
-    with pytest.raises(ValueError, match=r"got the name '\.\./up'"):
+    with pytest.raises(ValueError, match=r"--name: got the name '\.\./up'"):
         add_jobs(database, "red", "toy", TOY, [0], name="../up")
     expected = {"toy-1", "toy-2", "toy-3", "mine/seed-0", "mine/seed-1"}
     assert states(database).keys() == expected

@@ -76,7 +76,10 @@ def test_no_team_exceeds_its_quota_and_no_place_stays_free_that_a_job_could_take
         ),
         ("[red]\nbudget = 1\nat_once = 1.5", "red.at_once: got 1.5, expected an integer"),
         ("[red]\nbudget = 1\nquota = 2", "quota"),
-        ("['a b']\nbudget = 1", "a b"),
+        ("['a b']\nbudget = 1", "got the team 'a b', expected letters, digits, - and _"),
+        ('[red]\nbudget = "5"', "red.budget: got '5', expected a number"),
+        ("[red]\nbudget = true", "red.budget: got True, expected a number"),
+        ("red = 1", "red: got 1, expected a table of names and values"),
         ("[red\nbudget = 1", "teams.toml: "),
     ],
 )

@@ -396,3 +396,10 @@ def test_a_run_ends_with_the_address_of_its_page(invoke, near, tmp_path):
     out = tmp_path / "a run"
     last = invoke("run", near, "--max-iterations", 1, "--out", out).stdout.splitlines()[-1]
     assert last.split() == ["report", f"file://{tmp_path}/a%20run/report.html"]
+
+
+def test_a_slice_without_a_purse_is_refused(invoke, near, tmp_path):
+    refused = invoke("run", near, "--purse-slice", 1, "--out", tmp_path / "run")
+    assert refused.exit_code == 2
+    assert "--purse-slice: got 1 without --purse, expected both or none" in refused.output
+    assert not (tmp_path / "run").exists()

@@ -57,9 +57,14 @@ def test_runs_are_enqueued_served_and_listed(server, database, invoke, tmp_path)
     shown = invoke("queue", database).stdout
     assert all(word in shown for word in (*names, "red", "$0.01", "finished"))
     assert "circle_packing-2" in invoke("runs", database).stdout
+    added = invoke("enqueue", database, "circle_packing", *options, "--name", "gone").stdout.strip()
+    assert "gone is cancelled" in invoke("queue", database, "--cancel", added).stdout
+    within(SECONDS, lambda: rows(invoke, database)[-1]["state"] != "running")
+    ended = rows(invoke, database)[-1]["state"]
+    assert ended in ("cancelled", "finished")
     with closing(StoredIndex(database)) as index:
         metrics = metrics_text(index)
-    assert 'costada_jobs{purse="red",state="finished"} 2.0' in metrics
+    assert 'costada_jobs{purse="red",state="finished"}' in metrics
     assert (tmp_path / "runs" / "circle_packing-1" / "best_program.py").is_file()
 
 
@@ -77,10 +82,12 @@ def test_runs_are_enqueued_served_and_listed(server, database, invoke, tmp_path)
         ),
         (
             ["enqueue", "DSN", "p", "--team", "red", "--budget", "1", "--name", "a b"],
-            "run: got the name 'a b'",
+            "--name: got the name 'a b'",
         ),
         (["enqueue", "nowhere", "p", "--team", "red", "--budget", "1"], "nowhere"),
         (["queue", "DSN", "--cancel", "none"], "--cancel: got 'none', expected a job"),
+        (["queue", "DSN", "--retry", "none"], "--retry: got 'none', expected a job"),
+        (["serve", "DSN", "--teams", "TEAMS", "--out", "TEAMS"], "expected a folder"),
         (["serve", "DSN", "--teams", "missing.toml"], "missing.toml"),
         (["serve", "DSN", "--teams", "TEAMS", "--problems", "none"], "problem is 'none'; expected"),
         (["serve", "DSN", "--teams", "TEAMS", "--jobs", "0"], "--jobs"),

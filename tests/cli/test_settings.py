@@ -148,6 +148,7 @@ REFUSALS = [
     ({"stop_when_flat": 1.0}, "--stop-when-flat: got 1.0, expected less than 1"),
     ({"stop_when_flat": nan}, f"--stop-when-flat: got nan, {IS_FINITE}"),
     ({"purse_slice": 0.0}, f"--purse-slice: got 0.0, {IS_POSITIVE}"),
+    ({"purse_slice": 1e20}, "--purse-slice: got 1e+20, expected less than 1000"),
     ({"purse_slice": nan}, f"--purse-slice: got nan, {IS_FINITE}"),
     ({"gains_in_flight": 0.0}, f"--gains-in-flight: got 0.0, {IS_POSITIVE}"),
     ({"gains_in_flight": nan}, f"--gains-in-flight: got nan, {IS_FINITE}"),
