@@ -342,9 +342,19 @@ def _charge_lost_steps(
 
 
 def _note_purse(plan: Plan, store: RunStore) -> None:
-    """Let a run that is resumed name the purse that pays for it now; a new one does so itself."""
+    """Let a run that is resumed name the purse that pays for it now; a new one does so itself.
+
+    Raises:
+        ValueError: A purse has paid for the run, and none is to pay for it now.
+    """
     run_id, purse = store.last_run(), plan.purse.root if plan.purse else ""
-    if (setup := store.setup(run_id)) and purse not in ("", setup.purse):
+    setup = store.setup(run_id)
+    if setup and setup.purse and not purse:
+        raise ValueError(
+            "purse: got None for a run that draws from a purse; expected the purse it began with,"
+            f" {setup.purse!r}"
+        )
+    if setup and purse != setup.purse:
         store.put_setup(run_id, replace(setup, purse=purse))
 
 

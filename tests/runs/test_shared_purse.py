@@ -1,5 +1,6 @@
 """Who gets the money of a run that draws from a purse of others."""
 
+import sqlite3
 from dataclasses import replace
 from decimal import Decimal
 
@@ -89,3 +90,19 @@ def test_a_grant_of_many_digits_is_never_rounded_up(run, address):
     with address.create(most, "hard"), paid_from(address, plan, folder) as paid:
         assert paid.budget == 0.123456789
         assert paid.purse.child("the run", paid.budget).budget == Decimal("0.123456789")
+
+
+def test_a_run_is_not_resumed_without_its_purse_even_before_its_first_checkpoint(
+    invoke, near, address, tmp_path
+):
+    address.create(1, "crossing").close()
+    out, purse = tmp_path / "run", ("--purse", str(address))
+    assert invoke("run", near, "--budget", 0.01, *purse, "--out", out).exit_code == 0
+    with sqlite3.connect(out / "run.sqlite") as file:  # as if it had been killed before it
+        for table in ("checkpoints", "writes"):
+            file.execute(f"DELETE FROM {table}")
+    file.close()
+    refused = invoke("resume", out, "--budget", 0.02)
+    assert refused.exit_code == 1
+    assert f"expected the purse it began with, '{NAME}'" in refused.output
+    assert invoke("resume", out, "--budget", 0.02, *purse).exit_code == 0
