@@ -27,7 +27,7 @@ class Tasks:
         self.paid: list[str] = []
 
     def keeps_a_result(self) -> bool:
-        # The last checkpoint may still be an earlier one, to which the input of this run was written.
+        # The last checkpoint may still be an earlier one, which has the input of this run.
         writes = self.saver.get_tuple(THREAD).pending_writes
         return "sound" in self.paid and ("notes", ["sound"]) in [each[1:] for each in writes]
 
