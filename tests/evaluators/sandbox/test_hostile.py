@@ -101,7 +101,7 @@ def test_a_segment_of_a_running_process_elsewhere_is_nothing_that_was_left(begun
         number = process.stdout.readline().strip()
         if begun_by:
             process.wait()  # what it has begun is an orphan then
-        assert (f"shm 0 {number}" in system_objects()) == is_ours
+        assert system_objects()[f"shm 0 {number}"] != is_ours
 
 
 @pytest.mark.parametrize(("layer", "category"), TRIED)

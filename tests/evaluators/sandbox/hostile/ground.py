@@ -210,18 +210,19 @@ def own_memory_mb(pids: list[int]) -> int:
     return total // 1024
 
 
-def system_objects() -> list[str]:
+def system_objects() -> dict[str, bool]:
     """The System V segments, queues and semaphores of the machine.
 
-    Segments of processes that run and are not below this one are left out: a database has some.
+    With each, whether it is a segment of a process that runs and is not below this one, as a
+    database has.
     """
-    found = []
+    found = {}
     for kind in ("shm", "msg", "sem"):
         with suppress(OSError):
             for line in Path(f"/proc/sysvipc/{kind}").read_text().splitlines()[1:]:
                 key, number, _, _, creator, *_ = line.split()
-                if kind != "shm" or not _is_elsewhere(int(creator)):
-                    found.append(f"{kind} {key} {number}")
+                is_elsewhere = kind == "shm" and _is_elsewhere(int(creator))
+                found[f"{kind} {key} {number}"] = is_elsewhere
     return found
 
 

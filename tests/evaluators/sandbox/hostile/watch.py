@@ -196,7 +196,11 @@ class Watch:
                 os.waitpid(process.pid, os.WNOHANG)
         extra = kinds(now) - kinds(self.processes)
         left = [f"process {name}" for name in extra.elements()]
-        return left + [name for name in system_objects() if name not in self.objects]
+        # Of those that were there, the creator may have ended since.
+        objects = system_objects().items()
+        return left + [
+            name for name, is_elsewhere in objects if name not in self.objects and not is_elsewhere
+        ]
 
     def left_in_scratch(self) -> list[str]:
         """How many files are too many in the folder for temporary files."""
