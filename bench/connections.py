@@ -24,9 +24,9 @@ from typing import Any
 import psycopg
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatResult
-from overhead import HEAD, TAIL, InstantModel, evaluate
+from overhead import PROBLEM, InstantModel
 
-from costada import Price, Problem, create_discovery_graph
+from costada import Price, create_discovery_graph
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
@@ -77,13 +77,6 @@ class Counts:
 
 def search(address: str, number: int, given: argparse.Namespace, counts: Counts) -> None:
     """One run, until its iterations have ended."""
-    problem = Problem(
-        name="bench",
-        task="Any number.",
-        initial_program=HEAD + "0.0" + TAIL,
-        evaluate=evaluate,
-        entry_point="value",
-    )
     thread: Any = {"configurable": {"thread_id": f"run-{number}"}}
     with (
         RunStore.postgres(address) as store,
@@ -91,7 +84,7 @@ def search(address: str, number: int, given: argparse.Namespace, counts: Counts)
         Purse(1e6, dsn=address) as purse,
     ):
         graph = create_discovery_graph(
-            problem,
+            PROBLEM,
             SlowModel(seconds=given.seconds),
             budget=1e3,
             price=Price(1, 2),

@@ -86,6 +86,15 @@ def evaluate(code: str) -> Evaluation:
     return Evaluation(score=value, objective=value, is_valid=True)
 
 
+PROBLEM = Problem(
+    name="bench",
+    task="Any number.",
+    initial_program=HEAD + "0.0" + TAIL,
+    evaluate=evaluate,
+    entry_point="value",
+)
+
+
 class Count(TypedDict):
     """The state of the bare loop."""
 
@@ -105,13 +114,6 @@ def costada_loop(
     path: Path, iterations: int, *, keep_history: bool = False, parallel: int = 1, address: str = ""
 ) -> Iterator[int]:
     """Yield the number of each finished iteration of a discovery run, in a file or in Postgres."""
-    problem = Problem(
-        name="bench",
-        task="Any number.",
-        initial_program=HEAD + "0.0" + TAIL,
-        evaluate=evaluate,
-        entry_point="value",
-    )
     saver: RunSaver | PostgresRunSaver
     if address:
         opened, saver = RunStore.postgres(address), PostgresRunSaver(address)
@@ -119,7 +121,7 @@ def costada_loop(
         opened, saver = RunStore(path), RunSaver(path, keep_history=keep_history)
     with opened as store, closing(saver):
         graph = create_discovery_graph(
-            problem,
+            PROBLEM,
             InstantModel(),
             budget=1e6,
             price=Price(1, 2),

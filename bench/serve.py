@@ -74,7 +74,6 @@ class Peak:
 
     connections: int = 0
     in_flight: int = 0
-    runs: int = 0
     megabytes: float = 0.0
     threads: int = 0
     cpu: dict[int, float] = field(default_factory=dict)
