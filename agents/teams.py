@@ -57,11 +57,6 @@ def read_teams(file: Path) -> dict[str, Team]:
     return found
 
 
-def quota(team: Team) -> float:
-    """Most runs of a team at the same time."""
-    return inf if team.at_once is None else team.at_once
-
-
 def next_jobs(
     waiting: Sequence[Job], running: Mapping[str, int], teams: Mapping[str, Team], room: int
 ) -> list[Job]:
@@ -83,7 +78,7 @@ def next_jobs(
         left.setdefault(job.team, []).append(job)  # the next one is the last
     chosen: list[Job] = []
     while len(chosen) < room:
-        able = [name for name in left if left[name] and counts[name] < quota(teams[name])]
+        able = [name for name in left if left[name] and counts[name] < (teams[name].at_once or inf)]
         if not able:
             break
         name = min(able, key=lambda name: (-teams[name].priority, counts[name], name))

@@ -12,7 +12,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.command_errors import announce, keeping_output_clean, refusing, say, showing_pauses
-from costada.cli.mcp_command import Problems
+from costada.cli.mcp_command import Parent, Problems
 from costada.cli.setting_options import ALL_SETTINGS, with_settings
 from costada.cli.span_export import send_spans
 from costada.cli.sweep_command import Seeds, seed_numbers
@@ -54,7 +54,6 @@ Teams = Annotated[
 AtOnce = Annotated[
     int, typer.Option("--jobs", min=1, max=MAX_JOBS, help="Maximum number of parallel runs.")
 ]
-Parent = Annotated[Path, options.path_option("Parent folder of the run folders.", "--out")]
 TeamName = Annotated[str, options.option("The team that pays for it.", "--team", metavar="NAME")]
 Budget = Annotated[float, typer.Option(help="Dollars of each run (B).")]
 Target = Annotated[float | None, options.option("Score at which the run ends.", metavar="SCORE")]

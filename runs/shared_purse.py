@@ -130,6 +130,7 @@ def settle_slices(purse: Purse, name: str, folder: RunFolder) -> None:
         name: The account of the run in the purse.
         folder: The run.
     """
+    # Here: the help of commands that take a purse would load the libraries of the graph.
     from costada.nodes.calls.run_account import has_slice, settle
 
     accounts = {each: purse.below(each) for each in purse.drawn_from(name)}
