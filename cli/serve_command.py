@@ -77,6 +77,14 @@ Retry = Annotated[
         metavar="RUN|STATE",
     ),
 ]
+Forget = Annotated[
+    str | None,
+    options.option(
+        "Remove the job of this run, or all that are finished, failed, unpaid or cancelled."
+        " Their runs stay.",
+        metavar="RUN|STATE",
+    ),
+]
 
 
 @with_settings(*(name for name in ALL_SETTINGS if name not in CHOSEN_BY_JOBS))
@@ -158,37 +166,40 @@ def queue(
     database: Database,
     cancel: Cancel = None,
     retry: Retry = None,
+    forget: Forget = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the jobs of a queue, cancel one, or try some again. A cancelled run saves and ends."""
+    """List the jobs of a queue, cancel one, try some again, or remove ended ones.
+
+    A cancelled run saves and ends.
+    """
     from costada.reports.terminal import TerminalTable, table_console
     from costada.store.job_queue import JobQueue
 
     with refusing(ExitCode.BAD_INPUT):
         check_database(database)
-        if cancel is not None or retry is not None:
-            _change(database, cancel, retry)
+        if (cancel, retry, forget) != (None, None, None):
+            _change(database, cancel, retry, forget)
             return
         with JobQueue(database, is_read_only=True) as jobs:
             live = jobs.live_servers()
-            rows = [_row(job, live) for job in jobs.jobs()]
+            found = jobs.jobs() if as_json else jobs.latest(MAX_ENDED)
+            total = jobs.counts().values()
+    rows = [_row(job, live) for job in found]
     if as_json:
         show(json.dumps(rows, indent=2))
         return
-    ended = [row for row in rows if row["state"] not in ("waiting", "running")]
-    hidden = {row["run"] for row in ended[:-MAX_ENDED]}
     table = [
         [f"${row['budget']:g}" if each == "budget" else str(row[each]) for each in COLUMNS]
         for row in rows
-        if row["run"] not in hidden
     ]
     TerminalTable(COLUMNS, table, COLUMNS, optional=("priority",)).print(table_console())
-    if hidden:
-        show(f"{len(hidden)} more jobs ended before these; --json lists all")
+    if (hidden := sum(total) - len(rows)) > 0:
+        show(f"{hidden} more jobs ended before these; --json lists all, --forget removes some")
 
 
-def _change(database: str, cancel: str | None, retry: str | None) -> None:
-    """Cancel a job, or try jobs again; a run may be given by its address."""
+def _change(database: str, cancel: str | None, retry: str | None, forget: str | None) -> None:
+    """Cancel a job, try jobs again, or remove some; a run may be given by its address."""
     from costada.store.job_queue import JobQueue
 
     with JobQueue(database) as jobs:
@@ -204,6 +215,13 @@ def _change(database: str, cancel: str | None, retry: str | None) -> None:
                     " or one of these words"
                 )
             show(f"{number} jobs wait again")
+        if forget is not None:
+            if not (number := jobs.forget(forget.rpartition("#")[2])):
+                raise ValueError(
+                    f"--forget: got {forget!r}, expected a job that has ended, or finished, failed,"
+                    " unpaid or cancelled"
+                )
+            show(f"{number} jobs are removed; their runs stay")
 
 
 def _row(job: Job, live: Sequence[str]) -> dict[str, Any]:

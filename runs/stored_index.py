@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from costada.reports.alerts import AlertLimits
@@ -17,6 +18,9 @@ from costada.store.address import RunAddress, check_database, shown_address
 from costada.store.lease import Holder
 from costada.store.purse import Account
 from costada.store.run_store import NamedRun, RunStore
+
+if TYPE_CHECKING:
+    from costada.store.job_queue import JobQueue
 
 SCAN_SECONDS = 1.0
 """Time between two looks at the list of all runs."""
@@ -42,6 +46,7 @@ class StoredIndex(RunIndex):
         self._place = run_at(place) if name else None
         check_database(self._database)
         self._store = RunStore.postgres(self._database, is_read_only=True)
+        self._queue: JobQueue | None = None
         self.known: dict[str, NamedRun] = {}
         self.holders: dict[str, Holder] = {}
         self._sweep = sweep.name if sweep else ""
@@ -64,7 +69,9 @@ class StoredIndex(RunIndex):
         return f"{shown_address(self._database)}#{self._sweep}".removesuffix("#")
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
+        if self._queue is not None:
+            self._queue.close()
         self._store.close()
 
     def holder(self, name: str) -> str:
@@ -77,10 +84,11 @@ class StoredIndex(RunIndex):
 
     def jobs(self) -> Mapping[tuple[str, str], int]:
         """How many jobs of the queue in this database each team has in each state."""
-        from costada.store.job_queue import JobQueue
+        if self._queue is None:
+            from costada.store.job_queue import JobQueue
 
-        with JobQueue(self._database, is_read_only=True) as queue:
-            return queue.counts()
+            self._queue = JobQueue(self._database, is_read_only=True)
+        return self._queue.counts()
 
     def _scan(self) -> None:
         """Find new runs and what has changed; the caller holds the lock."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -45,12 +45,57 @@ CREATE INDEX IF NOT EXISTS costada_job_taken ON costada_job (server)
     WHERE ended = '' AND server <> '';
 """
 
-TAKEN = "SELECT run FROM costada_job UNION SELECT name FROM costada_named"
-TAKEN_OF = f"""
-SELECT run FROM ({TAKEN}) AS taken, unnest(%s::text[]) AS name
-WHERE run = name OR starts_with(run, name || '/') OR starts_with(name, run || '/')
+OF_SERVER = f"name LIKE '{SERVER}%'"
+ENDED = "SELECT team, ended, count(*) AS number FROM costada_job WHERE ended <> '' GROUP BY 1, 2"
+
+# One statement changes the counts once, after its rows: two statements cannot wait for each other.
+COUNTED = f"""
+CREATE INDEX IF NOT EXISTS costada_job_ended ON costada_job (number) WHERE ended <> '';
+CREATE INDEX IF NOT EXISTS costada_job_name ON costada_job (run COLLATE "C");
+CREATE INDEX IF NOT EXISTS costada_lease_of_server ON costada_lease (name) WHERE {OF_SERVER};
+CREATE TABLE costada_job_count (
+    team TEXT, ended TEXT, number BIGINT NOT NULL, PRIMARY KEY (team, ended)
+);
+CREATE FUNCTION costada_count_jobs() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        INSERT INTO {SCHEMA}.costada_job_count AS known
+            SELECT team, ended, sum(more) FROM (
+                SELECT team, ended, -1 AS more FROM before
+                UNION ALL SELECT team, ended, 1 FROM after
+            ) AS changed WHERE ended <> '' GROUP BY 1, 2 HAVING sum(more) <> 0 ORDER BY 1, 2
+            ON CONFLICT (team, ended) DO UPDATE SET number = known.number + EXCLUDED.number;
+    ELSE
+        INSERT INTO {SCHEMA}.costada_job_count AS known
+            SELECT team, ended, -count(*) FROM before WHERE ended <> '' GROUP BY 1, 2 ORDER BY 1, 2
+            ON CONFLICT (team, ended) DO UPDATE SET number = known.number + EXCLUDED.number;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER costada_jobs_change AFTER UPDATE ON costada_job
+    REFERENCING OLD TABLE AS before NEW TABLE AS after
+    FOR EACH STATEMENT EXECUTE FUNCTION costada_count_jobs();
+CREATE TRIGGER costada_jobs_leave AFTER DELETE ON costada_job
+    REFERENCING OLD TABLE AS before FOR EACH STATEMENT EXECUTE FUNCTION costada_count_jobs();
+INSERT INTO costada_job_count {ENDED};
 """  # noqa: S608
-"""Runs that keep others from a name: its own, and those whose folders would lie in each other."""
+"""The counts of ended jobs, which the server keeps, also for an earlier version of this one."""
+
+TAKEN = "SELECT run FROM costada_job UNION SELECT name FROM costada_named"
+TAKEN_OF = """
+WITH own AS (SELECT unnest(%(own)s::text[]) COLLATE "C" AS own),
+    above AS (SELECT unnest(%(above)s::text[]) COLLATE "C" AS above)
+SELECT name FROM above JOIN costada_named ON name = above
+UNION ALL SELECT run FROM above JOIN costada_job ON run COLLATE "C" = above
+UNION ALL SELECT name FROM own JOIN costada_named ON name > own || '/' AND name < own || '0'
+UNION ALL SELECT run FROM own JOIN costada_job
+    ON run COLLATE "C" > own || '/' AND run COLLATE "C" < own || '0'
+LIMIT 1
+"""
+"""A run that keeps others from a name: its own, or one with a folder above or below its folder.
+
+The character after `/` is `0`.
+"""
 
 ADD = """
 INSERT INTO costada_job (run, team, problem, priority, chosen) VALUES (%s, %s, %s, %s, %s)
@@ -61,7 +106,7 @@ COLUMNS = (
 )
 
 LIVE = f"""
-SELECT name FROM costada_lease WHERE name LIKE '{SERVER}%%'
+SELECT name FROM costada_lease WHERE {OF_SERVER}
     AND extract(epoch FROM clock_timestamp() - beat) <= seconds AND {IS_LOCKED.format(LOCK)}
 """  # noqa: S608
 """The servers that hold their lease."""
@@ -71,7 +116,13 @@ SELECT team, count(*) FROM costada_job
 WHERE ended = '' AND server <> '' AND server = ANY(%s) GROUP BY team
 """
 COUNTS = """
-SELECT team, ended, server = ANY(%s) AS is_running, count(*) FROM costada_job GROUP BY 1, 2, 3
+SELECT team, '', server = ANY(%s), count(*) FROM costada_job WHERE ended = '' GROUP BY 1, 2, 3
+UNION ALL SELECT team, ended, FALSE, number FROM
+"""
+JOBS = f"SELECT {COLUMNS} FROM costada_job"  # noqa: S608
+LATEST = f"""
+{JOBS} WHERE ended = '' UNION ALL
+({JOBS} WHERE ended <> '' ORDER BY number DESC LIMIT %s) ORDER BY number
 """
 WAITING = f"""
 SELECT {COLUMNS} FROM unnest(%s::text[]) AS of_team, LATERAL (
@@ -148,19 +199,22 @@ class JobQueue:
 
     def _prepare(self, connection: psycopg.Connection[Any], *, is_read_only: bool) -> None:
         prepare(connection, self._connections.name, is_read_only=is_read_only)
-        found = connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.costada_job",))
-        self._has_table = found.fetchall() != [(None,)]
-        if self._has_table or is_read_only:
+        if is_read_only or _has(connection, "costada_job_count"):
             return
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATION_LOCK,))
             connection.execute(TABLE)
-        self._has_table = True
+            if not _has(connection, "costada_job_count"):
+                connection.execute(COUNTED.encode())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
         self._connections.close()
 
     def add(
@@ -175,7 +229,8 @@ class JobQueue:
         rows = [(run, team, problem, priority, json.dumps(chosen)) for run, chosen in jobs.items()]
         with self._connections.lent() as connection, connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (QUEUE_LOCK,))
-            known = connection.execute(TAKEN_OF, ([*jobs],)).fetchall()
+            names = {"own": [*jobs], "above": [*{part for run in jobs for part in _path(run)}]}
+            known = connection.execute(TAKEN_OF, names).fetchall()
             if known:
                 return str(known[0][0])
             with connection.cursor() as cursor:
@@ -267,6 +322,18 @@ class JobQueue:
         )
         return self._write(statement, [FAILED, UNPAID, CANCELLED], run)
 
+    def forget(self, run: str) -> int:
+        """Remove a job that has ended; returns how many there were.
+
+        In place of a run, its state stands for all jobs in it. The runs stay, and so do their names
+        and charges.
+        """
+        statement = (
+            "DELETE FROM costada_job WHERE ended <> '' AND (%s IN (run, ended)"
+            " OR %s = 'finished' AND NOT ended = ANY(%s))"
+        )
+        return self._write(statement, run, run, [FAILED, UNPAID, CANCELLED])
+
     def offer(self, server: str, problems: Sequence[str]) -> None:
         """Note which problems a server offers."""
         self._write(
@@ -289,19 +356,27 @@ class JobQueue:
 
     def taken_by(self, server: str) -> list[Job]:
         """The jobs that a server has taken and that have not ended."""
-        return self._jobs("WHERE ended = '' AND server <> '' AND server = %s", server)
+        return self._jobs(f"{JOBS} WHERE ended = '' AND server <> '' AND server = %s", server)
 
     def jobs(self) -> list[Job]:
         """All jobs, in the order in which they were added; none before the first was."""
-        return self._jobs("ORDER BY number") if self._has_table else []
+        return self._jobs(f"{JOBS} ORDER BY number")
+
+    def latest(self, most: int) -> list[Job]:
+        """As `jobs`, but of the ended ones only as many as given, those that were added last."""
+        return self._jobs(LATEST, most)
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many jobs each team has in each state."""
         counts: Counter[tuple[str, str]] = Counter()
-        if self._has_table:
-            with self._connections.lent() as connection:
-                rows = connection.execute(COUNTS, (self._live(connection),)).fetchall()
-            for team, ended, is_running, number in rows:
+        with self._connections.lent() as connection:
+            if not _has(connection, "costada_job"):
+                return counts
+            is_kept = _has(connection, "costada_job_count")
+            of_ended = "costada_job_count" if is_kept else f"({ENDED}) AS ended"
+            query = f"{COUNTS} {of_ended}".encode()
+            for row in connection.execute(query, (self._live(connection),)).fetchall():
+                team, ended, is_running, number = row
                 counts[team, state_of(ended, is_running=is_running)] += number
         return counts
 
@@ -313,14 +388,27 @@ class JobQueue:
     def _live(self, connection: psycopg.Connection[Any]) -> list[str]:
         return [name for (name,) in connection.execute(LIVE).fetchall()]
 
-    def _jobs(self, condition: str, *values: object) -> list[Job]:
-        query = f"SELECT {COLUMNS} FROM costada_job {condition}"  # noqa: S608
+    def _jobs(self, query: str, *values: object) -> list[Job]:
         with (
             self._connections.lent() as connection,
             connection.cursor(row_factory=class_row(Job)) as cursor,
         ):
+            if not _has(connection, "costada_job"):
+                return []
             return cursor.execute(query.encode(), values).fetchall()
 
     def _write(self, statement: str, *values: object) -> int:
         with self._connections.lent() as connection:
             return connection.execute(statement.encode(), values).rowcount
+
+
+def _has(connection: psycopg.Connection[Any], table: str) -> bool:
+    """Whether the schema has a table."""
+    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{SCHEMA}.{table}",))
+    return found.fetchall() == [(True,)]
+
+
+def _path(run: str) -> Iterator[str]:
+    """The names that lead to a run, and its own: `a`, `a/b` and so on."""
+    parts = run.split("/")
+    return ("/".join(parts[:number]) for number in range(1, len(parts) + 1))

@@ -66,6 +66,10 @@ def test_runs_are_enqueued_served_and_listed(server, database, invoke, tmp_path)
         metrics = metrics_text(index)
     assert 'costada_jobs{purse="red",state="finished"}' in metrics
     assert (tmp_path / "runs" / "circle_packing-1" / "best_program.py").is_file()
+    removed = invoke("queue", database, "--forget", "finished").stdout
+    assert removed.endswith("jobs are removed; their runs stay\n")
+    assert "finished" not in {row["state"] for row in rows(invoke, database)}
+    assert "circle_packing-2" in invoke("runs", database).stdout
 
 
 @pytest.mark.parametrize(
@@ -87,6 +91,10 @@ def test_runs_are_enqueued_served_and_listed(server, database, invoke, tmp_path)
         (["enqueue", "nowhere", "p", "--team", "red", "--budget", "1"], "nowhere"),
         (["queue", "DSN", "--cancel", "none"], "--cancel: got 'none', expected a job"),
         (["queue", "DSN", "--retry", "none"], "--retry: got 'none', expected a job"),
+        (
+            ["queue", "DSN", "--forget", "none"],
+            "--forget: got 'none', expected a job that has ended",
+        ),
         (["serve", "DSN", "--teams", "TEAMS", "--out", "TEAMS"], "expected a folder"),
         (["serve", "DSN", "--teams", "missing.toml"], "missing.toml"),
         (["serve", "DSN", "--teams", "TEAMS", "--problems", "none"], "problem is 'none'; expected"),
