@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -288,6 +289,15 @@ Port = Annotated[
 ]
 
 
+PurseFiles = Annotated[
+    list[Path] | None,
+    options.path_option(
+        "File of purses to show in the metrics. Repeatable.",
+        "--purse",
+        metavar="FILE",
+        show_default="none",
+    ),
+]
 AlertWebhook = Annotated[
     str | None,
     typer.Option(
@@ -321,6 +331,7 @@ AlertHourly = Annotated[
 def watch(
     place: Watched,
     port: Port = 0,
+    purse: PurseFiles = None,
     alert_webhook: AlertWebhook = None,
     alert_no_gain: AlertNoGain = None,
     alert_hourly: AlertHourly = None,
@@ -340,6 +351,7 @@ def watch(
     with refusing(ExitCode.BAD_INPUT):
         webhook = Webhook(alert_webhook) if alert_webhook is not None else None
         token = token_in(TOKEN_VARIABLE)
+        _check_purses(purse or ())
     with refusing(ExitCode.BAD_INPUT), outlasting(LONGEST_PAUSE, starting_only=True):
         limits = AlertLimits(alert_no_gain, alert_hourly)
         index = _index(place, limits)
@@ -350,7 +362,7 @@ def watch(
                 f"{option}: the page of a single run has no alerts, expected {expected}"
             )
         shown = index.title if is_database(place) else place
-        server = PageServer(index, port, on_begin, token)
+        server = PageServer(index, port, on_begin, token, purse or ())
     with server, AlertSender(index, webhook, say) if webhook else nullcontext():
         kind, what = index.kind, shown
         if kind == "runs":
@@ -370,6 +382,26 @@ def watch(
                 log_event("end")
             else:
                 show()
+
+
+def _check_purses(files: Sequence[Path]) -> None:
+    """Raise `ValueError` where a file has no purse, or two files have purses of one name."""
+    from costada.store.purse import purses_in
+
+    known: dict[str, Path] = {}
+    for file in files:
+        try:
+            found = purses_in(file)
+        except ValueError as error:
+            raise ValueError(f"--purse: {error}") from None
+        if not found:
+            raise ValueError(f"--purse: got {file}, expected the file of a purse")
+        for each in found:
+            if (other := known.setdefault(each.name, file)) != file:
+                raise ValueError(
+                    f"--purse: both {other} and {file} have a purse {each.name!r}, expected"
+                    " purses of different names"
+                )
 
 
 def _index(place: str, limits: AlertLimits) -> RunIndex:

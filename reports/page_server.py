@@ -7,7 +7,7 @@ import os
 import re
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from email.message import Message
@@ -15,6 +15,7 @@ from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
+from pathlib import Path
 from secrets import token_urlsafe
 from threading import Lock
 from typing import Any, ClassVar, NamedTuple
@@ -202,15 +203,17 @@ class PageServer(ThreadingHTTPServer):
         port: int = 0,
         on_begin: Callable[[str], None] | None = None,
         token: str = "",
+        purse_files: Sequence[Path] = (),
     ) -> None:
         """Bind the server; port 0 takes any free one, and an empty token stands for a new one.
 
-        `on_begin` is called with the kind of the index when a run begins where there was none.
+        `on_begin` is called with the kind of the index when a run begins where there was none. The
+        metrics have the purses in `purse_files`.
 
         Raises:
             OSError: If the port is taken.
         """
-        self.index = index
+        self.index, self.purse_files = index, purse_files
         self._feeds: OrderedDict[str, Feed] = OrderedDict()
         self._lock = Lock()
         self._on_begin = on_begin if self.index.kind == WAITING else None
@@ -336,7 +339,8 @@ class PageHandler(BaseHTTPRequestHandler):
         if path == "/" and not index.is_one_run:
             return Answer(HTML, index_html(index.rows()), index_policy())
         if path == METRICS_PATH:
-            return Answer(METRICS_TYPE, metrics_text(index), NOTHING_ALLOWED)
+            text = metrics_text(index, purse_files=self.server.purse_files)
+            return Answer(METRICS_TYPE, text, NOTHING_ALLOWED)
         if wanted := INDEX.fullmatch(path):
             return _json(index.rows(int(wanted[1])))
         if not (found := OF_RUN.fullmatch(path)):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from time import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from costada.reports.run_index import RunIndex
-from costada.store.purse import Account, Purse
+from costada.store.purse import Account, Purse, purses_in
 
 METRICS_PATH = "/metrics"
 METRICS_TYPE = "text/plain; version=0.0.4"
@@ -35,13 +36,15 @@ GAUGES = {
 """Columns of a row: what the metric is called, and what it means."""
 
 
-def metrics_text(index: RunIndex, purse: Purse | None = None) -> str:
-    """The runs of an index and the purse of a server as they are now.
+def metrics_text(
+    index: RunIndex, purse: Purse | None = None, purse_files: Iterable[Path] = ()
+) -> str:
+    """The runs of an index, the purse of a server and those in files as they are now.
 
     What is not known of a run is left out, and so are runs that have not been read yet.
 
     Raises:
-        OSError: The database of the runs or of the purse cannot be reached.
+        OSError: The database of the runs or of a purse cannot be reached.
         ValueError: It is damaged; the same for `sqlite3.Error`.
     """
     registry = CollectorRegistry(auto_describe=False)
@@ -49,6 +52,7 @@ def metrics_text(index: RunIndex, purse: Purse | None = None) -> str:
     registry.register(_Runs(rows, index.num_unread))
     named = {row.get("purse") for row in rows}
     purses = {each.name: each for each in index.purses() if each.name in named}
+    purses |= {each.name: each for file in purse_files for each in purses_in(file)}
     if purse:
         own = purse.accounts()[0]
         purses[own.name] = own

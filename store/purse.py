@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation, localcontext
 from functools import wraps
@@ -674,6 +674,15 @@ def paying_purses(database: Database) -> list[Account]:
             (NO_PARENT,),
         )
     ]
+
+
+def purses_in(file: Path) -> list[Account]:
+    """The purses in a file, as they stand; raises as `Purse.existing` does."""
+    if not file.is_file():
+        raise ValueError(f"path: got {str(file)!r}, expected the file of a purse")
+    query = f"SELECT {COLUMNS} FROM costada_account WHERE parent = ? ORDER BY id"  # noqa: S608
+    with closing(Database(file, is_read_only=True)) as database:
+        return [*map(_account, database.rows(query, (NO_PARENT,)))]
 
 
 def _account(row: Sequence[Any]) -> Account:

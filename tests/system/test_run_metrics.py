@@ -9,6 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from http.client import HTTPConnection
 from time import time
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -231,6 +232,43 @@ def test_the_page_of_one_run_has_its_metrics(runs):
         connection.request("GET", "/metrics")
         assert connection.getresponse().status == 401
         connection.close()
+
+
+def test_purses_in_files_are_shown_as_they_stand(tmp_path):
+    files = [tmp_path / "teams.sqlite", tmp_path / "sweep.sqlite"]
+    words = [word for file in files for word in ("--purse", str(file))]
+    command = [sys.executable, "-m", "costada", "watch", str(tmp_path), *words]
+    with (
+        Purse(5.0, path=files[0], name="team-a") as purse,
+        Purse(7.0, path=files[0], name="team-b"),
+        Purse(1.0, path=files[1], name="sweep-out"),
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        address = process.stdout.readline().split()[0].replace("/?", "/metrics?")
+        for left in (5.0, 4.0):
+            with urlopen(address) as answer:
+                text = answer.read().decode()
+            dollars = re.findall(r'^costada_purse_left_dollars\{purse="(.*)"\} (.*)', text, re.M)
+            found = {name: float(value) for name, value in dollars}
+            assert found == {"team-a": left, "team-b": 7, "sweep-out": 1}
+            purse.put("call", cost=1.0)
+        process.terminate()
+
+
+def test_files_without_a_purse_of_its_own_name_are_refused(invoke, tmp_path):
+    first, second = tmp_path / "a.sqlite", tmp_path / "b.sqlite"
+    for file in (first, second):
+        Purse(5.0, path=file).close()
+    RunStore(tmp_path / "run.sqlite").close()
+    both = ("--purse", first, "--purse", second)
+    for words, reason in [
+        (("--purse", tmp_path / "c.sqlite"), "--purse: path: got "),
+        (("--purse", tmp_path / "run.sqlite"), "run.sqlite, expected the file of a purse"),
+        (both, f"both {first} and {second} have a purse 'purse'"),
+    ]:
+        refused = invoke("watch", tmp_path, *words)
+        assert refused.exit_code == 2
+        assert reason in " ".join(refused.stderr.split())
 
 
 def test_the_token_of_the_page_can_be_chosen(tmp_path, monkeypatch):
