@@ -25,12 +25,13 @@ from costada.agents.followed_runs import HINDRANCES, UNEXPECTED
 from costada.agents.teams import Team, next_jobs
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
-from costada.models.errors import UnmeteredCall, describe
+from costada.models.errors import AccountRefused, ModelRefused, UnmeteredCall, describe
 from costada.models.menu import label_of
 from costada.reports.json_log import current_run
 from costada.reports.logged_progress import LoggedProgress
 from costada.runs.config import CHOSEN_BY_JOBS, EXECUTION, RunConfig, checked_config
 from costada.runs.folder import RunFolder
+from costada.runs.gateways import GATEWAY_LOG, installed_gateway
 from costada.runs.plan import SearchRequest, plan_run
 from costada.runs.runner import execute_run, patience_of
 from costada.runs.shared_purse import PurseAddress, paid_from, return_money
@@ -71,11 +72,15 @@ class _Execution:
 
 
 class _Outcome(NamedTuple):
-    """Why a job has ended, empty if it is tried again; the error, and seconds until then."""
+    """Why a job has ended, empty if it is tried again; the error, and seconds until then.
+
+    `is_refused`: a provider has refused the server.
+    """
 
     ended: str = ""
     error: str = ""
     seconds: float = 0.0
+    is_refused: bool = False
 
 
 class RunServer:
@@ -118,6 +123,7 @@ class RunServer:
         self._planning: defaultdict[str, Lock] = defaultdict(Lock)
         self._lease: Lease | None = None
         self._is_abandoned = False  # the process ends before its runs
+        self._refusal: AccountRefused | ModelRefused | None = None
         for name, team in teams.items():
             try:
                 self._purse(name).create(team.budget, given.config.budget_policy).close()
@@ -125,7 +131,12 @@ class RunServer:
                 raise ValueError(f"team {name!r}: {error}") from None
 
     def serve(self) -> None:
-        """Take and execute jobs until `end` is called."""
+        """Take and execute jobs until `end` is called.
+
+        Raises:
+            AccountRefused: A provider refuses the key of this server.
+            ModelRefused: A provider does not know the model of this server.
+        """
         while not self._ending.is_set():
             with _reporting(), waiting_for_database(NO_PATIENCE):
                 if self._lease is None or self._lease.lost:
@@ -134,6 +145,8 @@ class RunServer:
                 self._poll()
             self._has_changed.wait(POLL_SECONDS)
             self._has_changed.clear()
+        if self._refusal:
+            raise self._refusal
 
     def end(self, seconds: float) -> None:
         """Interrupt all runs, so that they save, and wait for them for at most `seconds`.
@@ -220,6 +233,11 @@ class RunServer:
             return _Outcome()
         except OverBudget as error:
             return _Outcome(UNPAID, str(error))
+        except (AccountRefused, ModelRefused) as error:
+            # Each further job of this server would end like this one.
+            self._refusal = error
+            self._ending.set()
+            return _Outcome("", str(error), is_refused=True)
         except (*HINDRANCES, sqlite3.Error) as error:
             LOG.warning("%s: %s; it is tried again", job.run, error)
             return _Outcome("", str(error), RETRY_SECONDS)
@@ -229,7 +247,13 @@ class RunServer:
 
     def _note(self, execution: _Execution, outcome: _Outcome) -> None:
         """Write how a job has ended, or release it; what fails here is done at the next poll."""
-        job, (ended, error, seconds) = execution.job, outcome
+        job, (ended, error, seconds, is_refused) = execution.job, outcome
+        if is_refused:
+            # A server with another model does not resume a run that was begun with this one.
+            folder = self._folder(job)
+            if (folder.path / GATEWAY_LOG).exists():
+                installed_gateway().stop(folder)
+            folder.forget_unpaid()
         if ended == UNPAID and self._is_lent(job.team):
             ended, seconds = "", RETRY_SECONDS
         if not ended or self._is_abandoned:

@@ -17,6 +17,7 @@ from costada.cli.setting_options import ALL_SETTINGS, with_settings
 from costada.cli.span_export import send_spans
 from costada.cli.sweep_command import Seeds, seed_numbers
 from costada.evaluators.registry import problem_names
+from costada.models.errors import AccountRefused, ModelRefused
 from costada.reports.terminal import show
 from costada.runs.config import CHOSEN_BY_JOBS
 from costada.runs.folder import DEFAULT_PARENT
@@ -109,13 +110,18 @@ def serve(
         server, layer = _server(database, settings(), teams, problems, jobs, out)
     send_spans()
     announce(f"{server.name}: at most {jobs} runs at once, sandbox {layer}", sandbox=layer)
+    code = ExitCode.INTERRUPTED
     with showing_pauses(say), ending_on_signal():
         try:
             server.serve()
+        except (AccountRefused, ModelRefused) as error:
+            code = ExitCode.BAD_INPUT
+            say(f"the server ends, and its jobs are free for others: {error}", level="error")
         finally:
             server.end(SAVE_SECONDS)
             if server.num_running:  # an evaluation that does not end would keep the process alive
-                os._exit(ExitCode.INTERRUPTED)
+                os._exit(code)
+    raise typer.Exit(code)
 
 
 def _server(

@@ -13,7 +13,13 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from costada.models.connection import CALL_HEADER, EXECUTION_HEADER
-from costada.models.errors import ModelUnusable, UnmeteredCall, describe
+from costada.models.errors import (
+    AccountRefused,
+    ModelRefused,
+    ModelUnusable,
+    UnmeteredCall,
+    describe,
+)
 from costada.models.event_loop import CallTimeout, ModelWrapper, deadline
 from costada.models.langchain_openai import request_facts
 from costada.models.provider_errors import (
@@ -146,7 +152,7 @@ def failure_of(
     description = describe(error)
     # First: some report it with status 429, which would be waited for.
     if is_out_of_quota(error):
-        raise ModelUnusable(
+        raise AccountRefused(
             f"the quota of model {_names(model)} is used up: {_CREDIT_REMEDY} ({description})"
         )
     status, wait = http_status(error), retry_after(error)
@@ -162,9 +168,9 @@ def failure_of(
     if status in _REMEDIES:
         reason = f"model {_names(model)} refused the request with status {status}: "
         reason += f"{_REMEDIES[status]} ({description})"
-        if _REMEDIES[status] is not _REQUEST_REMEDY:
-            raise ModelUnusable(reason)
-        return ModelFailure(reason, FailureKind.REFUSED)
+        if _REMEDIES[status] is _REQUEST_REMEDY:
+            return ModelFailure(reason, FailureKind.REFUSED)
+        raise AccountRefused(reason) if status in (401, 402) else ModelRefused(reason)
     if status is None and is_unavailable(error):
         description += _addresses(model)
     if is_timeout(error):

@@ -15,6 +15,14 @@ class ModelUnusable(ValueError):
     """A model refuses all further requests; those of another model may be answered."""
 
 
+class AccountRefused(ModelUnusable):
+    """A provider refuses the key, or the account has no money left, whatever is asked."""
+
+
+class ModelRefused(ModelUnusable):
+    """A provider does not offer a model by its name and address, whatever it is asked."""
+
+
 class UnmeteredCall(RuntimeError):
     """The cost of a response is unknown: its token counts are missing or impossible."""
 

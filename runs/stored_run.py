@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from shutil import rmtree
 from typing import TYPE_CHECKING
 
 from costada.runs.config import RunConfig
@@ -219,6 +220,22 @@ class StoredRun(RunFolder):
                 f"{self.place}: the database has checkpoints of a graph's thread of this name;"
                 " choose another one"
             )
+
+    def forget_unpaid(self) -> None:
+        """Free the name of a run that has bought nothing, for a run with other settings.
+
+        Its files and checkpoints are deleted. Raises as `hold` does.
+        """
+        from costada.store.postgres_checkpoints import PostgresRunSaver
+
+        with self.hold_in_database(), RunStore.at(self.address) as store:
+            run_id, calls = store.last_run(), store.call_log
+            if calls.has_answer(run_id) or calls.requests(run_id).dollars:
+                return
+            rmtree(self.path, ignore_errors=True)
+            with closing(PostgresRunSaver(self.address.database)) as saver:
+                saver.delete_thread(self.address.run)
+            store.named.forget(self.address.run)
 
     def check_own_problem(self) -> None:
         """Raise `ValueError` if there is no run: no problem comes with a database."""

@@ -94,6 +94,10 @@ class NamedRuns:
         """Replace the settings of a run."""
         self._db.write("UPDATE costada_named SET settings = ?2 WHERE name = ?1", (name, settings))
 
+    def forget(self, name: str) -> None:
+        """Let a new run have a name, whose own run nothing finds by it any more."""
+        self._db.write("DELETE FROM costada_named WHERE name = ?", (name,))
+
     def last_row(self, name: str) -> str | None:
         """The trace row of a run's last iteration as JSON, `None` before the first has ended."""
         found = self._db.rows(

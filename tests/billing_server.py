@@ -155,6 +155,9 @@ class BillingServer:
     requests: list[Body] = field(default_factory=list)
     clients: list[tuple[str, int]] = field(default_factory=list)
     authorizations: list[str] = field(default_factory=list)
+    refused_key: str = ""
+    """Requests with this key are answered by status 401."""
+
     num_taken: int = 0
     """Requests whose answers have been chosen, also before a reset."""
 
@@ -263,8 +266,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.owner.authorizations.append(self.headers.get("Authorization", ""))
-        answer = self.owner._take(body, is_embedding=self.path.endswith("/embeddings"))
+        authorization = self.headers.get("Authorization", "")
+        self.owner.authorizations.append(authorization)
+        answer: Answer
+        if self.owner.refused_key and self.owner.refused_key in authorization:
+            answer = Refusal(401, "wrong key")
+        else:
+            answer = self.owner._take(body, is_embedding=self.path.endswith("/embeddings"))
         try:
             self._send(answer, body)
         except (BrokenPipeError, ConnectionResetError):

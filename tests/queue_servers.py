@@ -32,12 +32,20 @@ def request(url, **settings):
 
 
 def serve(
-    database, url, folder, teams=None, at_once=4, environment=None, retry_seconds=None, **settings
+    database,
+    url,
+    folder,
+    teams=None,
+    at_once=4,
+    environment=None,
+    retry_seconds=None,
+    folders=None,
+    **settings,
 ):
-    """Serve in this process until a signal arrives."""
+    """Serve in this process until a signal arrives; problem folders by the names of problems."""
     os.environ.update(environment or {})
     run_server.RETRY_SECONDS = retry_seconds or run_server.RETRY_SECONDS
-    problems = {"toy": toy_problem(evaluate=slow_evaluation)}
+    problems = {"toy": toy_problem(evaluate=slow_evaluation), **(folders or {})}
     server = RunServer(
         database, problems, request(url, **settings), teams or TEAMS, Path(folder), at_once
     )

@@ -11,6 +11,7 @@ from uuid import uuid4
 from costada.models.asking import RequestNotSent
 from costada.models.endpoint.client_requests import read_request
 from costada.models.endpoint.exchange import Dialect, Refusal
+from costada.models.errors import ModelRefused, ModelUnusable
 from costada.models.event_loop import run
 from costada.nodes.calls.allowance import Allowance, allowance_of_evaluation
 from costada.nodes.calls.endpoint_models import SHARED, EndpointModels
@@ -84,6 +85,9 @@ class EvaluationCalls(EndpointModels):
     def check_faults(self) -> None:
         """Raise what ends the run, if a request showed it; complete once the grants have ended."""
         for grant in self._grants.values():
+            if isinstance(grant.fault, ModelRefused):
+                # The problem names the model: runs of other problems have no such error.
+                raise ModelUnusable(str(grant.fault)) from grant.fault
             if grant.fault is not None:
                 raise grant.fault
 

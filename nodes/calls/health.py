@@ -17,7 +17,7 @@ from langgraph.runtime import get_runtime
 
 from costada.evaluators.sandbox.concurrency import is_cancelled
 from costada.models.asking import FailureKind, ModelFailure
-from costada.models.errors import ModelUnusable
+from costada.models.errors import ModelRefused, ModelUnusable
 from costada.models.event_loop import run
 from costada.models.providers import RetryPolicy
 from costada.models.retries import growing_wait, with_jitter
@@ -291,7 +291,9 @@ class ModelHealth:
                 last = self.call_log.last_kind(self.run_id, self.calls)
                 return is_paused or last in [OUTCOMES[kind] for kind in PERHAPS_DOWN]
             return failure.kind is FailureKind.DOWN
-        if failure.kind in (FailureKind.REFUSED, FailureKind.NO_PROTOCOL):
+        if failure.kind is FailureKind.NO_PROTOCOL:
+            raise ModelRefused(failure.reason)
+        if failure.kind is FailureKind.REFUSED:
             raise ModelUnusable(failure.reason)
         if self._num_ended >= self.num_first:
             raise ModelUnusable(f"{self._unanswered()}; last failure: {failure.reason}")

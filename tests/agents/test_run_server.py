@@ -5,8 +5,9 @@ from time import monotonic
 
 import psycopg
 import pytest
-from billing_server import BillingServer
+from billing_server import BillingServer, Page, Refusal
 from crash_runs import Provider
+from judged_problems import judged_folder
 from queue_servers import (
     begun_server,
     have_ended,
@@ -194,6 +195,113 @@ def test_a_server_that_ends_keeps_its_runs_from_others_until_they_are_saved(
     assert {*states(database).values()} == {"finished"}
     spent, left = purse_of(database, "red")
     assert (spent, left) == (provider.bill, 100 - provider.bill)
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_a_server_with_a_wrong_key_ends_and_another_one_does_its_jobs(
+    begin, database, billing, provider, monkeypatch, parallel
+):
+    billing.refused_key = "wrong"
+    monkeypatch.setenv("OPENAI_API_KEY", "wrong")
+    refused = begin(parallel=parallel)
+    add_jobs(database, "red", "toy", TOY, range(8))
+    refused.join(SECONDS)
+    assert refused.exitcode == 1  # with what `serve` raises
+    assert {*states(database).values()} == {"waiting"}
+    with JobQueue(database) as queue:
+        errors = {job.error for job in queue.jobs()}
+        assert queue.live_servers() == []
+    assert any("refused the request with status 401" in each for each in errors)
+    assert purse_of(database, "red") == (0, 100)
+    monkeypatch.setenv("OPENAI_API_KEY", "right")
+    begin(parallel=parallel)
+    within(SECONDS, lambda: have_ended(database))
+    assert {*states(database).values()} == {"finished"}
+    spent, left = purse_of(database, "red")
+    assert spent == ledger_of(database, "red") == provider.bill > 0
+    assert left == 100 - spent
+
+
+def test_a_key_that_is_revoked_lets_all_runs_of_a_server_save(
+    begin, database, billing, provider, monkeypatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "revoked")
+    refused = begin()
+    add_jobs(database, "red", "toy", {"budget": 0.2}, range(4))
+    within(SECONDS, lambda: provider.billed.total() >= 12)
+    billing.refused_key = "revoked"
+    refused.join(SECONDS)
+    assert refused.exitcode == 1
+    assert {*states(database).values()} == {"waiting"}
+    monkeypatch.setenv("OPENAI_API_KEY", "new")
+    begin()
+    within(SECONDS, lambda: have_ended(database))
+    assert {*states(database).values()} == {"finished"}
+    spent, left = purse_of(database, "red")
+    assert spent == ledger_of(database, "red") == provider.bill
+    assert left == 100 - spent
+
+
+@pytest.mark.parametrize(
+    ("refusal", "parallel"),
+    [
+        (Refusal(404, "no such model"), 1),
+        (Refusal(404, "no such model"), 4),
+        (Refusal(429, "no money", code="insufficient_quota"), 1),
+    ],
+)
+def test_jobs_of_a_server_whose_model_or_account_is_refused_are_done_with_another_model(
+    begin, database, billing, provider, refusal, parallel
+):
+    billing.default = lambda body: provider.answer(body) if body["model"] == "stand-in" else refusal
+    refused = begin(model="openai:misspelt", parallel=parallel)
+    add_jobs(database, "red", "toy", TOY, range(4))
+    refused.join(SECONDS)
+    assert refused.exitcode == 1
+    assert {*states(database).values()} == {"waiting"}
+    begin(parallel=parallel)
+    within(SECONDS, lambda: have_ended(database))
+    assert {*states(database).values()} == {"finished"}
+    spent, left = purse_of(database, "red")
+    assert spent == ledger_of(database, "red") == provider.bill > 0
+    assert left == 100 - spent
+
+
+def test_jobs_of_a_server_whose_address_is_no_chat_api_are_released(begin, database, billing):
+    billing.default = Page()
+    refused = begin()
+    add_jobs(database, "red", "toy", TOY, range(4))
+    refused.join(SECONDS)
+    assert refused.exitcode == 1
+    assert {*states(database).values()} == {"waiting"}
+
+
+def test_a_request_that_is_refused_for_its_content_fails_only_its_job(
+    begin, database, billing, provider
+):
+    billing.script(Refusal(400, "too long"))
+    serving = begin({"red": Team(budget=9, at_once=1)})
+    first, second = add_jobs(database, "red", "toy", TOY, range(2))
+    within(SECONDS, lambda: have_ended(database))
+    assert states(database) == {first: "failed", second: "finished"}
+    assert serving.is_alive()
+
+
+def test_a_model_of_a_problem_that_its_provider_does_not_know_fails_only_jobs_of_the_problem(
+    begin, database, billing, provider, tmp_path
+):
+    judged = judged_folder(tmp_path / "judged", billing.url)
+    billing.default = lambda body: (
+        provider.answer(body) if body["model"] == "stand-in" else Refusal(404)
+    )
+    serving = begin({"red": Team(budget=9, at_once=1)}, folders={"judged": str(judged)})
+    [first] = add_jobs(database, "red", "judged", TOY, [0])
+    [second] = add_jobs(database, "red", "toy", TOY, [0])
+    within(SECONDS, lambda: have_ended(database))
+    assert states(database) == {first: "failed", second: "finished"}
+    with JobQueue(database) as queue:
+        assert "Error code: 404" in queue.jobs()[0].error
+    assert serving.is_alive()
 
 
 def test_a_run_that_somebody_holds_is_tried_again(begin, database):

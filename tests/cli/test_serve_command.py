@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 from begun_commands import BegunCommand
+from billing_server import BillingServer, Refusal
 from waiting import within
 
 from costada.reports.run_metrics import metrics_text
@@ -70,6 +71,28 @@ def test_runs_are_enqueued_served_and_listed(server, database, invoke, tmp_path)
     assert removed.endswith("jobs are removed; their runs stay\n")
     assert "finished" not in {row["state"] for row in rows(invoke, database)}
     assert "circle_packing-2" in invoke("runs", database).stdout
+
+
+def test_a_server_whose_key_is_refused_ends_as_wrongly_configured(
+    database, teams, invoke, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "wrong")
+    with BillingServer(default=Refusal(401, "wrong key")) as billing:
+        words = "--teams", teams, "--problems", "circle_packing", "--out", tmp_path / "runs"
+        model = "--model", "openai:mine", "--base-url", billing.url, "--price", "1,1"
+        command = BegunCommand(tmp_path / "server.txt", "serve", database, *words, *model)
+        command.wait_for("at most 100 runs at once")
+        options = "--team", "red", "--budget", "0.2", "--seeds", "3"
+        assert invoke("enqueue", database, "circle_packing", *options).exit_code == 0
+        assert command.exit_code() == 2
+    assert "costada: the server ends, and its jobs are free for others: model 'mine'" in (
+        command.said
+    )
+    assert "put a valid API key into the environment" in command.said
+    assert "Traceback" not in command.said
+    waiting = rows(invoke, database)
+    assert [row["state"] for row in waiting] == ["waiting"] * 3
+    assert "status 401" in waiting[0]["error"]
 
 
 @pytest.mark.parametrize(
